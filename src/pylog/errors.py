@@ -1,0 +1,172 @@
+"""Every error pylog raises: one hierarchy under `PylogError`.
+
+A message is a sentence that names the place (path, position, offset) and says what to do next. The same facts are
+attributes, so that programs need not parse the sentence. Messages carry places, never record contents.
+
+Three questions about bytes have three errors, asked in this order: is it a format we know (`UnsupportedFormatError`), is
+it what was written (`CorruptionError`), is it small enough to be handled (`DecompressionLimitError`).
+"""
+
+from __future__ import annotations
+
+import os
+
+__all__ = [
+    "ClosedError",
+    "CorruptionError",
+    "DecompressionLimitError",
+    "InvalidArgumentError",
+    "InvalidRecordError",
+    "InvalidTopicError",
+    "NotALogDirectoryError",
+    "OffsetOutOfRangeError",
+    "PylogError",
+    "ReadOnlyError",
+    "RecordTooLargeError",
+    "StorageFailedError",
+    "StoreLockedError",
+    "TopicAlreadyExistsError",
+    "UnknownTopicOrPartitionError",
+    "UnsupportedFormatError",
+]
+
+PathLike = str | os.PathLike[str]
+
+
+class PylogError(Exception):
+    """The root of all pylog errors.
+
+    Args:
+        message: one sentence for a person.
+        path: the file or directory concerned, if any.
+        position: the byte in that file, if any.
+        offset: the record offset concerned, if any.
+
+    >>> error = PylogError("the disk is full", path="/data/orders-0")
+    >>> str(error), error.path, error.offset
+    ('the disk is full', '/data/orders-0', None)
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: PathLike | None = None,
+        position: int | None = None,
+        offset: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.path = None if path is None else os.fspath(path)
+        self.position = position
+        self.offset = offset
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (type(self), self.args, self.__dict__)
+
+
+def _rebuild(kind: type[PylogError], arguments: tuple[object, ...], attributes: dict[str, object]) -> PylogError:
+    """Unpickles an error: Spark carries them from its workers to the driver."""
+    error = kind.__new__(kind, *arguments)
+    error.args = arguments
+    error.__dict__.update(attributes)
+    return error
+
+
+class InvalidArgumentError(PylogError, ValueError):
+    """An argument, option or configuration value is not one that pylog accepts; nothing was written."""
+
+
+class InvalidTopicError(InvalidArgumentError):
+    """A topic name breaks Kafka's rule for names."""
+
+
+class InvalidRecordError(InvalidArgumentError):
+    """A record or a table of records cannot be written: wrong type, negative timestamp, null where none may be."""
+
+
+class RecordTooLargeError(InvalidArgumentError):
+    """A record, with its batch around it, is larger than `max_message_bytes` or `segment_bytes`."""
+
+
+class TopicAlreadyExistsError(InvalidArgumentError):
+    """A topic of that name is there already."""
+
+
+class UnknownTopicOrPartitionError(PylogError, LookupError):
+    """There is no such topic, or no such partition of it, in this store."""
+
+
+class OffsetOutOfRangeError(PylogError, LookupError):
+    """The offset lies before the log's start or beyond its end."""
+
+
+class NotALogDirectoryError(PylogError):
+    """The path is missing, is not a directory, or may not be used as asked."""
+
+
+class ReadOnlyError(PylogError):
+    """The store, or this partition of it, is open for reading only."""
+
+
+class ClosedError(PylogError):
+    """The store or log was closed, or belongs to another process (after a fork)."""
+
+
+class StoreLockedError(PylogError):
+    """Another process, a Kafka broker or pylog, has the directory open for writing.
+
+    Attributes:
+        pid: the process that holds the lock, where the system tells.
+    """
+
+    def __init__(self, message: str, *, path: PathLike | None = None, pid: int | None = None) -> None:
+        super().__init__(message, path=path)
+        self.pid = pid
+
+
+class StorageFailedError(PylogError):
+    """The operating system refused or failed a call; what the call should have written is not acknowledged.
+
+    Attributes:
+        errno: the system's error number.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: PathLike | None = None,
+        position: int | None = None,
+        offset: int | None = None,
+        errno: int | None = None,
+    ) -> None:
+        super().__init__(message, path=path, position=position, offset=offset)
+        self.errno = errno
+
+
+class UnsupportedFormatError(PylogError):
+    """A version, magic byte or codec that this pylog does not know. It is never repaired, and never guessed at."""
+
+
+class DecompressionLimitError(PylogError):
+    """A batch would decompress to more than `max_batch_decompressed_bytes`."""
+
+
+class CorruptionError(PylogError):
+    """Bytes are not what was written: they are kept, reported and not served; what lies around them stays readable.
+
+    Attributes:
+        next_offset: where reading can go on behind the damage (`scan(start=next_offset)`), or None when nothing follows.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: PathLike | None = None,
+        position: int | None = None,
+        offset: int | None = None,
+        next_offset: int | None = None,
+    ) -> None:
+        super().__init__(message, path=path, position=position, offset=offset)
+        self.next_offset = next_offset

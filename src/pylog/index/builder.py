@@ -1,0 +1,218 @@
+"""The indexes of a segment that is being appended to, or rebuilt: one writer, snapshots for any number of readers.
+
+The tables only grow: bytes below an entry count never change, and a larger table is a new array, so a snapshot stays what it
+was. The writer takes snapshots between two calls of `add` and publishes them; readers never ask a builder.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from pylog.errors import CorruptionError
+from pylog.index.entries import (
+    BYTES_SINCE_ENTRY,
+    DONE,
+    FULL,
+    INDEXED_OFFSET,
+    INDEXED_TIMESTAMP,
+    INDEXED_TIMESTAMP_OFFSET,
+    LARGEST_TIMESTAMP,
+    LARGEST_TIMESTAMP_OFFSET,
+    OFFSET_COUNT,
+    OFFSET_ENTRY_SIZE,
+    OUT_OF_RANGE,
+    STATUS,
+    TIME_COUNT,
+    TIME_ENTRY_SIZE,
+    index_batches,
+    index_last_timestamp,
+    new_state,
+)
+from pylog.index.offset_index import OffsetIndex
+from pylog.index.table import read_only
+from pylog.index.time_index import TimeIndex
+from pylog.limits import DEFAULT_INDEX_INTERVAL_BYTES
+from pylog.record.format import LAST_OFFSET, POSITION
+
+_FIRST_CAPACITY: Final = 32  # entries: most segments of most topics are small
+
+
+class SegmentIndexBuilder:
+    """Makes the entries of a segment's offset index and time index, batch by batch, in memory.
+
+    Args:
+        base_offset: the segment's first offset.
+        interval_bytes: a batch is indexed when more than so many bytes of batches lie between it and the last indexed one.
+
+    Spec: storage-format 4.2, 4.3, 5.2, 5.3, C.1. Not thread-safe.
+
+    >>> from pylog.record.format import COLUMN_COUNT, LAST_OFFSET, SIZE
+    >>> batches = np.zeros((COLUMN_COUNT, 11), np.int64)  # eleven batches of one record and 1000 bytes
+    >>> batches[LAST_OFFSET], batches[POSITION], batches[SIZE] = np.arange(11), np.arange(11) * 1000, 1000
+    >>> builder = SegmentIndexBuilder(0, interval_bytes=4096)
+    >>> builder.add(batches, 11)
+    >>> [tuple(builder.offset_index().entry(i)) for i in range(2)]
+    [(5, 5000), (10, 10000)]
+    """
+
+    def __init__(self, base_offset: int, interval_bytes: int = DEFAULT_INDEX_INTERVAL_BYTES) -> None:
+        self.base_offset = base_offset
+        self.interval_bytes = interval_bytes
+        self._state = new_state(base_offset)
+        self._grow_from(read_only(b""), read_only(b""))
+
+    @classmethod
+    def reopened(
+        cls, offset_index: OffsetIndex, time_index: TimeIndex, interval_bytes: int = DEFAULT_INDEX_INTERVAL_BYTES
+    ) -> SegmentIndexBuilder:
+        """Goes on behind entries that are there, copied from valid indexes (or from what a truncation left of them).
+
+        As in Kafka the byte count restarts at 0, and the largest timestamp is the last time entry's. Batches that neither
+        index covers are to be added.
+
+        Args:
+            offset_index: the segment's.
+            time_index: the segment's.
+            interval_bytes: as above.
+
+        Returns:
+            A builder of its own tables. O(n).
+
+        Spec: storage-format 6.9.12, 5.3.1.
+
+        >>> time_index, _ = TimeIndex.from_bytes(0, bytes.fromhex("00000000000454c300000005"))
+        >>> SegmentIndexBuilder.reopened(OffsetIndex(0, read_only(b""), 0), time_index).max_timestamp
+        283843
+        """
+        builder = cls(offset_index.base_offset, interval_bytes)
+        state = builder._state
+        state[OFFSET_COUNT], state[TIME_COUNT] = len(offset_index), len(time_index)
+        builder._grow_from(offset_index.table, time_index.table)
+        if len(offset_index):
+            state[INDEXED_OFFSET] = offset_index.last.offset
+        state[[INDEXED_TIMESTAMP, LARGEST_TIMESTAMP]] = time_index.last.timestamp
+        state[[INDEXED_TIMESTAMP_OFFSET, LARGEST_TIMESTAMP_OFFSET]] = time_index.last.offset
+        return builder
+
+    def add(self, columns: Any, count: int, *, first: int = 0, position: int = 0) -> None:
+        """Takes batches that follow those already taken.
+
+        Args:
+            columns: what `scan_batches` fills, int64[COLUMN_COUNT, n].
+            count: batches in it; those from `first` on are taken.
+            first: index of the first one to take.
+            position: bytes; where in the `.log` file the table's positions count from.
+
+        Raises:
+            CorruptionError: a batch lies outside of what an index can name (31 bits), or goes back in offsets. The batches
+                before it are taken.
+
+        O(1) a batch. Spec: storage-format 4.2.1, 4.2.5, 5.3.
+        """
+        while True:
+            first = index_batches(
+                columns, first, count, position, self.base_offset, self.interval_bytes, self._state, self._offsets, self._times
+            )
+            if self._state[STATUS] != FULL:
+                break
+            self._grow_from(self._offsets, self._times)
+        if self._state[STATUS] != DONE:
+            raise self._refused(int(columns[LAST_OFFSET, first]), position + int(columns[POSITION, first]))
+
+    def finish(self) -> None:
+        """Appends the time entry of a segment that rolls or closes, unless it is there: the largest timestamp. O(1).
+
+        Spec: storage-format 5.2.3.
+
+        >>> builder = SegmentIndexBuilder(0)
+        >>> builder.finish()
+        >>> builder.time_bytes()
+        b''
+        """
+        if index_last_timestamp(self.base_offset, self._state, self._times) == FULL:
+            self._grow_from(self._offsets, self._times)
+            index_last_timestamp(self.base_offset, self._state, self._times)
+
+    def entries_left(self, segment_index_bytes: int) -> int:
+        """How many batches can be added for certain before an index is full: each adds at most one entry. O(1).
+
+        Args:
+            segment_index_bytes: the topic's bound on an index file. The time index is full one entry early (5.3).
+
+        Returns:
+            A count, 0 when the segment should roll.
+
+        Spec: storage-format 6.3.1.
+
+        >>> SegmentIndexBuilder(0).entries_left(48), SegmentIndexBuilder(0).entries_left(12)
+        (3, 0)
+        """
+        offsets = segment_index_bytes // OFFSET_ENTRY_SIZE - int(self._state[OFFSET_COUNT])
+        times = segment_index_bytes // TIME_ENTRY_SIZE - 1 - int(self._state[TIME_COUNT])
+        return max(0, min(offsets, times))
+
+    def is_full(self, segment_index_bytes: int) -> bool:
+        """Whether the segment has to roll before the next append because an index has no room. O(1).
+
+        Args:
+            segment_index_bytes: the topic's bound on an index file.
+
+        Spec: storage-format 6.3.1.
+
+        >>> SegmentIndexBuilder(0).is_full(10 << 20)
+        False
+        """
+        return self.entries_left(segment_index_bytes) == 0
+
+    def offset_index(self) -> OffsetIndex:
+        """The offset index as it is now; later appends do not touch it. O(1)."""
+        return OffsetIndex(self.base_offset, self._offset_view, int(self._state[OFFSET_COUNT]))
+
+    def time_index(self) -> TimeIndex:
+        """The time index as it is now; later appends do not touch it. O(1)."""
+        return TimeIndex(self.base_offset, self._time_view, int(self._state[TIME_COUNT]))
+
+    def offset_bytes(self, first: int = 0) -> bytes:
+        """The `.index` file, or its entries from index `first` on. O(n)."""
+        return self.offset_index().encoded(first)
+
+    def time_bytes(self, first: int = 0) -> bytes:
+        """The `.timeindex` file, or its entries from index `first` on; `finish` before the segment rolls or closes. O(n)."""
+        return self.time_index().encoded(first)
+
+    @property
+    def max_timestamp(self) -> int:
+        """The largest timestamp of the batches added, in milliseconds, -1 without one."""
+        return int(self._state[LARGEST_TIMESTAMP])
+
+    @property
+    def offset_of_max_timestamp(self) -> int:
+        """The last offset of the first batch that holds `max_timestamp`; the base offset without one."""
+        return int(self._state[LARGEST_TIMESTAMP_OFFSET])
+
+    @property
+    def bytes_since_entry(self) -> int:
+        """Bytes of batches since the last offset entry, its own batch included."""
+        return int(self._state[BYTES_SINCE_ENTRY])
+
+    def _grow_from(self, offsets: Any, times: Any) -> None:
+        """Copies the entries that the state counts to larger tables; readers keep the old ones."""
+        self._offsets = _grown(offsets, int(self._state[OFFSET_COUNT]) * OFFSET_ENTRY_SIZE, OFFSET_ENTRY_SIZE)
+        self._times = _grown(times, int(self._state[TIME_COUNT]) * TIME_ENTRY_SIZE, TIME_ENTRY_SIZE)
+        self._offset_view, self._time_view = read_only(self._offsets), read_only(self._times)
+
+    def _refused(self, last_offset: int, position: int) -> CorruptionError:
+        if self._state[STATUS] == OUT_OF_RANGE:
+            reason = f"ends at offset {last_offset}, too far from the segment's base {self.base_offset} for an index"
+        else:
+            reason = f"ends at offset {last_offset}, which is not behind the batches before it"
+        return CorruptionError(f"the batch at position {position} {reason}", position=position, offset=last_offset)
+
+
+def _grown(table: Any, size: int, entry_size: int) -> Any:
+    """A new table that begins with `size` bytes of `table` and has as much room again: copying is O(1) an entry."""
+    larger = np.zeros(2 * size + _FIRST_CAPACITY * entry_size, np.uint8)
+    larger[:size] = table[:size]
+    return larger

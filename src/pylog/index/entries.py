@@ -1,0 +1,314 @@
+"""Kernels over Kafka's index tables: sorted big-endian entries without header or checksum (storage-format 4 and 5).
+
+An offset entry has 8 bytes: relative offset, position. A time entry has 12: timestamp, relative offset. A table is given as
+(array, count), and no kernel reads behind either. Searching a damaged table gives a wrong entry but always ends, in bounds.
+
+Indexes are sparse: an entry that is missing costs time, one that is wrong hides records. So when in doubt an entry does not
+count.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from numba import types
+
+from pylog.limits import INT32_MAX
+from pylog.record.format import COLUMN_COUNT, LAST_OFFSET, MAX_TIMESTAMP, POSITION, SIZE
+from pylog.record.memory import (
+    BYTES,
+    OUT_BYTES,
+    OUT_LONGS,
+    address,
+    be32,
+    be64,
+    i64,
+    inlined,
+    kernel,
+    load8,
+    load64,
+    put32,
+    put64,
+    store64,
+    u64,
+)
+
+OFFSET_ENTRY_SIZE: Final = 8
+POSITION_AT: Final = 4
+TIME_ENTRY_SIZE: Final = 12
+TIME_OFFSET_AT: Final = 8
+
+# The state of `index_batches`, int64 each.
+BYTES_SINCE_ENTRY: Final = 0  # batch bytes behind the last offset entry, counted from its batch's start
+LARGEST_TIMESTAMP: Final = 1
+LARGEST_TIMESTAMP_OFFSET: Final = 2  # the last offset of the first batch that holds the largest timestamp
+OFFSET_COUNT: Final = 3  # entries in the offset table
+INDEXED_OFFSET: Final = 4  # of the last offset entry
+TIME_COUNT: Final = 5  # entries in the time table
+INDEXED_TIMESTAMP: Final = 6  # of the last time entry
+INDEXED_TIMESTAMP_OFFSET: Final = 7
+STATUS: Final = 8  # one of the four below
+STATE_SIZE: Final = 9
+
+DONE: Final = 0
+FULL: Final = 1  # an output table has no room: give a larger one and go on with the same batch
+OUT_OF_RANGE: Final = 2  # the batch's last offset or position does not fit 31 bits
+OUT_OF_ORDER: Final = 3  # the batch's last offset does not lie behind the last entry's
+
+_L = types.int64
+_COLUMNS = types.Array(types.int64, 2, "A", readonly=True)  # any layout: callers pass slices of a scan table
+_PAIR = types.UniTuple(types.int64, 2)
+
+
+def new_state(base_offset: int) -> Any:
+    """The state of a segment without entries.
+
+    Args:
+        base_offset: the segment's first offset.
+
+    Returns:
+        int64[STATE_SIZE], as `index_batches` takes it.
+
+    >>> int(new_state(100)[LARGEST_TIMESTAMP])
+    -1
+    """
+    state = np.zeros(STATE_SIZE, np.int64)
+    state[[LARGEST_TIMESTAMP, INDEXED_TIMESTAMP]] = -1
+    state[[LARGEST_TIMESTAMP_OFFSET, INDEXED_TIMESTAMP_OFFSET]] = base_offset
+    state[INDEXED_OFFSET] = base_offset - 1  # so that the first entry needs no special case
+    return state
+
+
+# ---- search: O(log n) ------------------------------------------------------------------------------------------------------
+
+
+@inlined
+def floor32(at, stride, count, key):  # type: ignore[no-untyped-def]
+    """The last index whose int32, at `at + index * stride`, is at most `key`; -1 when there is none."""
+    low, high = 0, count
+    while low < high:
+        middle = (low + high) >> 1
+        if be32(at + middle * stride) <= key:
+            low = middle + 1
+        else:
+            high = middle
+    return low - 1
+
+
+@inlined
+def floor64(at, stride, count, key):  # type: ignore[no-untyped-def]
+    """The same for an int64."""
+    low, high = 0, count
+    while low < high:
+        middle = (low + high) >> 1
+        if be64(at + middle * stride) <= key:
+            low = middle + 1
+        else:
+            high = middle
+    return low - 1
+
+
+@inlined
+def offset_floor(at, count, base_offset, offset):  # type: ignore[no-untyped-def]
+    """(offset, position) of the last of `count` offset entries at `at` that is not behind `offset` (4.4.1)."""
+    index = -1
+    if offset >= base_offset:
+        index = floor32(at, OFFSET_ENTRY_SIZE, count, offset - base_offset)
+    if index < 0:
+        return base_offset, 0
+    entry = at + index * OFFSET_ENTRY_SIZE
+    return base_offset + be32(entry), be32(entry + POSITION_AT)
+
+
+@kernel(_PAIR(BYTES, _L, _L, _L))
+def lookup_offset(table, count, base_offset, offset):  # type: ignore[no-untyped-def]
+    """(offset, position) where a search for `offset` starts; (base_offset, 0) when no entry is that early."""
+    return offset_floor(address(table), min(count, len(table) // OFFSET_ENTRY_SIZE), base_offset, offset)
+
+
+@kernel(_PAIR(BYTES, _L, _L, _L))
+def lookup_timestamp(table, count, base_offset, timestamp):  # type: ignore[no-untyped-def]
+    """(timestamp, offset) of the last entry that is not later than `timestamp`; (-1, base_offset) when there is none."""
+    at = address(table)
+    index = floor64(at, TIME_ENTRY_SIZE, min(count, len(table) // TIME_ENTRY_SIZE), timestamp)
+    if index < 0:
+        return -1, base_offset
+    entry = at + index * TIME_ENTRY_SIZE
+    return be64(entry), base_offset + be32(entry + TIME_OFFSET_AT)
+
+
+@kernel(_L(BYTES, _L, _L, _L, _L))
+def count_at_most(table, stride, field, count, key):  # type: ignore[no-untyped-def]
+    """How many of the sorted entries of `stride` bytes have an int32 at byte `field` that is at most `key`."""
+    if field < 0 or field > stride - 4:
+        return 0
+    return floor32(address(table) + field, stride, min(count, len(table) // stride), key) + 1
+
+
+# ---- what of a file is entries: O(n) ---------------------------------------------------------------------------------------
+
+
+@kernel(_L(BYTES, _L, _L))
+def valid_offset_entries(table, count, log_size):  # type: ignore[no-untyped-def]
+    """How many leading entries lie in order and point into a `.log` file of `log_size` bytes.
+
+    Position 0 ends the table: Kafka never indexes a segment's first batch (4.2.2), a preallocated file is zero behind its
+    entries, and of an entry that a broker is writing the position comes last.
+    """
+    at = address(table)
+    last_relative, last_position = -1, 1
+    count = min(count, len(table) // OFFSET_ENTRY_SIZE)
+    for index in range(count):
+        relative = be32(at + index * OFFSET_ENTRY_SIZE)
+        position = be32(at + index * OFFSET_ENTRY_SIZE + POSITION_AT)
+        if relative <= last_relative or position < last_position or position >= log_size:
+            return index
+        last_relative = relative
+        last_position = position
+    return max(count, 0)
+
+
+@inlined
+def _ordered_time_entries(at, count):  # type: ignore[no-untyped-def]
+    """How many leading entries have rising timestamps from 0 on and offsets that do not fall."""
+    last_timestamp, last_relative, index = -1, 0, 0
+    while index < count:
+        timestamp = be64(at + index * TIME_ENTRY_SIZE)
+        relative = be32(at + index * TIME_ENTRY_SIZE + TIME_OFFSET_AT)
+        if timestamp <= last_timestamp or relative < last_relative:
+            break
+        last_timestamp = timestamp
+        last_relative = relative
+        index += 1
+    return index
+
+
+@kernel(_L(BYTES, _L))
+def valid_time_entries(table, count):  # type: ignore[no-untyped-def]
+    """How many leading entries lie in order; an entry of zeros ends the table.
+
+    Time 0 at the segment's very first offset looks like the zeros of a preallocated file. It counts as an entry when
+    another one follows, or when it is all there is: a preallocated file is longer. Time 0 at a later offset always counts.
+    """
+    at = address(table)
+    count = min(count, len(table) // TIME_ENTRY_SIZE)
+    valid = _ordered_time_entries(at, count)
+    if valid == 1 and count > 1 and be64(at) == 0 and be32(at + TIME_OFFSET_AT) == 0:
+        return 0
+    return valid
+
+
+@kernel(_L(BYTES, _L, _L))
+def zero_filled(table, start, end):  # type: ignore[no-untyped-def]
+    """1 when the bytes from `start` to `end` are zero, as far as the table has them."""
+    at = address(table) + max(start, 0)
+    end = address(table) + min(end, len(table))
+    while end - at >= 8:
+        if load64(at) != u64(0):
+            return 0
+        at += 8
+    while at < end:
+        if load8(at) != u64(0):
+            return 0
+        at += 1
+    return 1
+
+
+# ---- making entries: O(1) a batch ------------------------------------------------------------------------------------------
+
+
+@inlined
+def _get(state, field):  # type: ignore[no-untyped-def]
+    return i64(load64(state + 8 * field))
+
+
+@inlined
+def _set(state, field, value):  # type: ignore[no-untyped-def]
+    store64(state + 8 * field, value)
+
+
+@inlined
+def _note_timestamp(state, timestamp, last_offset):  # type: ignore[no-untyped-def]
+    """Strictly larger only: the earliest batch with the largest timestamp is the one remembered (4.2.1 step 5)."""
+    if timestamp > _get(state, LARGEST_TIMESTAMP):
+        _set(state, LARGEST_TIMESTAMP, timestamp)
+        _set(state, LARGEST_TIMESTAMP_OFFSET, last_offset)
+
+
+@inlined
+def _refusal(state, last_offset, offset_room, time_room):  # type: ignore[no-untyped-def]
+    """Why a pair of entries cannot be appended (4.2.5, 5.3), or DONE."""
+    if last_offset <= _get(state, INDEXED_OFFSET):
+        return OUT_OF_ORDER
+    later = _get(state, LARGEST_TIMESTAMP) > _get(state, INDEXED_TIMESTAMP)
+    if later and _get(state, LARGEST_TIMESTAMP_OFFSET) < _get(state, INDEXED_TIMESTAMP_OFFSET):
+        return OUT_OF_ORDER
+    if _get(state, OFFSET_COUNT) >= offset_room or _get(state, TIME_COUNT) >= time_room:
+        return FULL
+    return DONE
+
+
+@inlined
+def _put_offset_entry(state, at, base_offset, last_offset, position):  # type: ignore[no-untyped-def]
+    count = _get(state, OFFSET_COUNT)
+    put32(at + count * OFFSET_ENTRY_SIZE, last_offset - base_offset)
+    put32(at + count * OFFSET_ENTRY_SIZE + POSITION_AT, position)
+    _set(state, OFFSET_COUNT, count + 1)
+    _set(state, INDEXED_OFFSET, last_offset)
+
+
+@inlined
+def _put_time_entry(state, at, base_offset):  # type: ignore[no-untyped-def]
+    """The largest timestamp so far, unless the last entry has it already (5.3 rule 4)."""
+    count, timestamp, offset = _get(state, TIME_COUNT), _get(state, LARGEST_TIMESTAMP), _get(state, LARGEST_TIMESTAMP_OFFSET)
+    if timestamp > _get(state, INDEXED_TIMESTAMP):
+        put64(at + count * TIME_ENTRY_SIZE, timestamp)
+        put32(at + count * TIME_ENTRY_SIZE + TIME_OFFSET_AT, offset - base_offset)
+        _set(state, TIME_COUNT, count + 1)
+        _set(state, INDEXED_TIMESTAMP, timestamp)
+        _set(state, INDEXED_TIMESTAMP_OFFSET, offset)
+
+
+@kernel(_L(_COLUMNS, _L, _L, _L, _L, _L, OUT_LONGS, OUT_BYTES, OUT_BYTES))
+def index_batches(columns, first, end, position, base_offset, interval, state, offset_table, time_table):  # type: ignore[no-untyped-def]
+    """Appends the entries of batches `first` to `end` of a scan table: Kafka's live append and its recovery (4.2.1, 4.3, C.1).
+
+    The test comes before the batch's own size is counted, so a segment's first batch is never indexed. `position` is the
+    place in the file of the byte that the scan table's positions count from.
+
+    Returns the first batch that was not taken, and says why in `state[STATUS]`; the batches before it are in the tables.
+    Calling again with that batch as `first` goes on, and noting its timestamp twice changes nothing.
+    """
+    at, offsets, times = address(state), address(offset_table), address(time_table)
+    offset_room, time_room = len(offset_table) // OFFSET_ENTRY_SIZE, len(time_table) // TIME_ENTRY_SIZE
+    end = min(end, columns.shape[1]) if len(state) >= STATE_SIZE and columns.shape[0] >= COLUMN_COUNT else 0
+    index, status = max(first, 0), DONE
+    while index < end:
+        last_offset, place = columns[LAST_OFFSET, index], position + columns[POSITION, index]
+        if last_offset < base_offset or last_offset - base_offset > INT32_MAX or place > INT32_MAX:
+            status = OUT_OF_RANGE
+            break
+        _note_timestamp(at, columns[MAX_TIMESTAMP, index], last_offset)
+        if _get(at, BYTES_SINCE_ENTRY) > interval:
+            status = _refusal(at, last_offset, offset_room, time_room)
+            if status != DONE:
+                break
+            _put_offset_entry(at, offsets, base_offset, last_offset, place)
+            _put_time_entry(at, times, base_offset)
+            _set(at, BYTES_SINCE_ENTRY, 0)
+        _set(at, BYTES_SINCE_ENTRY, _get(at, BYTES_SINCE_ENTRY) + columns[SIZE, index])
+        index += 1
+    if len(state) >= STATE_SIZE:
+        _set(at, STATUS, status)
+    return index
+
+
+@kernel(_L(_L, OUT_LONGS, OUT_BYTES))
+def index_last_timestamp(base_offset, state, time_table):  # type: ignore[no-untyped-def]
+    """Appends the time entry of a segment that closes or rolls (5.2.3); returns DONE, or FULL when nothing was done."""
+    at = address(state)
+    if len(state) < STATE_SIZE or _get(at, TIME_COUNT) >= len(time_table) // TIME_ENTRY_SIZE:
+        return FULL
+    _put_time_entry(at, address(time_table), base_offset)
+    return DONE

@@ -1,0 +1,143 @@
+"""The offset index, `.index`: from an offset to a position before which no record of that offset or a later one lies.
+
+Entries are (last offset of a batch, position of that batch), sparse, strictly increasing (storage-format 4).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, ClassVar, NamedTuple
+
+from pylog.index.entries import OFFSET_ENTRY_SIZE, POSITION_AT, count_at_most, lookup_offset, valid_offset_entries
+from pylog.index.table import EntryTable, is_damaged, read_only
+
+_ENTRY = struct.Struct(">ii")
+
+
+class OffsetPosition(NamedTuple):
+    """The last offset of a batch and the position, in bytes, of that batch in its `.log` file."""
+
+    offset: int
+    position: int
+
+
+class OffsetIndex(EntryTable):
+    """An immutable view of a segment's offset index.
+
+    Args:
+        base_offset: the segment's first offset.
+        table: read-only uint8 array of 8-byte entries, memory or a mapped file.
+        count: how many of them belong to the view.
+
+    Raises:
+        InvalidArgumentError: the table has no room for that many entries.
+
+    Spec: storage-format 4.
+
+    >>> index, damaged = OffsetIndex.from_bytes(100, bytes.fromhex("0000000500001388"), log_size=6000)
+    >>> index.lookup(107), index.lookup(104), damaged
+    (OffsetPosition(offset=105, position=5000), OffsetPosition(offset=100, position=0), False)
+    """
+
+    ENTRY_SIZE: ClassVar[int] = OFFSET_ENTRY_SIZE
+    OFFSET_AT: ClassVar[int] = 0
+
+    __slots__ = ()
+
+    @classmethod
+    def from_bytes(cls, base_offset: int, data: Any, log_size: int) -> tuple[OffsetIndex, bool]:
+        """Takes what is valid of a file: its leading entries in order; zeros behind them, as of a preallocated file, are fine.
+
+        Args:
+            base_offset: the segment's first offset.
+            data: the file, any bytes. Not copied.
+            log_size: bytes of the `.log` file. Beside a running broker, ask for it after the index was read.
+
+        Returns:
+            The index, and whether the file holds something else too and should be rebuilt. O(n).
+
+        Spec: storage-format 4.5.2, 4.7.
+
+        >>> OffsetIndex.from_bytes(0, bytes(80), log_size=10)[1]
+        False
+        """
+        table = read_only(data)
+        count = int(valid_offset_entries(table, len(table) // OFFSET_ENTRY_SIZE, log_size))
+        return cls(base_offset, table, count), is_damaged(table, OFFSET_ENTRY_SIZE, count)
+
+    def lookup(self, offset: int) -> OffsetPosition:
+        """The last entry whose offset is at most `offset`: where a scan for that offset starts.
+
+        Returns:
+            The entry, or (base offset, 0) when there is none. O(log n).
+
+        Spec: storage-format 4.4.1.
+
+        >>> OffsetIndex(7, read_only(b""), 0).lookup(99)
+        OffsetPosition(offset=7, position=0)
+        """
+        return OffsetPosition(*lookup_offset(self.table, self.count, self.base_offset, offset))
+
+    def upper(self, offset: int) -> OffsetPosition | None:
+        """The first entry whose offset is at least `offset`.
+
+        Returns:
+            The entry, or None. O(log n).
+
+        >>> index = OffsetIndex(0, read_only(bytes.fromhex("0000000500001388")), 1)
+        >>> index.upper(5), index.upper(6)
+        (OffsetPosition(offset=5, position=5000), None)
+        """
+        return self._at(self._count_before(offset))
+
+    def upper_bound_offset(self, position: int) -> int | None:
+        """The offset of the first entry whose position is at least `position`: bounds what a fetch of some bytes can reach.
+
+        Args:
+            position: bytes; where the fetch starts plus its size.
+
+        Returns:
+            An offset, or None when the fetch may reach the segment's end. O(log n).
+
+        Spec: storage-format 4.4.4.
+
+        >>> index = OffsetIndex(0, read_only(bytes.fromhex("0000000500001388")), 1)
+        >>> index.upper_bound_offset(5000), index.upper_bound_offset(5001)
+        (5, None)
+        """
+        entry = self._at(int(count_at_most(self.table, OFFSET_ENTRY_SIZE, POSITION_AT, self.count, position - 1)))
+        return None if entry is None else entry.offset
+
+    def entry(self, index: int) -> OffsetPosition:
+        """The entry at an index from 0 on. O(1).
+
+        Raises:
+            InvalidArgumentError: there is no such entry.
+
+        >>> OffsetIndex(10, read_only(bytes.fromhex("0000000500001388")), 1).entry(0)
+        OffsetPosition(offset=15, position=5000)
+        """
+        relative, position = _ENTRY.unpack_from(self.table, self._place(index))
+        return OffsetPosition(self.base_offset + relative, position)
+
+    @property
+    def last(self) -> OffsetPosition:
+        """The last entry, or (base offset, 0) of an empty index (4.5.7). O(1)."""
+        return self.entry(self.count - 1) if self.count else OffsetPosition(self.base_offset, 0)
+
+    def truncated(self, offset: int) -> OffsetIndex:
+        """The index without the entries at `offset` and behind it; the table is shared, and no byte of it changes.
+
+        Returns:
+            A view. O(log n).
+
+        Spec: storage-format 4.6.
+
+        >>> index = OffsetIndex(0, read_only(bytes.fromhex("0000000500001388")), 1)
+        >>> len(index.truncated(5)), len(index.truncated(6))
+        (0, 1)
+        """
+        return OffsetIndex(self.base_offset, self.table, self._count_before(offset))
+
+    def _at(self, index: int) -> OffsetPosition | None:
+        return self.entry(index) if index < self.count else None

@@ -1,0 +1,382 @@
+"""A skip list from a segment's base offset to the segment: one writer, any number of readers without locks.
+
+The list lives in arrays: `keys[node]`, `links[level, node]` (the next node of that level, 0 = none) and a Python list
+`values[node]`. Node 0 is the head. Searches are one kernel call.
+
+Why a reader's answer is always one that was right at some moment during its call:
+
+1. One thread writes. It writes key, value and links of a node fully before it links the node, and it links from the lowest
+   level up and unlinks from the highest down. So whoever meets a node on any level meets one that was on level 0 too. Being
+   linked on level 0 is being in the list: that one store is the moment an insertion, removal or replacement happens.
+2. Links are stored with release and loaded with acquire order (`index.atomics`), so a reader that sees a link sees what was
+   written before it, kernels that run without the GIL on ARM included. Values are Python objects and are read and written
+   under the GIL: after the kernel that found the node, and before the kernel that links it.
+3. A node never changes its key or value, and is never used again. `replace` puts a new node in the old one's place by one
+   store. Links of a node that was unlinked stay as they were at that moment. A reader standing on it sees the rest of the
+   list as it was then, which is a moment of its call: it came over a link that was read during the call, from a node for
+   which the same holds, and the head is always in the list.
+4. So when the search ends between two nodes, they were neighbours when the link between them was read or, if the first was
+   unlinked by then, at the moment before it was.
+5. When the nodes are used up, the writer copies the living ones to new arrays and publishes those by assigning one
+   reference. Readers that began before keep the old arrays, which never change again: the state at that moment.
+6. The writer clears the value of an unlinked node at once, because readers of a removed segment should not keep its files
+   open. A reader that finds the value gone searches again; the writer has made progress meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from typing import Any, Final, Generic, TypeVar
+
+import numpy as np
+from numba import types
+
+from pylog.errors import InvalidArgumentError
+from pylog.index.atomics import acquire32, release32
+from pylog.limits import INT64_MAX
+from pylog.record.memory import OUT_LONGS, address, i64, inlined, kernel, load64
+
+T = TypeVar("T")
+
+_L = types.int64
+_LINKS = types.int32[:, ::1]
+_BRANCHING_BITS: Final = 2  # one node in four is on the next level: fewer levels than one in two, and no more comparisons
+_FIRST_CAPACITY: Final = 16
+_MAX_LEVELS: Final = 15  # 4 ** 15 nodes are more than an int32 link can name
+_REMOVED: Final = object()
+
+# ---- kernels ---------------------------------------------------------------------------------------------------------------
+
+
+@inlined
+def _follow(links, capacity, level, node):  # type: ignore[no-untyped-def]
+    """The next node of a level, 0 at the end."""
+    following = acquire32(links + 4 * (level * capacity + node))
+    return following if 0 < following < capacity else 0
+
+
+@inlined
+def _link(links, capacity, level, node, following):  # type: ignore[no-untyped-def]
+    release32(links + 4 * (level * capacity + node), following)
+
+
+@kernel(types.UniTuple(_L, 2)(OUT_LONGS, _LINKS, _L, _L))
+def locate(keys, links, key, inclusive):  # type: ignore[no-untyped-def]
+    """(last node whose key is below `key`, or at it when `inclusive` is 1; the node behind that one), 0 for none. O(log n)."""
+    keys_at, links_at = address(keys), address(links)
+    capacity = min(len(keys), links.shape[1])
+    node, following = 0, 0
+    for up in range(links.shape[0]):
+        level = links.shape[0] - 1 - up
+        following = _follow(links_at, capacity, level, node)
+        while following != 0:
+            found = i64(load64(keys_at + 8 * following))
+            if found > key or (found == key and inclusive == 0):
+                break
+            node = following
+            following = _follow(links_at, capacity, level, node)
+    return node, following
+
+
+@inlined
+def _find_path(keys_at, links_at, capacity, levels, key, path):  # type: ignore[no-untyped-def]
+    """Notes the last node below `key` of each level; returns the node that has the key, or 0. Only the writer calls it."""
+    node, following = 0, 0
+    for up in range(levels):
+        level = levels - 1 - up
+        following = _follow(links_at, capacity, level, node)
+        while following != 0 and i64(load64(keys_at + 8 * following)) < key:
+            node = following
+            following = _follow(links_at, capacity, level, node)
+        path[level] = node
+    if following != 0 and i64(load64(keys_at + 8 * following)) == key:
+        return following
+    return 0
+
+
+@inlined
+def _unlink_above(links_at, capacity, levels, lowest, node, path):  # type: ignore[no-untyped-def]
+    """Takes a node out of the levels from the highest down to `lowest`; returns how many levels it was on from there."""
+    found = 0
+    for up in range(levels - lowest):
+        level = levels - 1 - up
+        if _follow(links_at, capacity, level, path[level]) == node:
+            _link(links_at, capacity, level, path[level], _follow(links_at, capacity, level, node))
+            found += 1
+    return found
+
+
+@inlined
+def _link_levels(links_at, capacity, first, end, node, path):  # type: ignore[no-untyped-def]
+    """Puts a node into the levels from `first` up: on each its own link comes before the one that leads to it."""
+    for level in range(first, end):
+        _link(links_at, capacity, level, node, _follow(links_at, capacity, level, path[level]))
+        _link(links_at, capacity, level, path[level], node)
+
+
+@kernel(_L(OUT_LONGS, _LINKS, _L, _L, OUT_LONGS))
+def insert_node(keys, links, node, levels, path):  # type: ignore[no-untyped-def]
+    """Links a node, whose key is written, into the lowest `levels` levels. Returns the node that has its key already, or 0."""
+    links_at, capacity = address(links), min(len(keys), links.shape[1])
+    if not 0 < node < capacity or len(path) < links.shape[0]:
+        return -1
+    old = _find_path(address(keys), links_at, capacity, links.shape[0], keys[node], path)
+    if old == 0:
+        _link_levels(links_at, capacity, 0, min(levels, links.shape[0]), node, path)
+    return old
+
+
+@kernel(_L(OUT_LONGS, _LINKS, _L, OUT_LONGS))
+def remove_node(keys, links, key, path):  # type: ignore[no-untyped-def]
+    """Unlinks the node that has a key and returns it, or 0 when there is none."""
+    links_at, capacity = address(links), min(len(keys), links.shape[1])
+    if len(path) < links.shape[0]:
+        return -1
+    old = _find_path(address(keys), links_at, capacity, links.shape[0], key, path)
+    if old != 0:
+        _unlink_above(links_at, capacity, links.shape[0], 0, old, path)
+    return old
+
+
+@kernel(_L(OUT_LONGS, _LINKS, _L, OUT_LONGS))
+def replace_node(keys, links, node, path):  # type: ignore[no-untyped-def]
+    """Puts a node, whose key is written, in the place of the one that has its key; returns that one, or 0 when there is none."""
+    links_at, capacity = address(links), min(len(keys), links.shape[1])
+    if not 0 < node < capacity or len(path) < links.shape[0]:
+        return -1
+    old = _find_path(address(keys), links_at, capacity, links.shape[0], keys[node], path)
+    if old != 0:
+        above = _unlink_above(links_at, capacity, links.shape[0], 1, old, path)
+        _link(links_at, capacity, 0, node, _follow(links_at, capacity, 0, old))
+        _link(links_at, capacity, 0, path[0], node)  # the one store that exchanges the two
+        _link_levels(links_at, capacity, 1, 1 + above, node, path)
+    return old
+
+
+# ---- the list --------------------------------------------------------------------------------------------------------------
+
+
+class _Arrays:
+    """The nodes of a list. `used` counts those that were ever given out, the head included; only the writer looks at it."""
+
+    __slots__ = ("keys", "links", "path", "used", "values")
+
+    def __init__(self, items: list[tuple[int, Any]]) -> None:
+        """Nodes for items in order, linked as a perfect tree, and room for as many again."""
+        capacity = max(_FIRST_CAPACITY, 2 * (len(items) + 1))
+        levels = min(_MAX_LEVELS, 1 + (capacity.bit_length() - 1) // _BRANCHING_BITS)
+        self.used = len(items) + 1
+        self.keys = np.zeros(capacity, np.int64)
+        self.keys[1 : self.used] = [key for key, _ in items]
+        self.values: list[Any] = [_REMOVED, *(value for _, value in items)] + [_REMOVED] * (capacity - self.used)
+        self.links = np.zeros((levels, capacity), np.int32)
+        self.path = np.zeros(levels, np.int64)  # the writer's scratch
+        for level in range(levels):
+            nodes = np.arange(0, self.used, 1 << _BRANCHING_BITS * level)
+            self.links[level, nodes[:-1]] = nodes[1:]
+
+
+class SkipList(Generic[T]):
+    """A sorted mapping from int64 keys to values, for one writing thread and any number of reading ones.
+
+    Args:
+        items: (key, value) pairs in rising order of keys. O(n).
+
+    Raises:
+        InvalidArgumentError: the keys do not rise.
+
+    >>> segments = SkipList([(0, "first"), (100, "second")])
+    >>> segments.insert(250, "third")
+    >>> segments.floor(249), segments.higher(250), len(segments)
+    ((100, 'second'), None, 3)
+    """
+
+    __slots__ = ("_arrays", "_insertions", "_size")
+
+    def __init__(self, items: Iterable[tuple[int, T]] = ()) -> None:
+        pairs = list(items)
+        if any(left[0] >= right[0] for left, right in pairwise(pairs)):
+            raise InvalidArgumentError("the items of a skip list must be given in rising order of their keys")
+        self._arrays = _Arrays(pairs)
+        self._size = len(pairs)
+        self._insertions = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    # Readers: any thread.
+
+    def floor(self, key: int) -> tuple[int, T] | None:
+        """The item with the largest key that is at most `key`, or None. O(log n).
+
+        >>> SkipList([(0, "a"), (100, "b")]).floor(99)
+        (0, 'a')
+        """
+        return self._search(key, 1, 0)
+
+    def lower(self, key: int) -> tuple[int, T] | None:
+        """The item with the largest key below `key`, or None. O(log n).
+
+        >>> SkipList([(0, "a"), (100, "b")]).lower(100)
+        (0, 'a')
+        """
+        return self._search(key, 0, 0)
+
+    def ceiling(self, key: int) -> tuple[int, T] | None:
+        """The item with the smallest key that is at least `key`, or None. O(log n).
+
+        >>> SkipList([(0, "a"), (100, "b")]).ceiling(100)
+        (100, 'b')
+        """
+        return self._search(key, 0, 1)
+
+    def higher(self, key: int) -> tuple[int, T] | None:
+        """The item with the smallest key above `key`, or None. O(log n).
+
+        >>> SkipList([(0, "a"), (100, "b")]).higher(0)
+        (100, 'b')
+        """
+        return self._search(key, 1, 1)
+
+    @property
+    def first(self) -> tuple[int, T] | None:
+        """The item with the smallest key, or None. O(log n)."""
+        return self.ceiling(-INT64_MAX - 1)
+
+    @property
+    def last(self) -> tuple[int, T] | None:
+        """The item with the largest key, or None. O(log n)."""
+        return self.floor(INT64_MAX)
+
+    def items(self, start: int = -INT64_MAX - 1, end: int = INT64_MAX) -> Iterator[tuple[int, T]]:
+        """The items from key `start` to before `end`, in order, each as it is when it is reached.
+
+        An item that is there all the time is met once; one that comes or goes meanwhile may be met or not. O(log n) an item.
+
+        >>> list(SkipList([(0, "a"), (100, "b"), (200, "c")]).items(50, 200))
+        [(100, 'b')]
+        """
+        item = self.ceiling(start)
+        while item is not None and item[0] < end:
+            yield item
+            item = self.higher(item[0])
+
+    def __iter__(self) -> Iterator[tuple[int, T]]:
+        return self.items()
+
+    # The writer: one thread.
+
+    def insert(self, key: int, value: T) -> None:
+        """Adds an item. O(log n), amortised over the copying to larger arrays.
+
+        Raises:
+            InvalidArgumentError: the key is there already.
+
+        >>> segments = SkipList[str]()
+        >>> segments.insert(5, "five")
+        >>> segments.first
+        (5, 'five')
+        """
+        arrays, node = self._new_node(key, value)
+        if insert_node(arrays.keys, arrays.links, node, self._choose_levels(), arrays.path) != 0:
+            arrays.values[node] = _REMOVED
+            raise InvalidArgumentError(f"the key {key} is in the list already", offset=key)
+        self._size += 1
+
+    def remove(self, key: int) -> T:
+        """Takes an item out and returns its value. O(log n).
+
+        Raises:
+            InvalidArgumentError: there is no such key.
+
+        >>> SkipList([(5, "five")]).remove(5)
+        'five'
+        """
+        arrays = self._arrays
+        old = self._released(arrays, remove_node(arrays.keys, arrays.links, key, arrays.path), key)
+        self._size -= 1
+        return old
+
+    def replace(self, key: int, value: T) -> T:
+        """Gives a key another value and returns the one it had: no reader misses the key meanwhile. O(log n), amortised.
+
+        Raises:
+            InvalidArgumentError: there is no such key.
+
+        >>> segments = SkipList([(5, "five")])
+        >>> segments.replace(5, "FIVE"), segments.floor(5)
+        ('five', (5, 'FIVE'))
+        """
+        arrays, node = self._new_node(key, value)
+        old = replace_node(arrays.keys, arrays.links, node, arrays.path)
+        if old <= 0:
+            arrays.values[node] = _REMOVED
+        return self._released(arrays, old, key)
+
+    def check(self) -> None:
+        """Checks the invariants, for tests: rising keys on each level, each level part of the one below, every value there. O(n).
+
+        >>> SkipList([(5, "five")]).check()
+        """
+        arrays = self._arrays
+        below: list[int] | None = None
+        for level in range(arrays.links.shape[0]):
+            nodes = _level_nodes(arrays, level)
+            keys = arrays.keys[nodes]
+            assert bool((keys[:-1] < keys[1:]).all()), f"keys of level {level} do not rise"
+            assert below is None or set(nodes) <= set(below), f"level {level} is not part of the one below"
+            assert below is not None or len(nodes) == self._size, "the size is wrong"
+            below = nodes
+            assert all(arrays.values[node] is not _REMOVED for node in nodes), "a linked node has no value"
+
+    def _search(self, key: int, inclusive: int, side: int) -> tuple[int, T] | None:
+        while True:
+            arrays = self._arrays
+            node = locate(arrays.keys, arrays.links, key, inclusive)[side]
+            if node == 0:
+                return None
+            value = arrays.values[node]
+            if value is not _REMOVED:
+                return arrays.keys.item(node), value
+
+    def _new_node(self, key: int, value: T) -> tuple[_Arrays, int]:
+        """A node with key and value that nothing links to yet."""
+        if self._arrays.used == len(self._arrays.keys):
+            old = self._arrays
+            self._arrays = _Arrays([(int(old.keys[node]), old.values[node]) for node in _level_nodes(old, 0)])
+        arrays = self._arrays
+        node = arrays.used
+        arrays.used += 1
+        arrays.keys[node] = key
+        arrays.values[node] = value
+        return arrays, node
+
+    def _released(self, arrays: _Arrays, node: int, key: int) -> T:
+        """Clears the value of a node that was unlinked."""
+        if node <= 0:
+            raise InvalidArgumentError(f"the key {key} is not in the list", offset=key)
+        value = arrays.values[node]
+        arrays.values[node] = _REMOVED
+        return value
+
+    def _choose_levels(self) -> int:
+        """One level, one more for each two zero bits that the hashed count of insertions ends with.
+
+        Hashed (splitmix64), because the bare count goes wrong when what is inserted or removed follows a rhythm.
+        """
+        self._insertions += 1
+        mixed = self._insertions * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF
+        mixed = (mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9 & 0xFFFFFFFFFFFFFFFF
+        mixed = (mixed ^ mixed >> 27) * 0x94D049BB133111EB & 0xFFFFFFFFFFFFFFFF
+        mixed = (mixed ^ mixed >> 31) | 1 << 62  # ends the run of zeros
+        return 1 + ((mixed & -mixed).bit_length() - 1) // _BRANCHING_BITS
+
+
+def _level_nodes(arrays: _Arrays, level: int) -> list[int]:
+    nodes = []
+    node = int(arrays.links[level, 0])
+    while node:
+        nodes.append(node)
+        node = int(arrays.links[level, node])
+    return nodes

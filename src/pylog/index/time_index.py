@@ -1,0 +1,112 @@
+"""The time index, `.timeindex`: from a timestamp to an offset behind which all records of a larger timestamp lie.
+
+Entries are (largest timestamp so far, last offset of the batch that holds it), strictly increasing (storage-format 5).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, ClassVar, NamedTuple
+
+from pylog.index.entries import TIME_ENTRY_SIZE, TIME_OFFSET_AT, lookup_timestamp, valid_time_entries
+from pylog.index.table import EntryTable, is_damaged, read_only
+
+_ENTRY = struct.Struct(">qi")
+
+
+class TimestampOffset(NamedTuple):
+    """A timestamp in milliseconds and the last offset of the batch that holds it."""
+
+    timestamp: int
+    offset: int
+
+
+class TimeIndex(EntryTable):
+    """An immutable view of a segment's time index.
+
+    Args:
+        base_offset: the segment's first offset.
+        table: read-only uint8 array of 12-byte entries, memory or a mapped file.
+        count: how many of them belong to the view.
+
+    Raises:
+        InvalidArgumentError: the table has no room for that many entries.
+
+    Spec: storage-format 5.
+
+    >>> index, damaged = TimeIndex.from_bytes(100, bytes.fromhex("00000000000454c300000005"))
+    >>> index.lookup(283_843), index.lookup(283_842), damaged
+    (TimestampOffset(timestamp=283843, offset=105), TimestampOffset(timestamp=-1, offset=100), False)
+    """
+
+    ENTRY_SIZE: ClassVar[int] = TIME_ENTRY_SIZE
+    OFFSET_AT: ClassVar[int] = TIME_OFFSET_AT
+
+    __slots__ = ()
+
+    @classmethod
+    def from_bytes(cls, base_offset: int, data: Any) -> tuple[TimeIndex, bool]:
+        """Takes what is valid of a file: its leading entries in order; zeros behind them, as of a preallocated file, are fine.
+
+        Args:
+            base_offset: the segment's first offset.
+            data: the file, any bytes. Not copied.
+
+        Returns:
+            The index, and whether the file holds something else too and should be rebuilt. O(n).
+
+        Spec: storage-format 5.4, 5.7.
+
+        >>> len(TimeIndex.from_bytes(0, bytes(120))[0])
+        0
+        """
+        table = read_only(data)
+        count = int(valid_time_entries(table, len(table) // TIME_ENTRY_SIZE))
+        return cls(base_offset, table, count), is_damaged(table, TIME_ENTRY_SIZE, count)
+
+    def lookup(self, timestamp: int) -> TimestampOffset:
+        """The last entry whose timestamp is at most `timestamp`; records with a larger one lie behind its offset.
+
+        Args:
+            timestamp: milliseconds.
+
+        Returns:
+            The entry, or (-1, base offset) when there is none. O(log n).
+
+        Spec: storage-format 5.5.
+
+        >>> TimeIndex(7, read_only(b""), 0).lookup(99)
+        TimestampOffset(timestamp=-1, offset=7)
+        """
+        return TimestampOffset(*lookup_timestamp(self.table, self.count, self.base_offset, timestamp))
+
+    def entry(self, index: int) -> TimestampOffset:
+        """The entry at an index from 0 on. O(1).
+
+        Raises:
+            InvalidArgumentError: there is no such entry.
+
+        >>> TimeIndex(10, read_only(bytes.fromhex("00000000000454c300000005")), 1).entry(0)
+        TimestampOffset(timestamp=283843, offset=15)
+        """
+        timestamp, relative = _ENTRY.unpack_from(self.table, self._place(index))
+        return TimestampOffset(timestamp, self.base_offset + relative)
+
+    @property
+    def last(self) -> TimestampOffset:
+        """The last entry, which has the largest timestamp, or (-1, base offset) of an empty index (5.3 rule 4). O(1)."""
+        return self.entry(self.count - 1) if self.count else TimestampOffset(-1, self.base_offset)
+
+    def truncated(self, offset: int) -> TimeIndex:
+        """The index without the entries at `offset` and behind it; the table is shared, and no byte of it changes.
+
+        Returns:
+            A view. O(log n).
+
+        Spec: storage-format 5.6.
+
+        >>> index = TimeIndex(0, read_only(bytes.fromhex("00000000000454c300000005")), 1)
+        >>> len(index.truncated(5)), len(index.truncated(6))
+        (0, 1)
+        """
+        return TimeIndex(self.base_offset, self.table, self._count_before(offset))

@@ -1,0 +1,36 @@
+"""Every bound in pylog, each with its reason. Loops over file data and allocations from file data are held to these."""
+
+from __future__ import annotations
+
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+
+# Kafka's own bounds.
+MAX_TOPIC_NAME_CHARACTERS = 249  # Topic.java: the directory name must leave room for "-<partition>" and a suffix
+MAX_SEGMENT_BYTES = INT32_MAX  # positions in indexes are int32
+MAX_RELATIVE_OFFSET = INT32_MAX  # offsets in indexes are relative to the segment's base
+DEFAULT_SEGMENT_BYTES = 1 << 30
+DEFAULT_SEGMENT_INDEX_BYTES = 10 << 20
+DEFAULT_INDEX_INTERVAL_BYTES = 4096
+DEFAULT_SEGMENT_MS = 7 * 86_400_000
+DEFAULT_RETENTION_MS = 7 * 86_400_000
+DEFAULT_MAX_MESSAGE_BYTES = (1 << 20) + 12
+
+# Bounds on what foreign bytes may cost.
+MAX_BATCH_DECOMPRESSED_BYTES = 64 << 20  # a zstd bomb expands 32,000 times; Kafka's default batch limit is 1 MiB
+MAX_COMPRESSED_BATCH_BYTES = 512 << 20  # snappy-java's own bound on one chunk
+MIN_RECORD_BYTES = 7  # length, attributes, three one-byte varints, two null lengths ... the smallest record there is
+RESYNC_HASHED_BYTES = 256 << 20  # hashed while looking for a good batch behind damage: bytes can look like headers everywhere
+MAX_PARTITIONS = 1_000_000  # of one topic: a directory listing is the only source, and it must fit in memory
+MAX_CHECKPOINT_BYTES = 64 << 20  # a text file with one line a partition
+
+# Sizes that trade memory for speed.
+APPEND_BATCH_BYTES = 128 << 10  # record bytes of one batch: large enough for columns, small enough to read at random
+APPEND_CHUNK_BYTES = 4 << 20  # encoded bytes between two writes: fits the last-level cache
+READ_CHUNK_BYTES = 1 << 20  # one pread of an active segment: measured best between 256 KiB and 8 MiB
+SCAN_ROWS = 65_536  # rows of one Arrow batch: measured best for Arrow and for Spark
+SCAN_BYTES = 16 << 20  # record bytes of one Arrow batch
+SCAN_BATCHES = 8192  # batch headers looked at in one kernel call
+MAPPED_RESIDENT_BYTES = 96 << 20  # pages of mapped segments that scans keep in memory, over the whole process
+MAPPED_SEGMENTS = 256  # segments kept mapped by one store: each costs a descriptor (`RLIMIT_NOFILE`, `vm.max_map_count`)
+RECORD_CHUNK_ROWS = 4096  # records turned into Python objects at a time

@@ -1,0 +1,204 @@
+"""Kafka's small text files: offset checkpoints, leader epochs, partition metadata, the clean-shutdown marker.
+
+Formats: storage-format 3.4, 3.5, 3.7. Written by atomic replacement. Checkpoints only ever understate: one that is lost or
+old costs time, never data.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+import secrets
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from pylog import limits
+from pylog.errors import CorruptionError, InvalidTopicError
+from pylog.fs import FileSystem, join, write_atomically
+from pylog.record.types import TopicPartition
+from pylog.segment.names import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA
+
+RECOVERY_POINT: Final = "recovery-point-offset-checkpoint"
+LOG_START: Final = "log-start-offset-checkpoint"
+CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
+NEW_MARKER: Final = b'{"version":0,"brokerEpoch":-1}'
+
+Offsets = dict[TopicPartition, int]
+
+
+def parse_offsets(data: bytes, path: str) -> Offsets:
+    """The lines of an offset checkpoint file (storage-format 3.5).
+
+    Raises:
+        CorruptionError: another version, a line that is not `<topic> <partition> <offset>`, a wrong count.
+
+    >>> parse_offsets(b"0\\n1\\norders 0 42\\n", "x")
+    {TopicPartition(topic='orders', partition=0): 42}
+    """
+    try:
+        lines = data.decode().splitlines()
+        if len(lines) < 2:
+            if lines and lines[0] != "0":
+                raise ValueError("unknown version")
+            return {}
+        rows = [line.split() for line in lines[2:]]
+        if int(lines[0]) != 0 or int(lines[1]) != len(rows):
+            raise ValueError("unknown version or wrong count")
+        return {TopicPartition(topic, int(partition)): int(offset) for topic, partition, offset in rows}
+    except (ValueError, UnicodeDecodeError) as error:
+        raise CorruptionError(f"{path} is not an offset checkpoint: {error}; it can be removed, which costs only time", path=path) from error
+
+
+def format_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
+    """The text of an offset checkpoint file."""
+    lines = ["0", str(len(offsets)), *(f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items()))]
+    return ("\n".join(lines) + "\n").encode()
+
+
+def read_offsets(fs: FileSystem, root: str, name: str) -> tuple[Offsets, str | None]:
+    """A checkpoint of a log directory, and what is wrong with it: an unreadable one counts as empty (storage-format 3.5.3)."""
+    path = join(root, name)
+    try:
+        return parse_offsets(fs.read(path, limits.MAX_CHECKPOINT_BYTES) or b"", path), None
+    except CorruptionError as error:
+        return {}, str(error)
+
+
+def update_offsets(fs: FileSystem, root: str, name: str, changed: Offsets, removed: Iterable[TopicPartition] = ()) -> None:
+    """Changes some lines of a checkpoint and keeps the others."""
+    offsets, _ = read_offsets(fs, root, name)
+    for partition in removed:
+        offsets.pop(partition, None)
+    offsets.update(changed)
+    write_atomically(fs, root, name, format_offsets(offsets))
+
+
+# ---- leader epochs -----------------------------------------------------------------------------------------------------------
+
+
+class EpochStart(NamedTuple):
+    """The first offset of a leader epoch."""
+
+    epoch: int
+    start_offset: int
+
+
+def parse_epochs(data: bytes, path: str) -> list[EpochStart]:
+    """The entries of a `leader-epoch-checkpoint`, ascending (storage-format 3.4.1).
+
+    Raises:
+        CorruptionError: it does not parse, or does not ascend.
+
+    >>> parse_epochs(b"0\\n1\\n2 100\\n", "x")
+    [EpochStart(epoch=2, start_offset=100)]
+    """
+    try:
+        lines = data.decode().splitlines()
+        if not lines:
+            return []
+        found = [EpochStart(*map(int, line.split())) for line in lines[2:]]
+        if int(lines[0]) != 0 or len(lines) < 2 or int(lines[1]) != len(found):
+            raise ValueError("unknown version or wrong count")
+        if any(low.epoch >= high.epoch or low.start_offset >= high.start_offset for low, high in zip(found, found[1:], strict=False)):
+            raise ValueError("entries do not ascend")
+        return found
+    except (ValueError, TypeError, UnicodeDecodeError) as error:
+        raise CorruptionError(f"{path} is not a leader epoch checkpoint: {error}", path=path) from error
+
+
+def read_epochs(fs: FileSystem, directory: str) -> list[EpochStart] | None:
+    """A partition's leader epochs, None when there is no file.
+
+    Raises:
+        CorruptionError: the file is damaged.
+    """
+    path = join(directory, LEADER_EPOCH_CHECKPOINT)
+    data = fs.read(path, limits.MAX_CHECKPOINT_BYTES)
+    return None if data is None else parse_epochs(data, path)
+
+
+def write_epochs(fs: FileSystem, directory: str, epochs: list[EpochStart]) -> None:
+    """Replaces a partition's leader epochs."""
+    lines = ["0", str(len(epochs)), *(f"{epoch} {start}" for epoch, start in epochs)]
+    write_atomically(fs, directory, LEADER_EPOCH_CHECKPOINT, ("\n".join(lines) + "\n").encode())
+
+
+def assign_epoch(epochs: list[EpochStart], epoch: int, offset: int) -> list[EpochStart]:
+    """The entries after a batch of `epoch` at `offset` (storage-format 6.13.1); the same list when nothing changes.
+
+    >>> assign_epoch([EpochStart(0, 0)], 2, 50)
+    [EpochStart(epoch=0, start_offset=0), EpochStart(epoch=2, start_offset=50)]
+    """
+    if epoch < 0 or (epochs and epochs[-1].epoch == epoch and offset >= epochs[-1].start_offset):
+        return epochs
+    kept = [entry for entry in epochs if entry.epoch < epoch and entry.start_offset < offset]
+    return [*kept, EpochStart(epoch, offset)]
+
+
+# ---- topic ids, names --------------------------------------------------------------------------------------------------------
+
+_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_PARTITION_DIRECTORY = re.compile(r"(.+)-(0|[1-9][0-9]{0,9})")
+
+
+def check_topic_name(name: str) -> str:
+    """A topic's name, checked by Kafka's rule (storage-format 3.2.2).
+
+    Raises:
+        InvalidTopicError: it is not one.
+
+    >>> check_topic_name("orders.paid")
+    'orders.paid'
+    """
+    if not isinstance(name, str) or not _TOPIC_NAME.fullmatch(name) or name in (".", ".."):
+        raise InvalidTopicError(
+            f"{name!r} is not a topic name; a name has 1 to {limits.MAX_TOPIC_NAME_CHARACTERS} of the characters a-z A-Z 0-9 . _ -, "
+            "and is neither '.' nor '..'"
+        )
+    return name
+
+
+def parse_partition_directory(name: str) -> TopicPartition | None:
+    """The partition that a directory name stands for, or None (storage-format 3.2).
+
+    >>> parse_partition_directory("my-topic-3")
+    TopicPartition(topic='my-topic', partition=3)
+    """
+    match = _PARTITION_DIRECTORY.fullmatch(name)
+    if match is None or not _TOPIC_NAME.fullmatch(match[1]) or match[1] in (".", "..") or int(match[2]) > limits.INT32_MAX:
+        return None
+    return TopicPartition(match[1], int(match[2]))
+
+
+def new_topic_id() -> str:
+    """A random topic id: 16 bytes as 22 characters of base64url that do not begin with '-' (storage-format 3.4.3)."""
+    while True:
+        text = base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")
+        if not text.startswith("-"):
+            return text
+
+
+def format_partition_metadata(topic_id: str) -> bytes:
+    """The text of a `partition.metadata` file, which has no newline at its end (storage-format 3.4.2)."""
+    return f"version: 0\ntopic_id: {topic_id}".encode()
+
+
+def read_topic_id(fs: FileSystem, directory: str) -> str | None:
+    """The topic id of a partition's directory, None when it has none (brokers before 2.8, or not written yet).
+
+    Raises:
+        CorruptionError: the file does not parse.
+    """
+    path = join(directory, PARTITION_METADATA)
+    data = fs.read(path, 4096)
+    if not data:
+        return None
+    match = re.fullmatch(rb"version:\s*\d+\r?\ntopic_id:\s*([A-Za-z0-9_-]{22})\s*", data)
+    if match is None:
+        raise CorruptionError(f"{path} is not partition metadata", path=path)
+    try:
+        base64.urlsafe_b64decode(match[1] + b"==")
+    except binascii.Error as error:
+        raise CorruptionError(f"{path} has no topic id", path=path) from error
+    return match[1].decode()

@@ -1,0 +1,99 @@
+"""Whether batches can follow each other: what Kafka's CRC does not cover is checked against the neighbours.
+
+A batch's base offset, its length and its leader epoch lie outside of its CRC. The length is checked by what follows it; the other
+two here: offsets rise, and an epoch that only one batch has, out of order with both of its neighbours, is damage.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pylog.record.batch import Table
+from pylog.record.format import BASE_OFFSET, LAST_OFFSET, LEADER_EPOCH, MAGIC
+
+
+class Neighbour(NamedTuple):
+    """The batch before or behind a table, as far as continuity asks for it."""
+
+    base_offset: int
+    last_offset: int
+    leader_epoch: int
+
+
+class Suspect(NamedTuple):
+    """A batch that cannot be what was written.
+
+    Attributes:
+        batch: its column in the table.
+        why: the reason, in words that follow "the batch …".
+    """
+
+    batch: int
+    why: str
+
+
+def first_suspect(table: Table, floor: int, before: Neighbour | None, after: Neighbour | None) -> Suspect | None:
+    """The first batch of a table that does not fit between its neighbours, or None.
+
+    Args:
+        table: consecutive batches of one segment.
+        floor: no offset may be below: the segment's base, or the offset behind `before`.
+        before: the batch before the table's first one, None at a segment's start.
+        after: what is known to follow the table's last batch, None at the end of the log.
+
+    >>> first_suspect(np.zeros((15, 0), np.int64), 0, None, None) is None
+    True
+    """
+    if table.shape[1] == 0:
+        return None
+    first, last = _ends(table)
+    if after is not None:
+        first, last = np.append(first, after.base_offset), np.append(last, max(after.base_offset, after.last_offset))
+    previous = np.append(floor - 1, last[:-1])
+    overlaps = np.flatnonzero(first <= previous)
+    found = []
+    if overlaps.size:
+        found += _overlap(int(overlaps[0]), first, previous, table.shape[1])
+    odd = _odd_epoch(table, before, after)
+    if odd is not None:
+        found.append(Suspect(odd, "has a leader epoch that fits neither the batch before nor the one behind it"))
+    return min(found) if found else None
+
+
+def _ends(table: Table) -> tuple[Table, Table]:
+    """First and last offsets; a wrapper of magic 0 or 1 says only its last, and its records lie somewhere before."""
+    last = table[LAST_OFFSET]
+    return np.where(table[MAGIC] == 2, table[BASE_OFFSET], last), last
+
+
+def _overlap(at: int, first: Table, previous: Table, count: int) -> list[Suspect]:
+    """Which of two overlapping batches is wrong: the one that does not follow on from its own predecessor."""
+    follows_on = at == 0 or first[at - 1] == previous[at - 1] + 1
+    if not follows_on:
+        return [Suspect(at - 1, "reaches beyond the start of what follows it")]
+    return [Suspect(at, "begins before the end of the batch before it")] if at < count else []
+
+
+def _odd_epoch(table: Table, before: Neighbour | None, after: Neighbour | None) -> int | None:
+    """The first batch whose epoch is a spike or a dip between two others; epochs otherwise rise, or are -1."""
+    if np.any(table[MAGIC] != 2):
+        return None
+    epochs = table[LEADER_EPOCH]
+    if before is not None:
+        epochs = np.append(before.leader_epoch, epochs)
+    if after is not None:
+        epochs = np.append(epochs, after.leader_epoch)
+    if len(epochs) < 3 or int(epochs.min()) == int(epochs.max()):
+        return None
+    left, middle, right = epochs[:-2], epochs[1:-1], epochs[2:]
+    spike = (middle > right) & (left <= right)
+    dip = (middle < left) & (right >= left)
+    odd = np.flatnonzero(spike | dip)
+    return int(odd[0]) + (0 if before is not None else 1) if odd.size else None
+
+
+def last_neighbour(table: Table) -> Neighbour:
+    """The last batch of a table that is not empty, as the neighbour before what follows."""
+    return Neighbour(int(table[BASE_OFFSET, -1]), int(table[LAST_OFFSET, -1]), int(table[LEADER_EPOCH, -1]))

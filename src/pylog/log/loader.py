@@ -1,0 +1,359 @@
+"""Opening a partition: from a directory to segments, ends and findings, in small steps.
+
+Nothing trusted is read again: a partition that was closed cleanly costs its directory listing, the batch headers behind the
+last index entry, and a few small files. Otherwise the segments from the durable point (or Kafka's recovery point) on are
+scanned, their checksums with them. Opening read-only writes nothing and repairs only in memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pylog import limits
+from pylog.config import TopicConfig
+from pylog.errors import CorruptionError
+from pylog.fs import DirectoryEntry, FileSystem, join
+from pylog.index.builder import SegmentIndexBuilder
+from pylog.index.transaction_index import AbortedTransaction
+from pylog.log import checkpoints
+from pylog.log.checkpoints import EpochStart
+from pylog.log.durable_point import Slot, read_slot
+from pylog.log.producer_state import ProducerState, load_snapshot
+from pylog.log.recovery import Damage, Finding, Walk, is_torn, walk
+from pylog.record.format import BASE_OFFSET, LAST_OFFSET, LEADER_EPOCH
+from pylog.record.types import TopicPartition
+from pylog.segment.log_file import Region
+from pylog.segment.names import INDEX, LEADER_EPOCH_CHECKPOINT, LoadPlan, file_name, parse, plan_load
+from pylog.segment.segment import LogSegment, OpenFiles
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a partition is and what its log directory says of it.
+
+    Attributes:
+        fs, directory, partition, config: the partition.
+        open_files: the store's bound on open files.
+        writable: open for writing.
+        clean: the log directory was shut down cleanly (its marker was there).
+        foreign: another program has the directory open now; nothing of it is judged.
+        recovery_point: Kafka's: offsets below it are synced.
+        log_start: Kafka's checkpointed log start, 0 when it has none.
+    """
+
+    fs: FileSystem
+    directory: str
+    partition: TopicPartition
+    config: TopicConfig
+    open_files: OpenFiles
+    writable: bool
+    clean: bool
+    foreign: bool
+    recovery_point: int
+    log_start: int
+
+
+@dataclass
+class Loaded:
+    """A partition as it was found.
+
+    Attributes:
+        segments: in order; the last one is the active one.
+        end: bytes of whole batches in the active segment.
+        next_offset: the log's end.
+        start_offset: the log's start.
+        leader_epoch: of the last batch, -1 when nothing says.
+        epochs: the leader epoch checkpoint; None when it is missing or damaged.
+        builder: the active segment's indexes.
+        producers: the producer state up to the end; None when the log is read-only (made when it is asked for).
+        snapshots: offsets of the producer snapshots.
+        slot: the durable point as it was found.
+        torn: the torn tail to be cut, if any.
+        corrupt: why the partition may not be written, or None.
+        findings: what its owner should know.
+        clean: nothing had to be scanned.
+    """
+
+    segments: list[LogSegment]
+    end: int = 0
+    next_offset: int = 0
+    start_offset: int = 0
+    leader_epoch: int = -1
+    epochs: list[EpochStart] | None = None
+    builder: SegmentIndexBuilder | None = None
+    producers: ProducerState | None = None
+    snapshots: list[int] = field(default_factory=list)
+    slot: Slot | None = None
+    torn: Damage | None = None
+    corrupt: Finding | None = None
+    findings: list[Finding] = field(default_factory=list)
+    clean: bool = True
+
+
+def load(source: Source) -> Loaded:
+    """Opens a partition's directory. Nothing of its `.log` files is changed, whatever is found."""
+    entries = {entry.name: entry for entry in source.fs.list(source.directory)}
+    plan = plan_load([name for name, entry in entries.items() if entry.is_file], lambda name: _end_of_swap(source, entries[name]))
+    if source.writable:
+        _carry_out(source, plan)
+    loaded = Loaded(_open_segments(source, plan, entries), snapshots=plan.snapshots)
+    loaded.slot = _own_slot(source, loaded.segments)
+    loaded.start_offset = max(source.log_start, loaded.segments[0].base_offset if loaded.segments else 0)
+    loaded.next_offset = loaded.start_offset
+    _read_epochs(source, loaded)
+    if loaded.segments:
+        _load_tail(source, loaded)
+    _note_missing_tail(source, loaded)
+    if source.writable:
+        _load_producers(source, loaded)
+    return loaded
+
+
+# ---- files -------------------------------------------------------------------------------------------------------------------
+
+
+def _end_of_swap(source: Source, entry: DirectoryEntry) -> int:
+    """The next offset of a segment that a compaction finished but did not get to rename."""
+    found = parse(entry.name)
+    assert found is not None
+    segment = _segment(source, found.offset, entry.name, entry)
+    return walk(segment, 0, entry.size, found.offset, verify=False, sink=lambda region, good: None).next_offset
+
+
+def _carry_out(source: Source, plan: LoadPlan) -> None:
+    """Finishes what a broker's deletion or compaction left half done (storage-format 6.9.1 to 6.9.3)."""
+    for name in plan.removals:
+        source.fs.remove(join(source.directory, name))
+    for old, new in plan.renames:
+        source.fs.rename(join(source.directory, old), join(source.directory, new))
+    if plan.removals or plan.renames:
+        source.fs.sync_directory(source.directory)
+
+
+def _open_segments(source: Source, plan: LoadPlan, entries: dict[str, DirectoryEntry]) -> list[LogSegment]:
+    renamed = dict(plan.renames) if source.writable else {}
+    return [_segment(source, base, renamed.get(name, name), entries[name]) for base, name in plan.segments.items()]
+
+
+def _segment(source: Source, base: int, name: str, entry: DirectoryEntry) -> LogSegment:
+    return LogSegment(
+        source.fs,
+        source.directory,
+        base,
+        size=entry.size,
+        mtime_ms=entry.mtime_ms,
+        open_files=source.open_files,
+        mapped=source.writable,
+        writable=source.writable,
+        interval_bytes=source.config.index_interval_bytes,
+        log_name=name,
+    )
+
+
+def _own_slot(source: Source, segments: list[LogSegment]) -> Slot | None:
+    """The durable point, unless another program has written since: its segment is gone, is another file, or is not the last."""
+    slot, _ = read_slot(source.fs, source.directory)
+    if slot is None or not segments or segments[-1].base_offset != slot.active_base:
+        return None
+    file = source.fs.open(segments[-1].path)
+    try:
+        return slot if file.identity()[1] == slot.active_inode else None
+    finally:
+        file.close()
+
+
+def _read_epochs(source: Source, loaded: Loaded) -> None:
+    try:
+        loaded.epochs = checkpoints.read_epochs(source.fs, source.directory)
+    except CorruptionError as error:
+        path = join(source.directory, LEADER_EPOCH_CHECKPOINT)
+        loaded.findings.append(Finding("rebuilt", path, 0, 0, 0, None, f"{error}; it is made again from the batches"))
+
+
+# ---- the end -----------------------------------------------------------------------------------------------------------------
+
+
+def _load_tail(source: Source, loaded: Loaded) -> None:
+    """Finds the end of the log; seals all segments but the last."""
+    active = loaded.segments[-1]
+    for segment in loaded.segments[:-1]:
+        segment.sealed = True
+    active.sealed = False
+    needs_scan = source.writable and not source.clean and not _settled(loaded.slot, active)
+    loaded.clean = not needs_scan
+    if needs_scan:
+        _scan_sealed(source, loaded)
+        _scan_active(source, loaded, verify=True)
+    elif source.clean or not source.writable:
+        _trust_active(source, loaded)
+    else:
+        _scan_active(source, loaded, verify=False)
+
+
+def _settled(slot: Slot | None, active: LogSegment) -> bool:
+    """Whether the durable point proves that the last process left nothing under way."""
+    return slot is not None and slot.idle and slot.published_position == active.size
+
+
+def _scan_sealed(source: Source, loaded: Loaded) -> None:
+    """Checks the sealed segments that may not have been synced. pylog syncs a segment before it makes the next one."""
+    if loaded.slot is not None:
+        return
+    for segment, following in zip(loaded.segments[:-1], loaded.segments[1:], strict=True):
+        if following.base_offset > source.recovery_point:
+            found = walk(segment, 0, segment.size, segment.base_offset, verify=True, sink=lambda region, good: None)
+            _judge(source, loaded, segment, found, durable_position=0, last=False)
+
+
+def _trust_active(source: Source, loaded: Loaded) -> None:
+    """The end of a segment that was closed cleanly, or is only read: its index, and the headers behind the last entry."""
+    active = loaded.segments[-1]
+    position = active.locate(limits.INT64_MAX)
+    builder = SegmentIndexBuilder.reopened(active.offset_index(), active.time_index(), source.config.index_interval_bytes)
+    first = _first_offset(active, position)
+    found = walk(active, position, active.size, first, verify=False, sink=_Sink(loaded, builder, skip_to=position))
+    if found.damage and position and found.next_offset == first:
+        active.rebuild_indexes()
+        return _scan_active(source, loaded, verify=False)
+    _settle(source, loaded, found, builder, durable_position=0)
+
+
+def _first_offset(segment: LogSegment, position: int) -> int:
+    return segment.base_offset if position == 0 else int.from_bytes(segment.file().read(position, 8).tobytes(), "big", signed=True)
+
+
+def _scan_active(source: Source, loaded: Loaded, *, verify: bool) -> None:
+    """Walks the whole active segment and makes its indexes again."""
+    active = loaded.segments[-1]
+    builder = SegmentIndexBuilder(active.base_offset, source.config.index_interval_bytes)
+    found = walk(active, 0, active.size, active.base_offset, verify=verify, sink=_Sink(loaded, builder))
+    slot = loaded.slot
+    durable = slot.durable_position if slot is not None and slot.durable_base == active.base_offset else 0
+    _settle(source, loaded, found, builder, durable_position=durable)
+
+
+class _Sink:
+    """Feeds a walk's good batches to the index builder and remembers the last leader epoch."""
+
+    def __init__(self, loaded: Loaded, builder: SegmentIndexBuilder, *, skip_to: int = -1) -> None:
+        self._loaded = loaded
+        self._builder = builder
+        self._indexed = builder.offset_index().last.offset if len(builder.offset_index()) else -1
+        self._skip_to = skip_to
+
+    def __call__(self, region: Region, good: int) -> None:
+        first = 0
+        if good and region.shift + int(region.table[0, 0]) == self._skip_to and self._indexed >= 0:
+            first = int(np.searchsorted(region.table[LAST_OFFSET, :good], self._indexed, side="right"))
+        self._builder.add(region.table, good, first=first, position=region.shift)
+        if good:
+            self._loaded.leader_epoch = max(self._loaded.leader_epoch, int(region.table[LEADER_EPOCH, good - 1]))
+
+
+def _settle(source: Source, loaded: Loaded, found: Walk, builder: SegmentIndexBuilder, *, durable_position: int) -> None:
+    active = loaded.segments[-1]
+    loaded.builder = builder
+    loaded.end, loaded.next_offset = found.end, max(found.next_offset, active.base_offset, loaded.start_offset)
+    _judge(source, loaded, active, found, durable_position=durable_position, last=True)
+
+
+def _judge(source: Source, loaded: Loaded, segment: LogSegment, found: Walk, *, durable_position: int, last: bool) -> None:
+    """Turns what a walk stumbled over into findings: at most one torn tail, everything else corruption."""
+    if source.foreign or not found.damage:
+        return
+    first = found.damage[0]
+    torn = is_torn(
+        first,
+        durable_position=durable_position,
+        last_segment=last,
+        good_batch_at=None if first.next_offset is None else first.end,
+        unsynced_bytes=loaded.slot.unsynced_bytes if loaded.slot is not None else 0,
+    )
+    if torn:
+        loaded.torn = first._replace(end=segment.size)
+        loaded.end, loaded.next_offset = first.position, max(first.offset, loaded.start_offset)
+        loaded.findings.append(_finding("torn", segment, loaded.torn))
+        return
+    findings = [_finding("corrupt", segment, damage) for damage in found.damage]
+    loaded.findings += findings
+    loaded.corrupt = loaded.corrupt or findings[0]
+
+
+def _finding(kind: str, segment: LogSegment, damage: Damage) -> Finding:
+    size = damage.end - damage.position
+    told = {
+        "torn": f"the write of offset {damage.offset} was cut off: {size} bytes from position {damage.position} on",
+        "corrupt": f"the batch at position {damage.position} (offset {damage.offset}) {damage.why}; {size} bytes are not served",
+    }[kind]
+    return Finding(kind, segment.path, damage.position, size, damage.offset, damage.next_offset, f"{segment.path}: {told}")
+
+
+def _note_missing_tail(source: Source, loaded: Loaded) -> None:
+    """A producer snapshot is named by the log's end when it was made: one beyond the end says that records are gone."""
+    last = max(loaded.snapshots, default=0)
+    if last > loaded.next_offset and not source.foreign:
+        path = join(source.directory, file_name(last, ".snapshot"))
+        message = f"{path} says that the log reached offset {last}, but its records end at {loaded.next_offset}"
+        loaded.findings.append(Finding("missing", path, 0, 0, loaded.next_offset, None, message))
+
+
+# ---- producers ---------------------------------------------------------------------------------------------------------------
+
+
+def _load_producers(source: Source, loaded: Loaded) -> None:
+    """The producer state at the end; a segment whose `.index` was missing gets its transaction index again too."""
+    loaded.producers, complaints = producers_at_end(source.fs, source.directory, loaded)
+    loaded.findings += [Finding("rebuilt", source.directory, 0, 0, 0, None, text) for text in complaints]
+
+
+def producers_at_end(fs: FileSystem, directory: str, loaded: Loaded) -> tuple[ProducerState, list[str]]:
+    """The newest snapshot and a replay of the batch headers behind it. Cost: those headers; nothing after a clean close.
+
+    A segment without `.index` has lost its derived files, its transaction index with them: the replay begins there at the latest.
+    """
+    start = loaded.segments[0].base_offset if loaded.segments else 0
+    bare = [segment.base_offset for segment in loaded.segments[:-1] if not fs.exists(segment.path_of(INDEX))]
+    state, complaints = load_snapshot(fs, directory, loaded.snapshots, start, min([loaded.next_offset, *bare]))
+    for segment, size in _behind(loaded, state.end_offset):
+        segment.add_aborted(replay_segment(segment, size, state))
+    state.end_offset = loaded.next_offset
+    return state, complaints
+
+
+def _behind(loaded: Loaded, offset: int) -> list[tuple[LogSegment, int]]:
+    """The segments with records at or above an offset, with the bytes of each that count."""
+    if offset >= loaded.next_offset or not loaded.segments:
+        return []
+    ends = [segment.base_offset for segment in loaded.segments[1:]] + [loaded.next_offset]
+    sizes = [segment.size for segment in loaded.segments[:-1]] + [loaded.end]
+    return [(segment, size) for segment, end, size in zip(loaded.segments, ends, sizes, strict=True) if end > offset]
+
+
+def replay_segment(segment: LogSegment, size: int, state: ProducerState) -> list[AbortedTransaction]:
+    """Replays a segment's batches at and above the state's end offset; returns the transactions that they abort."""
+    aborted: list[AbortedTransaction] = []
+
+    def sink(region: Region, good: int) -> None:
+        table = np.ascontiguousarray(region.table[:, :good])
+        aborted.extend(state.replay(region.buffer, table))
+
+    position = segment.locate(max(state.end_offset, segment.base_offset))
+    walk(segment, position, size, _first_offset(segment, position), verify=False, sink=sink)
+    return aborted
+
+
+def epochs_from_batches(loaded: Loaded) -> list[EpochStart]:
+    """The leader epochs as the batches have them: for a checkpoint that is missing or damaged. Cost: all headers."""
+    epochs: list[EpochStart] = []
+
+    def sink(region: Region, good: int) -> None:
+        nonlocal epochs
+        column = region.table[LEADER_EPOCH, :good]
+        for batch in np.flatnonzero(np.append(True, np.diff(column) != 0)[:good]).tolist():
+            epochs = checkpoints.assign_epoch(epochs, int(column[batch]), int(region.table[BASE_OFFSET, batch]))
+
+    for segment, size in _behind(loaded, -1):
+        walk(segment, 0, size, segment.base_offset, verify=False, sink=sink)
+    return epochs

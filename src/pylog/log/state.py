@@ -1,0 +1,49 @@
+"""What a reader sees of a log at one moment: frozen, published by one reference assignment, read without locks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pylog.index.skiplist import SkipList
+from pylog.segment.segment import LogSegment
+
+
+@dataclass(frozen=True, slots=True)
+class LogState:
+    """A log's ends and segments.
+
+    Attributes:
+        segments: base offset → segment. Shared by all states of a log; one writer, lock-free readers.
+        active: the segment that is appended to (or was, when the log was opened for reading), None in a log without any.
+        active_size: bytes of the active segment that are published.
+        start_offset: the smallest offset that may be read.
+        end_offset: the offset behind the last published record.
+        durable_offset: everything below is synced.
+        first_unstable_offset: first offset of the earliest open transaction, None without one.
+    """
+
+    segments: SkipList[LogSegment]
+    active: LogSegment | None
+    active_size: int
+    start_offset: int
+    end_offset: int
+    durable_offset: int
+    first_unstable_offset: int | None = None
+
+    @property
+    def stable_offset(self) -> int:
+        """Where `read_committed` reading ends (storage-format 6.7.2)."""
+        return self.end_offset if self.first_unstable_offset is None else max(self.start_offset, self.first_unstable_offset)
+
+    def size_of(self, segment: LogSegment) -> int:
+        """Bytes of a segment that this state may read."""
+        return self.active_size if segment is self.active else segment.size
+
+    def from_offset(self, offset: int) -> Iterator[tuple[LogSegment, int]]:
+        """The segments that may hold `offset` and later ones, each with the offset that its records lie below. O(log n)."""
+        found = self.segments.floor(offset) or self.segments.first
+        while found is not None and found[0] < max(self.end_offset, 1):
+            following = self.segments.higher(found[0])
+            yield found[1], following[0] if following is not None and found[1] is not self.active else self.end_offset
+            found = following if found[1] is not self.active else None

@@ -1,0 +1,1 @@
+"""Bytes: Kafka's record formats. Nothing here knows of files."""

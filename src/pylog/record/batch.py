@@ -1,0 +1,91 @@
+"""Batches as a table: the one primitive on which reading, recovery, verification, indexing and planning stand.
+
+`scan_batches` walks the batch headers of a buffer and returns a `BatchTable`: one column a batch, rows as named in
+`record.format` (POSITION … CRC_STATE), int64 throughout. Record payloads are not looked at, but for their CRC when asked.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pylog import limits
+from pylog.record import kernels
+from pylog.record.format import COLUMN_COUNT, HEADER_SIZE, LAST_OFFSET, MAX_TIMESTAMP, POSITION, SIZE
+
+Bytes = NDArray[np.uint8]
+Table = NDArray[np.int64]
+
+WHY = {
+    kernels.TORN: "is cut off",
+    kernels.BAD_LENGTH: "has a length that no batch can have",
+    kernels.BAD_MAGIC: "has an unknown format (magic byte)",
+    kernels.BAD_HEADER: "has impossible offsets or counts",
+    kernels.BAD_CRC: "does not match its checksum",
+    kernels.BAD_RECORD: "has records that do not parse",
+}
+
+
+class BatchScan(NamedTuple):
+    """What a walk over batch headers found.
+
+    Attributes:
+        table: int64[COLUMN_COUNT, n]; POSITION counts from the start of the buffer.
+        position: where the walk stopped: the end of the region, or the first byte that is not a whole batch.
+        status: kernels.OK, FULL (the table is, more may follow), or what is wrong at `position`.
+    """
+
+    table: Table
+    position: int
+    status: int
+
+
+def scan_batches(
+    buffer: Bytes, position: int = 0, end: int | None = None, *, verify: bool = False, capacity: int = limits.SCAN_BATCHES
+) -> BatchScan:
+    """Walks the headers of the batches in `buffer[position:end]` (storage-format 1.12).
+
+    Args:
+        buffer: uint8[n], read-only.
+        position: a batch's first byte.
+        end: where to stop; the buffer's end by default.
+        verify: also compute each CRC-32C (16 GB/s); the result is in row CRC_STATE, and a bad one does not stop the walk.
+        capacity: the most batches to return.
+
+    Returns:
+        A `BatchScan`. Cost: 0.1 µs a batch, plus the CRCs.
+
+    >>> scan = scan_batches(np.frombuffer(b"", np.uint8))
+    >>> scan.table.shape[1], scan.status == kernels.OK
+    (0, True)
+    """
+    stop = buffer.size if end is None else min(end, buffer.size)
+    table = np.empty((COLUMN_COUNT, max(1, min(capacity, max(0, stop - position) // 26))), np.int64)
+    state = np.array([position, stop, 0], np.int64)
+    status = kernels.scan_batches(buffer, state, verify, table)
+    return BatchScan(np.ascontiguousarray(table[:, : state[2]]), int(state[0]), int(status))
+
+
+def next_offset(table: Table) -> int:
+    """The offset behind the last batch of a table that is not empty."""
+    return int(table[LAST_OFFSET, -1]) + 1
+
+
+def end_position(table: Table) -> int:
+    """The position behind the last batch of a table that is not empty."""
+    return int(table[POSITION, -1] + table[SIZE, -1])
+
+
+def largest_timestamp(table: Table) -> int:
+    """The largest timestamp of the batches of a table that is not empty."""
+    return int(table[MAX_TIMESTAMP].max())
+
+
+def plain_table(table: Table, batch: int, payload_size: int) -> Table:
+    """The table of one batch whose records lie decompressed behind `HEADER_SIZE` free bytes of a buffer of their own."""
+    column = table[:, batch : batch + 1].copy()
+    column[POSITION, 0] = 0
+    column[SIZE, 0] = HEADER_SIZE + payload_size
+    return column

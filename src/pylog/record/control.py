@@ -1,0 +1,121 @@
+"""Control records: the markers that end transactions (storage-format 1.8). Read here, shown to nobody.
+
+The types 2 to 6 are those of Kafka's metadata log; an ordinary partition has only ABORT and COMMIT. A type that is not
+known is no error: Kafka ignores such records, and so does pylog.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, NamedTuple
+
+from pylog.errors import CorruptionError
+from pylog.record.format import CONTROL_ABORT, CONTROL_COMMIT
+
+__all__ = ["CONTROL_TYPE_NAMES", "ControlRecord", "control_type", "end_transaction_epoch", "parse_control"]
+
+CONTROL_TYPE_NAMES: Final = (
+    "ABORT",
+    "COMMIT",
+    "LEADER_CHANGE",
+    "SNAPSHOT_HEADER",
+    "SNAPSHOT_FOOTER",
+    "KRAFT_VERSION",
+    "KRAFT_VOTERS",
+)
+assert CONTROL_TYPE_NAMES[CONTROL_ABORT] == "ABORT"
+assert CONTROL_TYPE_NAMES[CONTROL_COMMIT] == "COMMIT"
+
+# A higher version is read as version 0, whose fields every later version begins with.
+_KEY: Final = struct.Struct(">hh")  # version, type
+_END_TRANSACTION: Final = struct.Struct(">hi")  # version, coordinator epoch
+
+
+class ControlRecord(NamedTuple):
+    """What a control record says.
+
+    `coordinator_epoch` is None unless the record ends a transaction.
+
+    >>> ControlRecord(1, 5).name, ControlRecord(99).name
+    ('COMMIT', 'UNKNOWN')
+    """
+
+    type: int
+    coordinator_epoch: int | None = None
+
+    @property
+    def name(self) -> str:
+        """Kafka's name of the type."""
+        return CONTROL_TYPE_NAMES[self.type] if 0 <= self.type < len(CONTROL_TYPE_NAMES) else "UNKNOWN"
+
+    @property
+    def ends_transaction(self) -> bool:
+        """Whether the record commits or aborts a transaction."""
+        return self.type in (CONTROL_ABORT, CONTROL_COMMIT)
+
+
+def parse_control(key: bytes | None, value: bytes | None) -> ControlRecord:
+    """Reads a control record (storage-format 1.8.2, 1.8.3).
+
+    Args:
+        key: the record's key.
+        value: the record's value; looked at only when the record ends a transaction.
+
+    Returns:
+        Its type and, for an end of a transaction, the coordinator's epoch.
+
+    Raises:
+        CorruptionError: the key, or the value of a record that ends a transaction, is too short or has a negative version.
+
+    >>> parse_control(bytes.fromhex("00000001"), bytes.fromhex("000000000007"))
+    ControlRecord(type=1, coordinator_epoch=7)
+    """
+    record = ControlRecord(control_type(key))
+    return record._replace(coordinator_epoch=end_transaction_epoch(value)) if record.ends_transaction else record
+
+
+def control_type(key: bytes | None) -> int:
+    """The type in a control record's key (storage-format 1.8.2).
+
+    Args:
+        key: the record's key.
+
+    Returns:
+        0 for ABORT, 1 for COMMIT; another number for what Kafka ignores in an ordinary partition.
+
+    Raises:
+        CorruptionError: the key is missing, shorter than 4 bytes, or has a negative version.
+
+    >>> control_type(bytes.fromhex("00000000"))
+    0
+    """
+    return _field(_KEY, key, "key")
+
+
+def end_transaction_epoch(value: bytes | None) -> int:
+    """The coordinator's epoch in the value of a record that ends a transaction (storage-format 1.8.3).
+
+    Args:
+        value: the record's value.
+
+    Returns:
+        The epoch.
+
+    Raises:
+        CorruptionError: the value is missing, shorter than 6 bytes, or has a negative version.
+
+    >>> end_transaction_epoch(bytes.fromhex("000000000007"))
+    7
+    """
+    return _field(_END_TRANSACTION, value, "value")
+
+
+def _field(layout: struct.Struct, data: bytes | None, what: str) -> int:
+    """The field behind the version."""
+    if data is None or len(data) < layout.size:
+        size = "no" if data is None else len(data)
+        raise CorruptionError(f"a control record's {what} has {size} bytes, fewer than the {layout.size} that it must have")
+    version, field = layout.unpack_from(data)
+    if version < 0:
+        raise CorruptionError(f"a control record's {what} has version {version}")
+    return int(field)

@@ -1,0 +1,406 @@
+"""Batches to Arrow: the records of a table of batches become `pyarrow.RecordBatch`es of the columns asked for.
+
+Key and value bytes are copied once, from the file's bytes to Arrow's. What is not asked for is not decoded. A batch whose CRC
+is wrong, or whose records do not parse, ends decoding with a `CorruptionError`, after everything before it was handed out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pylog import limits
+from pylog.errors import CorruptionError, InvalidArgumentError, PylogError
+from pylog.record import compression, kernels, legacy
+from pylog.record.batch import WHY, Bytes, Table, plain_table
+from pylog.record.builder import HEADERS_TYPE
+from pylog.record.format import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_SEQUENCE,
+    CODEC_MASK,
+    COUNT,
+    CRC,
+    CREATE_TIME,
+    HEADER_SIZE,
+    LAST_OFFSET,
+    LEADER_EPOCH,
+    LOG_APPEND_TIME,
+    LOG_APPEND_TIME_BIT,
+    MAGIC,
+    POSITION,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    SIZE,
+)
+from pylog.record.types import Record
+
+TYPES: dict[str, pa.DataType] = {
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("ms", "UTC"),
+    "timestamp_type": pa.int8(),
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "headers": HEADERS_TYPE,
+    "leader_epoch": pa.int32(),
+    "producer_id": pa.int64(),
+    "producer_epoch": pa.int16(),
+    "sequence": pa.int32(),
+}
+DEFAULT_COLUMNS = ("offset", "timestamp", "key", "value")
+_BATCH_FIELDS = {"leader_epoch": LEADER_EPOCH, "producer_id": PRODUCER_ID, "producer_epoch": PRODUCER_EPOCH}
+
+
+def schema_of(columns: Sequence[str]) -> pa.Schema:
+    """The Arrow schema of a choice of columns, in the order given.
+
+    Raises:
+        InvalidArgumentError: a column that does not exist, or one named twice.
+
+    >>> schema_of(["offset", "value"]).names
+    ['offset', 'value']
+    """
+    unknown = [name for name in columns if name not in TYPES]
+    if isinstance(columns, str) or unknown or not columns or len(set(columns)) != len(columns):
+        raise InvalidArgumentError(f"columns {columns!r}: choose at least one, and each at most once, from {', '.join(TYPES)}")
+    return pa.schema([pa.field(name, TYPES[name]) for name in columns])
+
+
+class _Output:
+    """The buffers of one Arrow batch while it is being filled."""
+
+    def __init__(self, rows: int, size: int, wanted: int) -> None:
+        keys, values = bool(wanted & kernels.WANT_KEYS), bool(wanted & kernels.WANT_VALUES)
+        self.buffers = {
+            "offset": pa.allocate_buffer(rows * 8, resizable=True),
+            "timestamp": pa.allocate_buffer(rows * 8, resizable=True),
+            "key_ends": pa.allocate_buffer((rows + 1) * 4 if keys else 0, resizable=True),
+            "key": pa.allocate_buffer(size if keys else 0, resizable=True),
+            "key_valid": pa.allocate_buffer(-(-rows // 8) if keys else 0, resizable=True),
+            "value_ends": pa.allocate_buffer((rows + 1) * 4 if values else 0, resizable=True),
+            "value": pa.allocate_buffer(size if values else 0, resizable=True),
+            "value_valid": pa.allocate_buffer(-(-rows // 8) if values else 0, resizable=True),
+        }
+        kinds = {"offset": np.int64, "timestamp": np.int64, "key_ends": np.int32, "value_ends": np.int32}
+        self.arrays = {name: np.frombuffer(buffer, kinds.get(name, np.uint8)) for name, buffer in self.buffers.items()}
+        self.arrays["key_valid"][:] = 255
+        self.arrays["value_valid"][:] = 255
+        self.headers_at = np.empty(rows if wanted & kernels.WANT_HEADERS else 0, np.int64)
+        self.state = np.zeros(kernels.D_SIZE, np.int64)
+        self.headers: list[pa.Array] = []
+        self.batches: list[tuple[Table, NDArray[np.int64]]] = []  # batches decoded so far, and the rows of each
+
+    @property
+    def rows(self) -> int:
+        return int(self.state[kernels.D_ROWS])
+
+    def binary(self, name: str, used: int, nulls: int) -> pa.Array:
+        """The finished key or value column. Memory that was reserved and not needed is given back."""
+        ends, data, valid = (self.buffers[name + part] for part in ("_ends", "", "_valid"))
+        ends.resize((self.rows + 1) * 4)
+        data.resize(used, shrink_to_fit=used < data.size // 2)
+        return pa.Array.from_buffers(pa.binary(), self.rows, [valid if nulls else None, ends, data], nulls)
+
+    def numbers(self, name: str, kind: pa.DataType) -> pa.Array:
+        buffer = self.buffers[name]
+        buffer.resize(self.rows * 8)
+        return pa.Array.from_buffers(kind, self.rows, [None, buffer], 0)
+
+
+class RecordDecoder:
+    """Turns tables of batches into Arrow batches of chosen columns.
+
+    Args:
+        columns: names from `TYPES`, in the order wanted.
+        start, end: offsets outside of [start, end) are left out.
+        max_rows: the most rows of one Arrow batch.
+        verify: check each batch's CRC.
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[str] = DEFAULT_COLUMNS,
+        *,
+        start: int = 0,
+        end: int = limits.INT64_MAX,
+        max_rows: int = limits.SCAN_ROWS,
+        verify: bool = True,
+    ) -> None:
+        self.schema = schema_of(columns)
+        self._start, self._end = start, end
+        self._max_rows = max_rows
+        self._verify = verify
+        self._wanted = (
+            kernels.WANT_OFFSETS
+            | (kernels.WANT_KEYS if "key" in columns else 0)
+            | (kernels.WANT_VALUES if "value" in columns else 0)
+            | (kernels.WANT_HEADERS if "headers" in columns else 0)
+        )
+        self._output: _Output | None = None
+        self._scratch = compression.Scratch(reserve=HEADER_SIZE)
+
+    def feed(self, buffer: Bytes, table: Table) -> Iterator[pa.RecordBatch]:
+        """Decodes data batches (no control batches), yielding Arrow batches as they fill; `finish` yields the last.
+
+        Raises:
+            CorruptionError: with `position` in the buffer and `offset` of the first batch that is not what was written.
+            UnsupportedFormatError, DecompressionLimitError: as named.
+        """
+        plain = (table[MAGIC] == 2) & ((table[ATTRIBUTES] & CODEC_MASK) == 0)
+        changes = np.flatnonzero(np.diff(plain)) + 1
+        first = 0
+        for last in [*changes.tolist(), table.shape[1]]:
+            if last > first and plain[first]:
+                yield from self._plain(buffer, table, first, last, self._verify)
+            else:
+                for batch in range(first, last):
+                    yield from self._wrapped(buffer, table, batch)
+            first = last
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """Yields what has been decoded and not yet handed out."""
+        output, self._output = self._output, None
+        if output is not None and output.rows:
+            yield from self._cut(self._finished(output))
+
+    def _plain(self, buffer: Bytes, table: Table, first: int, last: int, verify: bool) -> Iterator[pa.RecordBatch]:
+        """Batches whose records lie uncompressed in the buffer: a kernel call for as many as the output holds."""
+        wanted = self._wanted | (kernels.VERIFY_CRC if verify else 0)
+        rows_before = np.empty(table.shape[1], np.int64)
+        while first < last:
+            output = self._output or self._new_output(table, first, last)
+            arrays = output.arrays
+            output.state[kernels.D_BATCH], output.state[kernels.D_END] = first, last
+            before = output.rows
+            status = kernels.decode_records(
+                buffer,
+                table,
+                output.state,
+                wanted,
+                arrays["offset"],
+                arrays["timestamp"],
+                arrays["key_ends"],
+                arrays["key"],
+                arrays["key_valid"],
+                arrays["value_ends"],
+                arrays["value"],
+                arrays["value_valid"],
+                output.headers_at,
+                rows_before,
+            )
+            done = int(output.state[kernels.D_BATCH])
+            if status not in (kernels.OK, kernels.FULL):
+                yield from self._damaged(buffer, table, first, done, status, verify)
+            self._account(output, buffer, table, first, done, before, rows_before)
+            if status == kernels.FULL:
+                yield from self.finish()
+            first = done
+
+    def _damaged(self, buffer: Bytes, table: Table, first: int, bad: int, status: int, verify: bool) -> Iterator[pa.RecordBatch]:
+        """Hands out what lies before a damaged batch, then raises."""
+        self._output = self._output if self._output is not None and self._output.batches else None
+        if bad > first:
+            yield from self._plain(buffer, table, first, bad, verify)
+        yield from self.finish()
+        raise corruption(table, bad, WHY[status])
+
+    def _new_output(self, table: Table, first: int, last: int) -> _Output:
+        """Room for what is left of this run, between what the first batch needs and what one Arrow batch may hold."""
+        rows = np.cumsum(table[COUNT, first:last])
+        sizes = np.cumsum(table[SIZE, first:last])
+        row_room = max(int(rows[0]), min(int(rows[-1]), self._max_rows))
+        byte_room = max(int(sizes[0]), min(int(sizes[-1]), limits.SCAN_BYTES))
+        if int(rows[-1]) < self._max_rows // 2:  # a small batch may be followed by more: leave them room
+            row_room, byte_room = max(row_room, min(self._max_rows, 4 * row_room)), max(byte_room, min(limits.SCAN_BYTES, 4 * byte_room))
+        self._output = _Output(row_room + 1, byte_room + (last - first + 1) * kernels.SLACK, self._wanted)
+        return self._output
+
+    def _account(
+        self, output: _Output, buffer: Bytes, table: Table, first: int, done: int, before: int, rows_before: NDArray[np.int64]
+    ) -> None:
+        """Remembers which rows came from which batch, and reads headers while their bytes are still in the buffer."""
+        if done > first:
+            counts = np.diff(np.append(rows_before[first:done], output.rows))
+            output.batches.append((table[:, first:done], counts))
+            if self._wanted & kernels.WANT_HEADERS and output.rows > before:
+                output.headers.append(_read_headers(buffer, output.headers_at[before : output.rows]))
+
+    def _wrapped(self, buffer: Bytes, table: Table, batch: int) -> Iterator[pa.RecordBatch]:
+        """A batch that must be unpacked first: compressed, or of magic 0 or 1."""
+        position, size = int(table[POSITION, batch]), int(table[SIZE, batch])
+        magic = int(table[MAGIC, batch])
+        entry = buffer[position : position + size]
+        try:
+            if magic < 2:
+                rows = self._legacy(entry)
+            elif self._verify and kernels.checksum(entry, 21, size) != int(table[CRC, batch]):
+                raise CorruptionError(WHY[kernels.BAD_CRC])
+            elif int(table[COUNT, batch]):
+                codec = int(table[ATTRIBUTES, batch]) & CODEC_MASK
+                unpacked = self._scratch.decompress(codec, entry[HEADER_SIZE:])
+        except PylogError as error:
+            yield from self.finish()
+            raise placed(error, table, batch) from error
+        if magic < 2:
+            yield from self.finish()
+            yield from self._cut(rows)
+        elif int(table[COUNT, batch]):
+            single = plain_table(table, batch, unpacked.size - HEADER_SIZE)
+            try:
+                yield from self._plain(unpacked, single, 0, 1, False)
+            except CorruptionError as error:
+                raise corruption(table, batch, WHY[kernels.BAD_RECORD]) from error
+
+    def _legacy(self, entry: Bytes) -> pa.RecordBatch:
+        if self._verify and not legacy.legacy_crc_ok(entry):
+            raise CorruptionError(WHY[kernels.BAD_CRC])
+        records = legacy.decode_legacy(entry)
+        nothing = [-1] * len(records)
+        values: dict[str, Any] = {
+            "offset": [record.offset for record in records],
+            "timestamp": [record.timestamp for record in records],
+            "timestamp_type": [record.timestamp_type for record in records],
+            "key": [record.key for record in records],
+            "value": [record.value for record in records],
+            "headers": [[]] * len(records),
+        }
+        arrays = [pa.array(values.get(field.name, nothing), field.type) for field in self.schema]
+        frame = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        inside = [self._start <= offset < self._end for offset in values["offset"]]
+        return frame if all(inside) else frame.filter(pa.array(inside))
+
+    def _finished(self, output: _Output) -> pa.RecordBatch:
+        """The Arrow batch of an output, cut to the offsets asked for."""
+        arrays = [self._column(output, field.name) for field in self.schema]
+        frame = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        offsets = output.arrays["offset"][: output.rows]
+        first, last = 0, output.rows
+        if self._start > offsets[0]:
+            first = int(np.searchsorted(offsets, self._start))
+        if self._end <= offsets[-1]:
+            last = int(np.searchsorted(offsets, self._end))
+        return frame if (first, last) == (0, output.rows) else frame.slice(first, max(0, last - first))
+
+    def _column(self, output: _Output, name: str) -> pa.Array:
+        state = output.state
+        if name in ("offset", "timestamp"):
+            return output.numbers(name, TYPES[name])
+        if name == "key":
+            return output.binary("key", int(state[kernels.D_KEY_BYTES]), int(state[kernels.D_KEY_NULLS]))
+        if name == "value":
+            return output.binary("value", int(state[kernels.D_VALUE_BYTES]), int(state[kernels.D_VALUE_NULLS]))
+        if name == "headers":
+            return pa.concat_arrays(output.headers)
+        return pa.array(np.concatenate([self._spread(name, table, counts, output) for table, counts in output.batches]), TYPES[name])
+
+    def _spread(self, name: str, table: Table, counts: NDArray[np.int64], output: _Output) -> NDArray[np.int64]:
+        """A field of the batches, repeated for each of their rows."""
+        if name == "timestamp_type":
+            appended = (table[ATTRIBUTES] & LOG_APPEND_TIME_BIT) != 0
+            return np.repeat(np.where(appended, LOG_APPEND_TIME, CREATE_TIME), counts)
+        if name == "sequence":
+            return self._sequences(table, counts, output)
+        return np.repeat(table[_BATCH_FIELDS[name]], counts)
+
+    def _sequences(self, table: Table, counts: NDArray[np.int64], output: _Output) -> NDArray[np.int64]:
+        """Base sequence plus offset delta, wrapping from INT32_MAX to 0 (storage-format 1.1.3)."""
+        base = np.repeat(table[BASE_SEQUENCE], counts)
+        first = sum(int(done.sum()) for _, done in _until(output.batches, table))
+        offsets = output.arrays["offset"][first : first + len(base)]
+        sequence = base + offsets - np.repeat(table[BASE_OFFSET], counts)
+        return np.where(base < 0, -1, sequence & limits.INT32_MAX)
+
+    def _cut(self, frame: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Slices of at most `max_rows` rows; nothing when there are none."""
+        for first in range(0, frame.num_rows, self._max_rows):
+            yield frame.slice(first, self._max_rows)
+
+
+def _until(batches: list[tuple[Table, Any]], table: Table) -> Iterator[tuple[Table, Any]]:
+    for pair in batches:
+        if pair[0] is table:
+            return
+        yield pair
+
+
+def corruption(table: Table, batch: int, why: str) -> CorruptionError:
+    """The error for a damaged batch of a table; the position counts from the start of its buffer."""
+    first, last = int(table[BASE_OFFSET, batch]), int(table[LAST_OFFSET, batch])
+    return CorruptionError(f"the batch of offsets {first} to {last} {why}", position=int(table[POSITION, batch]), offset=first)
+
+
+def placed(error: PylogError, table: Table, batch: int) -> PylogError:
+    """The same kind of error with the place of a batch added."""
+    first, last = int(table[BASE_OFFSET, batch]), int(table[LAST_OFFSET, batch])
+    error.args = (f"the batch of offsets {first} to {last}: {error}",)
+    error.position, error.offset = int(table[POSITION, batch]), first
+    return error
+
+
+def _read_headers(buffer: Bytes, headers_at: NDArray[np.int64]) -> pa.Array:
+    """The headers column of some rows, whose positions decode_records found good."""
+    rows = len(headers_at)
+    room = np.array([rows * 2 + 16, 4096, 4096], np.int64)
+    headers_at.flags.writeable = False
+    while True:
+        list_ends = np.zeros(rows + 1, np.int32)
+        name_ends, value_ends = np.zeros(room[0] + 1, np.int32), np.zeros(room[0] + 1, np.int32)
+        names, values = np.empty(room[1], np.uint8), np.empty(room[2], np.uint8)
+        valid = np.full(-(-int(room[0]) // 8) + 1, 255, np.uint8)
+        state = np.array([0, rows, 0, 0, 0, 0], np.int64)
+        status = kernels.decode_headers(buffer, headers_at, state, list_ends, name_ends, names, value_ends, values, valid)
+        if status != kernels.FULL:
+            break
+        room = np.minimum(room * 4, 2 * buffer.size + rows + 64)
+    count = int(state[2])
+    key_column = _names(count, name_ends, names[: state[3]])
+    buffers = [pa.py_buffer(valid) if state[5] else None, pa.py_buffer(value_ends), pa.py_buffer(values[: state[4]])]
+    value_column = pa.Array.from_buffers(pa.binary(), count, buffers)
+    pairs = pa.StructArray.from_arrays([key_column, value_column], fields=list(HEADERS_TYPE.value_type))
+    return pa.ListArray.from_arrays(pa.array(list_ends), pairs).cast(HEADERS_TYPE)
+
+
+def _names(count: int, ends: NDArray[np.int32], data: Bytes) -> pa.Array:
+    """Header names as strings. Java's reader replaces what is not UTF-8, so does this."""
+    column = pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(ends), pa.py_buffer(data)])
+    try:
+        column.validate(full=True)
+        return column
+    except pa.ArrowInvalid:
+        return pa.array([bytes(data[ends[i] : ends[i + 1]]).decode("utf-8", "replace") for i in range(count)], pa.string())
+
+
+# ---- Python objects ----------------------------------------------------------------------------------------------------------
+
+RECORD_COLUMNS = ("offset", "timestamp", "key", "value", "headers")
+
+
+def records_of(frame: pa.RecordBatch, topic: str, partition: int) -> list[Record]:
+    """The rows of a batch of `RECORD_COLUMNS` as `Record` objects, about 0.2 µs each."""
+    offset, timestamp, key, value, headers = frame.columns
+    return list(
+        map(
+            Record,
+            repeat(topic),
+            repeat(partition),
+            offset.to_numpy().tolist(),
+            timestamp.view(pa.int64()).to_numpy().tolist(),
+            key.to_pylist(),
+            value.to_pylist(),
+            _header_tuples(headers),
+        )
+    )
+
+
+def _header_tuples(column: pa.ListArray) -> Iterable[tuple[Any, ...]]:
+    ends = column.offsets.to_numpy()
+    if ends[0] == ends[-1]:
+        return repeat(())
+    pairs = column.values
+    names, values = pairs.field("key").to_pylist(), pairs.field("value").to_pylist()
+    return [tuple(zip(names[first:last], values[first:last], strict=True)) for first, last in zip(ends[:-1], ends[1:], strict=True)]

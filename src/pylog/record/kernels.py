@@ -1,0 +1,804 @@
+"""The hot loops: free functions over whole buffers, compiled when first called.
+
+A kernel is given `(buffer, position, end)` in one form or another, compares with the end before every read
+(`length > end - at`, never `at + length > end`), returns a status, allocates nothing and never raises. `tests/reference.py`
+has the plain-Python meaning of each.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from numba import types
+
+from pylog.record.format import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_SEQUENCE,
+    BASE_TIMESTAMP,
+    CODEC_MASK,
+    COUNT,
+    CRC,
+    CRC_BAD,
+    CRC_GOOD,
+    CRC_STATE,
+    CRC_UNCHECKED,
+    HEADER_SIZE,
+    LAST_OFFSET,
+    LEADER_EPOCH,
+    LOG_APPEND_TIME_BIT,
+    MAGIC,
+    MAX_TIMESTAMP,
+    POSITION,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    SIZE,
+)
+from pylog.record.memory import (
+    BYTES,
+    FAR,
+    OUT_BYTES,
+    OUT_INTS,
+    OUT_LONGS,
+    OUT_TABLE,
+    address,
+    be16,
+    be32,
+    be64,
+    copy,
+    crc32c,
+    i64,
+    inlined,
+    kernel,
+    load8,
+    memcpy,
+    put16,
+    put32,
+    put64,
+    put_varint,
+    store8,
+    store32,
+    store64,
+    u64,
+    varint,
+    varint_width,
+    zigzag,
+)
+
+READ_INTS: Final = types.Array(types.int32, 1, "C", readonly=True)
+READ_LONGS: Final = types.Array(types.int64, 1, "C", readonly=True)
+
+# What a kernel answers.
+OK: Final = 0  # all of the region was used
+FULL: Final = 1  # the output has no room for the next batch or record
+TORN: Final = 2  # the region ends inside a batch
+BAD_LENGTH: Final = 3  # a length field that no batch can have
+BAD_MAGIC: Final = 4  # a format that is not 0, 1 or 2
+BAD_HEADER: Final = 5  # negative offsets or counts
+BAD_CRC: Final = 6
+BAD_RECORD: Final = 7  # the records inside a batch do not parse
+NOT_PLAIN: Final = 8  # a compressed or legacy batch: not for this kernel
+NOT_FOUND: Final = 9
+
+SLACK: Final = 32  # bytes behind a field that vector copies may touch
+
+
+# ---- framing -----------------------------------------------------------------------------------------------------------------
+
+
+@inlined
+def _frame(at, end):  # type: ignore[no-untyped-def]
+    """(status, size) of the batch at an address: storage-format 1.12, with stricter bounds."""
+    if end - at < 17:
+        return TORN, 0
+    length = be32(at + 8)
+    magic = i64(load8(at + 16))
+    if magic > 2:
+        return BAD_MAGIC, 0
+    if length < (49 if magic == 2 else 22 if magic == 1 else 14):
+        return BAD_LENGTH, 0
+    if length > end - at - 12:
+        return TORN, 0
+    return OK, length + 12
+
+
+@inlined
+def _good_crc(at, end):  # type: ignore[no-untyped-def]
+    return (be32(at + 17) & 0xFFFFFFFF) == crc32c(at + 21, end)
+
+
+@inlined
+def _header_status(at):  # type: ignore[no-untyped-def]
+    """Whether offsets and counts of a batch of magic 2 can be true."""
+    base = be64(at)
+    delta = be32(at + 23)
+    count = be32(at + 57)
+    if base < 0 or delta < 0 or count < 0 or count - 1 > delta or base > (1 << 62):
+        return BAD_HEADER
+    return OK
+
+
+@kernel(types.int64(BYTES, OUT_LONGS, types.boolean, OUT_TABLE))
+def scan_batches(buffer: Any, state: Any, verify: bool, table: Any) -> int:
+    """Fills one column of `table` a batch; state = [position, end, columns filled], moved on past what was filled."""
+    start = address(buffer)
+    at = start + state[0]
+    end = start + min(state[1], buffer.size)
+    n = state[2]
+    status = OK
+    while at < end:
+        status, size = _frame(at, end)
+        if status != OK:
+            break
+        if n >= table.shape[1]:
+            status = FULL
+            break
+        magic = i64(load8(at + 16))
+        if magic == 2:
+            status = _header_status(at)
+            if status != OK:
+                break
+            table[BASE_OFFSET, n] = be64(at)
+            table[LAST_OFFSET, n] = be64(at) + be32(at + 23)
+            table[COUNT, n] = be32(at + 57)
+            table[BASE_TIMESTAMP, n] = be64(at + 27)
+            table[MAX_TIMESTAMP, n] = be64(at + 35)
+            table[ATTRIBUTES, n] = be16(at + 21) & 0xFFFF
+            table[LEADER_EPOCH, n] = be32(at + 12)
+            table[PRODUCER_ID, n] = be64(at + 43)
+            table[PRODUCER_EPOCH, n] = be16(at + 51)
+            table[BASE_SEQUENCE, n] = be32(at + 53)
+            table[CRC, n] = be32(at + 17) & 0xFFFFFFFF
+            state_of_crc = CRC_UNCHECKED
+            if verify:
+                state_of_crc = CRC_GOOD if _good_crc(at, at + size) else CRC_BAD
+            table[CRC_STATE, n] = state_of_crc
+        else:
+            if be64(at) < 0 or be64(at) > (1 << 62):
+                status = BAD_HEADER
+                break
+            table[BASE_OFFSET, n] = be64(at)
+            table[LAST_OFFSET, n] = be64(at)
+            table[COUNT, n] = -1
+            table[BASE_TIMESTAMP, n] = be64(at + 18) if magic == 1 else -1
+            table[MAX_TIMESTAMP, n] = be64(at + 18) if magic == 1 else -1
+            table[ATTRIBUTES, n] = i64(load8(at + 17))
+            table[LEADER_EPOCH, n] = -1
+            table[PRODUCER_ID, n] = -1
+            table[PRODUCER_EPOCH, n] = -1
+            table[BASE_SEQUENCE, n] = -1
+            table[CRC, n] = be32(at + 12) & 0xFFFFFFFF
+            table[CRC_STATE, n] = CRC_UNCHECKED
+        table[POSITION, n] = at - start
+        table[SIZE, n] = size
+        table[MAGIC, n] = magic
+        n += 1
+        at += size
+    state[0] = at - start
+    state[2] = n
+    return status
+
+
+@kernel(types.int64(BYTES, types.int64, types.int64, types.int64, types.int64, OUT_LONGS))
+def find_batch(buffer: Any, position: int, end: int, first_offset: int, budget: int, result: Any) -> int:
+    """Looks byte by byte for a whole batch with an offset of at least `first_offset`: how reading goes on behind damage.
+
+    result = [position, status]: OK with a batch of magic 2 whose CRC is good, NOT_PLAIN with what may be one of magic 0 or 1
+    (its CRC is the caller's to check). At most `budget` bytes are hashed: hostile bytes could look like headers everywhere.
+    """
+    start = address(buffer)
+    stop = start + min(end, buffer.size)
+    at = start + position
+    while stop - at >= 26:
+        magic = i64(load8(at + 16))
+        if magic <= 2:
+            status, size = _frame(at, stop)
+            offset = be64(at)
+            if status == OK and first_offset <= offset < first_offset + (1 << 31):
+                if magic == 2:
+                    if _header_status(at) == OK and (be16(at + 21) & 7) <= 4:
+                        budget -= size
+                        if budget < 0:
+                            break
+                        if _good_crc(at, at + size):
+                            result[0] = at - start
+                            result[1] = OK
+                            return OK
+                elif (load8(at + 17) & u64(0xF0)) == u64(0):
+                    result[0] = at - start
+                    result[1] = NOT_PLAIN
+                    return NOT_PLAIN
+        at += 1
+    return NOT_FOUND
+
+
+# ---- reading -----------------------------------------------------------------------------------------------------------------
+
+
+@inlined
+def _headers_end(at, end):  # type: ignore[no-untyped-def]
+    """The address after a record's headers, FAR when they are broken (storage-format 1.5.1)."""
+    count, at = varint(at, end)
+    if at > end or count < 0 or count > end - at:
+        return i64(FAR)
+    for _ in range(count):
+        size, at = varint(at, end)
+        if at > end or size < 0 or size > end - at:
+            return i64(FAR)
+        size, at = varint(at + size, end)
+        if at > end or size > end - at:
+            return i64(FAR)
+        at += max(size, 0)
+    return at
+
+
+@inlined
+def _clear_bit(bits, index):  # type: ignore[no-untyped-def]
+    store8(bits + (index >> 3), i64(load8(bits + (index >> 3))) & ~(1 << (index & 7)))
+
+
+# What decode_records is asked for: a sum of these.
+WANT_OFFSETS: Final = 1  # offsets and timestamps
+WANT_KEYS: Final = 2
+WANT_VALUES: Final = 4
+WANT_HEADERS: Final = 8  # where each record's headers are; decode_headers reads them
+VERIFY_CRC: Final = 16
+
+# The state of decode_records.
+D_BATCH: Final = 0  # next column of the table
+D_END: Final = 1  # column to stop before
+D_ROWS: Final = 2
+D_KEY_BYTES: Final = 3
+D_VALUE_BYTES: Final = 4
+D_KEY_NULLS: Final = 5
+D_VALUE_NULLS: Final = 6
+D_SIZE: Final = 7
+
+
+@kernel(
+    types.int64(
+        BYTES,
+        OUT_TABLE,
+        OUT_LONGS,
+        types.int64,
+        OUT_LONGS,
+        OUT_LONGS,
+        OUT_INTS,
+        OUT_BYTES,
+        OUT_BYTES,
+        OUT_INTS,
+        OUT_BYTES,
+        OUT_BYTES,
+        OUT_LONGS,
+        OUT_LONGS,
+    )
+)
+def decode_records(
+    buffer: Any,
+    table: Any,
+    state: Any,
+    wanted: int,
+    offsets: Any,
+    timestamps: Any,
+    key_ends: Any,
+    key_bytes: Any,
+    key_valid: Any,
+    value_ends: Any,
+    value_bytes: Any,
+    value_valid: Any,
+    headers_at: Any,
+    rows_before: Any,
+) -> int:
+    """Decodes the batches of a table into Arrow's buffers, whole batches only; the payloads lie plain in `buffer`.
+
+    `wanted` is a sum of WANT_*; outputs not wanted may be empty. `rows_before[i]` becomes the rows before batch i.
+    """
+    start = address(buffer)
+    limit = start + buffer.size
+    out_offsets = address(offsets)
+    out_timestamps = address(timestamps)
+    out_key_ends = address(key_ends)
+    out_keys = address(key_bytes)
+    out_key_valid = address(key_valid)
+    out_value_ends = address(value_ends)
+    out_values = address(value_bytes)
+    out_value_valid = address(value_valid)
+    want_offsets = (wanted & WANT_OFFSETS) != 0
+    want_keys = (wanted & WANT_KEYS) != 0
+    want_values = (wanted & WANT_VALUES) != 0
+    want_headers = (wanted & WANT_HEADERS) != 0
+    verify = (wanted & VERIFY_CRC) != 0
+    batch = state[D_BATCH]
+    row = state[D_ROWS]
+    key_end = state[D_KEY_BYTES]
+    value_end = state[D_VALUE_BYTES]
+    key_nulls = state[D_KEY_NULLS]
+    value_nulls = state[D_VALUE_NULLS]
+    status = OK
+    while batch < min(state[D_END], table.shape[1]):
+        position = table[POSITION, batch]
+        size = table[SIZE, batch]
+        count = table[COUNT, batch]
+        if position < 0 or size < HEADER_SIZE or size > buffer.size - position or count < 0 or count > size:
+            status = BAD_HEADER
+            break
+        at = start + position
+        end = at + size
+        if (
+            (want_offsets and row + count > offsets.size)
+            or (want_keys and (row + count >= key_ends.size or key_end + size + SLACK > key_bytes.size))
+            or (want_values and (row + count >= value_ends.size or value_end + size + SLACK > value_bytes.size))
+            or (want_headers and row + count > headers_at.size)
+        ):
+            status = FULL
+            break
+        if verify and not _good_crc(at, end):
+            status = BAD_CRC
+            break
+        base = table[BASE_OFFSET, batch]
+        delta_end = table[LAST_OFFSET, batch] - base
+        base_timestamp = table[BASE_TIMESTAMP, batch]
+        appended = (table[ATTRIBUTES, batch] & LOG_APPEND_TIME_BIT) != 0
+        if appended:
+            base_timestamp = table[MAX_TIMESTAMP, batch]
+        slack = limit - end >= SLACK
+        rows_before[batch] = row
+        previous = i64(-1)
+        q = at + HEADER_SIZE
+        for _ in range(count):
+            size, q = varint(q, end)
+            if q > end or size < 1 or size > end - q:
+                status = BAD_RECORD
+                break
+            record_end = q + size
+            timestamp_delta, q = varint(q + 1, record_end)
+            offset_delta, q = varint(q, record_end)
+            size, q = varint(q, record_end)
+            if q > record_end or size > record_end - q or offset_delta <= previous or offset_delta > delta_end:
+                status = BAD_RECORD
+                break
+            previous = offset_delta
+            if want_keys:
+                store32(out_key_ends + row * 4, key_end)
+            if size > 0:
+                if want_keys:
+                    copy(out_keys + key_end, q, size, slack)
+                    key_end += size
+                q += size
+            elif size < 0:
+                key_nulls += 1
+                if want_keys:
+                    _clear_bit(out_key_valid, row)
+            size, q = varint(q, record_end)
+            if q >= record_end or size > record_end - q:
+                status = BAD_RECORD
+                break
+            if want_values:
+                store32(out_value_ends + row * 4, value_end)
+            if size > 0:
+                if want_values:
+                    copy(out_values + value_end, q, size, slack)
+                    value_end += size
+                q += size
+            elif size < 0:
+                value_nulls += 1
+                if want_values:
+                    _clear_bit(out_value_valid, row)
+            if want_headers:
+                headers_at[row] = q - start
+            if record_end - q != 1 or load8(q) != u64(0):
+                if _headers_end(q, record_end) != record_end:
+                    status = BAD_RECORD
+                    break
+            q = record_end
+            if want_offsets:
+                store64(out_offsets + row * 8, base + offset_delta)
+                store64(out_timestamps + row * 8, base_timestamp if appended else base_timestamp + timestamp_delta)
+            row += 1
+        if status == OK and q != end and count > 0:
+            status = BAD_RECORD
+        if status != OK:
+            break
+        batch += 1
+    state[D_BATCH] = batch
+    if status == OK or status == FULL:
+        state[D_ROWS] = row
+        state[D_KEY_BYTES] = key_end
+        state[D_VALUE_BYTES] = value_end
+        state[D_KEY_NULLS] = key_nulls
+        state[D_VALUE_NULLS] = value_nulls
+        if want_keys:
+            key_ends[row] = key_end
+        if want_values:
+            value_ends[row] = value_end
+    return status
+
+
+@kernel(
+    types.int64(BYTES, READ_LONGS, OUT_LONGS, OUT_INTS, OUT_INTS, OUT_BYTES, OUT_INTS, OUT_BYTES, OUT_BYTES)
+)
+def decode_headers(
+    buffer: Any,
+    headers_at: Any,
+    state: Any,
+    list_ends: Any,
+    name_ends: Any,
+    name_bytes: Any,
+    value_ends: Any,
+    value_bytes: Any,
+    value_valid: Any,
+) -> int:
+    """Headers of the rows from state[0] to state[1], at positions that decode_records found good, into Arrow's buffers.
+
+    state = [row, end row, headers, name bytes, value bytes, value nulls]. FULL when an output has no room.
+    """
+    start = address(buffer)
+    end = start + buffer.size
+    names = address(name_bytes)
+    values = address(value_bytes)
+    valid = address(value_valid)
+    n = state[2]
+    name_end = state[3]
+    value_end = state[4]
+    for row in range(state[0], state[1]):
+        count, q = varint(start + headers_at[row], end)
+        if q > end or count < 0:
+            return BAD_RECORD
+        if n + count >= name_ends.size or n + count >= value_ends.size or n + count > value_valid.size * 8:
+            return FULL
+        list_ends[row] = n
+        for _ in range(count):
+            size, q = varint(q, end)
+            if q > end or size < 0 or size > end - q:
+                return BAD_RECORD
+            if size > name_bytes.size - name_end:
+                return FULL
+            name_ends[n] = name_end
+            memcpy(names + name_end, q, size)
+            name_end += size
+            size, q = varint(q + size, end)
+            if q > end or size > end - q:
+                return BAD_RECORD
+            value_ends[n] = value_end
+            if size < 0:
+                _clear_bit(valid, n)
+                state[5] += 1
+            elif size > value_bytes.size - value_end:
+                return FULL
+            else:
+                memcpy(values + value_end, q, size)
+                value_end += size
+                q += size
+            n += 1
+        list_ends[row + 1] = n
+        name_ends[n] = name_end
+        value_ends[n] = value_end
+        state[0] = row + 1
+        state[2] = n
+        state[3] = name_end
+        state[4] = value_end
+    return OK
+
+
+# The result of find_record.
+F_OFFSET: Final = 0
+F_TIMESTAMP: Final = 1
+F_KEY_AT: Final = 2
+F_KEY_SIZE: Final = 3
+F_VALUE_AT: Final = 4
+F_VALUE_SIZE: Final = 5
+F_HEADERS_AT: Final = 6
+F_BATCH_AT: Final = 7
+F_SIZE: Final = 8
+
+
+@kernel(types.int64(BYTES, BYTES, types.int64, types.int64, types.int64, types.int64, OUT_LONGS))
+def find_record(buffer: Any, index: Any, count: int, base_offset: int, end: int, offset: int, result: Any) -> int:
+    """The first data record at or above an offset: index search, batch, CRC and record in one call.
+
+    `index` holds `count` entries of an offset index, whose positions are hints: the batch found there must have a good CRC and
+    a fitting offset. NOT_PLAIN leaves the position of a batch that this kernel does not open in result[F_BATCH_AT].
+    """
+    start = address(buffer)
+    stop = start + min(end, buffer.size)
+    at = start + _indexed_position(address(index), min(count, index.size >> 3), offset - base_offset, stop - start)
+    first = True
+    while at < stop:
+        status, size = _frame(at, stop)
+        result[F_BATCH_AT] = at - start
+        if status != OK:
+            return status
+        if load8(at + 16) != u64(2):
+            return NOT_PLAIN
+        if _header_status(at) != OK:
+            return BAD_HEADER
+        batch_end = at + size
+        if be64(at) + be32(at + 23) < offset:
+            if first and not _good_crc(at, batch_end):
+                return BAD_CRC
+            first = False
+            at = batch_end
+            continue
+        if first and be64(at) < base_offset:
+            return BAD_HEADER
+        first = False
+        if not _good_crc(at, batch_end):
+            return BAD_CRC
+        attributes = be16(at + 21)
+        if attributes & 32:
+            at = batch_end
+            continue
+        if attributes & CODEC_MASK:
+            return NOT_PLAIN
+        status = _record_in(start, at, batch_end, offset, result)
+        if status != NOT_FOUND:
+            return status
+        at = batch_end
+    return NOT_FOUND
+
+
+@inlined
+def _indexed_position(index, count, relative, size):  # type: ignore[no-untyped-def]
+    """The position of the last entry at or below a relative offset, 0 when there is none or it lies outside the file."""
+    low = i64(0)
+    high = i64(count)
+    while low < high:
+        middle = (low + high) >> 1
+        if (be32(index + middle * 8) & 0xFFFFFFFF) <= relative:
+            low = middle + 1
+        else:
+            high = middle
+    if low == 0:
+        return i64(0)
+    position = be32(index + low * 8 - 4) & 0xFFFFFFFF
+    return position if position < size else i64(0)
+
+
+@inlined
+def _record_in(start, at, end, offset, result):  # type: ignore[no-untyped-def]
+    """The first record of a plain batch at or above an offset."""
+    base = be64(at)
+    q = at + HEADER_SIZE
+    for _ in range(be32(at + 57)):
+        size, q = varint(q, end)
+        if q > end or size < 1 or size > end - q:
+            return BAD_RECORD
+        record_end = q + size
+        timestamp_delta, q = varint(q + 1, record_end)
+        offset_delta, q = varint(q, record_end)
+        if q > record_end:
+            return BAD_RECORD
+        if base + offset_delta >= offset:
+            size, q = varint(q, record_end)
+            if q > record_end or size > record_end - q:
+                return BAD_RECORD
+            result[F_KEY_AT] = q - start
+            result[F_KEY_SIZE] = size
+            size, q = varint(q + max(size, 0), record_end)
+            if q > record_end or size > record_end - q:
+                return BAD_RECORD
+            result[F_VALUE_AT] = q - start
+            result[F_VALUE_SIZE] = size
+            q += max(size, 0)
+            result[F_HEADERS_AT] = q - start
+            if _headers_end(q, record_end) != record_end:
+                return BAD_RECORD
+            result[F_OFFSET] = base + offset_delta
+            result[F_TIMESTAMP] = be64(at + 35) if be16(at + 21) & 8 else be64(at + 27) + timestamp_delta
+            return OK
+        q = record_end
+    return NOT_FOUND
+
+
+# ---- writing -----------------------------------------------------------------------------------------------------------------
+
+# The state of encode_batches.
+E_POSITION: Final = 0  # where the next batch goes in the output
+E_ROW: Final = 1  # next row
+E_END: Final = 2  # row to stop before
+E_OFFSET: Final = 3  # offset of the next row
+E_BATCHES: Final = 4  # batches written
+E_NEEDED: Final = 5  # bytes that the record at hand wants, after FULL
+E_SIZE: Final = 6
+
+
+@inlined
+def _is_null(bits, size, index):  # type: ignore[no-untyped-def]
+    """Whether a validity bitmap (empty: all valid) says null; `bits` is its address."""
+    return size > 0 and (load8(bits + (index >> 3)) >> u64(index & 7)) & u64(1) == u64(0)
+
+
+_ENCODE: Final = types.int64(
+    OUT_BYTES,
+    OUT_LONGS,
+    types.int64,
+    types.int64,
+    types.int64,
+    OUT_TABLE,
+    READ_LONGS,
+    READ_INTS,
+    BYTES,
+    BYTES,
+    READ_INTS,
+    BYTES,
+    BYTES,
+    READ_INTS,
+    READ_INTS,
+    BYTES,
+    READ_INTS,
+    BYTES,
+    BYTES,
+)
+
+
+def _encoder(with_headers: bool) -> Any:
+    """One loop, two kernels: without headers it compiles in two thirds of the time, and most records have none."""
+
+    def encode(
+        out: Any,
+        state: Any,
+        batch_bytes: int,
+        epoch: int,
+        attributes: int,
+        table: Any,
+        timestamps: Any,
+        key_ends: Any,
+        keys: Any,
+        key_valid: Any,
+        value_ends: Any,
+        values: Any,
+        value_valid: Any,
+        header_ends: Any,
+        name_ends: Any,
+        names: Any,
+        header_value_ends: Any,
+        header_values: Any,
+        header_value_valid: Any,
+    ) -> int:
+        """Writes rows as batches of magic 2, header and CRC included, each of about `batch_bytes` record bytes.
+
+        Columns come in Arrow's form: n + 1 offsets and bytes, a validity bitmap (empty: all valid). Empty `key_ends` means
+        null keys, empty `value_ends` null values. Each batch also fills a column of `table`, as `scan_batches` would.
+        """
+        start = address(out)
+        stop = start + out.size
+        key_at = address(keys)
+        key_bits = address(key_valid)
+        value_at = address(values)
+        value_bits = address(value_valid)
+        name_at = address(names)
+        header_at = address(header_values)
+        header_bits = address(header_value_valid)
+        row = state[E_ROW]
+        end_row = min(state[E_END], timestamps.size)
+        has_keys = key_ends.size > 0
+        has_values = value_ends.size > 0
+        status = OK
+        while row < end_row and state[E_BATCHES] < table.shape[1]:
+            batch = start + state[E_POSITION]
+            if stop - batch < HEADER_SIZE:
+                state[E_NEEDED] = HEADER_SIZE
+                status = FULL
+                break
+            q = batch + HEADER_SIZE
+            first = row
+            base_timestamp = timestamps[first]
+            max_timestamp = base_timestamp
+            while row < end_row:
+                key_size = i64(-1)
+                value_size = i64(-1)
+                if has_keys and not _is_null(key_bits, key_valid.size, row):
+                    key_size = i64(key_ends[row + 1]) - key_ends[row]
+                if has_values and not _is_null(value_bits, value_valid.size, row):
+                    value_size = i64(value_ends[row + 1]) - value_ends[row]
+                body = i64(2)
+                if with_headers:
+                    body += varint_width(zigzag(i64(header_ends[row + 1]) - header_ends[row])) - 1
+                    for h in range(header_ends[row], header_ends[row + 1]):
+                        size = i64(name_ends[h + 1]) - name_ends[h]
+                        body += varint_width(zigzag(size)) + size
+                        size = i64(-1)
+                        if not _is_null(header_bits, header_value_valid.size, h):
+                            size = i64(header_value_ends[h + 1]) - header_value_ends[h]
+                        body += varint_width(zigzag(size)) + max(size, 0)
+                timestamp_bits = zigzag(timestamps[row] - base_timestamp)
+                offset_bits = zigzag(i64(row - first))
+                key_size_bits = zigzag(key_size)
+                value_size_bits = zigzag(value_size)
+                body += varint_width(timestamp_bits) + varint_width(offset_bits)
+                body += varint_width(key_size_bits) + max(key_size, 0) + varint_width(value_size_bits) + max(value_size, 0)
+                needed = body + varint_width(zigzag(body))
+                if row > first and needed > batch_bytes - (q - batch - HEADER_SIZE):
+                    break
+                if needed > stop - q:
+                    if row == first:
+                        state[E_NEEDED] = needed + HEADER_SIZE
+                        status = FULL
+                    break
+                q = put_varint(q, zigzag(body))
+                store8(q, 0)
+                q = put_varint(q + 1, timestamp_bits)
+                q = put_varint(q, offset_bits)
+                q = put_varint(q, key_size_bits)
+                if key_size > 0:
+                    memcpy(q, key_at + key_ends[row], key_size)
+                    q += key_size
+                q = put_varint(q, value_size_bits)
+                if value_size > 0:
+                    memcpy(q, value_at + value_ends[row], value_size)
+                    q += value_size
+                if with_headers:
+                    q = put_varint(q, zigzag(i64(header_ends[row + 1]) - header_ends[row]))
+                    for h in range(header_ends[row], header_ends[row + 1]):
+                        size = i64(name_ends[h + 1]) - name_ends[h]
+                        q = put_varint(q, zigzag(size))
+                        memcpy(q, name_at + name_ends[h], size)
+                        q += size
+                        size = i64(-1)
+                        if not _is_null(header_bits, header_value_valid.size, h):
+                            size = i64(header_value_ends[h + 1]) - header_value_ends[h]
+                        q = put_varint(q, zigzag(size))
+                        if size > 0:
+                            memcpy(q, header_at + header_value_ends[h], size)
+                            q += size
+                else:
+                    store8(q, 0)
+                    q += 1
+                max_timestamp = max(max_timestamp, timestamps[row])
+                row += 1
+            if status != OK:
+                break
+            _seal(batch, q, state[E_OFFSET], epoch, attributes, row - first, base_timestamp, max_timestamp)
+            n = state[E_BATCHES]
+            table[POSITION, n] = batch - start
+            table[SIZE, n] = q - batch
+            table[BASE_OFFSET, n] = state[E_OFFSET]
+            table[LAST_OFFSET, n] = state[E_OFFSET] + (row - first) - 1
+            table[COUNT, n] = row - first
+            table[BASE_TIMESTAMP, n] = base_timestamp
+            table[MAX_TIMESTAMP, n] = max_timestamp
+            table[ATTRIBUTES, n] = attributes
+            table[MAGIC, n] = 2
+            table[LEADER_EPOCH, n] = epoch
+            table[PRODUCER_ID, n] = -1
+            table[PRODUCER_EPOCH, n] = -1
+            table[BASE_SEQUENCE, n] = -1
+            table[CRC, n] = be32(batch + 17) & 0xFFFFFFFF
+            table[CRC_STATE, n] = CRC_GOOD
+            state[E_OFFSET] += row - first
+            state[E_POSITION] = q - start
+            state[E_BATCHES] += 1
+            state[E_ROW] = row
+        return status
+
+    return encode
+
+
+encode_batches = kernel(_ENCODE)(_encoder(False))
+encode_batches_with_headers = kernel(_ENCODE)(_encoder(True))
+
+
+@inlined
+def _seal(at, end, base, epoch, attributes, count, base_timestamp, max_timestamp):  # type: ignore[no-untyped-def]
+    """Writes a batch's header over its first 61 bytes, CRC last."""
+    put64(at, base)
+    put32(at + 8, end - at - 12)
+    put32(at + 12, epoch)
+    store8(at + 16, 2)
+    put16(at + 21, attributes)
+    put32(at + 23, count - 1)
+    put64(at + 27, base_timestamp)
+    put64(at + 35, max_timestamp)
+    put64(at + 43, -1)
+    put16(at + 51, -1)
+    put32(at + 53, -1)
+    put32(at + 57, count)
+    put32(at + 17, crc32c(at + 21, end))
+
+
+@kernel(types.int64(BYTES, types.int64, types.int64))
+def checksum(buffer: Any, position: int, end: int) -> int:
+    """CRC-32C of `buffer[position:end]`, clamped to the buffer."""
+    start = address(buffer)
+    end = min(max(end, 0), buffer.size)
+    return crc32c(start + min(max(position, 0), end), start + end)

@@ -1,0 +1,159 @@
+"""The bytes of a `.log` file, region by region: mapped when the file never changes again, read in chunks otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from pylog import limits
+from pylog.fs import Bytes, File, FileSystem, ResidentPages
+from pylog.record import kernels
+from pylog.record.batch import BatchScan, Table, scan_batches
+from pylog.record.format import POSITION
+from pylog.record.legacy import legacy_crc_ok
+
+RESIDENT = ResidentPages()
+
+
+class Region(NamedTuple):
+    """Some whole batches of a file.
+
+    Attributes:
+        buffer: uint8[n], read-only; valid until the next region is asked for.
+        table: the batches, POSITION counting from the buffer's start.
+        shift: position in the file of the buffer's first byte.
+        end: position in the file behind the last batch.
+        status: kernels.OK, or what is wrong with the bytes at `end`.
+    """
+
+    buffer: Bytes
+    table: Table
+    shift: int
+    end: int
+    status: int
+
+
+class LogFile:
+    """One `.log` file, open for reading.
+
+    Args:
+        fs, path: where it is.
+        mapped: whether it may be mapped: only a file that nobody cuts or writes any more.
+    """
+
+    def __init__(self, fs: FileSystem, path: str, *, mapped: bool) -> None:
+        self.path = path
+        self._file: File | None = None if mapped else fs.open(path)
+        self._view: Bytes | None = fs.map(path) if mapped else None
+
+    @property
+    def mapping(self) -> Bytes | None:
+        """The whole file as one array, when it is mapped."""
+        return self._view
+
+    def size(self) -> int:
+        """Bytes in the file now."""
+        return self._view.size if self._view is not None or self._file is None else self._file.size()
+
+    def read(self, position: int, size: int) -> Bytes:
+        """At most `size` bytes from `position` on, as an array of their own (or a view of the mapping)."""
+        if self._view is not None:
+            return self._view[position : position + size]
+        return self._read(np.empty(size, np.uint8), position)
+
+    def _read(self, buffer: Bytes, position: int) -> Bytes:
+        assert self._file is not None
+        got = self._file.read_into(memoryview(buffer), position)
+        view = buffer[:got]
+        view.flags.writeable = False
+        return view
+
+    def regions(self, position: int, end: int, *, verify: bool = False) -> Iterator[Region]:
+        """Walks the batches from `position` to `end`; the last region says how the walk ended.
+
+        Cost: one pass over the headers; memory for one chunk, or for the largest batch.
+        """
+        return self._mapped_regions(position, end, verify) if self._view is not None else self._read_regions(position, end, verify)
+
+    def _mapped_regions(self, position: int, end: int, verify: bool) -> Iterator[Region]:
+        assert self._view is not None
+        while True:
+            stop = min(position + limits.SCAN_BYTES, end, self._view.size)
+            scan = scan_batches(self._view, position, stop, verify=verify)
+            if scan.status == kernels.TORN and stop < min(end, self._view.size):
+                if scan.position == position:  # a batch larger than the window
+                    scan = scan_batches(self._view, position, end, verify=verify, capacity=1)
+                if scan.position > position and scan.status == kernels.TORN:
+                    scan = scan._replace(status=kernels.FULL)
+            yield self._region(self._view, scan, 0)
+            RESIDENT.passed(self._view, position, scan.position)
+            if scan.position >= min(end, self._view.size) or scan.status not in (kernels.OK, kernels.FULL):
+                return
+            position = scan.position
+
+    def _read_regions(self, position: int, end: int, verify: bool) -> Iterator[Region]:
+        buffer = np.empty(max(1, min(limits.READ_CHUNK_BYTES, end - position)), np.uint8)
+        while True:
+            chunk = self._read(buffer[: max(0, min(len(buffer), end - position))], position)
+            scan = scan_batches(chunk, verify=verify)
+            at_end = len(chunk) < len(buffer) or position + len(chunk) >= end
+            if scan.status == kernels.TORN and not at_end:
+                if scan.position == 0:
+                    buffer = np.empty(self._larger(chunk, end - position), np.uint8)
+                    continue
+                scan = scan._replace(status=kernels.FULL)
+            yield self._region(chunk, scan, position)
+            position += scan.position
+            if scan.status not in (kernels.OK, kernels.FULL) or (at_end and scan.status == kernels.OK):
+                return
+
+    @staticmethod
+    def _larger(chunk: Bytes, room: int) -> int:
+        """The size of a buffer for the batch that begins a chunk and does not fit: what its length says, within the file."""
+        size = 12 + int.from_bytes(chunk[8:12].tobytes(), "big", signed=True) if len(chunk) >= 12 else 0
+        return max(1, min(max(size, 2 * len(chunk)), room))
+
+    def _region(self, buffer: Bytes, scan: BatchScan, shift: int) -> Region:
+        return Region(buffer, scan.table, shift, shift + scan.position, scan.status)
+
+    def find_batch(self, position: int, end: int, first_offset: int) -> int | None:
+        """The position of the first whole, good batch at or behind `position` with an offset of at least `first_offset`.
+
+        This is how reading goes on behind damage: byte by byte, about 1 GB/s, with a bound on what is hashed.
+        """
+        window = 4 * limits.READ_CHUNK_BYTES
+        budget = limits.RESYNC_HASHED_BYTES
+        while position < end:
+            chunk = self.read(position, min(window, end - position))
+            result = np.zeros(2, np.int64)
+            status = kernels.find_batch(chunk, 0, len(chunk), first_offset, budget, result)
+            at = int(result[0])
+            if status == kernels.OK:
+                return position + at
+            if status == kernels.NOT_PLAIN:
+                size = 12 + int.from_bytes(chunk[at + 8 : at + 12].tobytes(), "big", signed=True)
+                if legacy_crc_ok(chunk[at : at + size]):
+                    return position + at
+                position += at + 1
+            elif len(chunk) < window:
+                return None
+            elif window < limits.SCAN_BYTES * 4:
+                window *= 4  # a good batch may be larger than the window
+            else:
+                position += window // 2
+        return None
+
+    def close(self) -> None:
+        """Lets go of the file; views of a mapping stay good for as long as they live."""
+        if self._file is not None:
+            self._file.close()
+        self._view = None
+
+
+def positions_in_file(region: Region) -> Table:
+    """The region's table with POSITION counting from the start of the file."""
+    table = region.table.copy()
+    table[POSITION] += region.shift
+    return table

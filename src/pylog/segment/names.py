@@ -1,0 +1,117 @@
+"""Names in a partition's directory, and what a loader makes of them (storage-format 3.3, 6.9.1 to 6.9.3).
+
+Pure: no file is touched here. A name that neither Kafka nor pylog gave is nobody's business and left alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+LOG: Final = ".log"
+INDEX: Final = ".index"
+TIME_INDEX: Final = ".timeindex"
+TRANSACTION_INDEX: Final = ".txnindex"
+SNAPSHOT: Final = ".snapshot"
+SEGMENT_SUFFIXES: Final = (LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX)
+DELETED: Final = ".deleted"
+CLEANED: Final = ".cleaned"
+SWAP: Final = ".swap"
+TORN: Final = ".torn"
+
+LEADER_EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
+PARTITION_METADATA: Final = "partition.metadata"
+DURABLE_POINT: Final = "durable-point"
+
+_NUMBERED = re.compile(r"([0-9]{1,19}|[0-9]{20})(\.[^.]+)((?:\.[^.]+)*)")
+
+
+def file_name(base_offset: int, suffix: str) -> str:
+    """A segment file's name.
+
+    >>> file_name(42, LOG)
+    '00000000000000000042.log'
+    """
+    return f"{base_offset:020d}{suffix}"
+
+
+class NumberedName(NamedTuple):
+    """A file name that begins with an offset: `<offset><suffix><state>`, as in `…0042.log.deleted`."""
+
+    offset: int
+    suffix: str
+    state: str
+
+
+def parse(name: str) -> NumberedName | None:
+    """The parts of a numbered name, or None.
+
+    >>> parse("00000000000000000042.log.swap")
+    NumberedName(offset=42, suffix='.log', state='.swap')
+    >>> parse("durable-point") is None
+    True
+    """
+    match = _NUMBERED.fullmatch(name)
+    if match is None or int(match[1]) >= 1 << 62:
+        return None
+    return NumberedName(int(match[1]), match[2], match[3])
+
+
+class LoadPlan(NamedTuple):
+    """What to do with the files of a partition before its segments are opened.
+
+    Attributes:
+        segments: base offset → the name of its `.log` file as it is now (with `.swap` where a swap is to be completed).
+        removals: names to remove.
+        renames: (old name, new name), in order.
+        snapshots: offsets of the producer snapshots that stay.
+    """
+
+    segments: dict[int, str]
+    removals: list[str]
+    renames: list[tuple[str, str]]
+    snapshots: list[int]
+
+    def current(self, name: str) -> str:
+        """The name under which a file can be found before the renames are done."""
+        return next((old for old, new in self.renames if new == name), name)
+
+
+def plan_load(names: Iterable[str], end_of_swap: Callable[[str], int]) -> LoadPlan:
+    """Kafka's first three loading passes as a decision.
+
+    Args:
+        names: the directory's files.
+        end_of_swap: the next offset of a complete `.log.swap` file, by name.
+
+    Returns:
+        The plan. Nothing is decided about files whose names are not numbered.
+
+    >>> plan = plan_load(["00000000000000000000.log", "00000000000000000005.log.deleted"], lambda name: 0)
+    >>> plan.segments, plan.removals
+    ({0: '00000000000000000000.log'}, ['00000000000000000005.log.deleted'])
+    """
+    parsed = {name: found for name in sorted(names) if (found := parse(name)) is not None}
+    cleaned = [found.offset for found in parsed.values() if found.state == CLEANED]
+    removals = [name for name, found in parsed.items() if found.state in (DELETED, CLEANED)]
+    swaps = [name for name, found in parsed.items() if found.state == SWAP]
+    if cleaned:  # the swap was not complete when the process died: a smaller `.cleaned` was still to be renamed
+        removals += [name for name in swaps if parsed[name].offset >= min(cleaned)]
+        swaps = [name for name in swaps if parsed[name].offset < min(cleaned)]
+    removals += _superseded(parsed, [name for name in swaps if parsed[name].suffix == LOG], end_of_swap)
+    gone = set(removals)
+    renames = [(name, name.removesuffix(SWAP)) for name in swaps]
+    segments = {found.offset: name for name, found in parsed.items() if found.suffix == LOG and not found.state and name not in gone}
+    segments.update({parsed[name].offset: name for name in swaps if parsed[name].suffix == LOG})
+    snapshots = [found.offset for name, found in parsed.items() if found.suffix == SNAPSHOT and not found.state and name not in gone]
+    return LoadPlan(dict(sorted(segments.items())), removals, renames, sorted(snapshots))
+
+
+def _superseded(parsed: dict[str, NumberedName], swaps: list[str], end_of_swap: Callable[[str], int]) -> list[str]:
+    """Files whose offsets a completed compaction has replaced (6.9.2): logs, indexes, snapshots and sidecars alike."""
+    if not swaps:
+        return []
+    first = min(parsed[name].offset for name in swaps)
+    end = max(end_of_swap(name) for name in swaps)
+    return [name for name, found in parsed.items() if not found.state and first <= found.offset < end]

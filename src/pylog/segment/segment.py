@@ -1,0 +1,304 @@
+"""One segment of a log: a `.log` file with its indexes (storage-format 3.3, 4, 5).
+
+A sealed segment never changes: its indexes come from their files, or are made again from the batch headers when they are
+missing or damaged. The active segment's are made as it grows, in memory, and written when it is sealed or closed. Positions
+from an index are hints: what is found there is checked, and the segment is walked from its start when it does not fit.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+
+import numpy as np
+
+from pylog import limits
+from pylog.errors import StorageFailedError
+from pylog.fs import Bytes, FileSystem, join, write_atomically
+from pylog.index.builder import SegmentIndexBuilder
+from pylog.index.offset_index import OffsetIndex, OffsetPosition
+from pylog.index.time_index import TimeIndex
+from pylog.index.transaction_index import AbortedTransaction, TransactionIndex
+from pylog.record import kernels
+from pylog.record.batch import next_offset, scan_batches
+from pylog.record.format import BASE_OFFSET, LAST_OFFSET, MAGIC
+from pylog.segment.log_file import LogFile, Region
+from pylog.segment.names import INDEX, LOG, TIME_INDEX, TRANSACTION_INDEX, file_name
+
+_EMPTY: Bytes = np.empty(0, np.uint8)
+
+
+class OpenFiles:
+    """Bounds how many segments of a store are open: beyond the limit the one opened first lets go of its file."""
+
+    def __init__(self, capacity: int = limits.MAPPED_SEGMENTS) -> None:
+        self._capacity = capacity
+        self._open: OrderedDict[int, LogSegment] = OrderedDict()
+        self._guard = threading.Lock()
+
+    def opened(self, segment: LogSegment) -> None:
+        with self._guard:
+            self._open[id(segment)] = segment
+            while len(self._open) > self._capacity:
+                _, oldest = self._open.popitem(last=False)
+                oldest.release()  # a reader that is in it keeps the file until it is done
+
+    def closed(self, segment: LogSegment) -> None:
+        with self._guard:
+            self._open.pop(id(segment), None)
+
+
+class LogSegment:
+    """A segment, sealed or active.
+
+    Args:
+        fs: the file system.
+        directory: the partition's directory.
+        base_offset: no record of the segment has a smaller offset.
+        size: bytes of whole batches in a sealed segment.
+        mtime_ms: when its file last changed, in milliseconds.
+        open_files: the store's bound on open files.
+        sealed: whether nothing will be appended any more.
+        mapped: whether its file may be mapped once it is sealed.
+        writable: whether indexes that had to be made again may be written.
+        interval_bytes: of the index, when it must be made again.
+        log_name: the `.log` file's name where it is not the usual one (a swap to be completed).
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: str,
+        base_offset: int,
+        *,
+        size: int,
+        mtime_ms: int,
+        open_files: OpenFiles,
+        sealed: bool = True,
+        mapped: bool = False,
+        writable: bool = False,
+        interval_bytes: int = limits.DEFAULT_INDEX_INTERVAL_BYTES,
+        log_name: str | None = None,
+    ) -> None:
+        self.fs = fs
+        self.directory = directory
+        self.base_offset = base_offset
+        self.size = size
+        self.mtime_ms = mtime_ms
+        self.sealed = sealed
+        self.log_name = log_name or file_name(base_offset, LOG)
+        self._suffix = self.log_name.removeprefix(file_name(base_offset, LOG))
+        self._mapped = mapped
+        self._writable = writable
+        self._interval_bytes = interval_bytes
+        self._open_files = open_files
+        self._file: LogFile | None = None
+        self._offset_index: OffsetIndex | None = None
+        self._time_index: TimeIndex | None = None
+        self._transactions: TransactionIndex | None = None
+        self.builder: SegmentIndexBuilder | None = None  # of the active segment: it makes the indexes
+
+    def __repr__(self) -> str:
+        return f"LogSegment({self.path}, {self.size} bytes, {'sealed' if self.sealed else 'active'})"
+
+    @property
+    def path(self) -> str:
+        """The `.log` file's path."""
+        return join(self.directory, self.log_name)
+
+    def path_of(self, suffix: str) -> str:
+        """The path of another of its files."""
+        return join(self.directory, file_name(self.base_offset, suffix) + self._suffix)
+
+    # ---- bytes ---------------------------------------------------------------------------------------------------------------
+
+    def file(self) -> LogFile:
+        """The open `.log` file. Keep the reference while reading: others may let go of theirs."""
+        file = self._file
+        if file is None:
+            file = self._file = LogFile(self.fs, self.path, mapped=self._mapped and self.sealed)
+            self._open_files.opened(self)
+        return file
+
+    def release(self) -> None:
+        """Lets go of the open file; the next use opens it again."""
+        self._file = None
+
+    def regions(self, position: int, end: int | None = None, *, verify: bool = False) -> Iterator[Region]:
+        """Walks its batches from a batch's position on; see `LogFile.regions`."""
+        return self.file().regions(position, self.size if end is None else end, verify=verify)
+
+    # ---- indexes -------------------------------------------------------------------------------------------------------------
+
+    def offset_index(self) -> OffsetIndex:
+        """Its offset index. Cost: O(1) after the first use."""
+        builder = self.builder  # one look: sealing takes it away
+        if builder is not None:
+            return builder.offset_index()
+        if self._offset_index is None:
+            self._load_indexes()
+        assert self._offset_index is not None
+        return self._offset_index
+
+    def time_index(self) -> TimeIndex:
+        """Its time index. Cost: O(1) after the first use."""
+        builder = self.builder
+        if builder is not None:
+            return builder.time_index()
+        if self._time_index is None:
+            self._load_indexes()
+        assert self._time_index is not None
+        return self._time_index
+
+    def transactions(self) -> TransactionIndex:
+        """Its aborted transactions; empty when there is no `.txnindex`."""
+        if self._transactions is None:
+            data = self.fs.read(self.path_of(TRANSACTION_INDEX), limits.MAX_SEGMENT_BYTES) or b""
+            self._transactions, _ = TransactionIndex.from_bytes(self.base_offset, np.frombuffer(data, np.uint8))
+        return self._transactions
+
+    def add_aborted(self, found: list[AbortedTransaction]) -> None:
+        """Adds aborted transactions that a replay found and its `.txnindex` lacks, to the file too where that is allowed."""
+        index = self.transactions()
+        known = index.entry(len(index) - 1).last_offset if len(index) else -1
+        missing = [entry for entry in found if entry.last_offset > known]
+        for entry in missing:
+            index = index.appended(entry)
+        self._transactions = index
+        if missing and self._writable:
+            write_atomically(self.fs, self.directory, file_name(self.base_offset, TRANSACTION_INDEX), index.encoded())
+
+    def _load_indexes(self) -> None:
+        """Takes the indexes from their files; makes both again when one is missing or damaged."""
+        offset_bytes, time_bytes = self._index_bytes(INDEX), self._index_bytes(TIME_INDEX)
+        if offset_bytes is not None and time_bytes is not None:
+            offset_index, bad_offsets = OffsetIndex.from_bytes(self.base_offset, offset_bytes, self.size)
+            time_index, bad_times = TimeIndex.from_bytes(self.base_offset, time_bytes)
+            if not bad_offsets and not bad_times and self._plausible(offset_index, time_index):
+                self._offset_index, self._time_index = offset_index, time_index
+                return
+        self.rebuild_indexes()
+
+    def _index_bytes(self, suffix: str) -> Bytes | None:
+        path = self.path_of(suffix)
+        if not self.fs.exists(path):
+            return None
+        if self._mapped and self.sealed:
+            return self.fs.map(path)
+        data = self.fs.read(path, limits.MAX_SEGMENT_BYTES)
+        return np.frombuffer(data, np.uint8) if data is not None else None
+
+    def _plausible(self, offset_index: OffsetIndex, time_index: TimeIndex) -> bool:
+        """Whether the last entries fit what the file holds; entries before them are checked when they are used."""
+        if time_index.last.offset > max(offset_index.last.offset, self.base_offset) and not self._reaches(time_index.last.offset):
+            return False
+        return not len(offset_index) or self._fits(offset_index.last)
+
+    def _reaches(self, offset: int) -> bool:
+        return offset - self.base_offset <= limits.MAX_RELATIVE_OFFSET
+
+    def rebuild_indexes(self) -> SegmentIndexBuilder:
+        """Makes both indexes again from the batch headers, and writes them where that is allowed.
+
+        Damage ends them early: what lies behind it is found by looking for it. Cost: one pass over the headers.
+        """
+        builder = SegmentIndexBuilder(self.base_offset, self._interval_bytes)
+        for region in self.regions(0):
+            count = ordered_batches(region, self.base_offset if not builder.bytes_since_entry else None)
+            builder.add(region.table, count, position=region.shift)
+            if count < region.table.shape[1]:
+                break
+        builder.finish()
+        self._offset_index, self._time_index = builder.offset_index(), builder.time_index()
+        if self._writable and self.sealed:
+            self.write_indexes(builder)
+        return builder
+
+    def write_indexes(self, builder: SegmentIndexBuilder) -> None:
+        """Replaces both index files; each is synced before it has its name."""
+        for suffix, data in ((INDEX, builder.offset_bytes()), (TIME_INDEX, builder.time_bytes())):
+            write_atomically(self.fs, self.directory, file_name(self.base_offset, suffix), data)
+
+    # ---- finding -------------------------------------------------------------------------------------------------------------
+
+    def locate(self, offset: int) -> int:
+        """A batch's position at or before which no record of `offset` or later begins. Cost: O(log n).
+
+        The index's answer is checked; when it leads nowhere, the indexes are made again.
+        """
+        entry = self.offset_index().lookup(offset)
+        if entry.position == 0 or self._fits(entry):
+            return entry.position
+        if self.builder is None:
+            self.rebuild_indexes()
+            entry = self.offset_index().lookup(offset)
+            if self._fits(entry):
+                return entry.position
+        return 0
+
+    def _fits(self, entry: OffsetPosition) -> bool:
+        """Whether a batch that an entry can mean lies where it says."""
+        head = self.file().read(entry.position, min(limits.READ_CHUNK_BYTES // 16, max(0, self.size - entry.position)))
+        scan = scan_batches(head, 0, capacity=1)
+        if scan.table.shape[1] == 0:
+            return scan.status == kernels.TORN and self._long_batch_fits(head, entry)
+        first, last = int(scan.table[BASE_OFFSET, 0]), int(scan.table[LAST_OFFSET, 0])
+        return self.base_offset <= (first if scan.table[MAGIC, 0] == 2 else last) and first <= entry.offset and last <= entry.offset + limits.MAX_RELATIVE_OFFSET
+
+    def _long_batch_fits(self, head: Bytes, entry: OffsetPosition) -> bool:
+        """The same for a batch larger than what was read of it: its offset field decides."""
+        if len(head) < 17:
+            return False
+        size = 12 + int.from_bytes(head[8:12].tobytes(), "big", signed=True)
+        base = int.from_bytes(head[:8].tobytes(), "big", signed=True)
+        return len(head) < size <= self.size - entry.position and self.base_offset <= base <= entry.offset
+
+    def next_offset(self) -> int:
+        """The offset behind its last whole batch; its base when it is empty. Cost: the batches behind the last index entry."""
+        return self.tail(self.locate(limits.INT64_MAX), self.size)[1]
+
+    def tail(self, position: int, end: int) -> tuple[int, int, int]:
+        """(position, next offset, status) where a walk over the headers from `position` on stops."""
+        offset, status, stop = self.base_offset, kernels.OK, position
+        for region in self.regions(position, end):
+            if region.table.shape[1]:
+                offset = next_offset(region.table)
+            stop, status = region.end, region.status
+        return stop, offset, status
+
+    def largest_timestamp(self) -> int:
+        """The largest timestamp of its records in milliseconds, or the file's time when no time entry says (5.8.2)."""
+        builder = self.builder
+        stamp = builder.max_timestamp if builder is not None else self.time_index().last.timestamp
+        return stamp if stamp >= 0 else self.mtime_ms
+
+    # ---- life ----------------------------------------------------------------------------------------------------------------
+
+    def seal(self, size: int) -> None:
+        """Ends appending: from now on the segment never changes. Its index files are written already."""
+        assert self.builder is not None
+        self._offset_index, self._time_index = self.builder.offset_index(), self.builder.time_index()
+        self.size = size
+        self.sealed = True
+        self.builder = None
+        self._file = None
+
+    def close(self) -> None:
+        """Lets go of its file for good."""
+        self._open_files.closed(self)
+        self._file = None
+
+
+def ordered_batches(region: Region, base_offset: int | None) -> int:
+    """How many batches of a region, from its first, have rising offsets (not below `base_offset`, if given)."""
+    last = region.table[LAST_OFFSET]
+    if base_offset is not None and last.size and last[0] < base_offset:
+        return 0
+    drops = np.flatnonzero(np.diff(last) <= 0)
+    return int(drops[0]) + 1 if drops.size else int(last.size)
+
+
+def vanished(error: StorageFailedError) -> bool:
+    """Whether a failed open means that the file is gone: retention or a compaction of another process removed it."""
+    return error.errno == 2

@@ -1,0 +1,314 @@
+"""The options of a batch read: strings as Spark hands them over, checked once, turned into one frozen value.
+
+Names and meanings are those of Spark's Kafka connector, so that a job moves from it by changing `format` and
+`kafka.bootstrap.servers` to `path`. Where a start or an end is given in more than one way, the order is the connector's:
+`startingTimestamp`, then `startingOffsetsByTimestamp`, then `startingOffsets`; the same for the end.
+
+What can be checked without looking at files is checked here, so that a mistake is reported when the query is analysed.
+An unknown option is an error: one that is misspelt never passes silently.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from pylog.errors import InvalidArgumentError
+from pylog.record.types import TopicPartition
+from pylog.spark import values
+from pylog.spark.values import Parse, named
+
+EARLIEST = -2
+LATEST = -1
+DEFAULT_MAX_BYTES_PER_PARTITION = 128 << 20  # what Spark gives a task of any file format
+
+COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+HEADERS = "headers"
+
+_READ = (
+    "path", "subscribe", "subscribePattern", "assign",
+    "startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy",
+    "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp",
+    "isolationLevel", "kafka.isolation.level", "failOnDataLoss",
+    "minPartitions", "maxBytesPerPartition", "maxRecordsPerPartition",
+    "includeHeaders", "columns", "verifyChecksums",
+)  # fmt: skip
+_IGNORED = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")  # the connector warns of these and goes on
+_STREAM = ("maxBytesPerTrigger", "groupId")
+_WRITE = ("topic", "createTopics", "partitions", "compression", "durability", "timestampType")
+_STRATEGIES = ("subscribe", "subscribePattern", "assign")
+
+_NO_OPTIONS = (
+    "; a table made with a list of columns does not pass on its options: leave out the columns, and use the option `columns`"
+)
+
+_logger = logging.getLogger("pylog.spark")
+
+
+@dataclass(frozen=True)
+class Topics:
+    """`subscribe`: these topics, all partitions of each."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class TopicPattern:
+    """`subscribePattern`: the topics whose whole name matches."""
+
+    pattern: str
+
+
+@dataclass(frozen=True)
+class Partitions:
+    """`assign`: these partitions."""
+
+    partitions: frozenset[TopicPartition]
+
+
+@dataclass(frozen=True)
+class Everywhere:
+    """The same end of every partition: `EARLIEST` or `LATEST`."""
+
+    offset: int
+
+
+@dataclass(frozen=True)
+class AtOffsets:
+    """An offset for each partition, or `EARLIEST` or `LATEST`."""
+
+    offsets: Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True)
+class AtTimestamp:
+    """The first record of each partition that is not older than this; milliseconds."""
+
+    timestamp: int
+
+
+@dataclass(frozen=True)
+class AtTimestamps:
+    """The same with a time for each partition."""
+
+    timestamps: Mapping[TopicPartition, int]
+
+
+Subscription = Topics | TopicPattern | Partitions
+Limit = Everywhere | AtOffsets | AtTimestamp | AtTimestamps
+
+
+@dataclass(frozen=True)
+class ScanOptions:
+    """What a task must know: small, because it travels to every one of them.
+
+    Attributes:
+        columns: the schema's columns, in its order.
+        isolation: `read_uncommitted` or `read_committed`.
+        verify_checksums: whether each batch's CRC is computed.
+        fail_on_data_loss: whether records that are gone are an error or a warning.
+    """
+
+    columns: tuple[str, ...]
+    isolation: str
+    verify_checksums: bool
+    fail_on_data_loss: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadOptions:
+    """The options of one batch read; `read_options` makes them.
+
+    Attributes:
+        paths: log directories, absolute.
+        subscription: which partitions are read.
+        start, end: where reading begins, and where it ends (exclusive).
+        latest_if_none_younger: what a start by time does in a partition without such a record: begin at its end, or fail.
+        min_partitions, max_bytes_per_partition, max_records_per_partition: how a partition is cut into tasks.
+        scan: what the tasks need.
+    """
+
+    paths: tuple[str, ...]
+    subscription: Subscription
+    start: Limit
+    end: Limit
+    latest_if_none_younger: bool
+    min_partitions: int | None
+    max_bytes_per_partition: int
+    max_records_per_partition: int | None
+    scan: ScanOptions
+
+
+def read_options(options: Mapping[str, str]) -> ReadOptions:
+    """Checks the options of a batch read.
+
+    Args:
+        options: names, in any case, to values.
+
+    Returns:
+        The options, checked as far as that is possible without looking at the store.
+
+    Raises:
+        InvalidArgumentError: an option that does not exist, is not for batch reads, is missing, or has a bad value.
+
+    >>> read_options({"path": "/data/shop", "SUBSCRIBE": "orders, returns"}).subscription
+    Topics(names=('orders', 'returns'))
+    """
+    given = _Given(options)
+    start, end = _start(given), _end(given)
+    _check_order(start, end)
+    strategy = given.get("startingOffsetsByTimestampStrategy", values.one_of("error", "latest"), "error")
+    return ReadOptions(
+        paths=given.required("path", values.paths),
+        subscription=_subscription(given),
+        start=start,
+        end=end,
+        latest_if_none_younger=strategy == "latest",
+        min_partitions=given.get("minPartitions", values.positive, None),
+        max_bytes_per_partition=given.get("maxBytesPerPartition", values.positive, DEFAULT_MAX_BYTES_PER_PARTITION),
+        max_records_per_partition=given.get("maxRecordsPerPartition", values.positive, None),
+        scan=ScanOptions(
+            columns=_columns(given),
+            isolation=_isolation(given),
+            verify_checksums=given.get("verifyChecksums", values.boolean, True),
+            fail_on_data_loss=given.get("failOnDataLoss", values.boolean, True),
+        ),
+    )
+
+
+# ---- by name -------------------------------------------------------------------------------------------------------------
+
+T = TypeVar("T")
+D = TypeVar("D")
+
+
+class _Given:
+    """The options that the user gave, by name in any case; making it refuses those that do not belong here."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._values = {name.lower(): value for name, value in options.items()}
+        known = {name.lower(): name for name in (*_READ, *_IGNORED, *_STREAM, *_WRITE)}
+        for name in sorted(self._values):
+            if name not in known:
+                raise InvalidArgumentError(_unknown(name, known))
+            _check_use(known[name])
+
+    def __contains__(self, name: str) -> bool:
+        return name.lower() in self._values
+
+    def get(self, name: str, parse: Parse[T], default: D) -> T | D:
+        return parse(name, self._values[name.lower()]) if name in self else default
+
+    def required(self, name: str, parse: Parse[T]) -> T:
+        if name not in self:
+            raise InvalidArgumentError(f"the option {name!r} is required{_NO_OPTIONS if not self._values else ''}")
+        return parse(name, self._values[name.lower()])
+
+
+def _unknown(name: str, known: Mapping[str, str]) -> str:
+    if name.startswith("kafka."):
+        hint = "; pylog reads a log's files itself: there is no broker to configure"
+    else:
+        close = difflib.get_close_matches(name, known, n=1)
+        hint = f"; did you mean {known[close[0]]!r}?" if close else ""
+    return f"unknown option {name!r}{hint}; the options of a batch read are {', '.join(_READ)}"
+
+
+def _check_use(name: str) -> None:
+    if name in _IGNORED:
+        _logger.warning("the option %r is for streaming reads: a batch read ignores it", name)
+    elif name in _STREAM:
+        raise InvalidArgumentError(f"the option {name!r} is for streaming reads, not for batch reads")
+    elif name in _WRITE:
+        raise InvalidArgumentError(f"the option {name!r} is for writing, not for batch reads")
+
+
+# ---- what to read --------------------------------------------------------------------------------------------------------
+
+
+def _subscription(given: _Given) -> Subscription:
+    names = [name for name in _STRATEGIES if name in given]
+    if len(names) != 1:
+        found = f"{' and '.join(names)} were given" if names else "none was given"
+        raise InvalidArgumentError(f"exactly one of the options {', '.join(_STRATEGIES)} says what to read; {found}")
+    if names == ["subscribe"]:
+        return Topics(tuple(dict.fromkeys(given.required("subscribe", values.words))))
+    if names == ["subscribePattern"]:
+        return TopicPattern(given.required("subscribePattern", values.pattern))
+    return Partitions(given.required("assign", values.partitions))
+
+
+def _columns(given: _Given) -> tuple[str, ...]:
+    default = (*COLUMNS, HEADERS) if given.get("includeHeaders", values.boolean, False) else COLUMNS
+    return given.get("columns", _column_names, default)
+
+
+def _column_names(name: str, value: str) -> tuple[str, ...]:
+    known = {column.lower(): column for column in (*COLUMNS, HEADERS)}
+    found = [known.get(word.lower(), "") for word in values.words(name, value)]
+    if "" in found or len(set(found)) < len(found):
+        raise InvalidArgumentError(f"{name}={value!r} is not made of different ones of {', '.join(known.values())}")
+    return tuple(found)
+
+
+def _isolation(given: _Given) -> str:
+    parse = values.one_of("read_uncommitted", "read_committed")
+    levels = {given.required(name, parse) for name in ("isolationLevel", "kafka.isolation.level") if name in given}
+    if len(levels) > 1:
+        raise InvalidArgumentError("isolationLevel and kafka.isolation.level are the same option and were given two values")
+    return levels.pop() if levels else "read_uncommitted"
+
+
+# ---- from where to where -------------------------------------------------------------------------------------------------
+
+
+def _start(given: _Given) -> Limit:
+    limit = _limit(given, "starting", Everywhere(EARLIEST))
+    _refuse(limit, LATEST, "startingOffsets", "-1 (latest) is for streaming reads: a batch read would be empty")
+    return limit
+
+
+def _end(given: _Given) -> Limit:
+    limit = _limit(given, "ending", Everywhere(LATEST))
+    _refuse(limit, EARLIEST, "endingOffsets", "a batch read that ends at -2 (earliest) would be empty")
+    return limit
+
+
+def _limit(given: _Given, which: str, default: Limit) -> Limit:
+    if f"{which}Timestamp" in given:
+        return AtTimestamp(given.required(f"{which}Timestamp", values.milliseconds))
+    if f"{which}OffsetsByTimestamp" in given:
+        return AtTimestamps(given.required(f"{which}OffsetsByTimestamp", values.timestamps))
+    return given.get(f"{which}Offsets", _offsets, default)
+
+
+def _offsets(name: str, value: str) -> Limit:
+    word = {"earliest": EARLIEST, "latest": LATEST}.get(value.strip().lower())
+    return AtOffsets(values.offsets(name, value)) if word is None else Everywhere(word)
+
+
+def _refuse(limit: Limit, offset: int, name: str, why: str) -> None:
+    if limit == Everywhere(offset):
+        raise InvalidArgumentError(f"{name}: {why}")
+    if isinstance(limit, AtOffsets) and (bad := [partition for partition, at in limit.offsets.items() if at == offset]):
+        raise InvalidArgumentError(f"{name} of {named(*bad)}: {why}")
+
+
+def _check_order(start: Limit, end: Limit) -> None:
+    """A start and an end given in the same way must be about the same partitions, and in order."""
+    if isinstance(start, AtOffsets) and isinstance(end, AtOffsets):
+        _check_pairs(start.offsets, end.offsets, "startingOffsets", "endingOffsets")
+    elif isinstance(start, AtTimestamps) and isinstance(end, AtTimestamps):
+        _check_pairs(start.timestamps, end.timestamps, "startingOffsetsByTimestamp", "endingOffsetsByTimestamp")
+
+
+def _check_pairs(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], start_name: str, end_name: str) -> None:
+    if start.keys() != end.keys():
+        odd = named(*(start.keys() ^ end.keys()))
+        raise InvalidArgumentError(f"{start_name} and {end_name} must name the same partitions; only one of them names {odd}")
+    for partition, first in sorted(start.items()):
+        if 0 <= end[partition] < first:
+            raise InvalidArgumentError(f"{start_name} {first} of {named(partition)} is greater than {end_name} {end[partition]}")

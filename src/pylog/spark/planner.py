@@ -1,0 +1,365 @@
+"""What a batch read will read, decided on the driver: which partitions, from where to where, cut into how many tasks.
+
+Only metadata is looked at: directories, index files, batch headers. What is planned is what is read: every slice has its
+end, so that records appended later are not in the result. Slices follow bytes, because after compaction or transactions
+offsets say nothing about size, and they meet at batch boundaries.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import InputPartition
+
+import pylog
+from pylog.errors import InvalidArgumentError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
+from pylog.record.types import TopicPartition
+from pylog.spark.options import (
+    EARLIEST,
+    LATEST,
+    AtOffsets,
+    AtTimestamp,
+    AtTimestamps,
+    Everywhere,
+    Limit,
+    Partitions,
+    ReadOptions,
+    Subscription,
+    TopicPattern,
+    Topics,
+)
+from pylog.spark.values import named
+
+if TYPE_CHECKING:
+    from pylog.log.log import Log
+    from pylog.store import Store
+
+MAX_SLICES = 1_000_000  # Spark's driver holds every task of a stage in memory
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"})
+
+_logger = logging.getLogger("pylog.spark")
+
+
+class LogSlice(InputPartition):
+    """One task's share: the records of one partition from `start` to `end` (exclusive).
+
+    It travels to an executor, so it holds nothing but strings and integers, and pickles without their names.
+
+    Args:
+        directory: the log directory that has the partition.
+        topic, partition: which partition.
+        start, end: offsets.
+
+    >>> LogSlice("/data/shop", "orders", 0, 10, 20)
+    LogSlice('/data/shop', 'orders', 0, 10, 20)
+    """
+
+    def __init__(self, directory: str, topic: str, partition: int, start: int, end: int) -> None:
+        super().__init__(None)
+        self.directory = directory
+        self.topic = topic
+        self.partition = partition
+        self.start = start
+        self.end = end
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+    def _fields(self) -> tuple[str, str, int, int, int]:
+        return self.directory, self.topic, self.partition, self.start, self.end
+
+    def __reduce__(self) -> tuple[type[LogSlice], tuple[str, str, int, int, int]]:
+        return LogSlice, self._fields()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, LogSlice) and self._fields() == other._fields()
+
+    def __hash__(self) -> int:
+        return hash(self._fields())
+
+    def __repr__(self) -> str:
+        return f"LogSlice{self._fields()}"
+
+
+@dataclass(frozen=True)
+class _Extent:
+    """What of one partition is read, and how many bytes that is."""
+
+    directory: str
+    topic_partition: TopicPartition
+    start: int
+    end: int
+    size: int
+
+
+def plan(options: ReadOptions) -> list[LogSlice]:
+    """Cuts a batch read into slices, in the order of topic, partition and offset.
+
+    Costs one opening of each partition, and reads index files where one is cut. Never reads records, but for a start or an
+    end by time.
+
+    Args:
+        options: of the read.
+
+    Returns:
+        The slices; every record that is to be read is in exactly one of them.
+
+    Raises:
+        NotALogDirectoryError: a path is missing or no directory.
+        UnknownTopicOrPartitionError: a topic or partition is not there.
+        InvalidArgumentError: a partition is in two directories, offsets do not name exactly the partitions that are read,
+            or the read falls into too many slices.
+        OffsetOutOfRangeError: offsets that are gone or not there yet, unless `failOnDataLoss` is false.
+
+    >>> plan(read_options({"path": "shop", "subscribe": "orders"}))  # doctest: +SKIP
+    [LogSlice('/data/shop', 'orders', 0, 0, 1000)]
+    """
+    with contextlib.ExitStack() as opened:
+        stores = {path: opened.enter_context(contextlib.closing(pylog.open(path, mode="r"))) for path in options.paths}
+        homes = _homes(stores, options)
+        _check_all_named(options.start, homes, "startingOffsets")
+        _check_all_named(options.end, homes, "endingOffsets")
+        extents = [_extent(stores[home], home, partition, options) for partition, home in sorted(homes.items())]
+        return _slices(stores, [extent for extent in extents if extent.start < extent.end], options)
+
+
+def check_paths(paths: Iterable[str]) -> None:
+    """Opens each directory and closes it again, so that a wrong path is reported when a query is analysed.
+
+    Args:
+        paths: log directories.
+
+    Raises:
+        NotALogDirectoryError: one is missing or no directory.
+    """
+    for path in paths:
+        pylog.open(path, mode="r").close()
+
+
+# ---- which partitions ----------------------------------------------------------------------------------------------------
+
+
+def _homes(stores: Mapping[str, Store], options: ReadOptions) -> dict[TopicPartition, str]:
+    """The partitions to read, each with the directory that has it."""
+    if len(stores) < len(options.paths):
+        raise InvalidArgumentError(f"path names a directory twice: {', '.join(options.paths)}")
+    found: dict[TopicPartition, list[str]] = {}
+    for path, store in stores.items():
+        for topic in store.topics().values():
+            for number in topic.partition_ids:
+                found.setdefault(TopicPartition(topic.name, number), []).append(path)
+    homes = {partition: found[partition] for partition in chosen(found, options.subscription, options.paths)}
+    for partition, paths in sorted(homes.items()):
+        if len(paths) > 1:
+            raise InvalidArgumentError(
+                f"partition {named(partition)} is in {' and in '.join(paths)}; "
+                "several directories in `path` are those of one broker, which keeps a partition in one of them",
+                path=paths[1],
+            )
+    return {partition: paths[0] for partition, paths in homes.items()}
+
+
+def chosen(there: Iterable[TopicPartition], subscription: Subscription, paths: Sequence[str]) -> set[TopicPartition]:
+    """The partitions of these that a subscription asks for.
+
+    Args:
+        there: all partitions.
+        subscription: what the options say.
+        paths: where they are, for the error.
+
+    Raises:
+        UnknownTopicOrPartitionError: it asks for a topic or a partition that is not there.
+
+    >>> chosen([TopicPartition("a", 0), TopicPartition("b", 0)], TopicPattern("a|c"), [])
+    {TopicPartition(topic='a', partition=0)}
+    """
+    there = set(there)
+    match subscription:
+        case Topics(names):
+            missing = sorted(set(names) - {partition.topic for partition in there})
+            _refuse_unknown("topic", ", ".join(missing), paths)
+            return {partition for partition in there if partition.topic in names}
+        case TopicPattern(pattern):
+            matches = re.compile(pattern).fullmatch
+            topics = {topic for topic, _ in there if topic not in INTERNAL_TOPICS and matches(topic)}
+            return {partition for partition in there if partition.topic in topics}
+        case Partitions(partitions):
+            _refuse_unknown("partition", named(*(partitions - there)), paths)
+            return set(partitions)
+
+
+def _refuse_unknown(what: str, names: str, paths: Sequence[str]) -> None:
+    if names:
+        raise UnknownTopicOrPartitionError(f"no {what} {names} in {', '.join(paths)}", path=paths[0] if paths else None)
+
+
+def _check_all_named(limit: Limit, partitions: Iterable[TopicPartition], name: str) -> None:
+    """Offsets by partition must name every partition that is read and no other, as the connector demands."""
+    if isinstance(limit, AtTimestamps):
+        given, name, hint = limit.timestamps.keys(), f"{name}ByTimestamp", ""
+    elif isinstance(limit, AtOffsets):
+        given, hint = limit.offsets.keys(), " (-2 is the earliest offset, -1 the latest)"
+    else:
+        return
+    missing, needless = set(partitions) - given, given - set(partitions)
+    if missing or needless:
+        parts = [f"missing: {named(*missing)}"] if missing else []
+        parts += [f"not read: {named(*needless)}"] if needless else []
+        raise InvalidArgumentError(f"{name} must name every partition that is read, and no other{hint}; {'; '.join(parts)}")
+
+
+# ---- from where to where -------------------------------------------------------------------------------------------------
+
+
+def _extent(store: Store, home: str, partition: TopicPartition, options: ReadOptions) -> _Extent:
+    with _log(store, partition) as log:
+        earliest, latest = log.start_offset, _end(log, options.scan.isolation)
+        place = _Place(home, partition, earliest, latest, options)
+        start = place.within(_resolve(options.start, log, place, "starting"), "starting")
+        end = place.within(_resolve(options.end, log, place, "ending"), "ending")
+        size = log.size_between(start, end) if start < end else 0
+    return _Extent(home, partition, start, end, size)
+
+
+@contextlib.contextmanager
+def _log(store: Store, partition: TopicPartition) -> Iterator[Log]:
+    with contextlib.closing(store.log(partition.topic, partition.partition)) as log:
+        yield log
+
+
+def _end(log: Log, isolation: str) -> int:
+    return log.stable_offset if isolation == "read_committed" else log.end_offset
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A partition's bounds, and what to do about offsets beyond them."""
+
+    home: str
+    partition: TopicPartition
+    earliest: int
+    latest: int
+    options: ReadOptions
+
+    def within(self, offset: int, which: str) -> int:
+        """The offset itself if the log has it, else an error, or with `failOnDataLoss=false` a warning and the nearest it has.
+
+        An end before the log's start is no loss of its own: the start that goes with it is either, or asked for no more.
+        """
+        if self.earliest <= offset <= self.latest or (which == "ending" and offset < self.earliest):
+            return offset
+        log_has = f"the log has offsets {self.earliest} to {self.latest} (exclusive)"
+        lost = f"{which} offset {offset} of {named(self.partition)} is gone" if offset < self.earliest else None
+        message = f"{lost or f'{which} offset {offset} of {named(self.partition)} is not there yet'}: {log_has}"
+        report_data_loss(message, path=self.home, offset=offset, fail=self.options.scan.fail_on_data_loss)
+        return min(max(offset, self.earliest), self.latest)
+
+
+def report_data_loss(message: str, *, path: str, offset: int, fail: bool) -> None:
+    """Fails, or warns, because records that were asked for are not there.
+
+    Args:
+        message: what is lost.
+        path: in which log directory.
+        offset: the first offset concerned.
+        fail: the option `failOnDataLoss`.
+
+    Raises:
+        OffsetOutOfRangeError: if it is to fail.
+    """
+    if fail:
+        raise OffsetOutOfRangeError(
+            f"{message}, in {path}; to read what there is, set failOnDataLoss to false", path=path, offset=offset
+        )
+    _logger.warning("%s, in %s; reading what there is, as failOnDataLoss is false", message, path)
+
+
+def _resolve(limit: Limit, log: Log, place: _Place, which: str) -> int:
+    match limit:
+        case Everywhere(offset):
+            return _absolute(offset, place)
+        case AtOffsets(offsets):
+            return _absolute(offsets[place.partition], place)
+        case AtTimestamp(timestamp):
+            return _at_time(timestamp, log, place, which)
+        case AtTimestamps(timestamps):
+            return _at_time(timestamps[place.partition], log, place, which)
+
+
+def _absolute(offset: int, place: _Place) -> int:
+    return {EARLIEST: place.earliest, LATEST: place.latest}.get(offset, offset)
+
+
+def _at_time(timestamp: int, log: Log, place: _Place, which: str) -> int:
+    found = log.offset_for_timestamp(timestamp, isolation=place.options.scan.isolation)
+    if found is not None:
+        return found.offset
+    if which == "starting" and not place.options.latest_if_none_younger:
+        raise OffsetOutOfRangeError(
+            f"{named(place.partition)} in {place.home} has no record at or after the starting timestamp {timestamp}; "
+            "to begin at its end, set startingOffsetsByTimestampStrategy to latest",
+            path=place.home,
+        )
+    return place.latest
+
+
+# ---- cut into tasks ------------------------------------------------------------------------------------------------------
+
+
+def _slices(stores: Mapping[str, Store], extents: Sequence[_Extent], options: ReadOptions) -> list[LogSlice]:
+    counts = piece_counts([extent.size for extent in extents], options.max_bytes_per_partition, options.min_partitions)
+    slices: list[LogSlice] = []
+    for extent, count in zip(extents, counts, strict=True):
+        bounds = _bounds(stores[extent.directory], extent, count)
+        for start, end in _at_most(bounds, options.max_records_per_partition):
+            slices.append(LogSlice(extent.directory, *extent.topic_partition, start, end))
+            _check_number(slices)
+    return slices
+
+
+def _check_number(slices: Sequence[LogSlice]) -> None:
+    if len(slices) > MAX_SLICES:
+        raise InvalidArgumentError(
+            f"the read falls into more than {MAX_SLICES} tasks: give a greater maxBytesPerPartition or maxRecordsPerPartition"
+        )
+
+
+def piece_counts(sizes: Sequence[int], max_bytes: int, min_pieces: int | None) -> list[int]:
+    """Into how many pieces each partition is cut: none larger than `max_bytes`, and about `min_pieces` in all.
+
+    Args:
+        sizes: bytes of each partition.
+        max_bytes: of a piece.
+        min_pieces: wanted at least, shared out in proportion to size; None: no wish.
+
+    >>> piece_counts([100, 900], 500, None), piece_counts([100, 900], 500, 10)
+    ([1, 2], [1, 9])
+    """
+    counts = [max(1, -(-size // max_bytes)) for size in sizes]
+    if min_pieces is None or sum(counts) >= min_pieces:
+        return counts
+    total = max(1, sum(sizes))
+    return [max(count, round(size * min_pieces / total)) for size, count in zip(sizes, counts, strict=True)]
+
+
+def _bounds(store: Store, extent: _Extent, count: int) -> list[int]:
+    """The offsets at which one partition's pieces meet, with its start and end."""
+    interior: list[int] = []
+    if count > 1:
+        with _log(store, extent.topic_partition) as log:
+            interior = log.split_offsets(extent.start, extent.end, -(-extent.size // count))
+    return [extent.start, *interior, extent.end]
+
+
+def _at_most(bounds: Sequence[int], max_records: int | None) -> Iterator[tuple[int, int]]:
+    """The pieces between bounds, cut again where one spans more offsets than `max_records`, into even parts."""
+    for start, end in itertools.pairwise(bounds):
+        parts = 1 if max_records is None else -(-(end - start) // max_records)
+        yield from itertools.pairwise(start + (end - start) * part // parts for part in range(parts + 1))

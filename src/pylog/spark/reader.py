@@ -1,0 +1,217 @@
+"""One task of a read: opens a partition for reading, scans its slice, and yields Arrow batches of Spark's schema.
+
+Its memory does not depend on the size of the slice: a batch is at most 65,536 rows or about 16 MiB. The columns `topic` and
+`partition` are slices of one constant array; keys, values and offsets are the scan's own arrays, not copied again.
+
+What was planned is what is read. Records that have gone since are an error or, if the user said so, a warning; they are
+never just not there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+import pylog
+from pylog import limits
+from pylog.errors import (
+    InvalidRecordError,
+    NotALogDirectoryError,
+    OffsetOutOfRangeError,
+    PylogError,
+    StorageFailedError,
+    UnknownTopicOrPartitionError,
+)
+from pylog.spark.options import ScanOptions
+from pylog.spark.planner import LogSlice, report_data_loss
+from pylog.spark.schema import ARROW_HEADER, arrow_schema
+from pylog.spark.values import named
+
+if TYPE_CHECKING:
+    from pylog.log.log import Log
+
+REOPENINGS = 10  # without a row between them: a cleaner or retention replaces files faster than they can be opened
+
+
+def read_slice(part: LogSlice, options: ScanOptions) -> Iterator[pa.RecordBatch]:
+    """Reads one slice.
+
+    Args:
+        part: which records.
+        options: which columns, and how.
+
+    Yields:
+        Arrow batches with exactly the schema `arrow_schema(options.columns)`, in the order of offsets.
+
+    Raises:
+        NotALogDirectoryError: this machine does not have the log directory.
+        UnknownTopicOrPartitionError: the partition is not there (any more), unless `failOnDataLoss` is false.
+        OffsetOutOfRangeError: a part of the slice has gone since the read was planned, unless `failOnDataLoss` is false.
+        CorruptionError: a batch is damaged; the error has its path, position and offset.
+
+    >>> part = LogSlice("/data/shop", "orders", 0, 0, 1000)
+    >>> for batch in read_slice(part, ScanOptions(("value",), "read_committed", True, True)):  # doctest: +SKIP
+    ...     print(batch.num_rows)
+    """
+    shape = _Shape(part, options.columns)
+    try:
+        for batch in _scan(part, options, shape.sources):
+            yield shape(batch)
+    except PylogError as error:
+        error.add_note(f"{socket.gethostname()} was reading {named(part.topic_partition)}, offsets {part.start} to {part.end}")
+        raise
+
+
+# ---- from the files ------------------------------------------------------------------------------------------------------
+
+
+def _scan(part: LogSlice, options: ScanOptions, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+    """The slice's records. When a file vanishes under the scan, the log is opened again and tells whether records have."""
+    position, reopenings = part.start, 0
+    while position < part.end:
+        with _opened(part, options) as log:
+            if log is None:
+                return
+            position, end = _available(log, position, part, options)
+            try:
+                for batch in _batches(log, position, end, options, columns):
+                    yield batch
+                    position, reopenings = batch.column("offset")[-1].as_py() + 1, 0
+            except (OffsetOutOfRangeError, StorageFailedError) as error:
+                if not _vanished(error) or reopenings == REOPENINGS:
+                    raise
+                reopenings += 1
+            else:
+                return
+
+
+@contextlib.contextmanager
+def _opened(part: LogSlice, options: ScanOptions) -> Iterator[Log | None]:
+    """The slice's log; None when it is not there and that is to be only a warning."""
+    with contextlib.ExitStack() as opened:
+        try:
+            store = opened.enter_context(contextlib.closing(pylog.open(part.directory, mode="r")))
+        except NotALogDirectoryError as error:
+            raise NotALogDirectoryError(
+                f"{socket.gethostname()} cannot read {part.directory} ({error}): tasks read the files themselves, "
+                "so every executor needs the store under the same path, for instance on a shared file system",
+                path=part.directory,
+            ) from error
+        log = None
+        try:
+            log = opened.enter_context(contextlib.closing(store.log(part.topic, part.partition)))
+        except UnknownTopicOrPartitionError:
+            _report_missing(part, options)
+        yield log
+
+
+def _report_missing(part: LogSlice, options: ScanOptions) -> None:
+    what = (
+        f"{socket.gethostname()} does not find {named(part.topic_partition)} that the driver found: it was deleted, "
+        "or this executor has other files under that path"
+    )
+    if options.fail_on_data_loss:
+        raise UnknownTopicOrPartitionError(f"{what}, {part.directory}", path=part.directory, offset=part.start)
+    report_data_loss(what, path=part.directory, offset=part.start, fail=False)
+
+
+def _available(log: Log, position: int, part: LogSlice, options: ScanOptions) -> tuple[int, int]:
+    """From where to where the rest of the slice can be read; what of it has gone is reported."""
+    start, end = max(position, log.start_offset), min(part.end, log.end_offset)
+    gone = [(position, min(start, part.end))] if start > position else []
+    gone += [(max(end, position), part.end)] if end < part.end else []
+    for first, last in gone:
+        message = f"offsets {first} to {last} (exclusive) of {named(part.topic_partition)} have gone since the read was planned"
+        report_data_loss(message, path=part.directory, offset=first, fail=options.fail_on_data_loss)
+    return start, end
+
+
+def _batches(log: Log, start: int, end: int, options: ScanOptions, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+    if start >= end:
+        return
+    scanned = log.scan(
+        start, end, columns=columns, isolation=options.isolation, max_rows=limits.SCAN_ROWS, verify=options.verify_checksums
+    )
+    for batch in scanned:
+        if batch.num_rows:
+            yield batch
+
+
+def _vanished(error: PylogError) -> bool:
+    """Whether an error may mean that retention or a compaction has taken away a file since the log was opened."""
+    return isinstance(error, OffsetOutOfRangeError) or getattr(error, "errno", None) == errno.ENOENT
+
+
+# ---- to Spark ------------------------------------------------------------------------------------------------------------
+
+
+class _Shape:
+    """Turns a scan's batches into the source's.
+
+    Attributes:
+        sources: the scan's columns that are needed; the offset always is, to know what has been read.
+    """
+
+    def __init__(self, part: LogSlice, columns: tuple[str, ...]) -> None:
+        self._schema = arrow_schema(columns)
+        constants = {"topic": part.topic, "partition": part.partition}
+        self._constants = {
+            name: pa.repeat(pa.scalar(value, self._schema.field(name).type), limits.SCAN_ROWS)
+            for name, value in constants.items()
+            if name in columns
+        }
+        sources = [_SOURCES.get(name, name) for name in columns if name not in constants]
+        self.sources = tuple(dict.fromkeys([*sources, "offset"]))
+
+    def __call__(self, scanned: pa.RecordBatch) -> pa.RecordBatch:
+        arrays = [self._column(name, scanned) for name in self._schema.names]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _column(self, name: str, scanned: pa.RecordBatch) -> pa.Array:
+        if name in self._constants:
+            return self._constants[name].slice(0, scanned.num_rows)
+        array = scanned.column(_SOURCES.get(name, name))
+        return _CONVERSIONS[name](scanned, array) if name in _CONVERSIONS else array
+
+
+def _timestamps(scanned: pa.RecordBatch, array: pa.Array) -> pa.Array:
+    """Milliseconds as microseconds; Spark has nothing else, and no room for the last 292,000 years that Kafka allows."""
+    try:
+        return array.cast(pa.timestamp("us", "UTC"))
+    except pa.ArrowInvalid as error:
+        worst = pc.index(array.cast(pa.int64()), pc.max(array.cast(pa.int64()))).as_py()
+        offset = scanned.column("offset")[worst].as_py()
+        raise InvalidRecordError(
+            f"the timestamp of the record at offset {offset} is later than Spark's timestamps reach; "
+            "to read the other columns, leave `timestamp` out with the option `columns`",
+            offset=offset,
+        ) from error
+
+
+def _timestamp_types(_: pa.RecordBatch, array: pa.Array) -> pa.Array:
+    return array.cast(pa.int32())
+
+
+def _headers(_: pa.RecordBatch, array: pa.Array) -> pa.Array:
+    """A record without headers has null, not an empty list, as in the connector."""
+    offsets = np.asarray(array.offsets)
+    mask = pa.array(offsets[1:] == offsets[:-1])
+    fields = [array.values.field(number) for number in range(ARROW_HEADER.num_fields)]
+    items = pa.StructArray.from_arrays(fields, fields=list(ARROW_HEADER))
+    return pa.ListArray.from_arrays(pa.array(offsets), items, type=_HEADERS, mask=mask)
+
+
+_HEADERS = arrow_schema(["headers"]).field("headers").type
+_SOURCES = {"timestampType": "timestamp_type"}  # where a column of ours has another name in a scan
+_CONVERSIONS: Mapping[str, Callable[[pa.RecordBatch, pa.Array], pa.Array]] = {
+    "timestamp": _timestamps,
+    "timestampType": _timestamp_types,
+    "headers": _headers,
+}

@@ -1,0 +1,102 @@
+"""The data source `pylog` as Spark sees it: `spark.read.format("pylog")`.
+
+Spark makes a `PylogDataSource` from the options on the driver, asks it for the schema when a query is analysed, and for a
+reader when it is planned. The reader plans on the driver and then travels to the executors, where it reads slices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from pylog.spark.options import ReadOptions, read_options
+from pylog.spark.planner import LogSlice, check_paths, plan
+from pylog.spark.schema import check_schema, spark_schema
+from pylog.spark.tables import carried, carrying, table_options
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class PylogDataSource(DataSource):
+    """Topics of a Kafka log directory as a table. The columns and options are those of Spark's Kafka connector.
+
+    Spark finds it by itself, through the package `pyspark_pylog` that is installed with pylog.
+
+    >>> spark.read.format("pylog").option("path", "shop").option("subscribe", "orders").load()  # doctest: +SKIP
+    DataFrame[key: binary, value: binary, topic: string, partition: int, offset: bigint, timestamp: timestamp, ...]
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """The name for `format(…)` and `USING …`.
+
+        >>> PylogDataSource.name()
+        'pylog'
+        """
+        return "pylog"
+
+    def schema(self) -> StructType:
+        """The columns that the options ask for; checks the options, and that the directories are there.
+
+        Raises:
+            InvalidArgumentError: a bad option.
+            NotALogDirectoryError: a path is missing or no directory.
+
+        >>> PylogDataSource({"path": ".", "subscribe": "orders", "columns": "value"}).schema()  # doctest: +SKIP
+        StructType([StructField('value', BinaryType(), True)])
+        """
+        of_table = table_options(self.options)
+        options = read_options(self.options if of_table is None else of_table)
+        check_paths(options.paths)
+        schema = spark_schema(options.scan.columns)
+        return schema if of_table is None else carrying(schema, of_table | {"path": ",".join(options.paths)})
+
+    def reader(self, schema: StructType) -> PylogReader:
+        """A reader for one batch query.
+
+        Args:
+            schema: what `schema()` said, or what the user wants to see instead.
+
+        Raises:
+            InvalidArgumentError: a bad option, or a schema that is not the source's.
+        """
+        options = read_options(carried(schema) | dict(self.options))
+        check_schema(schema, options.scan.columns)
+        return PylogReader(options)
+
+
+class PylogReader(DataSourceReader):
+    """Plans a batch read on the driver, and reads its slices on the executors.
+
+    Args:
+        options: of the read.
+    """
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options: ReadOptions | None = options
+        self._scan = options.scan
+
+    def __getstate__(self) -> dict[str, object]:
+        """What goes to the executors with every task: not the offsets of ten thousand partitions."""
+        return {"_options": None, "_scan": self._scan}
+
+    def partitions(self) -> list[InputPartition]:
+        """The tasks' slices; see `pylog.spark.planner.plan`, also for what it raises."""
+        assert self._options is not None, "partitions are planned on the driver"
+        return list(plan(self._options))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The batches of one slice; see `pylog.spark.reader.read_slice`, also for what it raises.
+
+        Args:
+            partition: a slice, or what Spark makes up for a plan without any.
+        """
+        if not isinstance(partition, LogSlice):
+            return iter(())
+        from pylog.spark.reader import read_slice
+
+        return read_slice(partition, self._scan)

@@ -1,0 +1,60 @@
+"""SQL tables: how the options of `CREATE TABLE … USING pylog OPTIONS (…)` reach the queries that read the table.
+
+Spark asks a Python data source for its schema when such a table is made, and then gives it all of the table's properties.
+When the table is read it gives back nothing but that schema. So the schema carries the options, in the metadata of its first
+column, which Spark's catalog keeps. Frames that are loaded without a table carry nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from pyspark.sql.types import StructField, StructType
+
+_METADATA = "pylog.options"
+_CLAUSE = "option."  # what the catalog puts before the names of the OPTIONS clause
+
+
+def table_options(properties: Mapping[str, str]) -> dict[str, str] | None:
+    """The options among a new table's properties; None if these are no such properties, but the options themselves.
+
+    Args:
+        properties: what Spark gave the data source.
+
+    >>> table_options({"provider": "pylog", "owner": "me", "path": "file:/shop", "option.subscribe": "a", "subscribe": "a"})
+    {'subscribe': 'a', 'path': 'file:/shop'}
+    >>> table_options({"path": "/shop", "subscribe": "a"})
+    """
+    if "provider" not in properties:
+        return None
+    options = {name.removeprefix(_CLAUSE): value for name, value in properties.items() if name.startswith(_CLAUSE)}
+    if "path" in properties:  # Spark has taken it out of the clause: it is the table's location
+        options["path"] = properties["path"]
+    return options
+
+
+def carrying(schema: StructType, options: Mapping[str, str]) -> StructType:
+    """The schema with the options in it.
+
+    Args:
+        schema: of the table.
+        options: of the table.
+    """
+    first, *others = schema.fields
+    metadata = {_METADATA: json.dumps(dict(options))}
+    return StructType([StructField(first.name, first.dataType, first.nullable, metadata), *others])
+
+
+def carried(schema: StructType) -> dict[str, str]:
+    """The options that a schema carries; none if it is not a table's.
+
+    Args:
+        schema: what Spark reads with.
+
+    >>> from pylog.spark.schema import spark_schema
+    >>> carried(carrying(spark_schema(["value"]), {"subscribe": "a"}))
+    {'subscribe': 'a'}
+    """
+    found = schema.fields[0].metadata.get(_METADATA) if schema.fields else None
+    return dict(json.loads(found)) if found is not None else {}

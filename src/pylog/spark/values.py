@@ -1,0 +1,181 @@
+"""Values of options: from a string to what it means, or an error that says what it should look like.
+
+A parser takes the option's name and its value. JSON is read strictly: integers are integers, and nothing is named twice.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pylog import limits
+from pylog.errors import InvalidArgumentError
+from pylog.record.types import TopicPartition
+
+T = TypeVar("T")
+Parse = Callable[[str, str], T]  # (name of the option, its value) -> what it means
+
+
+def named(*partitions: TopicPartition) -> str:
+    """Partitions as Kafka writes them, in order, as many as a person reads.
+
+    >>> named(TopicPartition("orders", 1), TopicPartition("orders", 0))
+    'orders-0, orders-1'
+    """
+    shown = [f"{topic}-{partition}" for topic, partition in sorted(partitions)]
+    return ", ".join(shown) if len(shown) <= 10 else f"{', '.join(shown[:10])} and {len(shown) - 10} more"
+
+
+# ---- words and numbers ---------------------------------------------------------------------------------------------------
+
+
+def words(name: str, value: str) -> tuple[str, ...]:
+    """Words between commas; at least one.
+
+    >>> words("subscribe", "orders, returns")
+    ('orders', 'returns')
+    """
+    found = tuple(word for part in value.split(",") if (word := part.strip()))
+    if not found:
+        raise InvalidArgumentError(f"{name}={value!r} names nothing")
+    return found
+
+
+def one_of(*choices: str) -> Parse[str]:
+    """A parser of a word from a few, in any case."""
+
+    def parse(name: str, value: str) -> str:
+        word = value.strip().lower()
+        if word not in choices:
+            raise InvalidArgumentError(f"{name}={value!r} is not one of {', '.join(choices)}")
+        return word
+
+    return parse
+
+
+def boolean(name: str, value: str) -> bool:
+    """`true` or `false`, in any case."""
+    return one_of("true", "false")(name, value) == "true"
+
+
+def positive(name: str, value: str) -> int:
+    """An integer of at least 1."""
+    return _number(name, value, 1)
+
+
+def milliseconds(name: str, value: str) -> int:
+    """A time since 1970; negative ones have other meanings in Kafka's protocol."""
+    return _number(name, value, 0)
+
+
+def _number(name: str, value: str, low: int) -> int:
+    text = value.strip()
+    if not re.fullmatch(r"[0-9]{1,19}", text, re.ASCII) or not low <= int(text) <= limits.INT64_MAX:
+        raise InvalidArgumentError(f"{name}={value!r} is not an integer of at least {low}")
+    return int(text)
+
+
+def pattern(name: str, value: str) -> str:
+    """A regular expression."""
+    found = value.strip()
+    if not found:
+        raise InvalidArgumentError(f"{name} is empty")
+    try:
+        re.compile(found)
+    except re.error as error:
+        raise InvalidArgumentError(f"{name}={found!r} is not a regular expression: {error}") from error
+    return found
+
+
+def paths(name: str, value: str) -> tuple[str, ...]:
+    """Directories between commas, made absolute: Spark's other processes need not have this working directory.
+
+    >>> paths("path", "/data/a, file:///data/b")
+    ('/data/a', '/data/b')
+    """
+    return tuple(_local(name, word) for word in words(name, value))
+
+
+def _local(name: str, path: str) -> str:
+    """A path as the file system takes it. Spark SQL hands over file: URIs, without escapes."""
+    uri = re.fullmatch(r"([A-Za-z][A-Za-z0-9+.-]+):(?://(?:localhost)?)?(/.*)", path)
+    if uri is None and "://" not in path:
+        return str(Path(path).absolute())
+    if uri is None or uri[1].lower() != "file":
+        raise InvalidArgumentError(f"{name}={path!r} is not a path in a file system that is mounted here")
+    return uri[2]
+
+
+# ---- JSON ----------------------------------------------------------------------------------------------------------------
+
+
+def partitions(name: str, value: str) -> frozenset[TopicPartition]:
+    """Topics with lists of partitions; at least one partition.
+
+    >>> sorted(partitions("assign", '{"orders": [0, 1]}'))
+    [TopicPartition(topic='orders', partition=0), TopicPartition(topic='orders', partition=1)]
+    """
+    wrong = f'{name}={value!r} is not JSON like {{"orders": [0, 1], "returns": [0]}}'
+    found = set()
+    for topic, numbers in _topics(value, wrong).items():
+        if not isinstance(numbers, list):
+            raise InvalidArgumentError(f"{wrong}: {topic!r} has no list of partitions")
+        found |= {TopicPartition(topic, _integer(number, 0, limits.INT32_MAX, wrong)) for number in numbers}
+    if not found:
+        raise InvalidArgumentError(f"{name}={value!r} names no partition")
+    return frozenset(found)
+
+
+def offsets(name: str, value: str) -> dict[TopicPartition, int]:
+    """An offset for each partition; -2 and -1 are the connector's names for the earliest and the latest.
+
+    >>> offsets("startingOffsets", '{"orders": {"0": 23}}')
+    {TopicPartition(topic='orders', partition=0): 23}
+    """
+    return _by_partition(value, -2, f'{name}={value!r} is neither a word nor JSON like {{"orders": {{"0": 23, "1": 42}}}}')
+
+
+def timestamps(name: str, value: str) -> dict[TopicPartition, int]:
+    """A time for each partition, in milliseconds."""
+    return _by_partition(value, 0, f'{name}={value!r} is not JSON like {{"orders": {{"0": 1700000000000}}}}')
+
+
+def _by_partition(value: str, low: int, wrong: str) -> dict[TopicPartition, int]:
+    found = {}
+    for topic, numbers in _topics(value, wrong).items():
+        if not isinstance(numbers, dict):
+            raise InvalidArgumentError(f"{wrong}: {topic!r} has no object of partitions")
+        for partition, number in numbers.items():
+            if not re.fullmatch(r"0|[1-9][0-9]{0,9}", partition, re.ASCII):
+                raise InvalidArgumentError(f"{wrong}: {partition!r} is not a partition")
+            key = TopicPartition(topic, _integer(int(partition), 0, limits.INT32_MAX, wrong))
+            found[key] = _integer(number, low, limits.INT64_MAX, wrong)
+    return found
+
+
+def _topics(value: str, wrong: str) -> dict[str, Any]:
+    try:
+        parsed = json.loads(value, object_pairs_hook=_no_repetition)
+    except (ValueError, RecursionError) as error:
+        raise InvalidArgumentError(f"{wrong}: {error}") from error
+    if not isinstance(parsed, dict):
+        raise InvalidArgumentError(f"{wrong}: it is no object of topics")
+    return parsed
+
+
+def _no_repetition(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"{name!r} is there twice")
+        found[name] = value
+    return found
+
+
+def _integer(value: Any, low: int, high: int, wrong: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise InvalidArgumentError(f"{wrong}: {value!r} is not an integer from {low} to {high}")
+    return value

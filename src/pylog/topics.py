@@ -1,0 +1,157 @@
+"""Topics of a store: what the directory's names say, and what `pylog.json` adds (configurations and ids).
+
+`pylog.json` is pylog's own and optional: a directory that a broker wrote has none, and every topic there has Kafka's defaults.
+A topic exists when it is named there or has a partition directory, so creation and deletion are each committed by one
+atomic replacement of that file, and completed at the next opening if the process dies on the way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from pylog import limits
+from pylog.config import TopicConfig
+from pylog.errors import CorruptionError, InvalidArgumentError, UnsupportedFormatError
+from pylog.fs import FileSystem, join, write_atomically
+from pylog.log.checkpoints import format_partition_metadata, parse_partition_directory, read_topic_id
+from pylog.record.types import TopicPartition
+from pylog.segment.names import PARTITION_METADATA
+
+CATALOG: Final = "pylog.json"
+_VERSION: Final = 1
+_DIRECTORY_NAME_CHARACTERS: Final = 255
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic.
+
+    Attributes:
+        name: its name.
+        id: 22 characters, or None when no partition has one (directories of brokers before 2.8).
+        partitions: how many partitions this store has of it.
+        config: its configuration; Kafka's defaults where nothing else is known.
+        partition_ids: their numbers, ascending; a broker of a cluster may have any of them.
+    """
+
+    name: str
+    id: str | None
+    partitions: int
+    config: TopicConfig
+    partition_ids: tuple[int, ...]
+
+
+class CatalogTopic(msgspec.Struct, frozen=True):
+    """A topic in `pylog.json`."""
+
+    id: str
+    partitions: int
+    config: dict[str, Any] = {}
+
+
+class Catalog(msgspec.Struct, frozen=True):
+    """The content of `pylog.json`.
+
+    Attributes:
+        version: of the file's format.
+        topics: by name.
+        deleting: names of partition directories whose deletion was decided and may not be done.
+    """
+
+    version: int = _VERSION
+    topics: dict[str, CatalogTopic] = {}
+    deleting: list[str] = []
+
+
+def read_catalog(fs: FileSystem, root: str) -> Catalog:
+    """The catalog of a directory; an empty one where there is none.
+
+    Raises:
+        CorruptionError: the file does not parse.
+        UnsupportedFormatError: it is of a later version.
+    """
+    path = join(root, CATALOG)
+    data = fs.read(path, limits.MAX_CHECKPOINT_BYTES)
+    if data is None:
+        return Catalog()
+    try:
+        catalog = msgspec.json.decode(data, type=Catalog)
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise CorruptionError(f"{path} is damaged ({error}); restore it, or remove it to go on with default settings", path=path) from error
+    if catalog.version != _VERSION:
+        raise UnsupportedFormatError(f"{path} has version {catalog.version}; this pylog knows version {_VERSION}", path=path)
+    return catalog
+
+
+def write_catalog(fs: FileSystem, root: str, catalog: Catalog) -> None:
+    """Replaces `pylog.json` atomically."""
+    write_atomically(fs, root, CATALOG, msgspec.json.format(msgspec.json.encode(catalog), indent=1) + b"\n")
+
+
+def find_topics(fs: FileSystem, root: str, catalog: Catalog) -> dict[str, Topic]:
+    """The topics of a log directory, by name. Directories that are not partitions are not pylog's business."""
+    found: dict[str, list[int]] = {name: [] for name in catalog.topics}
+    for entry in fs.list(root):
+        partition = parse_partition_directory(entry.name) if entry.is_directory else None
+        if partition is not None and entry.name not in catalog.deleting:
+            found.setdefault(partition.topic, []).append(partition.partition)
+    return {name: _topic(fs, root, catalog, name, numbers) for name, numbers in sorted(found.items())}
+
+
+def _topic(fs: FileSystem, root: str, catalog: Catalog, name: str, numbers: list[int]) -> Topic:
+    known = catalog.topics.get(name)
+    ids = tuple(sorted(set(numbers) | set(range(known.partitions) if known is not None else ())))
+    if known is not None:
+        return Topic(name, known.id, len(ids), TopicConfig.of(known.config), ids)
+    topic_id = None
+    with contextlib.suppress(CorruptionError):  # reported when the partition is opened; an id is not needed to read
+        topic_id = read_topic_id(fs, join(root, directory_name(TopicPartition(name, ids[0]))))
+    return Topic(name, topic_id, len(ids), TopicConfig(), ids)
+
+
+def directory_name(partition: TopicPartition) -> str:
+    """A partition's directory: `<topic>-<partition>`.
+
+    >>> directory_name(TopicPartition("orders", 3))
+    'orders-3'
+    """
+    return f"{partition.topic}-{partition.partition}"
+
+
+def make_partitions(fs: FileSystem, root: str, topic: str, topic_id: str, numbers: Iterable[int]) -> None:
+    """Makes the partition directories that are missing, each with its `partition.metadata`, durably."""
+    for number in numbers:
+        directory = join(root, directory_name(TopicPartition(topic, number)))
+        if not fs.exists(directory):
+            fs.make_directory(directory)
+        if not fs.exists(join(directory, PARTITION_METADATA)):
+            write_atomically(fs, directory, PARTITION_METADATA, format_partition_metadata(topic_id))
+    fs.sync_directory(root)
+
+
+def delete_directories(fs: FileSystem, root: str, names: Iterable[str]) -> None:
+    """Renames partition directories as Kafka does before it deletes them (storage-format 3.2.3), then removes them."""
+    renamed = []
+    for name in names:
+        if fs.exists(join(root, name)):
+            suffix = f".{secrets.token_hex(16)}-delete"
+            target = name[: _DIRECTORY_NAME_CHARACTERS - len(suffix)] + suffix
+            fs.rename(join(root, name), join(root, target))
+            renamed.append(target)
+    fs.sync_directory(root)
+    for name in renamed:
+        fs.remove_tree(join(root, name))
+    fs.sync_directory(root)
+
+
+def check_partition_count(count: object) -> int:
+    """A number of partitions, checked."""
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= limits.MAX_PARTITIONS:
+        raise InvalidArgumentError(f"partitions={count!r} is not an int from 1 to {limits.MAX_PARTITIONS}")
+    return count

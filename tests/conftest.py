@@ -1,0 +1,73 @@
+"""What all tests share: Hypothesis' settings, the golden corpus' directory, a real Kafka broker."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from kafka_harness import Broker, KafkaError, KafkaJars
+
+KAFKA_CACHE = Path(__file__).resolve().parent.parent / ".cache" / "kafka"
+
+# No deadlines: the first call of a kernel compiles it. In CI the examples are the same in every run, and a failure prints
+# the blob that repeats it.
+settings.register_profile("developer", deadline=None, print_blob=True)
+settings.register_profile("ci", deadline=None, print_blob=True, derandomize=True)
+settings.load_profile("ci" if os.environ.get("CI") else "developer")
+
+# Spark would start its workers with whatever `python3` is first on PATH, and bind to an address that a firewall may close.
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Makes the directory that the golden corpus is unpacked into: one for the session, shared by all workers."""
+    if "PYLOG_GOLDEN_DIR" not in os.environ:
+        os.environ["PYLOG_GOLDEN_DIR"] = tempfile.mkdtemp(prefix="pylog-golden-")
+        config.add_cleanup(_remove_golden_directory)
+
+
+def _remove_golden_directory() -> None:
+    shutil.rmtree(os.environ.pop("PYLOG_GOLDEN_DIR"), ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def kafka_jars() -> KafkaJars:
+    """Kafka's jars and the test client. Their absence is a failure: what a broker says is what pylog promises."""
+    try:
+        return _locked_jars()
+    except KafkaError as error:
+        pytest.fail(f"{error}\nRun `./dev setup`: it installs Java and Maven and fetches Kafka's jars.", pytrace=False)
+
+
+def _locked_jars() -> KafkaJars:
+    KAFKA_CACHE.mkdir(parents=True, exist_ok=True)
+    with (KAFKA_CACHE / "lock").open("wb") as lock:  # one worker fetches or compiles, the others wait
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return KafkaJars.fetch(KAFKA_CACHE)
+
+
+StartBroker = Callable[..., Broker]
+
+
+@pytest.fixture
+def broker(tmp_path: Path, kafka_jars: KafkaJars) -> Iterator[StartBroker]:
+    """Starts a broker on a directory (a new one unless given): `broker(directory, config={...})`. Ended with the test."""
+    started: list[Broker] = []
+
+    def start(log_dir: Path | None = None, *, config: Mapping[str, str] | None = None) -> Broker:
+        made = Broker(log_dir or tmp_path / f"kafka-{len(started)}", kafka_jars, config=config)
+        started.append(made)
+        return made.start()
+
+    yield start
+    for each in started:
+        each.__exit__()

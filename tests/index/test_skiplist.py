@@ -1,0 +1,322 @@
+"""`SkipList` against a sorted map, step by step, and under readers that run while it changes."""
+
+from __future__ import annotations
+
+import random
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from sortedcontainers import SortedDict
+
+from pylog.errors import InvalidArgumentError
+from pylog.index import skiplist
+from pylog.index.skiplist import SkipList
+from pylog.limits import INT64_MAX
+from pylog.record.memory import INTERPRETED
+
+EDGES = [-INT64_MAX - 1, -1, 0, 1, INT64_MAX - 1, INT64_MAX]
+keys = st.integers(0, 60) | st.sampled_from(EDGES)
+
+
+def item(model: Any, index: int) -> tuple[int, int] | None:
+    return model.peekitem(index) if 0 <= index < len(model) else None
+
+
+class SkipListMachine(RuleBasedStateMachine):
+    """A skip list does what a SortedDict does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.list = SkipList[int]()
+        self.model: Any = SortedDict()
+
+    @rule(key=keys, value=st.integers())
+    def insert(self, key: int, value: int) -> None:
+        if key in self.model:
+            with pytest.raises(InvalidArgumentError, match="already"):
+                self.list.insert(key, value)
+        else:
+            self.list.insert(key, value)
+            self.model[key] = value
+
+    @rule(start=st.integers(-100, 0), count=st.integers(1, 30))
+    def insert_many(self, start: int, count: int) -> None:
+        for key in range(start * 100, start * 100 + count):
+            if key not in self.model:
+                self.insert(key, key)
+
+    @rule(key=keys)
+    def remove(self, key: int) -> None:
+        if key in self.model:
+            assert self.list.remove(key) == self.model.pop(key)
+        else:
+            with pytest.raises(InvalidArgumentError, match="not in the list"):
+                self.list.remove(key)
+
+    @rule(data=st.data())
+    def remove_one_that_is_there(self, data: st.DataObject) -> None:
+        if self.model:
+            self.remove(data.draw(st.sampled_from(list(self.model))))
+
+    @rule(key=keys, value=st.integers())
+    def replace(self, key: int, value: int) -> None:
+        if key in self.model:
+            assert self.list.replace(key, value) == self.model[key]
+            self.model[key] = value
+        else:
+            with pytest.raises(InvalidArgumentError, match="not in the list"):
+                self.list.replace(key, value)
+
+    @rule(key=keys | st.integers(-10_001, 100))
+    def search(self, key: int) -> None:
+        left, right = self.model.bisect_left(key), self.model.bisect_right(key)
+        assert self.list.floor(key) == item(self.model, right - 1)
+        assert self.list.lower(key) == item(self.model, left - 1)
+        assert self.list.ceiling(key) == item(self.model, left)
+        assert self.list.higher(key) == item(self.model, right)
+
+    @rule(start=keys, end=keys)
+    def iterate(self, start: int, end: int) -> None:
+        assert list(self.list.items(start, end)) == [
+            (key, self.model[key]) for key in self.model.irange(start, end, (True, False))
+        ]
+
+    @invariant()
+    def the_same_size_and_ends(self) -> None:
+        assert len(self.list) == len(self.model)
+        assert self.list.first == item(self.model, 0)
+        assert self.list.last == item(self.model, len(self.model) - 1)
+        self.list.check()
+
+
+TestSkipList = SkipListMachine.TestCase
+TestSkipList.settings = settings(max_examples=8 if INTERPRETED else 60, stateful_step_count=20 if INTERPRETED else 40)
+
+
+@settings(max_examples=20 if INTERPRETED else 200)
+@given(st.sets(st.integers(-50, 50)), st.integers(-60, 60))
+def test_a_list_made_of_sorted_items_is_searched_like_one_that_grew(known: set[int], key: int) -> None:
+    made = SkipList([(each, str(each)) for each in sorted(known)])
+    made.check()
+    below = [each for each in known if each <= key]
+    assert made.floor(key) == ((max(below), str(max(below))) if below else None)
+    assert [each for each, _ in made] == sorted(each for each in known if each < INT64_MAX)
+
+
+def test_items_out_of_order_are_refused() -> None:
+    with pytest.raises(InvalidArgumentError, match="rising order"):
+        SkipList([(1, "a"), (1, "b")])
+
+
+def test_values_that_are_false_or_none_are_values() -> None:
+    made = SkipList[object]([(0, None), (1, 0)])
+    assert (made.floor(0), made.floor(1), made.remove(0)) == ((0, None), (1, 0), None)
+
+
+def test_a_removed_value_is_let_go_at_once() -> None:
+    made = SkipList([(0, "zero"), (1, "one")])
+    made.remove(0)
+    made.replace(1, "ONE")
+    assert [value for value in made._arrays.values if isinstance(value, str)] == ["ONE"]
+
+
+def test_the_same_history_makes_the_same_levels() -> None:
+    made = [SkipList[int](), SkipList[int]()]
+    for each in made:
+        for key in range(200):
+            each.insert(key * 7919 % 200, key)
+    assert (made[0]._arrays.links == made[1]._arrays.links).all()
+
+
+@pytest.mark.parametrize("order", ["rising", "falling", "alternating", "shuffled"])
+def test_a_search_takes_few_steps_whatever_the_order_of_insertion(order: str) -> None:
+    count = 200 if INTERPRETED else 4000
+    keys_of = {
+        "rising": list(range(count)),
+        "falling": list(range(count, 0, -1)),
+        "alternating": [key for each in range(count // 2) for key in (each, 10**6 + each)],
+        "shuffled": random.Random(1).sample(range(count), count),
+    }
+    made = SkipList[int]()
+    for key in keys_of[order]:
+        made.insert(key, key)
+    arrays = made._arrays
+    assert max(steps(arrays, key) for key in keys_of[order]) < 25 * arrays.links.shape[0]
+    assert sum(steps(arrays, key) for key in keys_of[order]) / count < 6 * arrays.links.shape[0]
+
+
+def steps(arrays: Any, key: int) -> int:
+    """How many links a search follows: the same walk as the kernel's."""
+    node, count = 0, 0
+    for level in reversed(range(arrays.links.shape[0])):
+        following = arrays.links[level, node]
+        while following and arrays.keys[following] <= key:
+            node, following, count = following, arrays.links[level, following], count + 1
+    return count
+
+
+def test_kernels_refuse_what_would_lie_outside_of_their_arrays() -> None:
+    arrays = SkipList([(0, "a")])._arrays
+    small = np.zeros(0, np.int64)
+    assert skiplist.insert_node(arrays.keys, arrays.links, 0, 1, arrays.path) == -1
+    assert skiplist.insert_node(arrays.keys, arrays.links, len(arrays.keys), 1, arrays.path) == -1
+    assert skiplist.insert_node(arrays.keys, arrays.links, 2, 1, small) == -1
+    assert skiplist.replace_node(arrays.keys, arrays.links, -1, arrays.path) == -1
+    assert skiplist.remove_node(arrays.keys, arrays.links, 0, small) == -1
+    arrays.links[0, 1] = 10**6  # a link that leads nowhere is the end
+    assert skiplist.locate(arrays.keys, arrays.links, 5, 1) == (1, 0)
+
+
+class Turns:
+    """Two functions on two threads, one running at a time; around each load and store of a link the draw says which."""
+
+    def __init__(self, seed: int, how_often: float) -> None:
+        self.draw = random.Random(seed)
+        self.how_often = how_often
+        self.turn = [threading.Semaphore(0), threading.Semaphore(0)]
+        self.alive = [True, True]
+        self.errors: list[BaseException] = []
+        self.current = threading.local()
+
+    def step(self) -> None:
+        me = self.current.number
+        if self.alive[1 - me] and self.draw.random() < self.how_often:
+            self.turn[1 - me].release()
+            self.turn[me].acquire()
+
+    def run(self, *functions: Any) -> None:
+        threads = [threading.Thread(target=self.body, args=(me, function)) for me, function in enumerate(functions)]
+        for thread in threads:
+            thread.start()
+        self.turn[0].release()
+        for thread in threads:
+            thread.join()
+        for error in self.errors:
+            raise error
+
+    def body(self, me: int, function: Any) -> None:
+        self.current.number = me
+        self.turn[me].acquire()
+        try:
+            function()
+        except BaseException as error:  # noqa: BLE001 - raised again where it is seen
+            self.errors.append(error)
+        self.alive[me] = False
+        self.turn[1 - me].release()
+
+    def around(self, function: Any) -> Any:
+        def stepping(*arguments: Any) -> Any:
+            self.step()
+            result = function(*arguments)
+            self.step()
+            return result
+
+        return stepping
+
+
+SEARCHES = ("floor", "lower", "ceiling", "higher")
+
+
+def answer(state: Any, search: str, key: int) -> tuple[int, int] | None:
+    """What a search of a sorted map answers."""
+    slot = state.bisect_left(key) if search in ("lower", "ceiling") else state.bisect_right(key)
+    return item(state, slot - 1 if search in ("floor", "lower") else slot)
+
+
+def follow_writer(made: SkipList[int], states: list[Any], finished: list[int], changes: list[tuple[int, bool]]) -> None:
+    """Makes each change, its outcome noted in `states` before it begins and its number in `finished` after it ended."""
+    for number, (key, replacing) in enumerate(changes, start=1):
+        after = states[-1].copy()
+        if key in after and not replacing:
+            del after[key]
+        else:
+            after[key] = number
+        states.append(after)
+        if key not in states[-2]:
+            made.insert(key, number)
+        elif replacing:
+            made.replace(key, number)
+        else:
+            made.remove(key)
+        finished.append(number)
+
+
+@pytest.mark.skipif(not INTERPRETED, reason="compiled kernels cannot be stopped between two loads")
+@settings(max_examples=150)
+@given(
+    st.sets(st.integers(0, 9)),
+    st.lists(st.tuples(st.integers(0, 9), st.booleans()), min_size=5, max_size=30),
+    st.lists(st.tuples(st.sampled_from(SEARCHES), st.integers(-1, 10)), min_size=1, max_size=12),
+    st.integers(0, 2**32),
+    st.sampled_from([0.02, 0.1, 0.5]),
+)
+def test_however_reader_and_writer_interleave_answers_are_right_at_moments_that_follow_each_other(
+    known: set[int], changes: list[tuple[int, bool]], searches: list[tuple[str, int]], seed: int, how_often: float
+) -> None:
+    made = SkipList([(key, 0) for key in sorted(known)])
+    states: list[Any] = [SortedDict(dict.fromkeys(known, 0))]
+    finished = [0]
+    turns = Turns(seed, how_often)
+
+    def read() -> None:
+        moment = 0  # the earliest state that all answers so far allow: they must not go back in time either
+        for search, key in searches:
+            moment = max(moment, finished[-1])
+            found = getattr(made, search)(key)
+            right = [number for number in range(moment, len(states)) if answer(states[number], search, key) == found]
+            assert right, (search, key, found)
+            moment = right[0]
+
+    with mock.patch.multiple(skiplist, acquire32=turns.around(skiplist.acquire32), release32=turns.around(skiplist.release32)):
+        turns.run(read, lambda: follow_writer(made, states, finished, changes))
+    made.check()
+
+
+@pytest.fixture
+def quick_switches() -> Iterator[None]:
+    """Python threads change places after microseconds, not milliseconds."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.skipif(INTERPRETED, reason="interpreted kernels keep their arrays in one table for all threads")
+@pytest.mark.usefixtures("quick_switches")
+def test_readers_on_other_threads_see_only_what_was_right_during_their_call() -> None:
+    made = SkipList([(0, 0), (100, 0)])
+    states: list[Any] = [SortedDict({0: 0, 100: 0})]
+    finished = [0]
+    wrong: list[object] = []
+    reads = [0, 0, 0]
+    rng = random.Random(7)
+    changes = [(rng.randrange(1, 40), rng.random() < 0.5) for _ in range(3000)]
+
+    def read(reader: int) -> None:
+        keys = random.Random(reader)
+        while finished[-1] < len(changes):
+            search, key = keys.choice(SEARCHES), keys.randrange(1, 40)
+            begun = finished[-1]
+            found = getattr(made, search)(key)
+            if found not in [answer(state, search, key) for state in states[begun:]]:
+                wrong.append((search, key, found))
+            reads[reader] += 1
+
+    readers = [threading.Thread(target=read, args=(reader,)) for reader in range(3)]
+    for thread in readers:
+        thread.start()
+    follow_writer(made, states, finished, changes)
+    for thread in readers:
+        thread.join()
+    made.check()
+    assert wrong == []
+    assert list(made) == list(states[-1].items())
+    assert min(reads) > 0

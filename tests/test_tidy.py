@@ -1,0 +1,351 @@
+"""The house is tidy: imports run down the layers, each kind of access to the outside has one door, nothing is dead or huge.
+
+Everything is read with `ast`, nothing is imported. The rules are the tables at the top; a new exception is a line there,
+with its reason. The second half of this file plants each kind of violation and sees that it is found.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+SOURCES = Path(__file__).resolve().parent.parent / "src"
+
+# ---- the rules -----------------------------------------------------------------------------------------------------------
+
+# From the top of the house to its foundation. A module may import from its own layer and from those below.
+LAYERS: tuple[tuple[str, ...], ...] = (
+    ("spark", "cli", "tools", "testing"),
+    ("producer", "partitioner", "consumer", "groups"),
+    ("topics", "store", "offsets"),
+    ("log",),
+    ("segment",),
+    ("index",),
+    ("record",),
+    ("errors", "limits", "config", "clock", "fs", "metrics"),
+)
+LEAVES = LAYERS[-1]
+LEAVES_FOR_LEAVES = {"errors", "limits"}  # the only ones that other leaves may stand on
+FACADE = "pylog"  # may import anything, and nothing inside may import it
+EDGES = LAYERS[0]
+
+# What is imported, or called, in one place only: name -> (the parts of the house that may, why).
+DOORS: Mapping[str, tuple[tuple[str, ...], str]] = {
+    "os": (("fs", "errors", "store"), "all I/O goes through fs.py; errors.py and store.py only name os.PathLike and os.fspath"),
+    "mmap": (("fs",), "only fs.py maps files"),
+    "fcntl": (("fs",), "only fs.py locks files"),
+    "shutil": (("fs",), "only fs.py removes trees"),
+    "open": (("fs",), "only fs.py opens files"),
+    "time": (("clock",), "only clock.py reads time"),
+    "datetime.now": (("clock",), "only clock.py reads time"),
+    "pyspark": (("spark",), "the engine must work without Spark"),
+    "pickle": ((), "bytes from a file must never run code"),
+    "eval": ((), "bytes from a file must never run code"),
+    "exec": ((), "bytes from a file must never run code"),
+}
+OS_NAMES_OUTSIDE_FS = {"PathLike", "fspath"}
+
+MODULE_LINES = 600
+FUNCTION_LINES = 70
+REASONS_TO_BE_LONG: Mapping[str, str] = {}  # "pylog.room.module" or "pylog.room.module.function": why it stays in one piece
+
+# ---- reading -------------------------------------------------------------------------------------------------------------
+
+
+def room(name: str) -> str:
+    """The second word of a dotted name: `pylog.record.batch` is in `record`, the façade in none."""
+    return [*name.split("."), ""][1]
+
+
+class Module:
+    """One source file: its dotted name, its place in the house, its syntax tree."""
+
+    def __init__(self, name: str, source: str, *, is_package: bool = False) -> None:
+        self.name = name
+        self.source = source
+        self.is_package = is_package
+        self.tree = ast.parse(source)
+
+    @property
+    def part(self) -> str:
+        """Which room of the house it is in."""
+        return room(self.name)
+
+    @property
+    def package(self) -> str:
+        return self.name if self.is_package else self.name.rpartition(".")[0]
+
+    @functools.cached_property
+    def imports(self) -> list[tuple[str, int]]:
+        """Every name imported, as deep as it is written, with its line: `from a import b` is `a.b`."""
+        found = []
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Import):
+                found += [(alias.name, node.lineno) for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                above = self.package.split(".")[: None if node.level <= 1 else 1 - node.level]
+                base = ".".join([*(above if node.level else []), *([node.module] if node.module else [])])
+                found += [(f"{base}.{alias.name}", node.lineno) for alias in node.names]
+        return found
+
+
+Modules = Mapping[str, Module]
+
+
+def read_house(root: Path) -> dict[str, Module]:
+    modules = {}
+    for path in sorted(root.rglob("*.py")):
+        parts = path.relative_to(root.parent).with_suffix("").parts
+        is_package = parts[-1] == "__init__"
+        name = ".".join(parts[:-1] if is_package else parts)
+        modules[name] = Module(name, path.read_text(), is_package=is_package)
+    return modules
+
+
+@functools.cache
+def house() -> dict[str, Module]:
+    return read_house(SOURCES / "pylog")
+
+
+def targets(imported: str, modules: Modules) -> Iterator[str]:
+    """The modules of ours that importing this name reaches: itself and the packages it lies in, the façade left out."""
+    parts = imported.split(".")
+    for end in range(2, len(parts) + 1):
+        name = ".".join(parts[:end])
+        if name in modules:
+            yield name
+
+
+def level(part: str) -> int:
+    for number, layer in enumerate(LAYERS):
+        if part in layer:
+            return number
+    raise AssertionError(f"`pylog.{part}` is in no layer: give it a place in LAYERS")
+
+
+# ---- the checks: each yields what is wrong -------------------------------------------------------------------------------
+
+
+def imports_upwards(modules: Modules) -> Iterator[str]:
+    for module in modules.values():
+        if module.name == FACADE:
+            continue
+        for imported, line in module.imports:
+            if imported.split(".")[0] != FACADE:
+                continue
+            part = room(imported)
+            if f"{FACADE}.{part}" not in modules and not any(name.startswith(f"{FACADE}.{part}.") for name in modules):
+                if module.part not in EDGES:  # the edges are users of the façade
+                    yield f"{module.name}:{line} imports the façade; import the module that has `{part}`"
+            elif part == module.part:
+                continue
+            elif level(part) < level(module.part):
+                yield f"{module.name}:{line} imports {imported}, which lies above it"
+            elif module.part in LEAVES and part not in LEAVES_FOR_LEAVES:
+                yield f"{module.name}:{line} imports {imported}: leaves stand on {sorted(LEAVES_FOR_LEAVES)} only"
+
+
+def closed_doors(modules: Modules) -> Iterator[str]:
+    for module in modules.values():
+        for name, line in [*module.imports, *builtin_calls(module.tree), *os_names(module)]:
+            for door, (parts, why) in DOORS.items():
+                if (name == door or name.startswith(door + ".")) and module.part not in parts:
+                    yield f"{module.name}:{line} uses {name}: {why}"
+        if module.part != "fs":
+            for name, line in os_names(module):
+                if name.split(".")[1] not in OS_NAMES_OUTSIDE_FS and module.part in DOORS["os"][0]:
+                    yield f"{module.name}:{line} uses {name}: {DOORS['os'][1]}"
+
+
+def builtin_calls(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """Calls of bare names, and `datetime.now()` in any spelling."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            if isinstance(node.func, ast.Name):
+                yield node.func.id, node.lineno
+            elif isinstance(node.func, ast.Attribute) and node.func.attr in ("now", "utcnow", "today"):
+                value = node.func.value
+                if (value.id if isinstance(value, ast.Name) else getattr(value, "attr", "")) in ("datetime", "date"):
+                    yield "datetime.now", node.lineno
+
+
+def os_names(module: Module) -> Iterator[tuple[str, int]]:
+    """Uses of `os.<name>`, and `from os import <name>`."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "os":
+            yield f"os.{node.attr}", node.lineno
+    yield from ((name, line) for name, line in module.imports if name.startswith("os."))
+
+
+def long_modules(modules: Modules, reasons: Mapping[str, str] = REASONS_TO_BE_LONG) -> Iterator[str]:
+    for module in modules.values():
+        lines = len(module.source.splitlines())
+        if lines > MODULE_LINES and module.name not in reasons:
+            yield f"{module.name} has {lines} lines, more than {MODULE_LINES}"
+
+
+def long_functions(modules: Modules, reasons: Mapping[str, str] = REASONS_TO_BE_LONG) -> Iterator[str]:
+    for module in modules.values():
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lines = body_lines(node)
+                if lines > FUNCTION_LINES and f"{module.name}.{node.name}" not in reasons:
+                    yield f"{module.name}:{node.lineno} {node.name} has {lines} lines, more than {FUNCTION_LINES}"
+
+
+def body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Lines of the body, the docstring left out."""
+    body = function.body
+    if isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant) and isinstance(body[0].value.value, str):
+        body = body[1:]
+    return (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0
+
+
+def dead_modules(modules: Modules) -> Iterator[str]:
+    alive = {
+        target
+        for module in modules.values()
+        for imported, _ in module.imports
+        for target in targets(imported, modules)
+        if target != module.name
+    }
+    for module in modules.values():
+        exempt = module.name == FACADE or module.is_package or module.part in EDGES
+        if not exempt and module.name not in alive:
+            yield f"{module.name} is imported by nothing"
+
+
+# ---- the house -----------------------------------------------------------------------------------------------------------
+
+
+def assert_none(complaints: Iterator[str]) -> None:
+    found = sorted(set(complaints))
+    assert not found, "\n" + "\n".join(found)
+
+
+def test_imports_run_down_the_layers_only():
+    assert_none(imports_upwards(house()))
+
+
+def test_files_time_spark_and_code_from_data_are_reached_through_their_doors_only():
+    assert_none(closed_doors(house()))
+
+
+def test_no_module_is_longer_than_one_can_read():
+    assert_none(long_modules(house()))
+
+
+def test_no_function_is_longer_than_one_can_see():
+    assert_none(long_functions(house()))
+
+
+def test_no_reason_to_be_long_outlives_what_it_excuses():
+    excused = {complaint.split(" ")[0].split(":")[0] for complaint in long_modules(house(), {})}
+    for complaint in long_functions(house(), {}):
+        place, name, *_ = complaint.split(" ")
+        excused.add(f"{place.split(':')[0]}.{name}")
+    assert set(REASONS_TO_BE_LONG) <= excused
+
+
+def test_every_module_is_used():
+    assert_none(dead_modules(house()))
+
+
+def test_importing_pylog_is_quick_it_loads_neither_numba_nor_pyarrow_nor_pyspark():
+    program = "import sys, pylog; print(*sorted({'numba', 'llvmlite', 'pyarrow', 'pandas', 'pyspark'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert done.stdout.split() == []
+
+
+# ---- the checks find what they are for -----------------------------------------------------------------------------------
+
+
+def planted(**sources: str) -> dict[str, Module]:
+    """A house of the given modules; `__` in a name is a dot."""
+    names = [FACADE, *(f"{FACADE}.{name.replace('__', '.')}" for name in sources)]
+    return {name: Module(name, textwrap.dedent(text)) for name, text in zip(names, ["", *sources.values()], strict=True)}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from pylog import store",
+        "import pylog.store",
+        "from pylog.store import Store",
+        "from ..store import Store",
+        "def late():\n    from pylog.store import Store",
+        "from pylog import open",
+    ],
+)
+def test_an_import_that_runs_up_is_found(source: str):
+    assert list(imports_upwards(planted(record__batch=source, store="")))
+    assert not list(imports_upwards(planted(record__batch="from pylog.errors import PylogError", errors="")))
+
+
+def test_a_leaf_that_stands_on_another_leaf_is_found():
+    assert list(imports_upwards(planted(config="from pylog import fs", fs="")))
+    assert not list(imports_upwards(planted(config="from pylog import limits", limits="")))
+
+
+def test_a_module_without_a_place_is_found():
+    with pytest.raises(AssertionError, match="no layer"):
+        list(imports_upwards(planted(attic="from pylog import errors", errors="")))
+
+
+@pytest.mark.parametrize(
+    ("part", "source"),
+    [
+        ("log", "import os"),
+        ("log", "import os.path"),
+        ("log", "from os import fspath"),
+        ("store", "import os\nos.remove('x')"),
+        ("store", "from os import remove"),
+        ("segment", "import mmap"),
+        ("segment", "from fcntl import lockf"),
+        ("tools", "import shutil"),
+        ("cli", "open('x')"),
+        ("log", "def f():\n    import time"),
+        ("consumer", "from time import monotonic"),
+        ("log", "import datetime\ndatetime.datetime.now()"),
+        ("store", "from pyspark.sql import SparkSession"),
+        ("spark", "import pickle"),
+        ("fs", "eval('1')"),
+        ("testing", "exec('1')"),
+    ],
+)
+def test_a_way_around_a_door_is_found(part: str, source: str):
+    assert list(closed_doors(planted(**{part: source})))
+
+
+def test_the_doors_themselves_are_open():
+    rooms = {
+        "fs": "import os, mmap, fcntl, shutil\nos.remove('x')\nopen('x')",
+        "clock": "import time",
+        "spark__reader": "import pyspark",
+    }
+    rooms |= {"store": "import os\nos.fspath('x')", "log": "file_system.open('x')\nself.open()\nimport timeit"}
+    assert not list(closed_doors(planted(**rooms)))
+
+
+def test_a_long_module_and_a_long_function_are_found():
+    body = "    pass\n" * FUNCTION_LINES
+    assert not list(long_functions(planted(log=f'def f():\n    """Text.\n\n    More.\n    """\n{body}')))
+    assert list(long_functions(planted(log=f"def f():\n{body}    pass\n")))
+    assert not list(long_functions(planted(log=f"def f():\n{body}    pass\n"), {"pylog.log.f": "why"}))
+    assert not list(long_modules(planted(log="pass\n" * MODULE_LINES)))
+    assert list(long_modules(planted(log="pass\n" * (MODULE_LINES + 1))))
+
+
+def test_a_module_that_nothing_imports_is_found():
+    assert list(dead_modules(planted(log__attic="", log__log="from pylog.record import batch", record__batch=""))) == [
+        "pylog.log.attic is imported by nothing",
+        "pylog.log.log is imported by nothing",
+    ]
+    assert not list(dead_modules(planted(cli__dump="from pylog import store", store="from .log import log", log__log="")))
