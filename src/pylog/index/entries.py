@@ -121,13 +121,13 @@ def offset_floor(at, count, base_offset, offset):  # type: ignore[no-untyped-def
     return base_offset + be32(entry), be32(entry + POSITION_AT)
 
 
-@kernel(_PAIR(BYTES, _L, _L, _L))
+@kernel(_PAIR(BYTES, _L, _L, _L), nogil=False)
 def lookup_offset(table, count, base_offset, offset):  # type: ignore[no-untyped-def]
     """(offset, position) where a search for `offset` starts; (base_offset, 0) when no entry is that early."""
     return offset_floor(address(table), min(count, len(table) // OFFSET_ENTRY_SIZE), base_offset, offset)
 
 
-@kernel(_PAIR(BYTES, _L, _L, _L))
+@kernel(_PAIR(BYTES, _L, _L, _L), nogil=False)
 def lookup_timestamp(table, count, base_offset, timestamp):  # type: ignore[no-untyped-def]
     """(timestamp, offset) of the last entry that is not later than `timestamp`; (-1, base_offset) when there is none."""
     at = address(table)
@@ -138,7 +138,7 @@ def lookup_timestamp(table, count, base_offset, timestamp):  # type: ignore[no-u
     return be64(entry), base_offset + be32(entry + TIME_OFFSET_AT)
 
 
-@kernel(_L(BYTES, _L, _L, _L, _L))
+@kernel(_L(BYTES, _L, _L, _L, _L), nogil=False)
 def count_at_most(table, stride, field, count, key):  # type: ignore[no-untyped-def]
     """How many of the sorted entries of `stride` bytes have an int32 at byte `field` that is at most `key`."""
     if field < 0 or field > stride - 4:

@@ -61,7 +61,7 @@ def _link(links, capacity, level, node, following):  # type: ignore[no-untyped-d
     release32(links + 4 * (level * capacity + node), following)
 
 
-@kernel(types.UniTuple(_L, 2)(OUT_LONGS, _LINKS, _L, _L))
+@kernel(types.UniTuple(_L, 2)(OUT_LONGS, _LINKS, _L, _L), nogil=False)
 def locate(keys, links, key, inclusive):  # type: ignore[no-untyped-def]
     """(last node whose key is below `key`, or at it when `inclusive` is 1; the node behind that one), 0 for none. O(log n)."""
     keys_at, links_at = address(keys), address(links)
@@ -115,7 +115,7 @@ def _link_levels(links_at, capacity, first, end, node, path):  # type: ignore[no
         _link(links_at, capacity, level, path[level], node)
 
 
-@kernel(_L(OUT_LONGS, _LINKS, _L, _L, OUT_LONGS))
+@kernel(_L(OUT_LONGS, _LINKS, _L, _L, OUT_LONGS), nogil=False)
 def insert_node(keys, links, node, levels, path):  # type: ignore[no-untyped-def]
     """Links a node, whose key is written, into the lowest `levels` levels. Returns the node that has its key already, or 0."""
     links_at, capacity = address(links), min(len(keys), links.shape[1])
@@ -127,7 +127,7 @@ def insert_node(keys, links, node, levels, path):  # type: ignore[no-untyped-def
     return old
 
 
-@kernel(_L(OUT_LONGS, _LINKS, _L, OUT_LONGS))
+@kernel(_L(OUT_LONGS, _LINKS, _L, OUT_LONGS), nogil=False)
 def remove_node(keys, links, key, path):  # type: ignore[no-untyped-def]
     """Unlinks the node that has a key and returns it, or 0 when there is none."""
     links_at, capacity = address(links), min(len(keys), links.shape[1])
@@ -139,7 +139,7 @@ def remove_node(keys, links, key, path):  # type: ignore[no-untyped-def]
     return old
 
 
-@kernel(_L(OUT_LONGS, _LINKS, _L, OUT_LONGS))
+@kernel(_L(OUT_LONGS, _LINKS, _L, OUT_LONGS), nogil=False)
 def replace_node(keys, links, node, path):  # type: ignore[no-untyped-def]
     """Puts a node, whose key is written, in the place of the one that has its key; returns that one, or 0 when there is none."""
     links_at, capacity = address(links), min(len(keys), links.shape[1])

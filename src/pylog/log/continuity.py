@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pylog import limits
 from pylog.record.batch import Table
 from pylog.record.format import BASE_OFFSET, LAST_OFFSET, LEADER_EPOCH, MAGIC
 
@@ -53,13 +54,19 @@ def first_suspect(table: Table, floor: int, before: Neighbour | None, after: Nei
         first, last = np.append(first, after.base_offset), np.append(last, max(after.base_offset, after.last_offset))
     previous = np.append(floor - 1, last[:-1])
     overlaps = np.flatnonzero(first <= previous)
-    found = []
+    found = _out_of_reach(table, floor if before is None else before.base_offset)
     if overlaps.size:
         found += _overlap(int(overlaps[0]), first, previous, table.shape[1])
     odd = _odd_epoch(table, before, after)
     if odd is not None:
         found.append(Suspect(odd, "has a leader epoch that fits neither the batch before nor the one behind it"))
     return min(found) if found else None
+
+
+def _out_of_reach(table: Table, near: int) -> list[Suspect]:
+    """A batch whose offsets are further from the ones before than a segment can span."""
+    far = np.flatnonzero(table[LAST_OFFSET] - near > limits.MAX_RELATIVE_OFFSET)
+    return [Suspect(int(far[0]), "has offsets that its segment cannot hold")] if far.size else []
 
 
 def _ends(table: Table) -> tuple[Table, Table]:

@@ -7,6 +7,7 @@ scanned, their checksums with them. Opening read-only writes nothing and repairs
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,10 +22,10 @@ from pylog.log import checkpoints
 from pylog.log.checkpoints import EpochStart
 from pylog.log.durable_point import Slot, read_slot
 from pylog.log.producer_state import ProducerState, load_snapshot
-from pylog.log.recovery import Damage, Finding, Walk, is_torn, walk
-from pylog.record.format import BASE_OFFSET, LAST_OFFSET, LEADER_EPOCH
+from pylog.log.recovery import Finding, is_torn
+from pylog.log.walk import Damage, Stretch, start_offset_at, walk
+from pylog.record.format import BASE_OFFSET, LAST_OFFSET, LEADER_EPOCH, POSITION, SIZE
 from pylog.record.types import TopicPartition
-from pylog.segment.log_file import Region
 from pylog.segment.names import INDEX, LEADER_EPOCH_CHECKPOINT, LoadPlan, file_name, parse, plan_load
 from pylog.segment.segment import LogSegment, OpenFiles
 
@@ -118,8 +119,7 @@ def _end_of_swap(source: Source, entry: DirectoryEntry) -> int:
     """The next offset of a segment that a compaction finished but did not get to rename."""
     found = parse(entry.name)
     assert found is not None
-    segment = _segment(source, found.offset, entry.name, entry)
-    return walk(segment, 0, entry.size, found.offset, verify=False, sink=lambda region, good: None).next_offset
+    return _follow(_segment(source, found.offset, entry.name, entry), 0, None, verify=False).next_offset
 
 
 def _carry_out(source: Source, plan: LoadPlan) -> None:
@@ -197,13 +197,41 @@ def _settled(slot: Slot | None, active: LogSegment) -> bool:
     return slot is not None and slot.idle and slot.published_position == active.size
 
 
+@dataclass
+class _Walked:
+    """What a walk found: the end of the last good batch, the offset behind it, the last epoch, and the damage on the way."""
+
+    end: int
+    next_offset: int
+    leader_epoch: int = -1
+    damage: list[Damage] = field(default_factory=list)
+
+
+def _follow(
+    segment: LogSegment, position: int, following: int | None, *, verify: bool, take: Callable[[Stretch], None] | None = None
+) -> _Walked:
+    """Walks a segment to its end and says what is there; `take` is given each stretch."""
+    found = _Walked(position, start_offset_at(segment, position))
+    for stretch in walk(segment, position, segment.size, following, verify=verify):
+        table = stretch.table
+        if table.shape[1]:
+            found.end = stretch.shift + int(table[POSITION, -1] + table[SIZE, -1])
+            found.next_offset = int(table[LAST_OFFSET, -1]) + 1
+            found.leader_epoch = max(found.leader_epoch, int(table[LEADER_EPOCH, -1]))
+        if take is not None:
+            take(stretch)
+        if stretch.damage is not None:
+            found.damage.append(stretch.damage)
+    return found
+
+
 def _scan_sealed(source: Source, loaded: Loaded) -> None:
     """Checks the sealed segments that may not have been synced. pylog syncs a segment before it makes the next one."""
     if loaded.slot is not None:
         return
     for segment, following in zip(loaded.segments[:-1], loaded.segments[1:], strict=True):
         if following.base_offset > source.recovery_point:
-            found = walk(segment, 0, segment.size, segment.base_offset, verify=True, sink=lambda region, good: None)
+            found = _follow(segment, 0, following.base_offset, verify=True)
             _judge(source, loaded, segment, found, durable_position=0, last=False)
 
 
@@ -212,54 +240,41 @@ def _trust_active(source: Source, loaded: Loaded) -> None:
     active = loaded.segments[-1]
     position = active.locate(limits.INT64_MAX)
     builder = SegmentIndexBuilder.reopened(active.offset_index(), active.time_index(), source.config.index_interval_bytes)
-    first = _first_offset(active, position)
-    found = walk(active, position, active.size, first, verify=False, sink=_Sink(loaded, builder, skip_to=position))
-    if found.damage and position and found.next_offset == first:
-        active.rebuild_indexes()
-        return _scan_active(source, loaded, verify=False)
-    _settle(source, loaded, found, builder, durable_position=0)
+    indexed = active.offset_index().last.offset if position else -1
 
+    def take(stretch: Stretch) -> None:
+        first = int(np.searchsorted(stretch.table[LAST_OFFSET], indexed, side="right"))
+        builder.add(stretch.table, stretch.table.shape[1], first=first, position=stretch.shift)
 
-def _first_offset(segment: LogSegment, position: int) -> int:
-    return segment.base_offset if position == 0 else int.from_bytes(segment.file().read(position, 8).tobytes(), "big", signed=True)
+    found = _follow(active, position, None, verify=False, take=take)
+    if found.damage and position and found.end == position:  # the index led into the damage: look at all of it
+        _scan_active(source, loaded, verify=False)
+    else:
+        _settle(source, loaded, found, builder, durable_position=0)
 
 
 def _scan_active(source: Source, loaded: Loaded, *, verify: bool) -> None:
     """Walks the whole active segment and makes its indexes again."""
-    active = loaded.segments[-1]
+    active, slot = loaded.segments[-1], loaded.slot
     builder = SegmentIndexBuilder(active.base_offset, source.config.index_interval_bytes)
-    found = walk(active, 0, active.size, active.base_offset, verify=verify, sink=_Sink(loaded, builder))
-    slot = loaded.slot
+
+    def take(stretch: Stretch) -> None:
+        builder.add(stretch.table, stretch.table.shape[1], position=stretch.shift)
+
+    found = _follow(active, 0, None, verify=verify, take=take)
     durable = slot.durable_position if slot is not None and slot.durable_base == active.base_offset else 0
     _settle(source, loaded, found, builder, durable_position=durable)
 
 
-class _Sink:
-    """Feeds a walk's good batches to the index builder and remembers the last leader epoch."""
-
-    def __init__(self, loaded: Loaded, builder: SegmentIndexBuilder, *, skip_to: int = -1) -> None:
-        self._loaded = loaded
-        self._builder = builder
-        self._indexed = builder.offset_index().last.offset if len(builder.offset_index()) else -1
-        self._skip_to = skip_to
-
-    def __call__(self, region: Region, good: int) -> None:
-        first = 0
-        if good and region.shift + int(region.table[0, 0]) == self._skip_to and self._indexed >= 0:
-            first = int(np.searchsorted(region.table[LAST_OFFSET, :good], self._indexed, side="right"))
-        self._builder.add(region.table, good, first=first, position=region.shift)
-        if good:
-            self._loaded.leader_epoch = max(self._loaded.leader_epoch, int(region.table[LEADER_EPOCH, good - 1]))
-
-
-def _settle(source: Source, loaded: Loaded, found: Walk, builder: SegmentIndexBuilder, *, durable_position: int) -> None:
+def _settle(source: Source, loaded: Loaded, found: _Walked, builder: SegmentIndexBuilder, *, durable_position: int) -> None:
     active = loaded.segments[-1]
     loaded.builder = builder
+    loaded.leader_epoch = found.leader_epoch
     loaded.end, loaded.next_offset = found.end, max(found.next_offset, active.base_offset, loaded.start_offset)
     _judge(source, loaded, active, found, durable_position=durable_position, last=True)
 
 
-def _judge(source: Source, loaded: Loaded, segment: LogSegment, found: Walk, *, durable_position: int, last: bool) -> None:
+def _judge(source: Source, loaded: Loaded, segment: LogSegment, found: _Walked, *, durable_position: int, last: bool) -> None:
     """Turns what a walk stumbled over into findings: at most one torn tail, everything else corruption."""
     if source.foreign or not found.damage:
         return
@@ -268,7 +283,6 @@ def _judge(source: Source, loaded: Loaded, segment: LogSegment, found: Walk, *, 
         first,
         durable_position=durable_position,
         last_segment=last,
-        good_batch_at=None if first.next_offset is None else first.end,
         unsynced_bytes=loaded.slot.unsynced_bytes if loaded.slot is not None else 0,
     )
     if torn:
@@ -333,27 +347,16 @@ def _behind(loaded: Loaded, offset: int) -> list[tuple[LogSegment, int]]:
 
 def replay_segment(segment: LogSegment, size: int, state: ProducerState) -> list[AbortedTransaction]:
     """Replays a segment's batches at and above the state's end offset; returns the transactions that they abort."""
-    aborted: list[AbortedTransaction] = []
-
-    def sink(region: Region, good: int) -> None:
-        table = np.ascontiguousarray(region.table[:, :good])
-        aborted.extend(state.replay(region.buffer, table))
-
     position = segment.locate(max(state.end_offset, segment.base_offset))
-    walk(segment, position, size, _first_offset(segment, position), verify=False, sink=sink)
-    return aborted
+    return [entry for stretch in walk(segment, position, size, None) for entry in state.replay(stretch.buffer, stretch.table)]
 
 
 def epochs_from_batches(loaded: Loaded) -> list[EpochStart]:
     """The leader epochs as the batches have them: for a checkpoint that is missing or damaged. Cost: all headers."""
     epochs: list[EpochStart] = []
-
-    def sink(region: Region, good: int) -> None:
-        nonlocal epochs
-        column = region.table[LEADER_EPOCH, :good]
-        for batch in np.flatnonzero(np.append(True, np.diff(column) != 0)[:good]).tolist():
-            epochs = checkpoints.assign_epoch(epochs, int(column[batch]), int(region.table[BASE_OFFSET, batch]))
-
     for segment, size in _behind(loaded, -1):
-        walk(segment, 0, size, segment.base_offset, verify=False, sink=sink)
+        for stretch in walk(segment, 0, size, None):
+            column = stretch.table[LEADER_EPOCH]
+            for batch in np.flatnonzero(np.diff(column, prepend=-2)).tolist():
+                epochs = checkpoints.assign_epoch(epochs, int(column[batch]), int(stretch.table[BASE_OFFSET, batch]))
     return epochs

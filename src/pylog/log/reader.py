@@ -12,28 +12,13 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pylog import limits
 from pylog.errors import CorruptionError, OffsetOutOfRangeError, PylogError, StorageFailedError
 from pylog.index.transaction_index import AbortedTransaction
-from pylog.log.continuity import Neighbour, first_suspect, last_neighbour
 from pylog.log.state import LogState
-from pylog.record import kernels
-from pylog.record.batch import WHY, Bytes, Table
-from pylog.record.decoder import RecordDecoder, corruption
-from pylog.record.format import (
-    ATTRIBUTES,
-    BASE_OFFSET,
-    CONTROL_BIT,
-    HEADER,
-    HEADER_SIZE,
-    LAST_OFFSET,
-    LEADER_EPOCH,
-    MAGIC,
-    MAGIC_AT,
-    PRODUCER_ID,
-    TRANSACTIONAL_BIT,
-)
-from pylog.segment.log_file import Region
+from pylog.log.walk import Damage, first_offsets, next_good_batch, offset_at, walk
+from pylog.record.batch import Bytes, Table
+from pylog.record.decoder import RecordDecoder
+from pylog.record.format import ATTRIBUTES, BASE_OFFSET, CONTROL_BIT, LAST_OFFSET, MAGIC, PRODUCER_ID, TRANSACTIONAL_BIT
 from pylog.segment.segment import LogSegment, vanished
 
 
@@ -51,14 +36,6 @@ class Wanted(NamedTuple):
 
     start: int
     end: int
-
-
-class _Place(NamedTuple):
-    """Where a walk through a segment stands: no batch from `position` on may have an offset below `floor`."""
-
-    position: int
-    floor: int
-    before: Neighbour | None = None
 
 
 def good_batches(state: LogState, wanted: Wanted) -> Iterator[Batches]:
@@ -84,79 +61,28 @@ def good_batches(state: LogState, wanted: Wanted) -> Iterator[Batches]:
 
 
 def _segment_batches(state: LogState, segment: LogSegment, segment_end: int, wanted: Wanted) -> Iterator[Batches]:
-    end = state.size_of(segment)
-    place = _start_of_walk(segment, segment.locate(max(wanted.start, segment.base_offset)))
-    while place.position < end:
-        damage = None
-        for region in segment.regions(place.position, end):
-            table, damage = _checked(segment, region, end, None if segment is state.active else segment_end, place)
-            inside = (table[LAST_OFFSET] >= wanted.start) & ((table[BASE_OFFSET] < wanted.end) | (table[MAGIC] < 2))
-            if inside.any():
-                yield Batches(segment, region.buffer, np.ascontiguousarray(table[:, inside]), region.shift)
-            if table.shape[1]:
-                place = _Place(region.end, int(table[LAST_OFFSET, -1]) + 1, last_neighbour(table))
-            if damage is not None or place.floor >= wanted.end:
-                break
-        if damage is None or place.floor >= wanted.end:
+    position = segment.locate(max(wanted.start, segment.base_offset))
+    following = None if segment is state.active else segment_end
+    for buffer, table, shift, damage in walk(segment, position, state.size_of(segment), following):
+        inside = (table[LAST_OFFSET] >= wanted.start) & (first_offsets(table) < wanted.end)
+        inside |= (table[MAGIC] < 2) & (table[LAST_OFFSET] >= wanted.start)  # where a wrapper begins is not known yet
+        if inside.any():
+            yield Batches(segment, buffer, np.ascontiguousarray(table[:, inside]), shift)
+        if damage is not None:
+            _check_missed(state, segment, segment_end, wanted, damage)
+        if table.shape[1] and int(table[LAST_OFFSET, -1]) + 1 >= wanted.end and table[MAGIC, -1] == 2:
             return
-        place = _behind_damage(state, segment, segment_end, wanted, place.floor, damage)
 
 
-def _start_of_walk(segment: LogSegment, position: int) -> _Place:
-    """A place that an index gave. The index's word for the batch there vouches for its offsets."""
-    head = _peek(segment, position) if position else None
-    if head is None:
-        return _Place(position, segment.base_offset)
-    entry = segment.offset_index().lookup(head.last_offset)
-    return _Place(position, head.base_offset if entry == (head.last_offset, position) else segment.base_offset)
-
-
-def _peek(segment: LogSegment, position: int) -> Neighbour | None:
-    """What the header at a position says, if there is one of magic 2."""
-    head = segment.file().read(position, HEADER_SIZE)
-    if len(head) < HEADER_SIZE or head[MAGIC_AT] != 2:
-        return None
-    base, _, epoch, _, _, _, delta, *_ = HEADER.unpack(head)
-    return Neighbour(base, base + delta, epoch)
-
-
-def _checked(
-    segment: LogSegment, region: Region, end: int, segment_end: int | None, place: _Place
-) -> tuple[Table, CorruptionError | None]:
-    """The region's batches up to the first that cannot be right, and the error for that one."""
-    table = region.table
-    after = _peek(segment, region.end) if region.end < end else None
-    if region.end >= end and segment_end is not None and table.shape[1]:
-        after = Neighbour(segment_end, segment_end, int(table[LEADER_EPOCH, -1]))
-    suspect = first_suspect(table, place.floor, place.before, after)
-    if suspect is not None:
-        error = corruption(table, suspect.batch, suspect.why)
-        error.position = (error.position or 0) + region.shift
-        return np.ascontiguousarray(table[:, : suspect.batch]), error
-    if region.status in (kernels.OK, kernels.FULL):
-        return table, None
-    offset = int(table[LAST_OFFSET, -1]) + 1 if table.shape[1] else place.floor
-    return table, CorruptionError(f"the batch for offset {offset} {WHY[region.status]}", position=region.end, offset=offset)
-
-
-def _behind_damage(
-    state: LogState, segment: LogSegment, segment_end: int, wanted: Wanted, floor: int, damage: CorruptionError
-) -> _Place:
-    """Where the walk goes on when nothing that is wanted can lie in the damaged bytes; else raises."""
-    found = find_behind(state, segment, damage, floor)
-    offset = segment_end if found is None else _offset_at(segment, found)
-    if offset <= max(wanted.start, floor):
-        return _Place(state.size_of(segment) if found is None else found, offset)
-    raise placed(damage, segment, offset if offset < state.end_offset else None)
-
-
-def find_behind(state: LogState, segment: LogSegment, damage: PylogError, floor: int) -> int | None:
-    """The position of the first good batch behind damage, with offsets not below `floor`."""
-    return segment.file().find_batch((damage.position or 0) + 1, state.size_of(segment), floor)
-
-
-def _offset_at(segment: LogSegment, position: int) -> int:
-    return int.from_bytes(segment.file().read(position, 8).tobytes(), "big", signed=True)
+def _check_missed(state: LogState, segment: LogSegment, segment_end: int, wanted: Wanted, damage: Damage) -> None:
+    """Raises if damaged bytes may have held an offset that is wanted."""
+    next_offset = segment_end if damage.next_offset is None else damage.next_offset
+    if damage.offset >= wanted.end or next_offset <= max(wanted.start, damage.offset):
+        return
+    error = CorruptionError(
+        f"the batch for offset {damage.offset} {damage.why}", position=damage.position, offset=damage.offset
+    )
+    raise placed(error, segment, next_offset if next_offset < state.end_offset else None)
 
 
 def placed(error: PylogError, segment: LogSegment, next_offset: int | None) -> PylogError:
@@ -217,8 +143,8 @@ def scan(
 
 def _with_way_on(state: LogState, segment: LogSegment, error: PylogError) -> PylogError:
     """A decoder's error with the offset at which reading can go on."""
-    found = find_behind(state, segment, error, (error.offset or 0) + 1)
+    found = next_good_batch(segment, error.position or 0, state.size_of(segment), (error.offset or 0) + 1)
     if found is not None:
-        return placed(error, segment, _offset_at(segment, found))
+        return placed(error, segment, offset_at(segment, found))
     following = state.segments.higher(segment.base_offset) if segment is not state.active else None
     return placed(error, segment, None if following is None else following[0])

@@ -492,7 +492,7 @@ F_BATCH_AT: Final = 7
 F_SIZE: Final = 8
 
 
-@kernel(types.int64(BYTES, BYTES, types.int64, types.int64, types.int64, types.int64, OUT_LONGS))
+@kernel(types.int64(BYTES, BYTES, types.int64, types.int64, types.int64, types.int64, OUT_LONGS), nogil=False)
 def find_record(buffer: Any, index: Any, count: int, base_offset: int, end: int, offset: int, result: Any) -> int:
     """The first data record at or above an offset: index search, batch, CRC and record in one call.
 

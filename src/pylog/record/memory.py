@@ -36,13 +36,16 @@ _I8, _I32, _I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 _V32 = ir.VectorType(_I8, 32)
 
 
-def kernel(signature: Any) -> Any:
-    """Declares a kernel: explicit types, no GIL, compiled when first called and cached on disk where that is possible."""
+def kernel(signature: Any, *, nogil: bool = True) -> Any:
+    """Declares a kernel: explicit types, compiled when first called and cached on disk where that is possible.
+
+    A kernel of less than some 10 µs keeps the GIL: getting it back among busy threads costs more than the kernel does.
+    """
 
     def decorate(function: Any) -> Any:
         if INTERPRETED:
             return function
-        return _LazyKernel(function, signature)
+        return _LazyKernel(function, signature, nogil)
 
     return decorate
 
@@ -50,18 +53,19 @@ def kernel(signature: Any) -> Any:
 class _LazyKernel:
     """A kernel that is compiled, or loaded from numba's cache, when it is first called and not when it is imported."""
 
-    def __init__(self, function: Any, signature: Any) -> None:
+    def __init__(self, function: Any, signature: Any, nogil: bool) -> None:
         self.py_func = function
         self._signature = signature
+        self._nogil = nogil
         self._compiled: Any = None
         self.__doc__ = function.__doc__
         self.__name__ = function.__name__
 
     def compile(self) -> Any:
         try:
-            self._compiled = njit(self._signature, nogil=True, cache=True)(self.py_func)
+            self._compiled = njit(self._signature, nogil=self._nogil, cache=True)(self.py_func)
         except RuntimeError:  # numba finds no directory that it may write its cache to
-            self._compiled = njit(self._signature, nogil=True)(self.py_func)
+            self._compiled = njit(self._signature, nogil=self._nogil)(self.py_func)
         return self._compiled
 
     def __call__(self, *arguments: Any) -> Any:

@@ -21,7 +21,7 @@ from pylog.index.offset_index import OffsetIndex, OffsetPosition
 from pylog.index.time_index import TimeIndex
 from pylog.index.transaction_index import AbortedTransaction, TransactionIndex
 from pylog.record import kernels
-from pylog.record.batch import next_offset, scan_batches
+from pylog.record.batch import scan_batches
 from pylog.record.format import BASE_OFFSET, LAST_OFFSET, MAGIC
 from pylog.segment.log_file import LogFile, Region
 from pylog.segment.names import INDEX, LOG, TIME_INDEX, TRANSACTION_INDEX, file_name
@@ -205,7 +205,7 @@ class LogSegment:
         """
         builder = SegmentIndexBuilder(self.base_offset, self._interval_bytes)
         for region in self.regions(0):
-            count = ordered_batches(region, self.base_offset if not builder.bytes_since_entry else None)
+            count = ordered_batches(region, self.base_offset)
             builder.add(region.table, count, position=region.shift)
             if count < region.table.shape[1]:
                 break
@@ -254,19 +254,6 @@ class LogSegment:
         base = int.from_bytes(head[:8].tobytes(), "big", signed=True)
         return len(head) < size <= self.size - entry.position and self.base_offset <= base <= entry.offset
 
-    def next_offset(self) -> int:
-        """The offset behind its last whole batch; its base when it is empty. Cost: the batches behind the last index entry."""
-        return self.tail(self.locate(limits.INT64_MAX), self.size)[1]
-
-    def tail(self, position: int, end: int) -> tuple[int, int, int]:
-        """(position, next offset, status) where a walk over the headers from `position` on stops."""
-        offset, status, stop = self.base_offset, kernels.OK, position
-        for region in self.regions(position, end):
-            if region.table.shape[1]:
-                offset = next_offset(region.table)
-            stop, status = region.end, region.status
-        return stop, offset, status
-
     def largest_timestamp(self) -> int:
         """The largest timestamp of its records in milliseconds, or the file's time when no time entry says (5.8.2)."""
         builder = self.builder
@@ -290,13 +277,11 @@ class LogSegment:
         self._file = None
 
 
-def ordered_batches(region: Region, base_offset: int | None) -> int:
-    """How many batches of a region, from its first, have rising offsets (not below `base_offset`, if given)."""
+def ordered_batches(region: Region, base_offset: int) -> int:
+    """How many batches of a region, from its first, an index can name: offsets rise, and stay within reach of the base."""
     last = region.table[LAST_OFFSET]
-    if base_offset is not None and last.size and last[0] < base_offset:
-        return 0
-    drops = np.flatnonzero(np.diff(last) <= 0)
-    return int(drops[0]) + 1 if drops.size else int(last.size)
+    bad = (last < base_offset) | (last - base_offset > limits.MAX_RELATIVE_OFFSET) | (np.diff(last, prepend=-1) <= 0)
+    return int(np.argmax(bad)) if bad.any() else int(last.size)
 
 
 def vanished(error: StorageFailedError) -> bool:

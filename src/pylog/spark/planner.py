@@ -220,7 +220,7 @@ def _check_all_named(limit: Limit, partitions: Iterable[TopicPartition], name: s
 
 def _extent(store: Store, home: str, partition: TopicPartition, options: ReadOptions) -> _Extent:
     with _log(store, partition) as log:
-        earliest, latest = log.start_offset, _end(log, options.scan.isolation)
+        earliest, latest = log.start_offset, end_of(log, options.scan.isolation)
         place = _Place(home, partition, earliest, latest, options)
         start = place.within(_resolve(options.start, log, place, "starting"), "starting")
         end = place.within(_resolve(options.end, log, place, "ending"), "ending")
@@ -234,7 +234,13 @@ def _log(store: Store, partition: TopicPartition) -> Iterator[Log]:
         yield log
 
 
-def _end(log: Log, isolation: str) -> int:
+def end_of(log: Log, isolation: str) -> int:
+    """Where reading with this isolation ends: the connector's latest offset.
+
+    Args:
+        log: a partition.
+        isolation: `read_uncommitted` or `read_committed`.
+    """
     return log.stable_offset if isolation == "read_committed" else log.end_offset
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
@@ -30,12 +31,14 @@ from pylog.errors import (
     UnknownTopicOrPartitionError,
 )
 from pylog.spark.options import ScanOptions
-from pylog.spark.planner import LogSlice, report_data_loss
+from pylog.spark.planner import LogSlice, end_of, report_data_loss
 from pylog.spark.schema import ARROW_HEADER, arrow_schema
 from pylog.spark.values import named
 
 if TYPE_CHECKING:
     from pylog.log.log import Log
+
+_logger = logging.getLogger("pylog.spark")
 
 REOPENINGS = 10  # without a row between them: a cleaner or retention replaces files faster than they can be opened
 
@@ -88,6 +91,7 @@ def _scan(part: LogSlice, options: ScanOptions, columns: tuple[str, ...]) -> Ite
                 if not _vanished(error) or reopenings == REOPENINGS:
                     raise
                 reopenings += 1
+                _logger.info("%s; the log is opened again", error)
             else:
                 return
 
@@ -124,7 +128,7 @@ def _report_missing(part: LogSlice, options: ScanOptions) -> None:
 
 def _available(log: Log, position: int, part: LogSlice, options: ScanOptions) -> tuple[int, int]:
     """From where to where the rest of the slice can be read; what of it has gone is reported."""
-    start, end = max(position, log.start_offset), min(part.end, log.end_offset)
+    start, end = max(position, log.start_offset), min(part.end, end_of(log, options.isolation))
     gone = [(position, min(start, part.end))] if start > position else []
     gone += [(max(end, position), part.end)] if end < part.end else []
     for first, last in gone:

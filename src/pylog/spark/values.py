@@ -101,7 +101,7 @@ def paths(name: str, value: str) -> tuple[str, ...]:
 
 def _local(name: str, path: str) -> str:
     """A path as the file system takes it. Spark SQL hands over file: URIs, without escapes."""
-    uri = re.fullmatch(r"([A-Za-z][A-Za-z0-9+.-]+):(?://(?:localhost)?)?(/.*)", path)
+    uri = re.fullmatch(r"([A-Za-z][A-Za-z0-9+.-]+):(?://(?:localhost)?)?(/(?!/).*)", path)
     if uri is None and "://" not in path:
         return str(Path(path).absolute())
     if uri is None or uri[1].lower() != "file":

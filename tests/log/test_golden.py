@@ -1,0 +1,86 @@
+"""Every partition that a real broker wrote reads to what Kafka's own client read: records, ends, searches by time."""
+
+from __future__ import annotations
+
+import pytest
+
+import pylog
+from golden_data import GoldenPartition, partitions
+from golden_rows import COLUMNS, encoded, rows
+
+@pytest.fixture(params=partitions(), ids=lambda partition: partition.id)
+def golden(request: pytest.FixtureRequest) -> GoldenPartition:
+    partition: GoldenPartition = request.param
+    return partition
+
+
+def test_every_record_reads_as_kafkas_consumer_read_it(golden: GoldenPartition) -> None:
+    with pylog.open(golden.log_directory, mode="r") as store:
+        log = store.log(golden.topic, golden.partition)
+        frames = log.scan(columns=COLUMNS)
+        if "readError" in golden.meta:  # Kafka's consumer came no further than the damage; neither may pylog
+            got = []
+            with pytest.raises(pylog.CorruptionError):
+                for frame in frames:
+                    got += list(rows(iter([frame])))
+        else:
+            got = list(rows(frames))
+        assert got == golden.expected()
+
+
+def test_committed_reading_hides_what_kafkas_consumer_did_not_see(golden: GoldenPartition) -> None:
+    if "readError" in golden.meta:
+        return
+    with pylog.open(golden.log_directory, mode="r") as store:
+        log = store.log(golden.topic, golden.partition)
+        assert list(rows(log.scan(columns=COLUMNS, isolation="read_committed"))) == golden.expected_committed()
+
+
+def test_log_start_end_and_stable_offset_are_the_brokers(golden: GoldenPartition) -> None:
+    meta = golden.meta
+    with pylog.open(golden.log_directory, mode="r") as store:
+        log = store.log(golden.topic, golden.partition)
+        assert (log.start_offset, log.end_offset) == (meta["logStartOffset"], meta["logEndOffset"])
+        assert log.stable_offset == meta["lastStableOffset"]
+
+
+def test_a_search_by_time_answers_as_the_broker_did(golden: GoldenPartition) -> None:
+    """But for the one exception: where Kafka finds nothing because a time index is empty, the true first record is the answer."""
+    meta = golden.meta
+    if "readError" in meta:
+        return
+    with pylog.open(golden.log_directory, mode="r") as store:
+        log = store.log(golden.topic, golden.partition)
+        for isolation, answers in (("read_uncommitted", "offsetsForTimes"), ("read_committed", "offsetsForTimesCommitted")):
+            for query in meta.get(answers, meta["offsetsForTimes"]):
+                if "error" in query:
+                    continue
+                found = log.offset_for_timestamp(query["timestamp"], isolation=isolation)
+                got = None if found is None else {"offset": found[0], "timestamp": found[1], "leaderEpoch": found[2]}
+                if query["result"] is None and got is not None:
+                    assert any(len(segment.time_index()) == 0 for segment in log.segments), (query, got)
+                    assert got["offset"] == first_at_or_after(log, query["timestamp"]), (query, got)
+                else:
+                    assert got == query["result"], query
+
+
+def first_at_or_after(log: pylog.Log, timestamp: int) -> int | None:
+    return next((record.offset for record in log.records() if record.timestamp >= timestamp), None)
+
+
+def test_every_offset_can_be_read_alone(golden: GoldenPartition) -> None:
+    if "readError" in golden.meta:
+        return
+    expected = {row["offset"]: row for row in golden.expected()}
+    with pylog.open(golden.log_directory, mode="r") as store:
+        log = store.log(golden.topic, golden.partition)
+        for offset in sorted(expected)[:: max(1, len(expected) // 40)]:
+            record = log.read(offset)
+            want = expected[offset]
+            assert (record.offset, record.timestamp, encoded(record.key), encoded(record.value)) == (
+                offset,
+                want["timestamp"],
+                want["key"],
+                want["value"],
+            )
+            assert [[name, encoded(value)] for name, value in record.headers] == want["headers"]

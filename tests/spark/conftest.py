@@ -1,0 +1,61 @@
+"""One small Spark session for all tests that need one; they are in one file, so that one worker of pytest-xdist runs them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SOURCES = Path(__file__).resolve().parent.parent.parent / "src"
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A local session of two cores. Its absence is a failure: reading from Spark is what pylog promises."""
+    _require_java()
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("PYSPARK_PYTHON", sys.executable)
+        environment.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(SOURCES), os.environ.get("PYTHONPATH")])))
+        environment.setenv("PYTHONWARNINGS", "ignore")  # pandas is newer than pyspark likes; nothing here uses it
+        session = _session(tmp_path_factory.mktemp("spark"))
+        yield session
+        session.stop()
+
+
+def _require_java() -> None:
+    java = Path(os.environ["JAVA_HOME"], "bin", "java") if os.environ.get("JAVA_HOME") else Path("java")
+    try:
+        subprocess.run([java, "-version"], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.fail(f"Spark needs Java 17 or newer, and `{java} -version` says: {error}\nRun `./dev setup`.", pytrace=False)
+
+
+def _session(directory: Path) -> SparkSession:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from pyspark.sql import SparkSession
+
+        session = (
+            SparkSession.builder.master("local[2]")
+            .appName("pylog-tests")
+            .config("spark.ui.enabled", "false")
+            .config("spark.ui.showConsoleProgress", "false")
+            .config("spark.driver.memory", "768m")
+            .config("spark.driver.extraJavaOptions", f"-XX:TieredStopAtLevel=1 -Dderby.system.home={directory}")
+            .config("spark.sql.session.timeZone", "UTC")
+            .config("spark.sql.shuffle.partitions", "1")
+            .config("spark.sql.warehouse.dir", str(directory / "warehouse"))
+            .config("spark.sql.execution.arrow.pyspark.enabled", "true")
+            .getOrCreate()
+        )
+    session.sparkContext.setLogLevel("OFF")
+    return session

@@ -1,0 +1,256 @@
+"""What a batch read will read: decided on the driver, from real stores, without Spark running."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from pathlib import Path
+
+import pytest
+
+import pylog
+from golden_data import case
+from pylog.errors import (
+    InvalidArgumentError,
+    NotALogDirectoryError,
+    OffsetOutOfRangeError,
+    UnknownTopicOrPartitionError,
+)
+from pylog.log.log import Log
+from pylog.spark.options import read_options
+from pylog.spark.planner import LogSlice, piece_counts, plan
+
+TIME = 1_700_000_000_000
+BATCH = 10  # records
+
+
+def make(path: Path, **records: list[int]) -> Path:
+    """A store with so many records in each partition of each topic, in batches of ten, small segments, timestamps rising by 1."""
+    with pylog.open(path) as store:
+        for topic, counts in records.items():
+            store.create_topic(topic, partitions=len(counts), segment_bytes=4000, index_interval_bytes=0)
+            for partition, count in enumerate(counts):
+                log = store.log(topic, partition)
+                for start in range(0, count, BATCH):
+                    rows = range(start, min(count, start + BATCH))
+                    log.append_many([(b"key", b"value of 20 bytes...", None, TIME + row) for row in rows])
+    return path
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make(tmp_path_factory.mktemp("planner") / "shop", orders=[1000, 500, 0], returns=[10], **{"orders-old": [10]})
+
+
+def spans(path: Path | str, **options: str) -> list[tuple[str, int, int, int]]:
+    strategies = {"subscribe", "subscribePattern", "assign"} & options.keys()
+    given = {"path": str(path)} | ({} if strategies else {"subscribe": "orders"}) | options
+    return [(part.topic, part.partition, part.start, part.end) for part in plan(read_options(given))]
+
+
+# ---- which partitions ----------------------------------------------------------------------------------------------------
+
+
+def test_subscribe_takes_whole_topics_in_order_and_leaves_out_empty_partitions(shop: Path):
+    assert spans(shop, subscribe="returns,orders") == [("orders", 0, 0, 1000), ("orders", 1, 0, 500), ("returns", 0, 0, 10)]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "topics"),
+    [
+        ("orders", {"orders"}),
+        ("order", set()),
+        ("orders.*", {"orders", "orders-old"}),
+        ("orders-old|returns", {"orders-old", "returns"}),
+    ],
+)
+def test_a_pattern_matches_whole_names(shop: Path, pattern: str, topics: set[str]):
+    assert {topic for topic, *_ in spans(shop, subscribePattern=pattern)} == topics
+
+
+def test_a_pattern_leaves_out_a_brokers_internal_topics():
+    directory = case("4.3.0", "txn").log_directory
+    found = {topic for topic, *_ in spans(directory, subscribePattern=".*")}
+    assert "txn" in found
+    assert not [topic for topic in found if topic.startswith("__")]
+    assert spans(directory, subscribePattern=".*offsets") == []
+    assert spans(directory, subscribe="__transaction_state")
+
+
+def test_assign_takes_the_partitions_that_it_names(shop: Path):
+    assert spans(shop, assign='{"orders": [1, 2], "returns": [0]}') == [("orders", 1, 0, 500), ("returns", 0, 0, 10)]
+
+
+def test_what_is_not_there_is_an_error_that_names_it(shop: Path, tmp_path: Path):
+    with pytest.raises(UnknownTopicOrPartitionError, match=r"no topic a, b in .*shop"):
+        spans(shop, subscribe="b,orders,a")
+    with pytest.raises(UnknownTopicOrPartitionError, match=r"no partition orders-3, other-0 in"):
+        spans(shop, assign='{"orders": [0, 3], "other": [0]}')
+    with pytest.raises(NotALogDirectoryError, match="nowhere"):
+        spans(tmp_path / "nowhere")
+
+
+def test_several_directories_are_read_as_one(shop: Path, tmp_path: Path):
+    more = make(tmp_path / "more", clicks=[20])
+    assert spans(f"{shop}, {more}", subscribe="clicks,returns") == [("clicks", 0, 0, 20), ("returns", 0, 0, 10)]
+    parts = plan(read_options({"path": f"{shop},{more}", "subscribe": "clicks"}))
+    assert parts == [LogSlice(str(more), "clicks", 0, 0, 20)]
+
+
+def test_a_partition_in_two_directories_is_an_error(shop: Path, tmp_path: Path):
+    other = make(tmp_path / "other", orders=[10], clicks=[10])
+    with pytest.raises(InvalidArgumentError, match=r"partition orders-0 is in .*shop and in .*other"):
+        spans(f"{shop},{other}")
+    with pytest.raises(InvalidArgumentError, match="twice"):
+        spans(f"{shop},{shop}")
+    assert spans(f"{shop},{other}", subscribe="clicks") == [("clicks", 0, 0, 10)]
+
+
+# ---- from where to where -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"startingOffsets": '{"orders": {"0": 23, "1": -2, "2": 0}}'}, [(0, 23, 1000), (1, 0, 500)]),
+        ({"endingOffsets": '{"orders": {"0": 23, "1": -1, "2": -1}}'}, [(0, 0, 23), (1, 0, 500)]),
+        ({"startingTimestamp": str(TIME + 450), "startingOffsetsByTimestampStrategy": "latest"}, [(0, 450, 1000), (1, 450, 500)]),
+        ({"endingTimestamp": str(TIME + 700)}, [(0, 0, 700), (1, 0, 500)]),
+        ({"endingOffsetsByTimestamp": f'{{"orders": {{"0": {TIME + 1}, "1": 0, "2": 0}}}}'}, [(0, 0, 1)]),
+        ({"startingOffsets": '{"orders": {"0": 800, "1": 0, "2": 0}}', "endingTimestamp": str(TIME + 700)}, [(1, 0, 500)]),
+        (
+            {"startingTimestamp": "0", "startingOffsets": "broken", "startingOffsetsByTimestampStrategy": "latest"},
+            [(0, 0, 1000), (1, 0, 500)],
+        ),
+    ],
+)
+def test_starts_and_ends(shop: Path, options: dict[str, str], expected: list[tuple[int, int, int]]):
+    assert [span[1:] for span in spans(shop, **options)] == expected
+
+
+def test_a_start_by_time_that_nothing_reaches_is_an_error_or_the_end(shop: Path):
+    at = {"assign": '{"orders": [0, 1]}', "startingTimestamp": str(TIME + 600)}
+    with pytest.raises(OffsetOutOfRangeError, match=r"orders-1 .*startingOffsetsByTimestampStrategy to latest"):
+        spans(shop, **at)
+    assert spans(shop, **at, startingOffsetsByTimestampStrategy="latest") == [("orders", 0, 600, 1000)]
+
+
+@pytest.mark.parametrize(
+    ("option", "name"),
+    [
+        ("startingOffsets", "startingOffsets"),
+        ("endingOffsets", "endingOffsets"),
+        ("startingOffsetsByTimestamp", "startingOffsetsByTimestamp"),
+    ],
+)
+def test_offsets_by_partition_name_every_partition_that_is_read_and_no_other(shop: Path, option: str, name: str):
+    with pytest.raises(InvalidArgumentError, match=rf"{name} must name every .*missing: orders-1, orders-2"):
+        spans(shop, **{option: '{"orders": {"0": 1}}'})
+    with pytest.raises(InvalidArgumentError, match=r"not read: orders-9, returns-0"):
+        spans(shop, assign='{"orders": [0]}', **{option: '{"orders": {"0": 1, "9": 1}, "returns": {"0": 1}}'})
+
+
+@pytest.mark.parametrize(
+    ("option", "offset", "word", "clamped"),
+    [
+        ("startingOffsets", 5, "starting offset 5 of del-mid-0 is gone", [(179, 342)]),
+        ("startingOffsets", 343, "starting offset 343 of del-mid-0 is not there yet", []),
+        ("endingOffsets", 343, "ending offset 343 of del-mid-0 is not there yet", [(179, 342)]),
+    ],
+)
+def test_offsets_that_the_log_does_not_have(
+    option: str, offset: int, word: str, clamped: list[tuple[int, int]], caplog: pytest.LogCaptureFixture
+):
+    golden = case("4.3.0", "delete-records-mid").partitions[0]
+    word = word.replace("del-mid-0", golden.tp)
+    given = {"subscribe": golden.topic, option: f'{{"{golden.topic}": {{"{golden.partition}": {offset}}}}}'}
+    with pytest.raises(OffsetOutOfRangeError, match=rf"{word}: the log has offsets 179 to 342 .*failOnDataLoss") as caught:
+        spans(golden.log_directory, **given)
+    assert caught.value.offset == offset
+    with caplog.at_level(logging.WARNING):
+        assert [span[2:] for span in spans(golden.log_directory, failOnDataLoss="false", **given)] == clamped
+    assert word in caplog.text
+
+
+def test_an_end_before_the_logs_start_is_an_empty_read():
+    golden = case("4.3.0", "delete-records-mid").partitions[0]
+    assert spans(golden.log_directory, subscribe=golden.topic, endingOffsets=f'{{"{golden.topic}": {{"0": 5}}}}') == []
+
+
+def test_latest_is_the_stable_offset_for_committed_reads():
+    golden = next(each for each in case("4.3.0", "txn").partitions if each.topic == "txn-open")
+    assert golden.meta["lastStableOffset"] < golden.meta["logEndOffset"]
+    at = {"subscribe": "txn-open"}
+    assert spans(golden.log_directory, **at)[-1][3] == golden.meta["logEndOffset"]
+    assert spans(golden.log_directory, **at, isolationLevel="read_committed")[-1][3] == golden.meta["lastStableOffset"]
+
+
+# ---- cut into tasks ------------------------------------------------------------------------------------------------------
+
+
+def assert_tiles(parts: list[tuple[str, int, int, int]], topic: str, partition: int, start: int, end: int):
+    mine = [part[2:] for part in parts if part[:2] == (topic, partition)]
+    assert [mine[0][0], mine[-1][1]] == [start, end]
+    assert [last for _, last in mine[:-1]] == [first for first, _ in mine[1:]]
+    assert all(first < last for first, last in mine)
+
+
+def test_slices_follow_bytes_and_meet_at_batch_boundaries(shop: Path):
+    parts = spans(shop, maxBytesPerPartition="5000")
+    for partition, end in ((0, 1000), (1, 500)):
+        assert_tiles(parts, "orders", partition, 0, end)
+    assert len(parts) > 8
+    assert not [part for part in parts if part[2] % BATCH]
+
+
+def test_min_partitions_is_reached_and_shared_out_by_size(shop: Path):
+    parts = spans(shop, minPartitions="12")
+    assert_tiles(parts, "orders", 0, 0, 1000)
+    assert_tiles(parts, "orders", 1, 0, 500)
+    counts = [len([part for part in parts if part[1] == partition]) for partition in (0, 1)]
+    assert sum(counts) >= 12
+    assert counts[0] > counts[1] > 1
+
+
+def test_max_records_is_kept_even_inside_a_batch(shop: Path):
+    parts = spans(shop, maxRecordsPerPartition="7", startingOffsets='{"orders": {"0": 3, "1": 0, "2": 0}}')
+    assert_tiles(parts, "orders", 0, 3, 1000)
+    assert max(part[3] - part[2] for part in parts) <= 7
+
+
+def test_too_many_slices_are_refused(monkeypatch: pytest.MonkeyPatch, shop: Path):
+    monkeypatch.setattr("pylog.spark.planner.MAX_SLICES", 100)
+    with pytest.raises(InvalidArgumentError, match="more than 100 tasks"):
+        spans(shop, maxRecordsPerPartition="7")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "max_bytes", "minimum", "expected"),
+    [
+        ([], 10, 5, []),
+        ([0, 10, 11], 10, None, [1, 1, 2]),
+        ([100, 900], 1000, 10, [1, 9]),
+        ([100, 900], 100, 3, [1, 9]),
+        ([0, 0], 10, 4, [1, 1]),
+        ([1, 10**15], 128 << 20, 2, [1, 7450581]),
+    ],
+)
+def test_how_many_pieces(sizes: list[int], max_bytes: int, minimum: int | None, expected: list[int]):
+    assert piece_counts(sizes, max_bytes, minimum) == expected
+
+
+def test_planning_reads_no_records(monkeypatch: pytest.MonkeyPatch, shop: Path):
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("the planner read records")
+
+    monkeypatch.setattr(Log, "scan", refuse)
+    monkeypatch.setattr(Log, "read", refuse)
+    assert spans(shop, maxBytesPerPartition="5000")
+
+
+def test_a_slice_is_small_and_travels():
+    part = LogSlice("/data/shop", "orders", 3, 10**12, 10**12 + 5)
+    assert pickle.loads(pickle.dumps(part)) == part
+    assert len(pickle.dumps(part, protocol=5)) < 120
+    assert part != LogSlice("/data/shop", "orders", 3, 10**12, 10**12 + 6)
+    assert len({part, pickle.loads(pickle.dumps(part))}) == 1
