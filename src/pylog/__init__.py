@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pylog.log.log import Log
     from pylog.record.types import OffsetAndTimestamp, Record, TopicPartition
     from pylog.store import Store
-    from pylog.store import open_store as open
+    from pylog.store import open_store as open  # noqa: A004 - `pylog.open`, as with gzip and sqlite3's kin
     from pylog.topics import Topic
 
 __all__ = [

@@ -221,7 +221,11 @@ class OsFileSystem:
                     kind = stat.S_IFMT(status.st_mode)
                     found.append(
                         DirectoryEntry(
-                            entry.name, kind == stat.S_IFDIR, kind == stat.S_IFREG, status.st_size, status.st_mtime_ns // 1_000_000
+                            entry.name,
+                            kind == stat.S_IFDIR,
+                            kind == stat.S_IFREG,
+                            status.st_size,
+                            status.st_mtime_ns // 1_000_000,
                         )
                     )
         return sorted(found)

@@ -114,7 +114,9 @@ class Store:
                 self._release_locks()
                 told = f"{who} (process {owner})" if owner else who
                 raise StoreLockedError(
-                    f"{told} has {self.path} open for writing; stop it, or open the store with mode='r'", path=self.path, pid=owner or None
+                    f"{told} has {self.path} open for writing; stop it, or open the store with mode='r'",
+                    path=self.path,
+                    pid=owner or None,
                 )
             self._locks.append(lock)
 
@@ -136,7 +138,11 @@ class Store:
         return found[0], found[1]
 
     def _topic_directories(self) -> list[str]:
-        return [entry.name for entry in self._fs.list(self.path) if entry.is_directory and checkpoints.parse_partition_directory(entry.name)]
+        return [
+            entry.name
+            for entry in self._fs.list(self.path)
+            if entry.is_directory and checkpoints.parse_partition_directory(entry.name)
+        ]
 
     def _finish_topic_changes(self) -> None:
         """Completes what an earlier process decided and did not get to do: creations and deletions of topics."""
@@ -222,7 +228,9 @@ class Store:
             if other == name:
                 raise TopicAlreadyExistsError(f"topic {name!r} exists already", path=self.path)
             if other.replace(".", "_").lower() == name.replace(".", "_").lower():
-                raise TopicAlreadyExistsError(f"topic {name!r} is too like {other!r}: '.' and '_', or the case, are all that differs", path=self.path)
+                raise TopicAlreadyExistsError(
+                    f"topic {name!r} is too like {other!r}: '.' and '_', or the case, are all that differs", path=self.path
+                )
 
     def add_partitions(self, name: str, partitions: int) -> Topic:
         """Raises a topic's number of partitions.
@@ -391,8 +399,14 @@ class Store:
 
     def _write_checkpoints(self) -> None:
         """Recovery points and log starts of the partitions that were opened; the lines of the others are kept."""
-        ends = {key: log.durable_offset for key, log in self._logs.items() if self._recovery_points.get(key) != log.durable_offset}
-        starts = {key: log.start_offset for key, log in self._logs.items() if log.segments and log.start_offset > log.segments[0].base_offset}
+        ends = {
+            key: log.durable_offset for key, log in self._logs.items() if self._recovery_points.get(key) != log.durable_offset
+        }
+        starts = {
+            key: log.start_offset
+            for key, log in self._logs.items()
+            if log.segments and log.start_offset > log.segments[0].base_offset
+        }
         if ends:
             checkpoints.update_offsets(self._fs, self.path, RECOVERY_POINT, ends)
         if any(self._log_starts.get(key) != offset for key, offset in starts.items()):

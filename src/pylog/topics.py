@@ -83,7 +83,9 @@ def read_catalog(fs: FileSystem, root: str) -> Catalog:
     try:
         catalog = msgspec.json.decode(data, type=Catalog)
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise CorruptionError(f"{path} is damaged ({error}); restore it, or remove it to go on with default settings", path=path) from error
+        raise CorruptionError(
+            f"{path} is damaged ({error}); restore it, or remove it to go on with default settings", path=path
+        ) from error
     if catalog.version != _VERSION:
         raise UnsupportedFormatError(f"{path} has version {catalog.version}; this pylog knows version {_VERSION}", path=path)
     return catalog

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 import sys
 from collections.abc import Iterable, Iterator
@@ -70,7 +71,7 @@ class WrittenTopic:
     @property
     def kafka_config(self) -> dict[str, str]:
         """The options that a broker takes too: it minds segments below 1 MiB in a configuration, but not on the disk."""
-        shared = {name.replace("_", "."): str(value) for name, value in self.config.items() if not name.startswith(("segment", "index"))}
+        shared = {name.replace("_", "."): str(value) for name, value in self.config.items() if name != "segment_bytes"}
         if shared.get("compression.type") == "none":
             shared["compression.type"] = "uncompressed"  # its name among a topic's options
         return {"retention.ms": "-1"} | shared
@@ -116,16 +117,16 @@ def arrow_table(rows: Iterable[Row]) -> pa.Table:
 
 
 def _codec_topics() -> Iterator[WrittenTopic]:
-    """Each codec once as the topic's own, once named by the call, in batches of one record and of many."""
+    """Each codec as the topic's own, in batches of one record and of many, with one batch whose codec the call names."""
     for number, codec in enumerate(CODECS):
         appends = (
             Append(rows_of(150, seed=number), how="arrow"),
             Append((row(b"alone", b"k"),)),
             Append((row(b"one", b"k"), row(b"by", b"k"), row(b"one", b"k")), how="single"),
             Append((row(b""),)),
+            Append(rows_of(150, seed=9 + number), compression=CODECS[number - 1]),
         )
         yield WrittenTopic(f"codec-{codec}", appends, config={"compression_type": codec})
-        yield WrittenTopic(f"asked-for-{codec}", (Append(rows_of(150, seed=9 + number), compression=codec),))
 
 
 def _headers() -> WrittenTopic:
@@ -153,7 +154,7 @@ def _segments() -> WrittenTopic:
     """Some dozen segments; an index entry every few batches, batches of all codecs in turn."""
     appends = tuple(
         Append(rows_of(1 + number % 9, seed=number, size=120, start=NOW_MS + 1000 * number), compression=CODECS[number % 5])
-        for number in range(200)
+        for number in range(100)
     )
     return WrittenTopic("segments.of_4-KiB", appends, config={"segment_bytes": 4096, "index_interval_bytes": 512})
 
@@ -183,9 +184,8 @@ def _appended_at() -> WrittenTopic:
 def _big() -> WrittenTopic:
     """Records of a megabyte: random bytes, which grow when they are compressed, and zeros, which nearly vanish."""
     noise = random.Random(1).randbytes(1_000_000)
-    appends = [Append((row(noise, b"noise"), row(bytes(1_000_000), b"zeros"), row(b"small"))) for _ in "a"]
-    appends += [Append((row(noise, b"noise"), row(bytes(1_000_000), b"zeros")), compression=codec) for codec in CODECS[1:]]
-    return WrittenTopic("big", tuple(appends))
+    rows = row(noise, b"noise"), row(bytes(1_000_000), b"zeros"), row(b"small")
+    return WrittenTopic("big", tuple(Append(rows, compression=codec) for codec in CODECS))
 
 
 def _spread() -> WrittenTopic:
@@ -208,7 +208,7 @@ TOPICS = {
         _spread(),
         WrittenTopic("nothing", partitions=2),
         WrittenTopic("dots.and_under-scores-7", (Append(rows_of(3)),)),
-        WrittenTopic("now", (Append(tuple((None, b"v", (), None) for _ in range(3))),)),
+        WrittenTopic("now", (Append(((None, b"v", (), None),) * 3),)),  # the clock gives the time
     )
 }
 
@@ -263,6 +263,26 @@ def adopted(directory: Path) -> list[AdoptedTopic]:
     with pylog.open(directory, mode="r") as store:
         topics = store.topics()
         return [AdoptedTopic(name, topic.partitions, str(topic.id), TOPICS[name].kafka_config) for name, topic in topics.items()]
+
+
+# ---- what a broker leaves and says -----------------------------------------------------------------------------------------
+
+
+def files(directory: Path) -> dict[str, bytes]:
+    """The content of every file, by its path below the directory."""
+    return {str(path.relative_to(directory)): path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file()}
+
+
+HARMLESS = (
+    r"Performing controller activation\. The metadata log appears to be empty",  # the first start on an adopted directory
+    r"Attempting to close NetworkClient that has already been closed",  # a broker's stop, on any directory
+)
+
+
+def complaints(output: str) -> list[str]:
+    """The warnings and errors in a broker's log."""
+    found = [line for line in output.splitlines() if re.match(r"\S+ \S+ (WARN|ERROR|FATAL) ", line)]
+    return [line for line in found if not any(re.search(pattern, line) for pattern in HARMLESS)]
 
 
 if __name__ == "__main__":

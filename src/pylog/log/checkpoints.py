@@ -11,6 +11,7 @@ import binascii
 import re
 import secrets
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from pylog import limits
@@ -37,17 +38,25 @@ def parse_offsets(data: bytes, path: str) -> Offsets:
     {TopicPartition(topic='orders', partition=0): 42}
     """
     try:
-        lines = data.decode().splitlines()
-        if len(lines) < 2:
-            if lines and lines[0] != "0":
-                raise ValueError("unknown version")
-            return {}
-        rows = [line.split() for line in lines[2:]]
-        if int(lines[0]) != 0 or int(lines[1]) != len(rows):
-            raise ValueError("unknown version or wrong count")
-        return {TopicPartition(topic, int(partition)): int(offset) for topic, partition, offset in rows}
+        return {
+            TopicPartition(topic, int(partition)): int(offset)
+            for topic, partition, offset in (line.split() for line in _entries(data))
+        }
     except (ValueError, UnicodeDecodeError) as error:
-        raise CorruptionError(f"{path} is not an offset checkpoint: {error}; it can be removed, which costs only time", path=path) from error
+        raise CorruptionError(
+            f"{path} is not an offset checkpoint: {error}; it can be removed, which costs only time", path=path
+        ) from error
+
+
+def _entries(data: bytes) -> list[str]:
+    """The lines behind the version and the count of a checkpoint file; none in an empty one (storage-format 3.5.2)."""
+    lines = data.decode().splitlines()
+    version, count, *entries = lines if len(lines) > 1 else [*lines, "0", "0"][:2]
+    if int(version) != 0:
+        raise ValueError(f"version {version} is not known")
+    if int(count) != len(entries):
+        raise ValueError(f"it has {len(entries)} entries instead of {count}")
+    return entries
 
 
 def format_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
@@ -94,17 +103,16 @@ def parse_epochs(data: bytes, path: str) -> list[EpochStart]:
     [EpochStart(epoch=2, start_offset=100)]
     """
     try:
-        lines = data.decode().splitlines()
-        if not lines:
-            return []
-        found = [EpochStart(*map(int, line.split())) for line in lines[2:]]
-        if int(lines[0]) != 0 or len(lines) < 2 or int(lines[1]) != len(found):
-            raise ValueError("unknown version or wrong count")
-        if any(low.epoch >= high.epoch or low.start_offset >= high.start_offset for low, high in zip(found, found[1:], strict=False)):
-            raise ValueError("entries do not ascend")
-        return found
+        found = [EpochStart(*map(int, line.split())) for line in _entries(data)]
+        _check_ascending(found)
     except (ValueError, TypeError, UnicodeDecodeError) as error:
         raise CorruptionError(f"{path} is not a leader epoch checkpoint: {error}", path=path) from error
+    return found
+
+
+def _check_ascending(found: list[EpochStart]) -> None:
+    if any(low.epoch >= high.epoch or low.start_offset >= high.start_offset for low, high in pairwise(found)):
+        raise ValueError("its entries do not ascend")
 
 
 def read_epochs(fs: FileSystem, directory: str) -> list[EpochStart] | None:
@@ -153,8 +161,8 @@ def check_topic_name(name: str) -> str:
     """
     if not isinstance(name, str) or not _TOPIC_NAME.fullmatch(name) or name in (".", ".."):
         raise InvalidTopicError(
-            f"{name!r} is not a topic name; a name has 1 to {limits.MAX_TOPIC_NAME_CHARACTERS} of the characters a-z A-Z 0-9 . _ -, "
-            "and is neither '.' nor '..'"
+            f"{name!r} is not a topic name; a name has 1 to {limits.MAX_TOPIC_NAME_CHARACTERS} of the characters "
+            "a-z A-Z 0-9 . _ - and is neither '.' nor '..'"
         )
     return name
 

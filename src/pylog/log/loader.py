@@ -190,6 +190,18 @@ def _load_tail(source: Source, loaded: Loaded) -> None:
         _trust_active(source, loaded)
     else:
         _scan_active(source, loaded, verify=False)
+    _note_missing_bytes(loaded)
+
+
+def _note_missing_bytes(loaded: Loaded) -> None:
+    """A file shorter than what was synced of it has lost acknowledged records; neither pylog nor a broker cuts it so."""
+    active, slot = loaded.segments[-1], loaded.slot
+    if slot is not None and slot.durable_base == active.base_offset and slot.durable_position > active.size:
+        missing = slot.durable_position - active.size
+        message = f"{active.path}: the file ends {missing} bytes before the end that was synced (offset {slot.durable_offset})"
+        found = Finding("corrupt", active.path, active.size, missing, loaded.next_offset, None, message)
+        loaded.findings.append(found)
+        loaded.corrupt = loaded.corrupt or found
 
 
 def _settled(slot: Slot | None, active: LogSegment) -> bool:

@@ -17,7 +17,7 @@ from pylog.clock import Clock
 from pylog.config import Durability
 from pylog.errors import ClosedError, CorruptionError, InvalidArgumentError, OffsetOutOfRangeError, ReadOnlyError
 from pylog.index.skiplist import SkipList
-from pylog.log import lookup, reader
+from pylog.log import lookup, planning, reader
 from pylog.log.loader import Loaded, Source, load, producers_at_end
 from pylog.log.lookup import TimeSearch
 from pylog.log.reader import Wanted
@@ -27,7 +27,7 @@ from pylog.log.writer import LogWriter
 from pylog.record.builder import BatchEncoder, Rows, rows_from_arrow, rows_from_records
 from pylog.record.compression import codec_id
 from pylog.record.decoder import DEFAULT_COLUMNS, RECORD_COLUMNS, records_of
-from pylog.record.types import Header, OffsetAndTimestamp, Record, TopicPartition
+from pylog.record.types import Header, OffsetAndTimestamp, Record
 from pylog.segment.segment import LogSegment
 
 ISOLATIONS = ("read_uncommitted", "read_committed")
@@ -56,6 +56,7 @@ class Log:
         self.config = source.config
         self._source = source
         self._clock = clock
+        self._durability = durability
         self._before_first_write = before_first_write
         self._lock = threading.RLock()
         self._closed = False
@@ -63,13 +64,9 @@ class Log:
         self._times = TimeSearch()
         self._encoders: dict[int, BatchEncoder] = {}
         self._loaded = load(source)
-        self._writer: LogWriter | None = None
-        if source.writable and self._loaded.corrupt is None:
-            self._writer = LogWriter(source, self._loaded, self._publish, clock, durability)
-            self._state = self._writer.state
-        else:
-            self._state = _state_for_reading(self._loaded)
-        self._stable_known = source.writable and self._writer is not None
+        self._state = _first_state(self._loaded)
+        self._writer: LogWriter | None = None  # made for the first write
+        self._stable_known = self._loaded.producers is not None
 
     def __repr__(self) -> str:
         return f"Log({lookup.name(self.partition)}, offsets {self.start_offset} to {self.end_offset})"
@@ -176,8 +173,8 @@ class Log:
         """Appends a `pyarrow.Table` or `RecordBatch` with columns `key`, `value`, `timestamp`, `headers`.
 
         Args:
-            data: the rows. `key` and `value` are binary or string, `timestamp` a timestamp or int64 milliseconds (null or missing:
-                now), `headers` list<struct<key: string, value: binary>>. Columns may be missing; others are refused.
+            data: the rows. `key` and `value` are binary or string, `timestamp` a timestamp or int64 milliseconds (null or
+                missing: now), `headers` list<struct<key: string, value: binary>>. Any may be missing; others are refused.
             compression: a codec's name; the topic's by default.
             durability: as for `append`.
 
@@ -198,14 +195,14 @@ class Log:
         for rows in pieces:
             encoder.check(rows)
         with self._lock:
-            writer = self._writing()
+            self._check_writable()
             if not pieces:
                 return range(self.end_offset, self.end_offset)
-            self._before_first_write()
+            writer = self._ready_writer()
             return writer.append(self._encoded(encoder, pieces, writer), durability)
 
     def _encoded(self, encoder: BatchEncoder, pieces: list[Rows], writer: LogWriter) -> Iterator[Any]:
-        """All pieces' batches. The first offset is asked for when the writer is ready: preparing may have moved it."""
+        """All pieces' batches, with offsets from the log's end on."""
         now_ms = self._clock.now_ms() if self.config.log_append_time else None
         offset = writer.state.end_offset
         for rows in pieces:
@@ -227,10 +224,13 @@ class Log:
                 )
             return self._encoders[codec]
 
-    def _writing(self) -> LogWriter:
+    def _check_writable(self) -> None:
         self._check_open()
-        if self._loaded.corrupt is not None and self._source.writable:
-            found = self._loaded.corrupt
+        directory = self._source.directory
+        if not self._source.writable:
+            raise ReadOnlyError(f"{directory} is open for reading; open the store with mode='rw'", path=directory)
+        found = self._loaded.corrupt
+        if found is not None:
             raise CorruptionError(
                 f"{found.message}; the partition is open for reading only until that is repaired",
                 path=found.path,
@@ -238,8 +238,12 @@ class Log:
                 offset=found.offset,
                 next_offset=found.next_offset,
             )
+
+    def _ready_writer(self) -> LogWriter:
+        """The writer, made for the first write. What it makes ready is kept from then on."""
+        self._before_first_write()
         if self._writer is None:
-            raise ReadOnlyError(f"{self._source.directory} is open for reading; open the store with mode='rw'", path=self._source.directory)
+            self._writer = LogWriter(self._source, self._loaded, self._state, self._publish, self._clock, self._durability)
         return self._writer
 
     def _check_open(self) -> None:
@@ -330,7 +334,9 @@ class Log:
 
         Cost: some 0.2 µs a record.
         """
-        frames = self.scan(start, end, columns=RECORD_COLUMNS, isolation=isolation, max_rows=limits.RECORD_CHUNK_ROWS, verify=verify)
+        frames = self.scan(
+            start, end, columns=RECORD_COLUMNS, isolation=isolation, max_rows=limits.RECORD_CHUNK_ROWS, verify=verify
+        )
         return chain.from_iterable(records_of(frame, *self.partition) for frame in frames)
 
     def offset_for_timestamp(self, timestamp: int, *, isolation: str = "read_uncommitted") -> OffsetAndTimestamp | None:
@@ -361,7 +367,7 @@ class Log:
 
     def size_between(self, start: int, end: int) -> int:
         """About how many bytes the records from `start` to before `end` take. From indexes only: O(log n)."""
-        return sum(last - first for _, first, last in self._pieces(start, end))
+        return planning.size_between(self._state, start, end)
 
     def split_offsets(self, start: int, end: int, max_bytes: int) -> list[int]:
         """Offsets that cut the records from `start` to before `end` into parts of about `max_bytes` each.
@@ -372,35 +378,13 @@ class Log:
 
         Returns:
             Batch boundaries strictly between `start` and `end`, ascending; from index files only, never from data.
+
+        Raises:
+            InvalidArgumentError: `max_bytes` is not positive.
         """
         if max_bytes < 1:
             raise InvalidArgumentError(f"max_bytes={max_bytes} is not positive")
-        cuts, used = [], 0
-        for segment, first, last in self._pieces(start, end):
-            if used and start < segment.base_offset < end and used + min(last - first, max_bytes) > max_bytes:
-                cuts.append(segment.base_offset)
-                used = 0
-            index = segment.offset_index()
-            while used + last - first > max_bytes:
-                offset = index.upper_bound_offset(first + max_bytes - used)
-                entry = None if offset is None else index.upper(offset)
-                if entry is None or entry.position >= last or not start < entry.offset + 1 < end:
-                    break
-                cuts.append(entry.offset + 1)
-                first, used = max(first + 1, entry.position), 0
-            used += last - first
-        return sorted({cut for cut in cuts if start < cut < end})
-
-    def _pieces(self, start: int, end: int) -> Iterator[tuple[LogSegment, int, int]]:
-        """The segments of a range, with the positions between which its batches lie, as the indexes know them."""
-        state = self._state
-        for segment, segment_end in state.from_offset(start):
-            if segment.base_offset >= end:
-                return
-            index = segment.offset_index()
-            first = index.lookup(start).position if start > segment.base_offset else 0
-            upper = index.upper(end) if end < segment_end else None
-            yield segment, first, state.size_of(segment) if upper is None else upper.position
+        return planning.split_offsets(self._state, start, end, max_bytes)
 
     # ---- the end -------------------------------------------------------------------------------------------------------------
 
@@ -423,12 +407,15 @@ class Log:
                     segment.close()
 
 
-def _state_for_reading(loaded: Loaded) -> LogState:
+def _first_state(loaded: Loaded) -> LogState:
+    """The state of a log as it was found."""
     active = loaded.segments[-1] if loaded.segments else None
     if active is not None:
         active.builder = loaded.builder
+    unstable = loaded.producers.first_unstable_offset if loaded.producers is not None else None
+    durable = loaded.next_offset if loaded.clean else loaded.start_offset
     segments = SkipList([(segment.base_offset, segment) for segment in loaded.segments])
-    return LogState(segments, active, loaded.end, loaded.start_offset, loaded.next_offset, loaded.next_offset)
+    return LogState(segments, active, loaded.end, loaded.start_offset, loaded.next_offset, durable, unstable)
 
 
 def _offset(name: str, given: Any) -> int:
@@ -446,11 +433,10 @@ def _rows_of(items: Sequence[Any], now_ms: int) -> Rows:
         return rows_from_records(None, items, None, None, now_ms)
     keys, values, headers, timestamps = [], [], [], []
     for item in items:
-        if isinstance(item, bytes) or item is None:
-            item = (None, item)
-        if not isinstance(item, tuple) or not 2 <= len(item) <= 4:
+        fields = (None, item) if isinstance(item, bytes) or item is None else item
+        if not isinstance(fields, tuple) or not 2 <= len(fields) <= 4:
             raise InvalidArgumentError("a record is a value (bytes or None) or a tuple (key, value[, headers[, timestamp]])")
-        key, value, pairs, stamp = (*item, None, None)[:4]
+        key, value, pairs, stamp = (*fields, None, None)[:4]
         keys.append(key)
         values.append(value)
         headers.append(pairs or ())

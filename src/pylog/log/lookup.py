@@ -36,7 +36,9 @@ def read_one(state: LogState, partition: TopicPartition, offset: int) -> Record:
         return found
     for frame in reader.scan(state, Wanted(offset, state.end_offset), RECORD_COLUMNS, committed=False, max_rows=1, verify=True):
         return records_of(frame, *partition)[0]
-    raise OffsetOutOfRangeError(f"{name(partition)} has no record at or behind offset {offset}, only control records", offset=offset)
+    raise OffsetOutOfRangeError(
+        f"{name(partition)} has no record at or behind offset {offset}, only control records", offset=offset
+    )
 
 
 def _find_plain(state: LogState, partition: TopicPartition, offset: int) -> Record | None:
@@ -69,7 +71,7 @@ def name(partition: TopicPartition) -> str:
 def out_of_range(state: LogState, partition: TopicPartition, offset: int) -> OffsetOutOfRangeError:
     """The error for an offset that the log does not have."""
     return OffsetOutOfRangeError(
-        f"offset {offset} is not in {name(partition)}, which has the offsets from {state.start_offset} to before {state.end_offset}",
+        f"offset {offset} is not in {name(partition)}, which has those from {state.start_offset} to before {state.end_offset}",
         offset=offset,
     )
 
@@ -106,7 +108,10 @@ class TimeSearch:
             found = _in_segment(state, chosen, timestamp)
             if found is not None:
                 return found
-        looked_at = [*sealed.segments[: at + 1], *([state.active] if state.active is not None and at >= len(sealed.segments) else [])]
+        looked_at = [
+            *sealed.segments[: at + 1],
+            *([state.active] if state.active is not None and at >= len(sealed.segments) else []),
+        ]
         if any(not len(segment.time_index()) for segment in looked_at):
             return _first_at_or_after(state, Wanted(state.start_offset, state.end_offset), timestamp)
         return None
@@ -130,7 +135,7 @@ def _in_segment(state: LogState, segment: LogSegment, timestamp: int) -> OffsetA
 
 def _first_at_or_after(state: LogState, wanted: Wanted, timestamp: int) -> OffsetAndTimestamp | None:
     """The first record wanted whose timestamp is not below, control records included; opens only batches that can have one."""
-    for segment, buffer, table, shift in reader.good_batches(state, wanted):
+    for _, buffer, table, _ in reader.good_batches(state, wanted):
         for batch in np.flatnonzero(table[MAX_TIMESTAMP] >= timestamp).tolist():
             single = np.ascontiguousarray(table[:, batch : batch + 1])
             decoder = RecordDecoder(("offset", "timestamp"), start=state.start_offset, max_rows=limits.INT32_MAX)

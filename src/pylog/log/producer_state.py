@@ -187,7 +187,7 @@ def load_snapshot(
     fs: FileSystem, directory: str, offsets: Iterable[int], start_offset: int, end_offset: int
 ) -> tuple[ProducerState, list[str]]:
     """The newest usable snapshot in (start, end], else an empty state at the log's start; and what was wrong with others."""
-    complaints = []
+    complaints: list[str] = []
     for offset in sorted((offset for offset in offsets if start_offset < offset <= end_offset), reverse=True):
         path = join(directory, file_name(offset, SNAPSHOT))
         try:

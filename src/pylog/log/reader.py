@@ -79,9 +79,7 @@ def _check_missed(state: LogState, segment: LogSegment, segment_end: int, wanted
     next_offset = segment_end if damage.next_offset is None else damage.next_offset
     if damage.offset >= wanted.end or next_offset <= max(wanted.start, damage.offset):
         return
-    error = CorruptionError(
-        f"the batch for offset {damage.offset} {damage.why}", position=damage.position, offset=damage.offset
-    )
+    error = CorruptionError(f"the batch for offset {damage.offset} {damage.why}", position=damage.position, offset=damage.offset)
     raise placed(error, segment, next_offset if next_offset < state.end_offset else None)
 
 
@@ -115,7 +113,9 @@ def visible(table: Table, aborted: Sequence[AbortedTransaction]) -> Table:
     transactional = (table[ATTRIBUTES] & TRANSACTIONAL_BIT) != 0
     if aborted and transactional.any():
         for producer_id, first, last, _ in aborted:
-            keep &= ~(transactional & (table[PRODUCER_ID] == producer_id) & (table[BASE_OFFSET] >= first) & (table[LAST_OFFSET] <= last))
+            keep &= ~(
+                transactional & (table[PRODUCER_ID] == producer_id) & (table[BASE_OFFSET] >= first) & (table[LAST_OFFSET] <= last)
+            )
     return table if keep.all() else np.ascontiguousarray(table[:, keep])
 
 

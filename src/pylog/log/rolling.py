@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pylog import limits
 from pylog.config import TopicConfig
@@ -48,10 +49,11 @@ def batches_before_roll(use: SegmentUse, table: Table, config: TopicConfig, now_
     return max(count, 1) if use.size == 0 else count
 
 
-def _in_time(use: SegmentUse, table: Table, config: TopicConfig, now_ms: int) -> Table:
-    """Whether each batch comes within `segment_ms` of the first one, by record time or, without one, by the wall clock (6.3.2)."""
+def _in_time(use: SegmentUse, table: Table, config: TopicConfig, now_ms: int) -> NDArray[np.bool_]:
+    """Whether each batch comes within `segment_ms` of the first one: by record time, or without one by the wall clock (6.3.2)."""
     start = use.first_timestamp if use.size else int(table[MAX_TIMESTAMP, 0])
     if start < 0:
         waited = now_ms - use.created_ms if use.size else 0
         return np.full(table.shape[1], waited <= config.segment_ms)
-    return table[MAX_TIMESTAMP] - start <= config.segment_ms
+    fits: NDArray[np.bool_] = table[MAX_TIMESTAMP] - start <= config.segment_ms
+    return fits

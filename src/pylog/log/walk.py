@@ -16,6 +16,7 @@ from pylog.log.continuity import Neighbour, first_suspect, last_neighbour
 from pylog.record import kernels
 from pylog.record.batch import WHY, Bytes, Table
 from pylog.record.format import (
+    ATTRIBUTES_AT,
     BASE_OFFSET,
     CRC,
     CRC_BAD,
@@ -129,7 +130,7 @@ def peek(segment: LogSegment, position: int) -> Neighbour | None:
     head = segment.file().read(position, HEADER_SIZE)
     if len(head) < HEADER_SIZE or head[MAGIC_AT] != 2:
         return None
-    base, _, epoch, _, _, _, delta, *_ = HEADER.unpack(head)
+    base, _, epoch, _, _, _, delta, *_ = HEADER.unpack(head.data)
     return Neighbour(base, base + delta, epoch)
 
 
@@ -176,7 +177,7 @@ def crc_is_good(buffer: Bytes, table: Table, batch: int) -> bool:
     position, size = int(table[POSITION, batch]), int(table[SIZE, batch])
     if table[MAGIC, batch] < 2:
         return legacy_crc_ok(buffer[position : position + size])
-    return int(kernels.checksum(buffer, position + 21, position + size)) == int(table[CRC, batch])
+    return int(kernels.checksum(buffer, position + ATTRIBUTES_AT, position + size)) == int(table[CRC, batch])
 
 
 def _measured(segment: LogSegment, fault: _Fault, floor: int, end: int) -> Damage:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import logging
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,15 +18,15 @@ from pylog import limits
 from pylog.clock import Clock
 from pylog.config import Durability
 from pylog.errors import ClosedError, PylogError, RecordTooLargeError, StorageFailedError
-from pylog.fs import File, join
+from pylog.fs import join
 from pylog.index.builder import SegmentIndexBuilder
-from pylog.index.skiplist import SkipList
 from pylog.log import checkpoints
 from pylog.log.durable_point import FAILED, DurablePoint, Slot
 from pylog.log.loader import Loaded, Source, epochs_from_batches
 from pylog.log.producer_state import ProducerState, write_snapshot
 from pylog.log.rolling import SegmentUse, batches_before_roll
 from pylog.log.state import LogState
+from pylog.log.walk import Damage
 from pylog.record.batch import Table, scan_batches
 from pylog.record.builder import Encoded
 from pylog.record.format import LAST_OFFSET, MAX_TIMESTAMP, POSITION, SIZE
@@ -36,13 +37,19 @@ LOGGER = logging.getLogger("pylog")
 
 
 class LogWriter:
-    """The mutator of one log. Not thread-safe: its log calls it under a lock.
+    """The mutator of one log, made for its first write. Not thread-safe: its log calls it under a lock.
+
+    Making it makes the partition ready for its first byte: a torn tail is set aside and cut, the durable point is written.
 
     Args:
         source, loaded: the partition, as it was opened.
+        state: as published so far.
         publish: takes each new state.
         clock: for segments whose records have no timestamps.
         durability: the level when a call names none.
+
+    Raises:
+        StorageFailedError: the partition could not be made ready; nothing acknowledged was touched.
 
     Attributes:
         state: as published last.
@@ -50,9 +57,14 @@ class LogWriter:
     """
 
     def __init__(
-        self, source: Source, loaded: Loaded, publish: Callable[[LogState], None], clock: Clock, durability: Durability
+        self,
+        source: Source,
+        loaded: Loaded,
+        state: LogState,
+        publish: Callable[[LogState], None],
+        clock: Clock,
+        durability: Durability,
     ) -> None:
-        assert loaded.producers is not None
         self._fs = source.fs
         self._directory = source.directory
         self._config = source.config
@@ -60,73 +72,45 @@ class LogWriter:
         self._publish = publish
         self._clock = clock
         self._durability = durability
-        self._segments = SkipList([(segment.base_offset, segment) for segment in loaded.segments])
-        self._producers: ProducerState = loaded.producers
+        self._loaded = loaded
+        self._failure: str | None = None
+        self._producers = ProducerState() if loaded.producers is None else loaded.producers
         self._epochs = epochs_from_batches(loaded) if loaded.epochs is None else loaded.epochs
         self.leader_epoch = max(loaded.leader_epoch, self._epochs[-1].epoch if self._epochs else 0, 0)
-        self._loaded = loaded
-        self._file: File | None = None  # the active segment, open for writing: from the first write on
-        self._point: DurablePoint | None = None
-        self._failure: str | None = None
-        self._created_ms = clock.now_ms()
-        self._first_timestamp = -1
-        self._builder = loaded.builder
-        self._written, self._next_offset = loaded.end, loaded.next_offset  # with what is not published yet
-        active = loaded.segments[-1] if loaded.segments else None
-        if active is not None:
-            active.builder = self._builder
-        self.state = LogState(
-            self._segments,
-            active,
-            loaded.end,
-            loaded.start_offset,
-            loaded.next_offset,
-            loaded.next_offset if loaded.clean else loaded.start_offset,
-            self._producers.first_unstable_offset,
-        )
-
-    # ---- before the first write ----------------------------------------------------------------------------------------------
-
-    def prepare(self) -> None:
-        """Makes the partition ready for its first byte: a torn tail is set aside and cut, the durable point is written."""
-        if self._failure is not None:
-            raise ClosedError(self._failure, path=self._directory)
-        if self._file is not None:
-            return
-        active = self.state.active
-        self._file = self._make_segment(self.state.end_offset) if active is None else self._fs.open(active.path, write=True)
-        active = self.state.active
-        assert active is not None
-        self._cut_torn_tail(active)
-        if not self._loaded.clean:
-            self._file.sync()
-            self._fs.sync_directory(self._directory)
-        self._first_timestamp = self._timestamp_of_first_batch(active)
+        self.state = state
+        self._open_active()
         self._assign_epoch()
         self._point = DurablePoint(self._fs, self._directory, self._slot())
         self._set_state(durable_offset=self.state.end_offset)
 
-    def _assign_epoch(self) -> None:
-        """Records the first offset of the leader epoch that new batches will carry (storage-format 6.13.1)."""
-        epochs = checkpoints.assign_epoch(self._epochs, self.leader_epoch, self.state.end_offset)
-        if epochs is not self._epochs or self._loaded.epochs is None:
-            checkpoints.write_epochs(self._fs, self._directory, epochs)
-            self._epochs = epochs
+    # ---- before the first write ----------------------------------------------------------------------------------------------
 
-    def _cut_torn_tail(self, active: LogSegment) -> None:
-        """Keeps the bytes of a torn tail in a file of their own, then cuts them off; each step is synced before the next."""
-        torn = self._loaded.torn
-        assert self._file is not None
-        if torn is None:
+    def _open_active(self) -> None:
+        """Opens the segment to append to, or makes the log's first one."""
+        loaded = self._loaded
+        active, builder = self.state.active, loaded.builder
+        self._created_ms = self._clock.now_ms()
+        if active is None or builder is None:
+            self._begin_segment(self.state.end_offset)
             return
-        number = 0
-        while self._fs.exists(path := join(self._directory, file_name(active.base_offset, f"{TORN}.{number}"))):
-            number += 1
+        self._active, self._builder = active, builder
+        self._file = self._fs.open(active.path, write=True)
+        self._written, self._next_offset = loaded.end, loaded.next_offset  # with what is not published yet
+        if loaded.torn is not None:
+            self._set_aside(loaded.torn)
+        if not loaded.clean:  # what the scan kept may be in memory only
+            self._file.sync()
+            self._fs.sync_directory(self._directory)
+        self._first_timestamp = self._timestamp_of_first_batch()
+
+    def _set_aside(self, torn: Damage) -> None:
+        """Keeps the bytes of a torn tail in a file of their own, then cuts them off; each step is synced before the next."""
+        path = self._new_torn_path()
         aside = self._fs.create(path)
         try:
             for position in range(torn.position, torn.end, limits.READ_CHUNK_BYTES):
-                part = active.file().read(position, min(limits.READ_CHUNK_BYTES, torn.end - position))
-                aside.write(memoryview(part), position - torn.position)
+                part = self._active.file().read(position, min(limits.READ_CHUNK_BYTES, torn.end - position))
+                aside.write(part.data, position - torn.position)
             aside.sync()
         finally:
             aside.close()
@@ -135,27 +119,28 @@ class LogWriter:
         self._file.sync()
         LOGGER.warning("%s; they are kept in %s", self._loaded.findings[-1].message, path)
 
-    def _timestamp_of_first_batch(self, active: LogSegment) -> int:
-        if self.state.active_size == 0:
-            return -1
-        scan = scan_batches(active.file().read(0, min(limits.READ_CHUNK_BYTES, self.state.active_size)), capacity=1)
+    def _new_torn_path(self) -> str:
+        numbers = itertools.count()
+        paths = (join(self._directory, file_name(self._active.base_offset, f"{TORN}.{number}")) for number in numbers)
+        return next(path for path in paths if not self._fs.exists(path))
+
+    def _timestamp_of_first_batch(self) -> int:
+        scan = scan_batches(self._active.file().read(0, min(limits.READ_CHUNK_BYTES, self._written)), capacity=1)
         return int(scan.table[MAX_TIMESTAMP, 0]) if scan.table.shape[1] else -1
 
     def _slot(self) -> Slot:
         """A slot that says what is true before the first write."""
-        old, active = self._loaded.slot or Slot(), self.state.active
-        assert active is not None and self._file is not None
-        size, end = self.state.active_size, self.state.end_offset
+        old = self._loaded.slot or Slot()
         return Slot(
             counter=old.counter,
             epoch=old.epoch + old.epoch % 2,
-            active_base=active.base_offset,
+            active_base=self._active.base_offset,
             active_inode=self._file.identity()[1],
-            published_position=size,
-            published_offset=end,
-            durable_base=active.base_offset,
-            durable_position=size,
-            durable_offset=end,
+            published_position=self._written,
+            published_offset=self._next_offset,
+            durable_base=self._active.base_offset,
+            durable_position=self._written,
+            durable_offset=self._next_offset,
             unsynced_bytes=self._unsynced_bound(self._durability),
             log_start_offset=self.state.start_offset,
             truncation_count=old.truncation_count,
@@ -164,6 +149,13 @@ class LogWriter:
 
     def _unsynced_bound(self, durability: Durability) -> int:
         return limits.APPEND_CHUNK_BYTES if durability is Durability.SYNC else self._config.segment_bytes
+
+    def _assign_epoch(self) -> None:
+        """Records the first offset of the leader epoch that new batches will carry (storage-format 6.13.1)."""
+        epochs = checkpoints.assign_epoch(self._epochs, self.leader_epoch, self.state.end_offset)
+        if epochs is not self._epochs or self._loaded.epochs is None:
+            checkpoints.write_epochs(self._fs, self._directory, epochs)
+            self._epochs = epochs
 
     # ---- append --------------------------------------------------------------------------------------------------------------
 
@@ -176,7 +168,8 @@ class LogWriter:
             StorageFailedError: a write or sync failed. The records from the error's `offset` on are not in the log.
             RecordTooLargeError: a batch is larger than a segment may be.
         """
-        self.prepare()
+        if self._failure is not None:
+            raise ClosedError(self._failure, path=self._directory)
         level = durability or self._durability
         first = self.state.end_offset
         self._raise_bound(level)
@@ -184,15 +177,15 @@ class LogWriter:
             for piece in encoded:
                 self._check_sizes(piece.table)
                 self._append_piece(piece)
-        except PylogError:
-            self._undo()
+            self._commit(level)
+        except BaseException:  # an interrupt too: nothing half written may stand before the next append
+            if self._failure is None:
+                self._undo()
             raise
-        self._commit(level)
         return range(first, self.state.end_offset)
 
     def _raise_bound(self, level: Durability) -> None:
         """The bound on unsynced bytes belongs to the segment: the largest of all levels in use, lowered only by a roll."""
-        assert self._point is not None
         bound = self._unsynced_bound(level)
         if bound > self._point.slot.unsynced_bytes:
             self._point.write_both(unsynced_bytes=bound)
@@ -218,13 +211,11 @@ class LogWriter:
             first += room
 
     def _use(self) -> SegmentUse:
-        assert self.state.active is not None and self._builder is not None
         left = self._builder.entries_left(self._config.segment_index_bytes)
-        return SegmentUse(self.state.active.base_offset, self._written, self._first_timestamp, self._created_ms, left)
+        return SegmentUse(self._active.base_offset, self._written, self._first_timestamp, self._created_ms, left)
 
     def _write(self, piece: Encoded, first: int, end: int) -> None:
         """Writes some batches of a piece behind what is written, and indexes them."""
-        assert self._file is not None and self._builder is not None
         table = piece.table
         start = int(table[POSITION, first])
         stop = int(table[POSITION, end - 1] + table[SIZE, end - 1])
@@ -237,15 +228,17 @@ class LogWriter:
 
     def _undo(self) -> None:
         """Cuts off what was written and not published, so that the next append begins where this one did."""
-        assert self._file is not None and self.state.active is not None
+        self._written, self._next_offset = self.state.active_size, self.state.end_offset
         try:
-            self._file.truncate(self.state.active_size)
+            self._file.truncate(self._written)
             self._file.sync()
+            if self._point.slot.published_position != self._written:  # it was interrupted behind its commit
+                durable = {"durable_position": self._written, "durable_offset": self._next_offset}
+                self._point.write_both(published_position=self._written, published_offset=self._next_offset, **durable)
         except StorageFailedError as error:
             self._fail(f"a failed append could not be cut off again ({error})")
             return
-        self._written, self._next_offset = self.state.active_size, self.state.end_offset
-        self._builder = self.state.active.builder = self._builder_of(self.state.active, self._written)
+        self._builder = self._active.builder = self._builder_of(self._active, self._written)
 
     def _builder_of(self, segment: LogSegment, size: int) -> SegmentIndexBuilder:
         builder = SegmentIndexBuilder(segment.base_offset, self._config.index_interval_bytes)
@@ -255,7 +248,6 @@ class LogWriter:
 
     def _commit(self, level: Durability) -> None:
         """Syncs if the level asks for it, then publishes what is written."""
-        assert self._point is not None and self._file is not None
         changes = {"published_position": self._written, "published_offset": self._next_offset}
         if level is Durability.SYNC:
             changes |= {"durable_position": self._written, "durable_offset": self._next_offset}
@@ -275,21 +267,19 @@ class LogWriter:
 
     def _set_state(self, **changes: Any) -> None:
         self.state = dataclasses.replace(self.state, **changes)
-        if self.state.active is not None:
-            self.state.active.size = self.state.active_size
+        self._active.size = self.state.active_size
         self._publish(self.state)
 
     def _fail(self, reason: str) -> None:
         """Ends writing for good: nothing is tried again on pages that the system may have marked clean (fsyncgate)."""
         self._failure = f"{self._directory}: {reason}; close the store and open it again, which checks the end of the log"
         LOGGER.error(self._failure)
-        if self._point is not None:
-            with contextlib.suppress(StorageFailedError):  # the first failure is the one that is reported
-                self._point.write(flags=FAILED)
+        with contextlib.suppress(StorageFailedError):  # the first failure is the one that is reported
+            self._point.write(flags=FAILED)
 
     # ---- roll ----------------------------------------------------------------------------------------------------------------
 
-    def _make_segment(self, base_offset: int) -> File:
+    def _begin_segment(self, base_offset: int) -> None:
         """Makes a new, empty active segment; its name is durable when this returns."""
         path = join(self._directory, file_name(base_offset, LOG))
         file = self._fs.create(path)
@@ -307,38 +297,35 @@ class LogWriter:
             interval_bytes=self._config.index_interval_bytes,
         )
         self._builder = segment.builder = SegmentIndexBuilder(base_offset, self._config.index_interval_bytes)
-        self._segments.insert(base_offset, segment)
+        self._active, self._file = segment, file
         self._written, self._next_offset, self._first_timestamp = 0, base_offset, -1
         self._created_ms = self._clock.now_ms()
+        self.state.segments.insert(base_offset, segment)
         self.state = dataclasses.replace(self.state, active=segment, active_size=0, end_offset=base_offset)
-        return file
 
     def _roll(self) -> None:
         """Seals the active segment and begins the next one at the log's end (storage-format 6.3.7)."""
-        assert self._point is not None and self._file is not None and self.state.active is not None
-        sealed, size = self.state.active, self._written
+        sealed, file, size = self._active, self._file, self._written
         try:
             self._point.write(epoch=self._point.slot.epoch + 1)
-            self._file.sync()
-            self._write_derived(sealed)
-            file = self._make_segment(self._next_offset)
-            self._point.write_both(**self._rolled(file))
+            file.sync()
+            self._write_derived()
+            self._begin_segment(self._next_offset)
+            self._point.write_both(**self._rolled())
         except StorageFailedError as error:
             self._fail(f"a segment could not be sealed ({error})")
             raise
         sealed.seal(size)
-        self._file.close()
-        self._file = file
+        file.close()
         self._set_state(durable_offset=self._next_offset)
 
-    def _rolled(self, file: File) -> dict[str, int]:
+    def _rolled(self) -> dict[str, int]:
         """The slot's fields of a log whose active segment is new and empty."""
-        assert self._point is not None
         base = self._next_offset
         return {
             "epoch": self._point.slot.epoch + 1,
             "active_base": base,
-            "active_inode": file.identity()[1],
+            "active_inode": self._file.identity()[1],
             "published_position": 0,
             "published_offset": base,
             "durable_base": base,
@@ -347,11 +334,10 @@ class LogWriter:
             "unsynced_bytes": self._unsynced_bound(self._durability),
         }
 
-    def _write_derived(self, segment: LogSegment) -> None:
+    def _write_derived(self) -> None:
         """The index files of a full or closing segment, and the producer snapshot behind it."""
-        assert self._builder is not None
         self._builder.finish()
-        segment.write_indexes(self._builder)
+        self._active.write_indexes(self._builder)
         self._producers.end_offset = self._next_offset
         write_snapshot(self._fs, self._directory, self._producers)
 
@@ -363,20 +349,16 @@ class LogWriter:
         Raises:
             StorageFailedError: the sync failed; the log takes no more writes.
         """
-        if self._file is not None and self._failure is None and self.state.durable_offset < self.state.end_offset:
+        if self._failure is None and self.state.durable_offset < self.state.end_offset:
             self._commit(Durability.SYNC)
 
     def close(self) -> bool:
         """Flushes, writes the derived files, closes. Returns whether the partition is left as after a clean shutdown."""
-        if self._file is None:
-            return self._loaded.clean and self._failure is None
         try:
             if self._failure is None:
                 self.flush()
-                assert self.state.active is not None
-                self._write_derived(self.state.active)
+                self._write_derived()
         finally:
             self._file.close()
-            if self._point is not None:
-                self._point.close()
+            self._point.close()
         return self._failure is None

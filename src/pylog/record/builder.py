@@ -112,7 +112,9 @@ def rows_from_arrow(data: Any, now_ms: int) -> Iterator[Rows]:
         raise InvalidRecordError(f"append_arrow takes a pyarrow.Table or RecordBatch, not {type(data).__name__}")
     unknown = [name for name in data.schema.names if name not in COLUMNS]
     if unknown or len(set(data.schema.names)) != len(data.schema.names):
-        raise InvalidRecordError(f"columns {data.schema.names} given; each of {', '.join(COLUMNS)} may be there once, and no other")
+        raise InvalidRecordError(
+            f"columns {data.schema.names} given; each of {', '.join(COLUMNS)} may be there once, and no other"
+        )
     casts = {name: _target(name, data.schema.field(name).type) for name in data.schema.names}
     batches = [data] if isinstance(data, pa.RecordBatch) else data.to_batches()
     for batch in batches:
@@ -311,8 +313,8 @@ class BatchEncoder:
         largest = rows.largest_record()
         if largest > self._max_message_bytes:
             raise RecordTooLargeError(
-                f"a record of up to {largest} bytes with its batch header is more than max_message_bytes={self._max_message_bytes}; "
-                "raise that option of the topic, or send less"
+                f"a record of up to {largest} bytes with its batch header is more than "
+                f"max_message_bytes={self._max_message_bytes}; raise that option of the topic, or send less"
             )
 
     def encode(self, rows: Rows, base_offset: int, leader_epoch: int) -> Iterator[Encoded]:
@@ -331,7 +333,7 @@ class BatchEncoder:
             if status == kernels.FULL and batches == 0:
                 self._reserve(int(state[kernels.E_NEEDED]))
                 continue
-            encoded = Encoded(memoryview(self._buffer)[: int(state[kernels.E_POSITION])], self._table[:, :batches])
+            encoded = Encoded(self._buffer.data[: int(state[kernels.E_POSITION])], self._table[:, :batches])
             yield encoded if self._codec == CODEC_NONE else self._compressed(encoded)
 
     def _reserve(self, size: int) -> None:
@@ -350,7 +352,7 @@ class BatchEncoder:
             _reseal(sealed, plain.data[at : at + HEADER_SIZE], self._attributes | self._codec)
             table[POSITION, batch], table[SIZE, batch] = position, len(sealed)
             table[CRC, batch] = int.from_bytes(sealed[CRC_AT : CRC_AT + 4].tobytes(), "big")
-            parts.append(sealed)
+            parts.append(sealed.data)
             position += len(sealed)
         table[ATTRIBUTES] = self._attributes | self._codec
         return Encoded(memoryview(b"".join(parts)), table)
@@ -358,7 +360,7 @@ class BatchEncoder:
 
 def _reseal(batch: Bytes, header: memoryview, attributes: int) -> None:
     """Gives a batch with a new payload behind 61 free bytes its header: length, attributes and CRC follow the payload."""
-    view = memoryview(batch)
+    view = batch.data
     view[:HEADER_SIZE] = header
     view[LENGTH_AT : LENGTH_AT + 4] = (len(batch) - LOG_OVERHEAD).to_bytes(4, "big")
     view[ATTRIBUTES_AT : ATTRIBUTES_AT + 2] = attributes.to_bytes(2, "big")

@@ -7,7 +7,7 @@ is wrong, or whose records do not parse, ends decoding with a `CorruptionError`,
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import repeat
+from itertools import pairwise, repeat
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from pylog.record.batch import WHY, Bytes, Table, plain_table
 from pylog.record.builder import HEADERS_TYPE
 from pylog.record.format import (
     ATTRIBUTES,
+    ATTRIBUTES_AT,
     BASE_OFFSET,
     BASE_SEQUENCE,
     CODEC_MASK,
@@ -216,7 +217,10 @@ class RecordDecoder:
         row_room = max(int(rows[0]), min(int(rows[-1]), self._max_rows))
         byte_room = max(int(sizes[0]), min(int(sizes[-1]), limits.SCAN_BYTES))
         if int(rows[-1]) < self._max_rows // 2:  # a small batch may be followed by more: leave them room
-            row_room, byte_room = max(row_room, min(self._max_rows, 4 * row_room)), max(byte_room, min(limits.SCAN_BYTES, 4 * byte_room))
+            row_room, byte_room = (
+                max(row_room, min(self._max_rows, 4 * row_room)),
+                max(byte_room, min(limits.SCAN_BYTES, 4 * byte_room)),
+            )
         self._output = _Output(row_room + 1, byte_room + (last - first + 1) * kernels.SLACK, self._wanted)
         return self._output
 
@@ -236,25 +240,27 @@ class RecordDecoder:
         magic = int(table[MAGIC, batch])
         entry = buffer[position : position + size]
         try:
-            if magic < 2:
-                rows = self._legacy(entry)
-            elif self._verify and kernels.checksum(entry, 21, size) != int(table[CRC, batch]):
-                raise CorruptionError(WHY[kernels.BAD_CRC])
-            elif int(table[COUNT, batch]):
-                codec = int(table[ATTRIBUTES, batch]) & CODEC_MASK
-                unpacked = self._scratch.decompress(codec, entry[HEADER_SIZE:])
+            unpacked = self._legacy(entry) if magic < 2 else self._decompressed(entry, table, batch)
         except PylogError as error:
             yield from self.finish()
             raise placed(error, table, batch) from error
-        if magic < 2:
+        if isinstance(unpacked, pa.RecordBatch):
             yield from self.finish()
-            yield from self._cut(rows)
+            yield from self._cut(unpacked)
         elif int(table[COUNT, batch]):
             single = plain_table(table, batch, unpacked.size - HEADER_SIZE)
             try:
                 yield from self._plain(unpacked, single, 0, 1, False)
             except CorruptionError as error:
                 raise corruption(table, batch, WHY[kernels.BAD_RECORD]) from error
+
+    def _decompressed(self, entry: Bytes, table: Table, batch: int) -> Bytes:
+        """A batch's records behind room for a header; an empty batch is not looked into (storage-format 1.5.4)."""
+        if self._verify and kernels.checksum(entry, ATTRIBUTES_AT, entry.size) != int(table[CRC, batch]):
+            raise CorruptionError(WHY[kernels.BAD_CRC])
+        if not int(table[COUNT, batch]):
+            return entry[:0]
+        return self._scratch.decompress(int(table[ATTRIBUTES, batch]) & CODEC_MASK, entry[HEADER_SIZE:])
 
     def _legacy(self, entry: Bytes) -> pa.RecordBatch:
         if self._verify and not legacy.legacy_crc_ok(entry):
@@ -296,7 +302,9 @@ class RecordDecoder:
             return output.binary("value", int(state[kernels.D_VALUE_BYTES]), int(state[kernels.D_VALUE_NULLS]))
         if name == "headers":
             return pa.concat_arrays(output.headers)
-        return pa.array(np.concatenate([self._spread(name, table, counts, output) for table, counts in output.batches]), TYPES[name])
+        return pa.array(
+            np.concatenate([self._spread(name, table, counts, output) for table, counts in output.batches]), TYPES[name]
+        )
 
     def _spread(self, name: str, table: Table, counts: NDArray[np.int64], output: _Output) -> NDArray[np.int64]:
         """A field of the batches, repeated for each of their rows."""
@@ -403,4 +411,4 @@ def _header_tuples(column: pa.ListArray) -> Iterable[tuple[Any, ...]]:
         return repeat(())
     pairs = column.values
     names, values = pairs.field("key").to_pylist(), pairs.field("value").to_pylist()
-    return [tuple(zip(names[first:last], values[first:last], strict=True)) for first, last in zip(ends[:-1], ends[1:], strict=True)]
+    return [tuple(zip(names[first:last], values[first:last], strict=True)) for first, last in pairwise(ends.tolist())]

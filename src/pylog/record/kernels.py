@@ -407,16 +407,14 @@ def decode_records(
         state[D_VALUE_BYTES] = value_end
         state[D_KEY_NULLS] = key_nulls
         state[D_VALUE_NULLS] = value_nulls
-        if want_keys:
+        if want_keys and row < key_ends.size:
             key_ends[row] = key_end
-        if want_values:
+        if want_values and row < value_ends.size:
             value_ends[row] = value_end
     return status
 
 
-@kernel(
-    types.int64(BYTES, READ_LONGS, OUT_LONGS, OUT_INTS, OUT_INTS, OUT_BYTES, OUT_INTS, OUT_BYTES, OUT_BYTES)
-)
+@kernel(types.int64(BYTES, READ_LONGS, OUT_LONGS, OUT_INTS, OUT_INTS, OUT_BYTES, OUT_INTS, OUT_BYTES, OUT_BYTES))
 def decode_headers(
     buffer: Any,
     headers_at: Any,
@@ -440,9 +438,10 @@ def decode_headers(
     n = state[2]
     name_end = state[3]
     value_end = state[4]
+    nulls = state[5]
     for row in range(state[0], state[1]):
         count, q = varint(start + headers_at[row], end)
-        if q > end or count < 0:
+        if q > end or count < 0 or count > end - q:
             return BAD_RECORD
         if n + count >= name_ends.size or n + count >= value_ends.size or n + count > value_valid.size * 8:
             return FULL
@@ -462,7 +461,7 @@ def decode_headers(
             value_ends[n] = value_end
             if size < 0:
                 _clear_bit(valid, n)
-                state[5] += 1
+                nulls += 1
             elif size > value_bytes.size - value_end:
                 return FULL
             else:
@@ -477,6 +476,7 @@ def decode_headers(
         state[2] = n
         state[3] = name_end
         state[4] = value_end
+        state[5] = nulls
     return OK
 
 
@@ -519,8 +519,8 @@ def find_record(buffer: Any, index: Any, count: int, base_offset: int, end: int,
             first = False
             at = batch_end
             continue
-        if first and be64(at) < base_offset:
-            return BAD_HEADER
+        if first and (be64(at) < base_offset or (at > start and be64(at) > offset)):
+            return BAD_HEADER  # the index led out of the segment, or behind the record
         first = False
         if not _good_crc(at, batch_end):
             return BAD_CRC

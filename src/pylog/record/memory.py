@@ -337,7 +337,10 @@ else:
 @inlined
 def _shift(table, crc):  # type: ignore[no-untyped-def]
     return u64(
-        table[0, crc & u64(255)] ^ table[1, (crc >> u64(8)) & u64(255)] ^ table[2, (crc >> u64(16)) & u64(255)] ^ table[3, crc >> u64(24)]
+        table[0, crc & u64(255)]
+        ^ table[1, (crc >> u64(8)) & u64(255)]
+        ^ table[2, (crc >> u64(16)) & u64(255)]
+        ^ table[3, crc >> u64(24)]
     )
 
 

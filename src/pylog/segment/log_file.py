@@ -55,7 +55,10 @@ class LogFile:
 
     def size(self) -> int:
         """Bytes in the file now."""
-        return self._view.size if self._view is not None or self._file is None else self._file.size()
+        if self._view is not None:
+            return self._view.size
+        assert self._file is not None
+        return self._file.size()
 
     def read(self, position: int, size: int) -> Bytes:
         """At most `size` bytes from `position` on, as an array of their own (or a view of the mapping)."""
@@ -65,7 +68,7 @@ class LogFile:
 
     def _read(self, buffer: Bytes, position: int) -> Bytes:
         assert self._file is not None
-        got = self._file.read_into(memoryview(buffer), position)
+        got = self._file.read_into(buffer.data, position)
         view = buffer[:got]
         view.flags.writeable = False
         return view
@@ -75,7 +78,9 @@ class LogFile:
 
         Cost: one pass over the headers; memory for one chunk, or for the largest batch.
         """
-        return self._mapped_regions(position, end, verify) if self._view is not None else self._read_regions(position, end, verify)
+        return (
+            self._mapped_regions(position, end, verify) if self._view is not None else self._read_regions(position, end, verify)
+        )
 
     def _mapped_regions(self, position: int, end: int, verify: bool) -> Iterator[Region]:
         assert self._view is not None

@@ -102,9 +102,13 @@ def plan_load(names: Iterable[str], end_of_swap: Callable[[str], int]) -> LoadPl
     removals += _superseded(parsed, [name for name in swaps if parsed[name].suffix == LOG], end_of_swap)
     gone = set(removals)
     renames = [(name, name.removesuffix(SWAP)) for name in swaps]
-    segments = {found.offset: name for name, found in parsed.items() if found.suffix == LOG and not found.state and name not in gone}
+    segments = {
+        found.offset: name for name, found in parsed.items() if found.suffix == LOG and not found.state and name not in gone
+    }
     segments.update({parsed[name].offset: name for name in swaps if parsed[name].suffix == LOG})
-    snapshots = [found.offset for name, found in parsed.items() if found.suffix == SNAPSHOT and not found.state and name not in gone]
+    snapshots = [
+        found.offset for name, found in parsed.items() if found.suffix == SNAPSHOT and not found.state and name not in gone
+    ]
     return LoadPlan(dict(sorted(segments.items())), removals, renames, sorted(snapshots))
 
 

@@ -244,7 +244,11 @@ class LogSegment:
         if scan.table.shape[1] == 0:
             return scan.status == kernels.TORN and self._long_batch_fits(head, entry)
         first, last = int(scan.table[BASE_OFFSET, 0]), int(scan.table[LAST_OFFSET, 0])
-        return self.base_offset <= (first if scan.table[MAGIC, 0] == 2 else last) and first <= entry.offset and last <= entry.offset + limits.MAX_RELATIVE_OFFSET
+        return (
+            self.base_offset <= (first if scan.table[MAGIC, 0] == 2 else last)
+            and first <= entry.offset
+            and last <= entry.offset + limits.MAX_RELATIVE_OFFSET
+        )
 
     def _long_batch_fits(self, head: Bytes, entry: OffsetPosition) -> bool:
         """The same for a batch larger than what was read of it: its offset field decides."""

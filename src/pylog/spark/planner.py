@@ -19,6 +19,7 @@ from pyspark.sql.datasource import InputPartition
 
 import pylog
 from pylog.errors import InvalidArgumentError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
+from pylog.fs import OsFileSystem
 from pylog.record.types import TopicPartition
 from pylog.spark.options import (
     EARLIEST,
@@ -131,7 +132,7 @@ def plan(options: ReadOptions) -> list[LogSlice]:
 
 
 def check_paths(paths: Iterable[str]) -> None:
-    """Opens each directory and closes it again, so that a wrong path is reported when a query is analysed.
+    """Looks whether each directory is there and may be read, so that a wrong path is reported when a query is analysed.
 
     Args:
         paths: log directories.
@@ -140,7 +141,7 @@ def check_paths(paths: Iterable[str]) -> None:
         NotALogDirectoryError: one is missing or no directory.
     """
     for path in paths:
-        pylog.open(path, mode="r").close()
+        OsFileSystem().check_directory(path, write=False)
 
 
 # ---- which partitions ----------------------------------------------------------------------------------------------------
