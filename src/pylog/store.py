@@ -393,7 +393,7 @@ class Store:
         if not failures:
             self._write_checkpoints()
             if clean and self._others_are_clean() and not self._fs.exists(join(self.path, CLEAN_SHUTDOWN)):
-                files.write_atomically(self._fs, self.path, CLEAN_SHUTDOWN, self._marker or NEW_MARKER)
+                files.write_atomically(self._fs, self.path, CLEAN_SHUTDOWN, NEW_MARKER if self._marker is None else self._marker)
         if failures:
             raise failures[0]
 

@@ -121,16 +121,11 @@ def pylog_takes_its_turn(directory: Path, seen: Views, tips: Mapping[str, object
         assert ends_of_pylog(store) == tips
         pylog_appends(store, seed)
         after = as_pylog_sees(store)
+        assert acknowledged_in(seen).items() <= acknowledged_in(after).items()
         assert [finding for finding in store.recovery_report if finding.kind != "rebuilt"] == []
     with pylog.open(directory, mode="r") as store:
         assert as_pylog_sees(store) == after
-    for view, records in seen.items():
-        assert after[view][: len(records)] == records or len(store_partitions(records)) > 1
     return after
-
-
-def store_partitions(records: list[Record]) -> set[int]:
-    return {record.partition for record in records}
 
 
 def assert_broker_sees(running: Broker, expected: Views) -> None:
@@ -184,7 +179,7 @@ def reads_while_the_broker_writes(running: Broker) -> None:
     """Each reading is a beginning of the next one, and the last one is everything."""
 
     def produce() -> None:
-        for number in range(15):
+        for number in range(8):
             running.produce("busy", messages(100, 0, seed=number), config={"batch.size": "500"})
 
     readings: list[list[Record]] = []
@@ -215,8 +210,9 @@ def test_a_broker_does_not_start_while_pylog_writes_but_does_while_pylog_reads(b
 
     with pylog.open(running.log_dir) as store:
         store.log("shared")
-        with pytest.raises(KafkaError, match=r"Failed to acquire lock on file \.lock in"):
+        with pytest.raises(KafkaError, match="has ended"):
             running.start()
+        assert f"Failed to acquire lock on file .lock in {running.log_dir}" in running.output()
         assert (running.log_dir / MARKER).exists()
         store.log("shared").append(b"mine")
         assert not (running.log_dir / MARKER).exists()

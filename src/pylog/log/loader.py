@@ -92,6 +92,11 @@ class Loaded:
     findings: list[Finding] = field(default_factory=list)
     clean: bool = True
 
+    @property
+    def sound(self) -> bool:
+        """Whether the partition may stand under a clean-shutdown marker as it is."""
+        return self.clean and self.torn is None and self.corrupt is None
+
 
 def load(source: Source) -> Loaded:
     """Opens a partition's directory. Nothing of its `.log` files is changed, whatever is found."""
@@ -181,15 +186,13 @@ def _load_tail(source: Source, loaded: Loaded) -> None:
     for segment in loaded.segments[:-1]:
         segment.sealed = True
     active.sealed = False
-    needs_scan = source.writable and not source.clean and not _settled(loaded.slot, active)
-    loaded.clean = not needs_scan
-    if needs_scan:
+    loaded.clean = source.clean or not source.writable or _settled(loaded.slot, active)
+    if not loaded.clean:
         _scan_sealed(source, loaded)
-        _scan_active(source, loaded, verify=True)
-    elif source.clean or not source.writable:
+    if source.clean or not source.writable:
         _trust_active(source, loaded)
-    else:
-        _scan_active(source, loaded, verify=False)
+    else:  # the index files were not written, so all headers are needed, and the checksums cost little more
+        _scan_active(source, loaded, verify=True)
     _note_missing_bytes(loaded)
 
 

@@ -401,7 +401,7 @@ class Log:
             if files.process_id() != self._pid:
                 return False
             try:
-                return self._writer.close() if self._writer is not None else self._loaded.clean
+                return self._loaded.sound if self._writer is None else self._writer.close()
             finally:
                 for segment in self.segments:
                     segment.close()

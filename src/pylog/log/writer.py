@@ -17,7 +17,7 @@ from typing import Any
 from pylog import limits
 from pylog.clock import Clock
 from pylog.config import Durability
-from pylog.errors import ClosedError, PylogError, RecordTooLargeError, StorageFailedError
+from pylog.errors import ClosedError, RecordTooLargeError, StorageFailedError
 from pylog.fs import join
 from pylog.index.builder import SegmentIndexBuilder
 from pylog.log import checkpoints

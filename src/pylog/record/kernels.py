@@ -721,25 +721,25 @@ def _encoder(with_headers: bool) -> Any:
                 q = put_varint(q, offset_bits)
                 q = put_varint(q, key_size_bits)
                 if key_size > 0:
-                    memcpy(q, key_at + key_ends[row], key_size)
+                    memcpy(q, key_at + i64(key_ends[row]), key_size)
                     q += key_size
                 q = put_varint(q, value_size_bits)
                 if value_size > 0:
-                    memcpy(q, value_at + value_ends[row], value_size)
+                    memcpy(q, value_at + i64(value_ends[row]), value_size)
                     q += value_size
                 if with_headers:
                     q = put_varint(q, zigzag(i64(header_ends[row + 1]) - header_ends[row]))
                     for h in range(header_ends[row], header_ends[row + 1]):
                         size = i64(name_ends[h + 1]) - name_ends[h]
                         q = put_varint(q, zigzag(size))
-                        memcpy(q, name_at + name_ends[h], size)
+                        memcpy(q, name_at + i64(name_ends[h]), size)
                         q += size
                         size = i64(-1)
                         if not _is_null(header_bits, header_value_valid.size, h):
                             size = i64(header_value_ends[h + 1]) - header_value_ends[h]
                         q = put_varint(q, zigzag(size))
                         if size > 0:
-                            memcpy(q, header_at + header_value_ends[h], size)
+                            memcpy(q, header_at + i64(header_value_ends[h]), size)
                             q += size
                 else:
                     store8(q, 0)

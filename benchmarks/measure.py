@@ -1,0 +1,170 @@
+"""Measuring: figures of several rounds, contestants that take turns, and the rows of the result.
+
+A ratio compares two figures of the same round, measured one after the other, so that what slows the machine down slows both.
+Everywhere a ratio above 1 means that pylog is the faster one.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+NO_WRITES = "–"  # the durability level of what only reads
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One figure of every round."""
+
+    rounds: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.rounds)
+
+    @property
+    def low(self) -> float:
+        return min(self.rounds)
+
+    @property
+    def high(self) -> float:
+        return max(self.rounds)
+
+    def over(self, other: Sample) -> Sample:
+        """The quotient in each round."""
+        return Sample(tuple(mine / theirs for mine, theirs in zip(self.rounds, other.rounds, strict=True)))
+
+
+@dataclass(frozen=True)
+class Target:
+    """A line of the performance targets: the median must be at least, or at most, the limit."""
+
+    limit: float
+    at_least: bool
+    of_ratio: bool = False
+
+    def met(self, row: Row) -> bool:
+        sample = row.ratio if self.of_ratio else row.measured
+        assert sample is not None
+        return sample.median >= self.limit if self.at_least else sample.median <= self.limit
+
+    def __str__(self) -> str:
+        return f"{'≥' if self.at_least else '≤'} {self.limit:g}{' ×' if self.of_ratio else ''}"
+
+
+def at_least(limit: float) -> Target:
+    """A rate must be that high."""
+    return Target(limit, at_least=True)
+
+
+def at_most(limit: float) -> Target:
+    """A time or a size must be that low."""
+    return Target(limit, at_least=False)
+
+
+def times(limit: float) -> Target:
+    """The ratio to the rival must be that high."""
+    return Target(limit, at_least=True, of_ratio=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One line of the result.
+
+    Attributes:
+        part: which of the targets it belongs to, such as P1.
+        work: what was done.
+        unit: of `measured` and `rival_measured`.
+        measured: pylog's figures, or those of a rival that has a line of its own.
+        durability: what an acknowledgement promised; every figure says so.
+        rival: whom it is compared with, and at which durability.
+        rival_measured: the rival's figures in the same rounds.
+        ratio: above 1, pylog is the faster one.
+        target: what is asked for.
+        note: what must be known to read the figure.
+    """
+
+    part: str
+    work: str
+    unit: str
+    measured: Sample
+    durability: str = NO_WRITES
+    rival: str = ""
+    rival_measured: Sample | None = None
+    ratio: Sample | None = None
+    target: Target | None = None
+    note: str = ""
+
+    @property
+    def met(self) -> bool | None:
+        return None if self.target is None else self.target.met(self)
+
+
+Report = Callable[[Row], None]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How much is measured.
+
+    Attributes:
+        quick: smaller logs and fewer rounds; the figures are rougher.
+        directory: for temporary files; emptied between benchmarks.
+        report: takes a row as soon as it is there.
+    """
+
+    quick: bool
+    directory: str
+    report: Report = field(repr=False)
+
+    @property
+    def rounds(self) -> int:
+        return 3 if self.quick else 7
+
+    def scaled(self, full: int, quick: int) -> int:
+        return quick if self.quick else full
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """How long a call took."""
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def millions(count: int, work: Callable[[], object]) -> float:
+    """Millions a second."""
+    return count / seconds(work) / 1e6
+
+
+def race(contestants: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, Sample]:
+    """Lets the contestants take turns; each returns one figure. The first round warms up and does not count."""
+    figures: dict[str, list[float]] = {name: [] for name in contestants}
+    for number in range(rounds + 1):
+        for name, contestant in contestants.items():
+            figure = contestant()
+            if number:
+                figures[name].append(figure)
+    return {name: Sample(tuple(found)) for name, found in figures.items()}
+
+
+def microseconds(call: Callable[[int], object], arguments: Sequence[int]) -> np.ndarray:
+    """How long each of many calls took."""
+    clock = time.perf_counter_ns
+    taken = np.empty(len(arguments))
+    for number, argument in enumerate(arguments):
+        started = clock()
+        call(argument)
+        taken[number] = clock() - started
+    return taken / 1e3
+
+
+def percentiles(call: Callable[[int], object], arguments: Sequence[int], rounds: int) -> dict[int, Sample]:
+    """The 50th and 99th percentile in each round, in microseconds; every round has its part of the arguments."""
+    parts = np.array_split(np.asarray(arguments), rounds + 1)
+    taken = [microseconds(call, part.tolist()) for part in parts][1:]  # the first part warms up
+    return {percent: Sample(tuple(float(np.percentile(part, percent)) for part in taken)) for percent in (50, 99)}

@@ -1,0 +1,278 @@
+"""After a crash: what was acknowledged is there, a torn tail is cut and kept aside, damage is never taken for one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+import pylog
+from faulty_fs import Faults, FaultyFileSystem
+from pylog.log.durable_point import SLOT_SIZE, Slot, newest_slot
+from pylog.store import CLEAN_SHUTDOWN
+
+SMALL = {"segment_bytes": 600, "index_interval_bytes": 100}
+
+
+def values(log: pylog.Log) -> list[bytes | None]:
+    return [record.value for record in log.records()]
+
+
+def crashed(path: Path, records: int, **config: int) -> Path:
+    """A store whose process died right after its last acknowledgement: nothing was closed."""
+    store = pylog.open(path)
+    store.create_topic("t", **(config or SMALL))
+    log = store.log("t")
+    for number in range(records):
+        log.append(b"value %d" % number, timestamp=1_000 + number)
+    copy = path.with_name(path.name + "-crashed")
+    shutil.copytree(path, copy)
+    keep_inodes(path, copy)
+    store.close()
+    return copy
+
+
+def keep_inodes(source: Path, copy: Path) -> None:
+    """Makes the copy the very files that were written, as a crash leaves them: the durable point knows its files by inode."""
+    for name in ("t-0",):
+        shutil.rmtree(copy / name)
+        os.rename(source / name, copy / name)
+        shutil.copytree(copy / name, source / name)
+
+
+def test_everything_acknowledged_is_there_after_a_crash(tmp_path: Path) -> None:
+    directory = crashed(tmp_path / "s", 30)
+    with pylog.open(directory) as store:
+        log = store.log("t")
+        assert values(log) == [b"value %d" % number for number in range(30)]
+        assert store.recovery_report == ()
+        assert log.append(b"next") == 30
+
+
+def last_segment(directory: Path) -> Path:
+    return sorted((directory / "t-0").glob("*.log"))[-1]
+
+
+def test_a_write_torn_at_any_byte_costs_only_itself(tmp_path: Path) -> None:
+    directory = crashed(tmp_path / "s", 8)
+    segment = last_segment(directory)
+    whole = segment.read_bytes()
+    with pylog.open(tmp_path / "other") as store:
+        store.create_topic("t")
+        store.log("t").append_many([b"the batch that was being written"] * 3, durability=pylog.Durability.SYNC)
+        batch = bytearray((tmp_path / "other" / "t-0" / segment.name.replace(segment.name[:20], "0" * 20)).read_bytes())
+    batch[:8] = (8).to_bytes(8, "big")
+    for size in range(1, len(batch)):
+        with segment.open("r+b") as file:
+            file.truncate(len(whole))
+            file.seek(len(whole))
+            file.write(batch[:size])
+        with pylog.open(directory, mode="r") as store:
+            log = store.log("t")
+            assert log.end_offset == 8, size
+            assert values(log) == [b"value %d" % number for number in range(8)]
+            assert [(finding.kind, finding.size) for finding in store.recovery_report] == [("torn", size)]
+    with pylog.open(directory) as store:
+        log = store.log("t")
+        assert log.append(b"next") == 8
+        assert values(log)[-2:] == [b"value 7", b"next"]
+    (aside,) = (directory / "t-0").glob("*.torn.0")
+    assert aside.read_bytes() == batch[: len(batch) - 1]
+
+
+def test_a_whole_batch_that_was_not_acknowledged_may_stay(tmp_path: Path) -> None:
+    """A process that dies between its write and its acknowledgement leaves a whole batch: keeping it is legal, losing others is not."""
+    directory = crashed(tmp_path / "s", 3, segment_bytes=1 << 20)
+    segment = last_segment(directory)
+    data = segment.read_bytes()
+    extra = bytearray(data[: len(data) // 3])
+    extra[:8] = (3).to_bytes(8, "big")
+    segment.write_bytes(data + extra)
+    with pylog.open(directory) as store:
+        assert values(store.log("t")) == [b"value 0", b"value 1", b"value 2", b"value 0"]
+
+
+@pytest.mark.parametrize("bit", [0, 3, 7])
+def test_a_flipped_bit_below_the_durable_end_is_corruption_and_never_a_torn_tail(tmp_path: Path, bit: int) -> None:
+    """Also in the very last batch, where nothing that follows could tell."""
+    directory = crashed(tmp_path / "s", 6, segment_bytes=1 << 20)
+    segment = last_segment(directory)
+    data = bytearray(segment.read_bytes())
+    size = len(data) // 6
+    for position in (len(data) - size + 30, len(data) - 3, len(data) - size + 9, len(data) - size + 17):
+        damaged = bytearray(data)
+        damaged[position] ^= 1 << bit
+        with segment.open("r+b") as file:
+            file.write(damaged)
+        before = segment.read_bytes()
+        with pylog.open(directory) as store:
+            log = store.log("t")
+            with pytest.raises(pylog.CorruptionError):
+                log.append(b"never")
+            assert [finding.kind for finding in log.recovery_report] == ["corrupt"]
+        assert segment.read_bytes() == before
+    with segment.open("r+b") as file:
+        file.write(data)
+    with pylog.open(directory) as store:
+        assert store.log("t").append(b"again") == 6
+
+
+def test_records_missing_below_the_durable_end_are_corruption(tmp_path: Path) -> None:
+    directory = crashed(tmp_path / "s", 6, segment_bytes=1 << 20)
+    segment = last_segment(directory)
+    with segment.open("r+b") as file:
+        file.truncate(segment.stat().st_size // 6 * 5)
+    with pylog.open(directory) as store:
+        log = store.log("t")
+        with pytest.raises(pylog.CorruptionError, match="before the end that was synced"):
+            log.append(b"never")
+        assert values(log) == [b"value %d" % number for number in range(5)]
+
+
+def test_derived_files_of_a_crashed_log_are_made_again(tmp_path: Path) -> None:
+    directory = crashed(tmp_path / "s", 40)
+    for pattern in ("*.index", "*.timeindex", "*.snapshot", "leader-epoch-checkpoint", "durable-point"):
+        for path in (directory / "t-0").glob(pattern):
+            path.unlink()
+    with pylog.open(directory) as store:
+        log = store.log("t")
+        assert values(log) == [b"value %d" % number for number in range(40)]
+        for number in range(40):
+            found = log.offset_for_timestamp(1_000 + number)
+            assert found is not None and found.offset == number
+        assert log.append(b"next") == 40
+
+
+def test_the_marker_is_gone_before_the_first_write_and_back_after_a_clean_close(tmp_path: Path) -> None:
+    directory = tmp_path / "s"
+    with pylog.open(directory) as store:
+        store.create_topic("t")
+    assert (directory / CLEAN_SHUTDOWN).exists()
+    with pylog.open(directory) as store:
+        assert (directory / CLEAN_SHUTDOWN).exists()
+        store.log("t").append(b"x")
+        assert not (directory / CLEAN_SHUTDOWN).exists()
+    assert (directory / CLEAN_SHUTDOWN).exists()
+
+
+def test_the_marker_stays_away_while_a_partition_is_not_recovered(tmp_path: Path) -> None:
+    """A partition that nobody opened may have a torn tail: a broker would not start under a marker."""
+    directory = crashed(tmp_path / "s", 3, segment_bytes=1 << 20)
+    with last_segment(directory).open("ab") as file:
+        file.write(bytes(100))
+    with pylog.open(directory) as store:
+        store.create_topic("other")
+        store.log("other").append(b"x")
+    assert not (directory / CLEAN_SHUTDOWN).exists()
+    with pylog.open(directory) as store:
+        store.log("t").append(b"x")
+    assert (directory / CLEAN_SHUTDOWN).exists()
+
+
+def test_the_marker_stays_away_while_a_torn_tail_is_not_cut(tmp_path: Path) -> None:
+    directory = crashed(tmp_path / "s", 3, segment_bytes=1 << 20)
+    with last_segment(directory).open("ab") as file:
+        file.write(bytes(100))
+    with pylog.open(directory) as store:
+        assert store.log("t").end_offset == 3  # opened, read, not written
+    assert not (directory / CLEAN_SHUTDOWN).exists()
+
+
+# ---- failing calls -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("short", [0, 1, 40])
+def test_a_failed_write_is_cut_off_again_and_the_log_goes_on(tmp_path: Path, short: int) -> None:
+    fs = FaultyFileSystem()
+    with pylog.open(tmp_path, fs=fs) as store:
+        store.create_topic("t", **SMALL)
+        log = store.log("t")
+        log.append_many([b"a", b"b"])
+        size = last_segment(tmp_path).stat().st_size
+        fs.faults = Faults({"write": {1}}, short=short)
+        with pytest.raises(pylog.StorageFailedError):
+            log.append(b"refused")
+        assert last_segment(tmp_path).stat().st_size == size
+        assert log.end_offset == 2
+        fs.faults = Faults()
+        assert log.append(b"c") == 2
+        assert values(log) == [b"a", b"b", b"c"]
+    with pylog.open(tmp_path, mode="r") as store:
+        assert values(store.log("t")) == [b"a", b"b", b"c"]
+
+
+def test_after_a_failed_sync_nothing_is_acknowledged_until_the_store_is_opened_again(tmp_path: Path) -> None:
+    fs = FaultyFileSystem()
+    store = pylog.open(tmp_path, fs=fs)
+    store.create_topic("t")
+    log = store.log("t")
+    log.append(b"kept")
+    fs.faults = Faults({"sync": {1}})
+    with pytest.raises(pylog.StorageFailedError):
+        log.append(b"not acknowledged")
+    assert log.end_offset == 1
+    with pytest.raises(pylog.ClosedError, match="open it again"):
+        log.append(b"refused")
+    store.close()
+    assert not (tmp_path / CLEAN_SHUTDOWN).exists()
+    with pylog.open(tmp_path) as again:
+        assert values(again.log("t"))[0] == b"kept"
+        assert again.log("t").append(b"more") >= 1
+
+
+@pytest.mark.parametrize("call", ["write", "sync", "create", "rename", "sync_directory"])
+def test_a_failure_of_any_call_while_rolling_loses_nothing_acknowledged(tmp_path: Path, call: str) -> None:
+    for number in range(1, 40):
+        fs = FaultyFileSystem()
+        directory = tmp_path / f"{number}"
+        store = pylog.open(directory, fs=fs)
+        store.create_topic("t", **SMALL)
+        log = store.log("t")
+        acknowledged = [log.append(b"value 0" * 10)]
+        fs.faults = Faults({call: {number}}, short=5)
+        failed = False
+        for value in range(1, 12):
+            try:
+                acknowledged.append(log.append(b"value %d" % value * 10))
+            except pylog.PylogError:
+                failed = True
+        fs.faults = Faults()
+        store.close()
+        with pylog.open(directory) as again:
+            found = {record.offset: record.value for record in again.log("t").records()}
+            assert set(acknowledged) <= set(found), (call, number)
+            again.log("t").append(b"goes on")
+        if not failed:
+            break
+    else:
+        pytest.fail("the calls never came to an end")
+
+
+def test_an_interrupted_append_leaves_no_bytes_before_the_next_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pylog.open(tmp_path) as store:
+        store.create_topic("t")
+        log = store.log("t")
+        log.append(b"a")
+        writer = log._writer
+        assert writer is not None
+        monkeypatch.setattr(writer, "_commit", lambda level: (_ for _ in ()).throw(KeyboardInterrupt()))
+        with pytest.raises(KeyboardInterrupt):
+            log.append(b"interrupted")
+        monkeypatch.undo()
+        assert log.append(b"b") == 1
+        assert values(log) == [b"a", b"b"]
+
+
+# ---- slots -------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_torn_slot_falls_back_to_the_older_one() -> None:
+    old, new = Slot(counter=4).encoded(), Slot(counter=5).encoded()
+    assert newest_slot(old + new) == (Slot(counter=5), 0)
+    for byte in range(SLOT_SIZE):
+        torn = bytearray(new)
+        torn[byte] ^= 0x10
+        assert newest_slot(old + bytes(torn)) == (Slot(counter=4), 1)
+    assert newest_slot(b"")[0] is None
