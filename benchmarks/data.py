@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +21,7 @@ BATCH_OVERHEAD = 100  # what `max_message_bytes` must have above the batch size 
 Rows = Callable[[int, int], pa.RecordBatch]  # first offset and count to rows
 
 _LETTERS = np.random.default_rng(0).integers(65, 91, PIECE * 100, dtype=np.uint8)
-_WORDS = np.array("orders customer created shipped pending amount currency EUR USD total item address street".split(), object)
+_WORDS = ("orders", "customer", "created", "shipped", "pending", "amount", "currency", "EUR", "USD", "total", "item", "address")
 
 
 def fixed(count: int, size: int) -> pa.Array:
@@ -44,7 +45,7 @@ def text_rows(first: int, count: int) -> pa.RecordBatch:
     random = np.random.default_rng(first)
     keys = [b"%08d" % key for key in random.integers(0, 10**6, count).tolist()]
     numbers = random.integers(0, 10**9, count).tolist()
-    words = [_WORDS[random.integers(0, len(_WORDS), count)].tolist() for _ in range(8)]
+    words = [[_WORDS[index] for index in random.integers(0, len(_WORDS), count).tolist()] for _ in range(8)]
     texts = ['{"id":' + str(number) + ',"' + '":"'.join(some) + '"}' for number, *some in zip(numbers, *words, strict=True)]
     return _rows(first, pa.array(keys, pa.binary()), pa.array(texts).cast(pa.binary()))
 
@@ -60,7 +61,7 @@ def timestamp_of(offset: int) -> int:
 
 
 @contextmanager
-def new_log(directory: Path, **config: int | str) -> Iterator[pylog.Log]:
+def new_log(directory: Path, **config: Any) -> Iterator[pylog.Log]:
     """A log in a new store, at `Durability.OS`; the files stay."""
     with pylog.open(directory, durability=pylog.Durability.OS) as store:
         store.create_topic("events", **config)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-NO_WRITES = "–"  # the durability level of what only reads
+NO_WRITES = "reads only"  # in the place of a durability level
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Target:
         return sample.median >= self.limit if self.at_least else sample.median <= self.limit
 
     def __str__(self) -> str:
-        return f"{'≥' if self.at_least else '≤'} {self.limit:g}{' ×' if self.of_ratio else ''}"
+        return f"{'≥' if self.at_least else '≤'} {self.limit:g}{' of the rival' if self.of_ratio else ''}"
 
 
 def at_least(limit: float) -> Target:

@@ -318,6 +318,16 @@ def _damage(data: bytearray, starts: Sequence[int], kind: str, a: int, b: int, c
                 data[place] = (value % 2 ** (8 * width)).to_bytes(width, "big")
 
 
+def overlong(base_offset: int, field: int, extra: int) -> bytes:
+    """A batch whose only record agrees with itself, but has a field that reaches `extra` bytes beyond the batch's end."""
+    lengths = [1 if place == field else 0 for place in range(5)]
+    key, value, name, header = (reference.varint_bytes(3 + extra * lengths[place]) + b"abc" for place in range(4))
+    body = b"\0\0\0" + key + value + reference.varint_bytes(1 + extra * lengths[4]) + name + header
+    cut = [len(b"\0\0\0" + key), len(b"\0\0\0" + key + value), len(body) - len(header), len(body), len(body)][field]
+    payload = reference.varint_bytes(cut + extra) + body[:cut]
+    return Batch(payload=payload, base_offset=base_offset, count=1, last_offset_delta=0, base_timestamp=0).encoded()
+
+
 # ---- strategies ----------------------------------------------------------------------------------------------------------------
 
 PATTERN = bytes(range(1, 256)) * 2

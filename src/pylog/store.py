@@ -30,7 +30,7 @@ from pylog.log.recovery import Finding
 from pylog.record.types import TopicPartition
 from pylog.segment.names import LOG, file_name
 from pylog.segment.segment import OpenFiles
-from pylog.topics import Catalog, CatalogTopic, Topic, directory_name
+from pylog.topics import CLUSTER_METADATA, Catalog, CatalogTopic, Topic, directory_name
 
 KAFKA_LOCK: Final = ".lock"
 PYLOG_LOCK: Final = "pylog.lock"
@@ -138,11 +138,7 @@ class Store:
         return found[0], found[1]
 
     def _topic_directories(self) -> list[str]:
-        return [
-            entry.name
-            for entry in self._fs.list(self.path)
-            if entry.is_directory and checkpoints.parse_partition_directory(entry.name)
-        ]
+        return [entry.name for entry in self._fs.list(self.path) if catalogs.partition_of(entry) is not None]
 
     def _finish_topic_changes(self) -> None:
         """Completes what an earlier process decided and did not get to do: creations and deletions of topics."""
@@ -215,6 +211,7 @@ class Store:
         check_topic_name(name)
         with self._guard:
             self._check_new(name)
+            self._check_free(name, range(count))
             self._leave_clean_state()
             catalog = self._catalog()
             added = CatalogTopic(checkpoints.new_topic_id(), count, checked.changed())
@@ -231,6 +228,15 @@ class Store:
                 raise TopicAlreadyExistsError(
                     f"topic {name!r} is too like {other!r}: '.' and '_', or the case, are all that differs", path=self.path
                 )
+
+    def _check_free(self, name: str, numbers: range) -> None:
+        """A file or link that has a new partition's name must be noticed before the catalog says that the partition is there."""
+        taken = {entry.name for entry in self._fs.list(self.path) if not entry.is_directory}
+        for found in sorted(taken & {directory_name(TopicPartition(name, number)) for number in numbers}):
+            path = join(self.path, found)
+            raise NotALogDirectoryError(
+                f"{path} is not a directory, so partition {found} cannot be made; move it away", path=path
+            )
 
     def add_partitions(self, name: str, partitions: int) -> Topic:
         """Raises a topic's number of partitions.
@@ -249,6 +255,7 @@ class Store:
             present = topic.partition_ids[-1] + 1
             if count <= present:
                 raise InvalidArgumentError(f"topic {name!r} has {present} partitions; {count} is not more")
+            self._check_free(name, range(present, count))
             self._leave_clean_state()
             catalog = self._catalog()
             changed = CatalogTopic(topic.id or checkpoints.new_topic_id(), count, topic.config.changed())
@@ -314,6 +321,10 @@ class Store:
         if isinstance(partition, bool) or not isinstance(partition, int):
             raise InvalidArgumentError(f"partition={partition!r} is not an int")
         key = TopicPartition(check_topic_name(topic), partition)
+        if self._writable and topic == CLUSTER_METADATA:
+            raise ReadOnlyError(
+                f"{topic} is a Kafka controller's own log; open the store with mode='r' to look at it", path=self.path
+            )
         if key not in self._logs and not self._fs.exists(join(self.path, directory_name(key))):
             known = self.topic(topic).partition_ids
             told = f"from {known[0]} to {known[-1]}" if len(known) > 1 else f"{known[0]} only"
@@ -462,6 +473,6 @@ def open_store(
         raise InvalidArgumentError(f"mode={mode!r} is not one of {', '.join(MODES)}")
     if not isinstance(durability, Durability):
         raise InvalidArgumentError(f"durability={durability!r} is not a pylog.Durability")
-    if not isinstance(path, str | os.PathLike) or not os.fspath(path):
+    if not isinstance(path, str | os.PathLike) or not os.fspath(path) or "\0" in os.fspath(path):
         raise InvalidArgumentError(f"path={path!r} is not a path")
     return Store(os.fspath(path), mode, durability, fs or OsFileSystem(), clock or SystemClock())

@@ -18,12 +18,13 @@ import msgspec
 from pylog import limits
 from pylog.config import TopicConfig
 from pylog.errors import CorruptionError, InvalidArgumentError, UnsupportedFormatError
-from pylog.fs import FileSystem, join, write_atomically
+from pylog.fs import DirectoryEntry, FileSystem, join, write_atomically
 from pylog.log.checkpoints import format_partition_metadata, parse_partition_directory, read_topic_id
 from pylog.record.types import TopicPartition
 from pylog.segment.names import PARTITION_METADATA
 
 CATALOG: Final = "pylog.json"
+CLUSTER_METADATA: Final = "__cluster_metadata"  # a KRaft controller's log: no lock covers it, so it is never written
 _VERSION: Final = 1
 _DIRECTORY_NAME_CHARACTERS: Final = 255
 
@@ -100,10 +101,16 @@ def find_topics(fs: FileSystem, root: str, catalog: Catalog) -> dict[str, Topic]
     """The topics of a log directory, by name. Directories that are not partitions are not pylog's business."""
     found: dict[str, list[int]] = {name: [] for name in catalog.topics}
     for entry in fs.list(root):
-        partition = parse_partition_directory(entry.name) if entry.is_directory else None
+        partition = partition_of(entry)
         if partition is not None and entry.name not in catalog.deleting:
             found.setdefault(partition.topic, []).append(partition.partition)
     return {name: _topic(fs, root, catalog, name, numbers) for name, numbers in sorted(found.items())}
+
+
+def partition_of(entry: DirectoryEntry) -> TopicPartition | None:
+    """The partition that a directory entry is; a controller's metadata log is none (storage-format 3.1)."""
+    partition = parse_partition_directory(entry.name) if entry.is_directory else None
+    return None if partition is None or partition.topic == CLUSTER_METADATA else partition
 
 
 def _topic(fs: FileSystem, root: str, catalog: Catalog, name: str, numbers: list[int]) -> Topic:

@@ -1,8 +1,10 @@
 """What the interoperability tests share: topics for pylog to write, and every reader's answer in one form, the harness' `Record`.
 
-    write_topics(directory)                       # closes the store; `python interop_data.py DIRECTORY` dies without closing it
-    TOPICS["headers"].expected()                  # what any reader must get
-    read(store, "headers")                        # what pylog gets
+    write_topics(directory)             # or, from a process that dies without closing: python interop_data.py DIRECTORY
+    TOPICS["headers"].expected()        # what any reader must get
+    read(store, "headers")              # what pylog gets
+
+Each topic is there for one thing that a reader could get wrong.
 """
 
 from __future__ import annotations
@@ -21,11 +23,11 @@ import pyarrow as pa
 
 import pylog
 from kafka_adopt import AdoptedTopic
-from kafka_harness import Record
+from kafka_harness import Record, ToolResult
 from pylog.clock import ManualClock
 
 Header = tuple[str, bytes | None]
-Row = tuple[bytes | None, bytes | None, tuple[Header, ...], int | None]  # key, value, headers, timestamp: as `append_many` takes it
+Row = tuple[bytes | None, bytes | None, tuple[Header, ...], int | None]  # key, value, headers, timestamp
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 NOW_MS = 1_700_000_000_000  # what the clock says while the topics are written
@@ -165,7 +167,8 @@ def _disordered() -> WrittenTopic:
     stamps = [NOW_MS + rng.randrange(-86_400_000, 86_400_000) for _ in range(300)]
     stamps[100] = 0
     stamps[200] = NOW_MS + 30 * 86_400_000
-    appends = tuple(Append(tuple(row(b"%d" % stamp, timestamp=stamp) for stamp in stamps[at : at + 6])) for at in range(0, 300, 6))
+    rows = tuple(row(b"%d" % stamp, timestamp=stamp) for stamp in stamps)
+    appends = tuple(Append(rows[at : at + 6]) for at in range(0, 300, 6))
     return WrittenTopic("disordered", appends, config={"segment_bytes": 2048, "index_interval_bytes": 256})
 
 
@@ -207,27 +210,44 @@ TOPICS = {
         _big(),
         _spread(),
         WrittenTopic("nothing", partitions=2),
+        WrittenTopic("mended", (Append(rows_of(5)), Append(rows_of(7, seed=1)))),  # the torn tail between them is kept in a file
         WrittenTopic("dots.and_under-scores-7", (Append(rows_of(3)),)),
         WrittenTopic("now", (Append(((None, b"v", (), None),) * 3),)),  # the clock gives the time
     )
 }
 
 
+def _tear(directory: Path) -> None:
+    """Makes the topic "mended", and leaves it as a crash in the middle of a second write does."""
+    topic = TOPICS["mended"]
+    with pylog.open(directory) as store:
+        store.create_topic(topic.name)
+        topic.appends[0].to(store.log(topic.name))
+    log = directory / "mended-0" / f"{0:020d}.log"
+    whole = log.read_bytes()
+    log.write_bytes(whole + whole[: len(whole) // 2])
+    (directory / ".kafka_cleanshutdown").unlink()
+
+
 def _write(store: pylog.Store) -> None:
     for topic in TOPICS.values():
-        store.create_topic(topic.name, topic.partitions, **topic.config)
-        for append in topic.appends:
+        mended = topic.name in store.topics()
+        if not mended:
+            store.create_topic(topic.name, topic.partitions, **topic.config)
+        for append in topic.appends[mended:]:
             append.to(store.log(topic.name, append.partition))
 
 
 def write_topics(directory: Path) -> None:
     """Writes all topics and closes the store."""
+    _tear(directory)
     with pylog.open(directory, clock=ManualClock(NOW_MS)) as store:
         _write(store)
 
 
 def write_topics_and_die(directory: Path) -> None:
     """Writes all topics, each record acknowledged, and kills this process: nothing is closed."""
+    _tear(directory)
     _write(pylog.open(directory, clock=ManualClock(NOW_MS)))
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -273,9 +293,22 @@ def files(directory: Path) -> dict[str, bytes]:
     return {str(path.relative_to(directory)): path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file()}
 
 
+FAULTS = re.compile(r"(?i)mismatch|isvalid: false|invalid bytes|out of order|not found|exception|non-consecutive|failed")
+
+
+def faults(dumped: ToolResult) -> list[str]:
+    """What the dump tool objects to. It expects every file to begin at offset 0: to it the later segments skip something."""
+    told = re.sub(r"Non-consecutive offsets in .*\n +-1 is followed by \d+\n", "", dumped.stderr)
+    lines = [line for line in dumped.stdout.split("\n") if not line.startswith("|")]
+    return [line for line in lines if FAULTS.search(line)] + told.splitlines()
+
+
 # Loggers whose warnings are about the node's talk with itself and not about files: that its controller is not elected yet, that a
-# session of the killed predecessor must end first, that a connection is closed already.
-ABOUT_THE_QUORUM = r"\((kafka\.server\.ControllerApis|org\.apache\.kafka\.(controller|clients|raft|network)\.[\w.]+)\)$"
+# session of the killed predecessor must end first or one of its own has, that a connection is closed already.
+ABOUT_THE_QUORUM = (
+    r"\((kafka\.server\.ControllerApis|org\.apache\.kafka\.(controller|clients|raft|network)\.[\w.]+"
+    r"|org\.apache\.kafka\.server\.(AssignmentsManager|BrokerLifecycleManager))\)$"
+)
 
 
 def complaints(output: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,11 +11,12 @@ import psutil
 import pytest
 
 import pylog
-from interop_data import CODECS, complaints, ends, read, rows_of
+from interop_data import CODECS, NOW_MS, complaints, ends, faults, read, rows_of
 from kafka_harness import Broker, KafkaError, Message, Record
 
 FAST = {"fetch.max.wait.ms": "20"}
 UNENDING = {"retention.ms": "-1"}
+WEEK_MS = 7 * 86_400_000
 MARKER = ".kafka_cleanshutdown"
 ISOLATIONS = ("read_uncommitted", "read_committed")
 TOPICS = ("codecs", "plain", "ledger")
@@ -65,7 +67,9 @@ def pylog_appends(store: pylog.Store, seed: int) -> None:
             log = store.log(topic, partition)
             for number, codec in enumerate(CODECS):
                 log.append_many(rows_of(10, seed=seed + number), compression=codec)
-            log.append(b"one", b"k", [("h", None)])
+            segments = len(log.segments)
+            log.append(b"one", b"k", [("h", None)], NOW_MS + seed * WEEK_MS)  # more than a segment's time: a new one begins
+            assert len(log.segments) == segments + 1
 
 
 def acknowledged_in(view: Views) -> dict[tuple[str, int, int], bytes | None]:
@@ -97,6 +101,7 @@ def test_broker_and_pylog_append_in_turns_and_both_read_everything(broker) -> No
     running.stop()
 
     after = pylog_takes_its_turn(running.log_dir, seen, tips, seed=300)
+    assert_dump_tool_agrees(running)
 
     running.start()
     assert_broker_sees(running, after)
@@ -131,6 +136,18 @@ def pylog_takes_its_turn(directory: Path, seen: Views, tips: Mapping[str, object
 def assert_broker_sees(running: Broker, expected: Views) -> None:
     assert as_consumers_see(running) == expected
     assert complaints(running.output()) == []
+
+
+def assert_dump_tool_agrees(stopped: Broker) -> None:
+    """Every batch is whole, and every entry of an index names one."""
+    names = [
+        path
+        for topic in TOPICS
+        for path in stopped.log_dir.glob(f"{topic}-*/*")
+        if path.suffix in (".log", ".index", ".timeindex")
+    ]
+    dumped = stopped.run_tool("dump-log", "--deep-iteration", "--files", ",".join(map(str, names))).check()
+    assert faults(dumped) == []
 
 
 # ---- at the same time ------------------------------------------------------------------------------------------------------
@@ -197,7 +214,7 @@ def reads_while_the_broker_writes(running: Broker) -> None:
     assert last == running.consume_all("busy", config=FAST)
     readings.append([each for each in last if each.partition == 0])
     assert len({len(reading) for reading in readings}) > 2, "the broker was done before pylog looked"
-    for earlier, later in zip(readings, readings[1:], strict=False):
+    for earlier, later in itertools.pairwise(readings):
         assert later[: len(earlier)] == earlier
 
 

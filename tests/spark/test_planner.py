@@ -18,7 +18,7 @@ from pylog.errors import (
 )
 from pylog.log.log import Log
 from pylog.spark.options import read_options
-from pylog.spark.planner import LogSlice, piece_counts, plan
+from pylog.spark.planner import LogSlice, plan, shares
 
 TIME = 1_700_000_000_000
 BATCH = 10  # records
@@ -225,18 +225,11 @@ def test_too_many_slices_are_refused(monkeypatch: pytest.MonkeyPatch, shop: Path
 
 
 @pytest.mark.parametrize(
-    ("sizes", "max_bytes", "minimum", "expected"),
-    [
-        ([], 10, 5, []),
-        ([0, 10, 11], 10, None, [1, 1, 2]),
-        ([100, 900], 1000, 10, [1, 9]),
-        ([100, 900], 100, 3, [1, 9]),
-        ([0, 0], 10, 4, [1, 1]),
-        ([1, 10**15], 128 << 20, 2, [1, 7450581]),
-    ],
+    ("sizes", "pieces", "expected"),
+    [([], 5, []), ([100, 900], 10, [1, 9]), ([0, 0], 4, [1, 1]), ([1, 10**15], 2, [1, 2]), ([5, 5, 5], 8, [3, 3, 3])],
 )
-def test_how_many_pieces(sizes: list[int], max_bytes: int, minimum: int | None, expected: list[int]):
-    assert piece_counts(sizes, max_bytes, minimum) == expected
+def test_pieces_are_shared_out_by_size(sizes: list[int], pieces: int, expected: list[int]):
+    assert shares(sizes, pieces) == expected
 
 
 def test_planning_reads_no_records(monkeypatch: pytest.MonkeyPatch, shop: Path):

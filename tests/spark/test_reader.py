@@ -203,7 +203,7 @@ def test_retention_under_a_running_scan_is_an_error_or_a_warning_and_nothing_com
         offsets: list[int] = []
         for batch in read_slice(LogSlice(str(shop), "orders", 0, 0, 1000), options("offset", fail=fail)):
             if not offsets:
-                for segment in segments(shop)[:10]:
+                for segment in segments(shop)[:-3]:
                     remove(segment)
             offsets += batch.column("offset").to_pylist()
         return offsets
@@ -224,7 +224,7 @@ def test_a_compaction_under_a_running_scan_loses_nothing_that_it_kept(shop: Path
     offsets: list[int] = []
     for batch in read_slice(LogSlice(str(shop), "orders", 0, 0, 1000), options("offset")):
         if not offsets:
-            merge(*segments(shop)[3:9])
+            merge(*segments(shop)[3:-3])
         offsets += batch.column("offset").to_pylist()
     assert offsets == list(range(1000))
 

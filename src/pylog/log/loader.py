@@ -23,7 +23,7 @@ from pylog.log.checkpoints import EpochStart
 from pylog.log.durable_point import Slot, read_slot
 from pylog.log.producer_state import ProducerState, load_snapshot
 from pylog.log.recovery import Finding, is_torn
-from pylog.log.walk import Damage, Stretch, start_offset_at, walk
+from pylog.log.walk import Damage, Stretch, peek, start_offset_at, walk
 from pylog.record.format import BASE_OFFSET, LAST_OFFSET, LEADER_EPOCH, POSITION, SIZE
 from pylog.record.types import TopicPartition
 from pylog.segment.names import INDEX, LEADER_EPOCH_CHECKPOINT, LoadPlan, file_name, parse, plan_load
@@ -70,10 +70,12 @@ class Loaded:
         builder: the active segment's indexes.
         producers: the producer state up to the end; None when the log is read-only (made when it is asked for).
         snapshots: offsets of the producer snapshots.
-        slot: the durable point as it was found.
+        slot: the durable point as it was found, None when there is none or its word is stale.
+        same_boot: whether the slot is of this boot of the operating system.
         torn: the torn tail to be cut, if any.
         corrupt: why the partition may not be written, or None.
         findings: what its owner should know.
+        durable_offset: everything below is known to be synced.
         clean: nothing had to be scanned.
     """
 
@@ -87,9 +89,11 @@ class Loaded:
     producers: ProducerState | None = None
     snapshots: list[int] = field(default_factory=list)
     slot: Slot | None = None
+    same_boot: bool = False
     torn: Damage | None = None
     corrupt: Finding | None = None
     findings: list[Finding] = field(default_factory=list)
+    durable_offset: int = 0
     clean: bool = True
 
     @property
@@ -105,13 +109,14 @@ def load(source: Source) -> Loaded:
     if source.writable:
         _carry_out(source, plan)
     loaded = Loaded(_open_segments(source, plan, entries), snapshots=plan.snapshots)
-    loaded.slot = _own_slot(source, loaded.segments)
+    _own_slot(source, loaded)
     loaded.start_offset = max(source.log_start, loaded.segments[0].base_offset if loaded.segments else 0)
     loaded.next_offset = loaded.start_offset
     _read_epochs(source, loaded)
     if loaded.segments:
         _load_tail(source, loaded)
     _note_missing_tail(source, loaded)
+    loaded.durable_offset = _durable_offset(source, loaded)
     if source.writable:
         _load_producers(source, loaded)
     return loaded
@@ -157,16 +162,24 @@ def _segment(source: Source, base: int, name: str, entry: DirectoryEntry) -> Log
     )
 
 
-def _own_slot(source: Source, segments: list[LogSegment]) -> Slot | None:
-    """The durable point, unless another program has written since: its segment is gone, is another file, or is not the last."""
-    slot, _ = read_slot(source.fs, source.directory)
-    if slot is None or not segments or segments[-1].base_offset != slot.active_base:
-        return None
-    file = source.fs.open(segments[-1].path)
+def _own_slot(source: Source, loaded: Loaded) -> None:
+    """Takes the durable point, unless another program has written since (reliability 12): then its word is stale.
+
+    The signs: its segment is gone, is another file, or is not the last; a batch of another leader epoch follows what it published.
+    """
+    slot, mark = read_slot(source.fs, source.directory)
+    active = loaded.segments[-1] if loaded.segments else None
+    if slot is None or active is None or active.base_offset != slot.active_base:
+        return
+    file = source.fs.open(active.path)
     try:
-        return slot if file.identity()[1] == slot.active_inode else None
+        if file.identity()[1] != slot.active_inode:
+            return
     finally:
         file.close()
+    following = peek(active, slot.published_position)
+    if following is None or following.leader_epoch == slot.leader_epoch:
+        loaded.slot, loaded.same_boot = slot, mark == slot.boot_mark and any(mark)
 
 
 def _read_epochs(source: Source, loaded: Loaded) -> None:
@@ -298,7 +311,7 @@ def _judge(source: Source, loaded: Loaded, segment: LogSegment, found: _Walked, 
         first,
         durable_position=durable_position,
         last_segment=last,
-        unsynced_bytes=loaded.slot.unsynced_bytes if loaded.slot is not None else 0,
+        unsynced_bytes=_unsynced_bytes(loaded),
     )
     if torn:
         loaded.torn = first._replace(end=segment.size)
@@ -310,6 +323,11 @@ def _judge(source: Source, loaded: Loaded, segment: LogSegment, found: _Walked, 
     loaded.corrupt = loaded.corrupt or findings[0]
 
 
+def _unsynced_bytes(loaded: Loaded) -> int:
+    """How far apart unsynced batches can be: only a power loss leaves a hole before them, the death of a process never does."""
+    return 0 if loaded.slot is None or loaded.same_boot else loaded.slot.unsynced_bytes
+
+
 def _finding(kind: str, segment: LogSegment, damage: Damage) -> Finding:
     size = damage.end - damage.position
     told = {
@@ -317,6 +335,12 @@ def _finding(kind: str, segment: LogSegment, damage: Damage) -> Finding:
         "corrupt": f"the batch at position {damage.position} (offset {damage.offset}) {damage.why}; {size} bytes are not served",
     }[kind]
     return Finding(kind, segment.path, damage.position, size, damage.offset, damage.next_offset, f"{segment.path}: {told}")
+
+
+def _durable_offset(source: Source, loaded: Loaded) -> int:
+    """What is known to be synced: all of it after a clean shutdown, else what the durable point or the recovery point says."""
+    known = loaded.slot.durable_offset if loaded.slot is not None else source.recovery_point
+    return min(max(loaded.next_offset if source.clean else known, loaded.start_offset), loaded.next_offset)
 
 
 def _note_missing_tail(source: Source, loaded: Loaded) -> None:

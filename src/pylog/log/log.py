@@ -18,13 +18,14 @@ from pylog.config import Durability
 from pylog.errors import ClosedError, CorruptionError, InvalidArgumentError, OffsetOutOfRangeError, ReadOnlyError
 from pylog.index.skiplist import SkipList
 from pylog.log import lookup, planning, reader
+from pylog.log.ahead import one_ahead
 from pylog.log.loader import Loaded, Source, load, producers_at_end
 from pylog.log.lookup import TimeSearch
 from pylog.log.reader import Wanted
 from pylog.log.recovery import Finding
 from pylog.log.state import LogState
 from pylog.log.writer import LogWriter
-from pylog.record.builder import BatchEncoder, Rows, rows_from_arrow, rows_from_records
+from pylog.record.builder import BatchEncoder, Rows, rows_from_arrow, rows_from_records, size_bound
 from pylog.record.compression import codec_id
 from pylog.record.decoder import DEFAULT_COLUMNS, RECORD_COLUMNS, records_of
 from pylog.record.types import Header, OffsetAndTimestamp, Record
@@ -97,6 +98,11 @@ class Log:
         return self._committed_state().stable_offset
 
     @property
+    def was_written(self) -> bool:
+        """Whether anything was appended since the log was opened."""
+        return self._writer is not None
+
+    @property
     def segments(self) -> tuple[LogSegment, ...]:
         """The log's segments, oldest first."""
         return tuple(segment for _, segment in self._state.segments)
@@ -143,7 +149,6 @@ class Log:
 
         Cost: one write, and at `Durability.SYNC` one fdatasync.
         """
-        headers = list(headers)
         rows = rows_from_records([key], [value], [timestamp], [headers] if headers else None, self._clock.now_ms())
         return self._append([rows], None, durability).start
 
@@ -199,7 +204,11 @@ class Log:
             if not pieces:
                 return range(self.end_offset, self.end_offset)
             writer = self._ready_writer()
-            return writer.append(self._encoded(encoder, pieces, writer), durability)
+            encoded = self._encoded(encoder, pieces, writer)
+            if sum(map(size_bound, pieces)) <= limits.APPEND_CHUNK_BYTES:
+                return writer.append(encoded, durability)
+            with one_ahead(encoded) as ahead:
+                return writer.append(ahead, durability)
 
     def _encoded(self, encoder: BatchEncoder, pieces: list[Rows], writer: LogWriter) -> Iterator[Any]:
         """All pieces' batches, with offsets from the log's end on."""
@@ -334,10 +343,14 @@ class Log:
 
         Cost: some 0.2 µs a record.
         """
-        frames = self.scan(
-            start, end, columns=RECORD_COLUMNS, isolation=isolation, max_rows=limits.RECORD_CHUNK_ROWS, verify=verify
-        )
-        return chain.from_iterable(records_of(frame, *self.partition) for frame in frames)
+        frames = self.scan(start, end, columns=RECORD_COLUMNS, isolation=isolation, verify=verify)
+        return chain.from_iterable(self._record_chunks(frames))
+
+    def _record_chunks(self, frames: Iterator[pa.RecordBatch]) -> Iterator[list[Record]]:
+        """Lists of records, few enough at a time to stay in the processor's cache."""
+        for frame in frames:
+            for first in range(0, frame.num_rows, limits.RECORD_CHUNK_ROWS):
+                yield records_of(frame.slice(first, limits.RECORD_CHUNK_ROWS), *self.partition)
 
     def offset_for_timestamp(self, timestamp: int, *, isolation: str = "read_uncommitted") -> OffsetAndTimestamp | None:
         """The first record with `timestamp` or a later one, as Kafka's `offsetsForTimes` answers (storage-format 5.8).
@@ -367,6 +380,7 @@ class Log:
 
     def size_between(self, start: int, end: int) -> int:
         """About how many bytes the records from `start` to before `end` take. From indexes only: O(log n)."""
+        self._check_open()
         return planning.size_between(self._state, start, end)
 
     def split_offsets(self, start: int, end: int, max_bytes: int) -> list[int]:
@@ -382,6 +396,7 @@ class Log:
         Raises:
             InvalidArgumentError: `max_bytes` is not positive.
         """
+        self._check_open()
         if max_bytes < 1:
             raise InvalidArgumentError(f"max_bytes={max_bytes} is not positive")
         return planning.split_offsets(self._state, start, end, max_bytes)
@@ -413,9 +428,8 @@ def _first_state(loaded: Loaded) -> LogState:
     if active is not None:
         active.builder = loaded.builder
     unstable = loaded.producers.first_unstable_offset if loaded.producers is not None else None
-    durable = loaded.next_offset if loaded.clean else loaded.start_offset
     segments = SkipList([(segment.base_offset, segment) for segment in loaded.segments])
-    return LogState(segments, active, loaded.end, loaded.start_offset, loaded.next_offset, durable, unstable)
+    return LogState(segments, active, loaded.end, loaded.start_offset, loaded.next_offset, loaded.durable_offset, unstable)
 
 
 def _offset(name: str, given: Any) -> int:

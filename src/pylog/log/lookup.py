@@ -14,8 +14,10 @@ from pylog.log import reader
 from pylog.log.reader import Wanted
 from pylog.log.state import LogState
 from pylog.record import kernels
+from pylog.record.batch import Bytes
+from pylog.record.builder import NO_BYTES
 from pylog.record.decoder import RECORD_COLUMNS, RecordDecoder, records_of
-from pylog.record.format import LEADER_EPOCH, MAX_TIMESTAMP
+from pylog.record.format import FRAME_SIZE, LEADER_EPOCH, MAX_TIMESTAMP
 from pylog.record.types import OffsetAndTimestamp, Record, TopicPartition
 from pylog.segment.segment import LogSegment
 
@@ -31,9 +33,11 @@ def read_one(state: LogState, partition: TopicPartition, offset: int) -> Record:
     """
     if not state.start_offset <= offset < state.end_offset:
         raise out_of_range(state, partition, offset)
-    found = _find_plain(state, partition, offset)
-    if found is not None:
-        return found
+    pair = state.segments.floor(offset)
+    hit = None if pair is None else _find(state, pair[1], _Question(offset, offset))
+    record = None if hit is None or hit.fields[kernels.F_OFFSET] >= state.end_offset else _record_of(hit, partition)
+    if record is not None:
+        return record
     for frame in reader.scan(state, Wanted(offset, state.end_offset), RECORD_COLUMNS, committed=False, max_rows=1, verify=True):
         return records_of(frame, *partition)[0]
     raise OffsetOutOfRangeError(
@@ -41,26 +45,88 @@ def read_one(state: LogState, partition: TopicPartition, offset: int) -> Record:
     )
 
 
-def _find_plain(state: LogState, partition: TopicPartition, offset: int) -> Record | None:
-    """The same from one kernel call, where the segment is mapped and the record lies in an uncompressed batch."""
-    pair = state.segments.floor(offset)
-    if pair is None:
-        return None
-    segment = pair[1]
+class _Question(NamedTuple):
+    """What record is looked for: from which offset on the index leads, at or above which offset and timestamp."""
+
+    from_offset: int
+    offset: int
+    timestamp: int = kernels.ANY_TIMESTAMP
+    controls: bool = False
+
+
+class _Hit(NamedTuple):
+    """A record found by the kernel, in the bytes it was found in."""
+
+    buffer: Bytes
+    fields: list[int]
+
+
+def _find(state: LogState, segment: LogSegment, question: _Question) -> _Hit | None:
+    """The record, where it lies in an uncompressed batch and nothing is wrong; else None, and the slow way finds out."""
+    index = segment.offset_index()
+    end = state.size_of(segment)
     buffer = segment.file().mapping
     if buffer is None:
-        return None
-    index = segment.offset_index()
+        hit = _find_reading(segment, index.lookup(question.from_offset).position, end, question)
+        return None if hit is None else _fitting(hit, state, segment, end)
     result = np.empty(kernels.F_SIZE, np.int64)
-    size = state.size_of(segment)
-    if kernels.find_record(buffer, index.table, index.count, segment.base_offset, size, offset, result) != kernels.OK:
-        return None  # the slow way finds out what it is
-    found, timestamp, key_at, key_size, value_at, value_size, headers_at, _ = result.tolist()
-    if found >= state.end_offset or buffer[headers_at]:
+    status = kernels.find_record(
+        buffer,
+        index.table,
+        index.count,
+        segment.base_offset,
+        question.from_offset,
+        end,
+        question.offset,
+        question.timestamp,
+        question.controls,
+        result,
+    )
+    return _fitting(_Hit(buffer, result.tolist()), state, segment, end) if status == kernels.OK else None
+
+
+def _fitting(hit: _Hit, state: LogState, segment: LogSegment, end: int) -> _Hit | None:
+    """The hit, unless its batch is a segment's last and reaches into the next segment: its offset is not to be trusted then."""
+    if hit.fields[kernels.F_NEXT_AT] < end:
+        return hit
+    following = state.segments.higher(segment.base_offset) if segment is not state.active else None
+    bound = state.end_offset if following is None else following[0]
+    return hit if hit.fields[kernels.F_LAST_OFFSET] < bound else None
+
+
+def _find_reading(segment: LogSegment, position: int, end: int, question: _Question) -> _Hit | None:
+    """The same in a segment that is not mapped: reads on from the index's position until the record is there."""
+    file = segment.file()
+    size = limits.LOOKUP_CHUNK_BYTES
+    result = np.empty(kernels.F_SIZE, np.int64)
+    while position < end:
+        chunk = file.read(position, min(size, end - position))
+        status = kernels.find_record(
+            chunk, NO_BYTES, 0, segment.base_offset, 0, len(chunk), question.offset, question.timestamp, question.controls, result
+        )
+        if status == kernels.OK and len(chunk) - int(result[kernels.F_NEXT_AT]) < FRAME_SIZE and position + len(chunk) < end:
+            position, size = position + int(result[kernels.F_BATCH_AT]), size + limits.LOOKUP_CHUNK_BYTES
+            continue  # once more with what follows the batch, which vouches for its offsets
+        if status == kernels.OK:
+            result[kernels.F_NEXT_AT] += position
+            return _Hit(chunk, result.tolist())
+        done = int(result[kernels.F_BATCH_AT])
+        if status not in (kernels.TORN, kernels.NOT_FOUND) or (done == 0 and len(chunk) < size):
+            return None
+        position += done
+        size = limits.LOOKUP_CHUNK_BYTES if done else 4 * size
+    return None
+
+
+def _record_of(hit: _Hit, partition: TopicPartition) -> Record | None:
+    """The record as an object; None when it has headers, which the slow way reads."""
+    offset, timestamp, key_at, key_size, value_at, value_size, headers_at, *_ = hit.fields
+    buffer = hit.buffer
+    if buffer[headers_at]:
         return None
     key = None if key_size < 0 else buffer[key_at : key_at + key_size].tobytes()
     value = None if value_size < 0 else buffer[value_at : value_at + value_size].tobytes()
-    return Record(partition.topic, partition.partition, found, timestamp, key, value)
+    return Record(partition.topic, partition.partition, offset, timestamp, key, value)
 
 
 def name(partition: TopicPartition) -> str:
@@ -80,8 +146,10 @@ def out_of_range(state: LogState, partition: TopicPartition, offset: int) -> Off
 
 
 class _Largest(NamedTuple):
-    """The running maximum of the sealed segments' largest timestamps; the segments it was made of."""
+    """The running maximum of the sealed segments' largest timestamps, and the log it was made of."""
 
+    active: LogSegment | None
+    total: int
     segments: list[LogSegment]
     maxima: NDArray[np.int64]
 
@@ -90,7 +158,7 @@ class TimeSearch:
     """Searches a log by time. Keeps the sealed segments' largest timestamps, so that a search costs O(log n), not O(n)."""
 
     def __init__(self) -> None:
-        self._largest = _Largest([], np.empty(0, np.int64))
+        self._largest = _Largest(None, 0, [], np.empty(0, np.int64))
 
     def find(self, state: LogState, timestamp: int) -> OffsetAndTimestamp | None:
         """Kafka's answer: the first record at or after `timestamp` in the first segment whose largest timestamp allows one.
@@ -117,19 +185,30 @@ class TimeSearch:
         return None
 
     def _sealed(self, state: LogState) -> _Largest:
-        segments = [segment for _, segment in state.segments if segment is not state.active]
-        if len(segments) != len(self._largest.segments) or segments[-1:] != self._largest.segments[-1:]:
+        known = self._largest
+        if known.active is not state.active or known.total != len(state.segments):
+            segments = [segment for _, segment in state.segments if segment is not state.active]
             maxima = list(accumulate((segment.largest_timestamp() for segment in segments), max))
-            self._largest = _Largest(segments, np.array(maxima, np.int64))
-        return self._largest
+            known = self._largest = _Largest(state.active, len(state.segments), segments, np.array(maxima, np.int64))
+        return known
+
+
+def _looked_at(state: LogState, sealed: list[LogSegment], at: int) -> list[LogSegment]:
+    """The segments that a search passed over or looked into."""
+    return sealed[: at + 1] if at < len(sealed) or state.active is None else [*sealed, state.active]
 
 
 def _in_segment(state: LogState, segment: LogSegment, timestamp: int) -> OffsetAndTimestamp | None:
     """The first record of a segment with that timestamp or a later one (5.8.1)."""
+    entry = segment.time_index().lookup(timestamp)
+    question = _Question(max(entry.offset, state.start_offset), state.start_offset, timestamp, controls=True)
+    hit = _find(state, segment, question)
+    if hit is not None:
+        epoch = hit.fields[kernels.F_LEADER_EPOCH]
+        return OffsetAndTimestamp(hit.fields[kernels.F_OFFSET], hit.fields[kernels.F_TIMESTAMP], None if epoch < 0 else epoch)
     following = state.segments.higher(segment.base_offset) if segment is not state.active else None
     end = state.end_offset if following is None else following[0]
-    entry = segment.time_index().lookup(timestamp)
-    start = max(entry.offset, state.start_offset, segment.base_offset)
+    start = max(question.from_offset, segment.base_offset)
     return _first_at_or_after(state, Wanted(start, end), timestamp) if start < end else None
 
 

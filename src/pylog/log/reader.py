@@ -125,8 +125,16 @@ def visible(table: Table, aborted: Sequence[AbortedTransaction]) -> Table:
 def scan(
     state: LogState, wanted: Wanted, columns: Sequence[str], *, committed: bool, max_rows: int, verify: bool
 ) -> Iterator[pa.RecordBatch]:
-    """Arrow batches of the records wanted, of at most `max_rows` rows each; memory does not grow with the range."""
+    """Arrow batches of the records wanted, of at most `max_rows` rows each; memory does not grow with the range.
+
+    Raises:
+        InvalidArgumentError: at once, of columns that there are not.
+    """
     decoder = RecordDecoder(columns, start=wanted.start, end=wanted.end, max_rows=max_rows, verify=verify)
+    return _frames(state, wanted, decoder, committed)
+
+
+def _frames(state: LogState, wanted: Wanted, decoder: RecordDecoder, committed: bool) -> Iterator[pa.RecordBatch]:
     aborted = aborted_transactions(state, wanted) if committed else []
     try:
         for segment, buffer, table, shift in good_batches(state, wanted):

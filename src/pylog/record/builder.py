@@ -125,9 +125,8 @@ def rows_from_arrow(data: Any, now_ms: int) -> Iterator[Rows]:
 def _target(name: str, given: pa.DataType) -> pa.DataType:
     """The type that a column is cast to, or an error that names the types that can be."""
     types = pa.types
-    bytes_like = (types.is_binary, types.is_large_binary, types.is_string, types.is_large_string, types.is_fixed_size_binary)
     if name in ("key", "value"):
-        if types.is_null(given) or any(test(given) for test in bytes_like):
+        if types.is_null(given) or _is_bytes(given):
             return pa.binary()
         raise InvalidRecordError(f"column {name} is {given}; it must be binary or string")
     if name == "timestamp":
@@ -136,13 +135,25 @@ def _target(name: str, given: pa.DataType) -> pa.DataType:
         if types.is_int64(given) or types.is_null(given):
             return pa.int64()
         raise InvalidRecordError(f"column timestamp is {given}; it must be a timestamp or int64 milliseconds")
-    if types.is_null(given) or types.is_map(given) or (types.is_list(given) and _is_header(given.value_type)):
+    if types.is_null(given) or _is_headers(given):
         return HEADERS_TYPE
     raise InvalidRecordError(f"column headers is {given}; it must be list<struct<key: string, value: binary>>")
 
 
-def _is_header(given: pa.DataType) -> bool:
-    return pa.types.is_struct(given) and [field.name for field in given] == ["key", "value"]
+def _is_bytes(given: pa.DataType) -> bool:
+    types = pa.types
+    tests = (types.is_binary, types.is_large_binary, types.is_string, types.is_large_string, types.is_fixed_size_binary)
+    return any(test(given) for test in tests)
+
+
+def _is_headers(given: pa.DataType) -> bool:
+    if pa.types.is_map(given):
+        return _is_bytes(given.key_type) and (_is_bytes(given.item_type) or pa.types.is_null(given.item_type))
+    if not pa.types.is_list(given) or not pa.types.is_struct(given.value_type):
+        return False
+    fields = list(given.value_type)
+    named = [field.name for field in fields] == ["key", "value"]
+    return named and all(_is_bytes(field.type) or pa.types.is_null(field.type) for field in fields)
 
 
 def _rows_from_batch(batch: pa.RecordBatch, casts: dict[str, pa.DataType], now_ms: int) -> Rows:
@@ -156,7 +167,8 @@ def _cast(name: str, column: pa.Array, target: pa.DataType) -> pa.Array:
     try:
         if pa.types.is_map(column.type):
             column = column.cast(pa.map_(pa.string(), pa.binary())).cast(HEADERS_TYPE)
-        return column if column.type == target else column.cast(target, safe=pa.types.is_list(target))
+        # Parts of a millisecond may go; a time that does not fit into 64 bits of them may not become another one.
+        return column if column.type == target else column.cast(options=pc.CastOptions(target, allow_time_truncate=True))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise InvalidRecordError(f"column {name} cannot be read as {target}: {error}") from error
 
@@ -253,9 +265,14 @@ def _timestamp(given: Any) -> int:
 
 def _bytes_array(name: str, values: Sequence[bytes | None]) -> pa.Array:
     try:
-        return pa.array(values, pa.binary())
+        array = pa.array(values, pa.binary())
     except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, OverflowError) as error:
         raise InvalidRecordError(f"a {name} is not bytes or None (str must be encoded first)") from error
+    if any(issubclass(kind, str) for kind in set(map(type, values))):  # pyarrow would encode them
+        raise InvalidRecordError(f"a {name} is a str; encode it first")
+    if isinstance(array, pa.ChunkedArray):
+        raise InvalidRecordError(f"the {name}s of one call have more than 2 GiB; append them in parts")
+    return array
 
 
 def _header_rows(headers: Sequence[Iterable[Header]] | None) -> Headers:
@@ -263,8 +280,8 @@ def _header_rows(headers: Sequence[Iterable[Header]] | None) -> Headers:
         return NO_HEADERS
     try:
         rows = [[{"key": name, "value": value} for name, value in pairs or ()] for pairs in headers]
-        if any(not isinstance(header["key"], str) for row in rows for header in row):
-            raise InvalidRecordError("a header's name is not a str")
+        if any(not isinstance(header["key"], str) or isinstance(header["value"], str) for row in rows for header in row):
+            raise InvalidRecordError("a header's name is not a str, or its value is one; values are bytes or None")
         return _headers(pa.array(rows, HEADERS_TYPE)) if any(rows) else NO_HEADERS
     except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError, UnicodeEncodeError) as error:
         raise InvalidRecordError("headers must be pairs of (str, bytes or None)") from error
@@ -281,7 +298,7 @@ class Encoded(NamedTuple):
 
 
 class BatchEncoder:
-    """Encodes rows as batches of magic 2; its buffers are used again and again, so what it yields lives until the next step.
+    """Encodes rows as batches of magic 2; its buffers are used again, so what it yields lives until the step after the next.
 
     Args:
         codec: one of `format.CODEC_*`.
@@ -305,8 +322,9 @@ class BatchEncoder:
         self._attributes = LOG_APPEND_TIME_BIT if log_append_time else 0
         self._batch_bytes = min(batch_bytes, max(1, max_message_bytes - MAX_RECORD_OVERHEAD))
         self._max_message_bytes = max_message_bytes
-        self._buffer = np.empty(0, np.uint8)
-        self._table = np.empty((COLUMN_COUNT, 256), np.int64)
+        self._turn = 0  # two sets of buffers in turn: one is being written to a file while the other is filled
+        self._buffers = [np.empty(0, np.uint8), np.empty(0, np.uint8)]
+        self._tables = [np.empty((COLUMN_COUNT, 256), np.int64), np.empty((COLUMN_COUNT, 256), np.int64)]
 
     def check(self, rows: Rows) -> None:
         """Raises RecordTooLargeError when a record could be larger than `max_message_bytes`, before anything is written."""
@@ -325,20 +343,24 @@ class BatchEncoder:
         columns = (rows.timestamps, *rows.keys, *rows.values, rows.headers.ends, *rows.headers.names[:2], *rows.headers.values)
         kernel = kernels.encode_batches_with_headers if rows.headers.ends.size else kernels.encode_batches
         state = np.array([0, 0, len(rows), base_offset, 0, 0], np.int64)
-        self._reserve(min(limits.APPEND_CHUNK_BYTES, _size_bound(rows)))
+        room = min(limits.APPEND_CHUNK_BYTES, size_bound(rows))
         while state[kernels.E_ROW] < len(rows):
+            self._turn = 1 - self._turn
+            buffer, table = self._buffer_of(room), self._tables[self._turn]
             state[kernels.E_POSITION] = state[kernels.E_BATCHES] = 0
-            status = kernel(self._buffer, state, self._batch_bytes, leader_epoch, self._attributes, self._table, *columns)
+            status = kernel(buffer, state, self._batch_bytes, leader_epoch, self._attributes, table, *columns)
             batches = int(state[kernels.E_BATCHES])
             if status == kernels.FULL and batches == 0:
-                self._reserve(int(state[kernels.E_NEEDED]))
+                room = int(state[kernels.E_NEEDED])
                 continue
-            encoded = Encoded(self._buffer.data[: int(state[kernels.E_POSITION])], self._table[:, :batches])
+            encoded = Encoded(buffer.data[: int(state[kernels.E_POSITION])], table[:, :batches])
             yield encoded if self._codec == CODEC_NONE else self._compressed(encoded)
 
-    def _reserve(self, size: int) -> None:
-        if self._buffer.size < size:
-            self._buffer = np.empty(size, np.uint8)
+    def _buffer_of(self, size: int) -> Bytes:
+        """This turn's buffer, with room for at least `size` bytes."""
+        if self._buffers[self._turn].size < size:
+            self._buffers[self._turn] = np.empty(size, np.uint8)
+        return self._buffers[self._turn]
 
     def _compressed(self, plain: Encoded) -> Encoded:
         """The same batches with their records compressed: a batch is compressed as a whole (storage-format 1.10)."""
@@ -367,8 +389,8 @@ def _reseal(batch: Bytes, header: memoryview, attributes: int) -> None:
     view[CRC_AT : CRC_AT + 4] = int(kernels.checksum(_read_only(batch), ATTRIBUTES_AT, len(batch))).to_bytes(4, "big")
 
 
-def _size_bound(rows: Rows) -> int:
-    """At least what the rows take when encoded."""
+def size_bound(rows: Rows) -> int:
+    """At least the bytes that the rows take when encoded."""
     size = len(rows) * MAX_RECORD_OVERHEAD + HEADER_SIZE
     for column in (rows.keys, rows.values):
         if column.ends.size:

@@ -6,6 +6,7 @@ is wrong, or whose records do not parse, ends decoding with a `CorruptionError`,
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise, repeat
 from typing import Any
@@ -72,26 +73,56 @@ def schema_of(columns: Sequence[str]) -> pa.Schema:
     return pa.schema([pa.field(name, TYPES[name]) for name in columns])
 
 
-class _Output:
-    """The buffers of one Arrow batch while it is being filled."""
+class _Buffers:
+    """Memory for one Arrow batch. Used again when nobody has that batch: touching fresh pages costs as much as decoding."""
 
     def __init__(self, rows: int, size: int, wanted: int) -> None:
         keys, values = bool(wanted & kernels.WANT_KEYS), bool(wanted & kernels.WANT_VALUES)
-        self.buffers = {
-            "offset": pa.allocate_buffer(rows * 8, resizable=True),
-            "timestamp": pa.allocate_buffer(rows * 8, resizable=True),
-            "key_ends": pa.allocate_buffer((rows + 1) * 4 if keys else 0, resizable=True),
-            "key": pa.allocate_buffer(size if keys else 0, resizable=True),
-            "key_valid": pa.allocate_buffer(-(-rows // 8) if keys else 0, resizable=True),
-            "value_ends": pa.allocate_buffer((rows + 1) * 4 if values else 0, resizable=True),
-            "value": pa.allocate_buffer(size if values else 0, resizable=True),
-            "value_valid": pa.allocate_buffer(-(-rows // 8) if values else 0, resizable=True),
-        }
-        kinds = {"offset": np.int64, "timestamp": np.int64, "key_ends": np.int32, "value_ends": np.int32}
-        self.arrays = {name: np.frombuffer(buffer, kinds.get(name, np.uint8)) for name, buffer in self.buffers.items()}
-        self.arrays["key_valid"][:] = 255
-        self.arrays["value_valid"][:] = 255
-        self.headers_at = np.empty(rows if wanted & kernels.WANT_HEADERS else 0, np.int64)
+        self.offset = np.empty(rows, np.int64)
+        self.timestamp = np.empty(rows, np.int64)
+        self.key_ends = np.empty(rows + 1 if keys else 0, np.int32)
+        self.key = np.empty(size if keys else 0, np.uint8)
+        self.key_valid = np.empty(-(-rows // 8) if keys else 0, np.uint8)
+        self.value_ends = np.empty(rows + 1 if values else 0, np.int32)
+        self.value = np.empty(size if values else 0, np.uint8)
+        self.value_valid = np.empty(-(-rows // 8) if values else 0, np.uint8)
+        self.rows, self.size = rows, size
+
+    @property
+    def arrays(self) -> tuple[Any, ...]:
+        """In the order in which decode_records takes them."""
+        return (
+            self.offset,
+            self.timestamp,
+            self.key_ends,
+            self.key,
+            self.key_valid,
+            self.value_ends,
+            self.value,
+            self.value_valid,
+        )
+
+    def are_free(self) -> bool:
+        """Whether no Arrow array refers to them: each one that does keeps a reference to its array."""
+        return all(sys.getrefcount(array) <= _OWN_REFERENCES for array in self.arrays)
+
+
+def _roomy(count: int) -> int:
+    """A capacity of at most twice as much, so that the next batch, a little larger, fits as well."""
+    return max(1024, 1 << (count - 1).bit_length())
+
+
+_OWN_REFERENCES = 4  # the attribute, the tuple of `arrays`, the loop's name, getrefcount's argument
+
+
+class _Output:
+    """One Arrow batch while it is being filled."""
+
+    def __init__(self, buffers: _Buffers, wanted: int) -> None:
+        self.buffers = buffers
+        buffers.key_valid[:] = 255
+        buffers.value_valid[:] = 255
+        self.headers_at = np.empty(buffers.rows if wanted & kernels.WANT_HEADERS else 0, np.int64)
         self.state = np.zeros(kernels.D_SIZE, np.int64)
         self.headers: list[pa.Array] = []
         self.batches: list[tuple[Table, NDArray[np.int64]]] = []  # batches decoded so far, and the rows of each
@@ -100,17 +131,14 @@ class _Output:
     def rows(self) -> int:
         return int(self.state[kernels.D_ROWS])
 
-    def binary(self, name: str, used: int, nulls: int) -> pa.Array:
-        """The finished key or value column. Memory that was reserved and not needed is given back."""
-        ends, data, valid = (self.buffers[name + part] for part in ("_ends", "", "_valid"))
-        ends.resize((self.rows + 1) * 4)
-        data.resize(used, shrink_to_fit=used < data.size // 2)
-        return pa.Array.from_buffers(pa.binary(), self.rows, [valid if nulls else None, ends, data], nulls)
+    def binary(self, ends: Any, data: Any, valid: Any, used: int, nulls: int) -> pa.Array:
+        """The finished key or value column."""
+        bitmap = pa.py_buffer(valid) if nulls else None
+        parts = [bitmap, pa.py_buffer(ends[: self.rows + 1]), pa.py_buffer(data[:used])]
+        return pa.Array.from_buffers(pa.binary(), self.rows, parts, nulls)
 
-    def numbers(self, name: str, kind: pa.DataType) -> pa.Array:
-        buffer = self.buffers[name]
-        buffer.resize(self.rows * 8)
-        return pa.Array.from_buffers(kind, self.rows, [None, buffer], 0)
+    def numbers(self, values: Any, kind: pa.DataType) -> pa.Array:
+        return pa.Array.from_buffers(kind, self.rows, [None, pa.py_buffer(values[: self.rows])], 0)
 
 
 class RecordDecoder:
@@ -143,6 +171,7 @@ class RecordDecoder:
             | (kernels.WANT_HEADERS if "headers" in columns else 0)
         )
         self._output: _Output | None = None
+        self._spare: list[_Buffers] = []
         self._scratch = compression.Scratch(reserve=HEADER_SIZE)
 
     def feed(self, buffer: Bytes, table: Table) -> Iterator[pa.RecordBatch]:
@@ -175,7 +204,6 @@ class RecordDecoder:
         rows_before = np.empty(table.shape[1], np.int64)
         while first < last:
             output = self._output or self._new_output(table, first, last)
-            arrays = output.arrays
             output.state[kernels.D_BATCH], output.state[kernels.D_END] = first, last
             before = output.rows
             status = kernels.decode_records(
@@ -183,14 +211,7 @@ class RecordDecoder:
                 table,
                 output.state,
                 wanted,
-                arrays["offset"],
-                arrays["timestamp"],
-                arrays["key_ends"],
-                arrays["key"],
-                arrays["key_valid"],
-                arrays["value_ends"],
-                arrays["value"],
-                arrays["value_valid"],
+                *output.buffers.arrays,
                 output.headers_at,
                 rows_before,
             )
@@ -221,8 +242,17 @@ class RecordDecoder:
                 max(row_room, min(self._max_rows, 4 * row_room)),
                 max(byte_room, min(limits.SCAN_BYTES, 4 * byte_room)),
             )
-        self._output = _Output(row_room + 1, byte_room + (last - first + 1) * kernels.SLACK, self._wanted)
+        self._output = _Output(self._free_buffers(row_room + 1, byte_room + (last - first + 1) * kernels.SLACK), self._wanted)
         return self._output
+
+    def _free_buffers(self, rows: int, size: int) -> _Buffers:
+        """Buffers of an earlier batch that nobody has any more, if they are large enough; else new ones."""
+        for buffers in self._spare:
+            if buffers.rows >= rows and buffers.size >= size and buffers.are_free():
+                return buffers
+        made = _Buffers(_roomy(rows), _roomy(size), self._wanted)
+        self._spare = [*self._spare[-2:], made]  # one is being filled, one in the caller's hands, one on its way back
+        return made
 
     def _account(
         self, output: _Output, buffer: Bytes, table: Table, first: int, done: int, before: int, rows_before: NDArray[np.int64]
@@ -232,7 +262,14 @@ class RecordDecoder:
             counts = np.diff(np.append(rows_before[first:done], output.rows))
             output.batches.append((table[:, first:done], counts))
             if self._wanted & kernels.WANT_HEADERS and output.rows > before:
-                output.headers.append(_read_headers(buffer, output.headers_at[before : output.rows]))
+                output.headers.append(self._headers(output, buffer, before))
+
+    def _headers(self, output: _Output, buffer: Bytes, before: int) -> pa.Array:
+        """The headers of the rows from `before` on; most records have none."""
+        if not output.state[kernels.D_WITH_HEADERS]:
+            return _no_headers(output.rows - before)
+        output.state[kernels.D_WITH_HEADERS] = 0
+        return _read_headers(buffer, output.headers_at[before : output.rows])
 
     def _wrapped(self, buffer: Bytes, table: Table, batch: int) -> Iterator[pa.RecordBatch]:
         """A batch that must be unpacked first: compressed, or of magic 0 or 1."""
@@ -284,7 +321,7 @@ class RecordDecoder:
         """The Arrow batch of an output, cut to the offsets asked for."""
         arrays = [self._column(output, field.name) for field in self.schema]
         frame = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
-        offsets = output.arrays["offset"][: output.rows]
+        offsets = output.buffers.offset[: output.rows]
         first, last = 0, output.rows
         if self._start > offsets[0]:
             first = int(np.searchsorted(offsets, self._start))
@@ -293,13 +330,17 @@ class RecordDecoder:
         return frame if (first, last) == (0, output.rows) else frame.slice(first, max(0, last - first))
 
     def _column(self, output: _Output, name: str) -> pa.Array:
-        state = output.state
-        if name in ("offset", "timestamp"):
-            return output.numbers(name, TYPES[name])
+        state, buffers = output.state, output.buffers
+        if name == "offset":
+            return output.numbers(buffers.offset, TYPES[name])
+        if name == "timestamp":
+            return output.numbers(buffers.timestamp, TYPES[name])
         if name == "key":
-            return output.binary("key", int(state[kernels.D_KEY_BYTES]), int(state[kernels.D_KEY_NULLS]))
+            used, nulls = int(state[kernels.D_KEY_BYTES]), int(state[kernels.D_KEY_NULLS])
+            return output.binary(buffers.key_ends, buffers.key, buffers.key_valid, used, nulls)
         if name == "value":
-            return output.binary("value", int(state[kernels.D_VALUE_BYTES]), int(state[kernels.D_VALUE_NULLS]))
+            used, nulls = int(state[kernels.D_VALUE_BYTES]), int(state[kernels.D_VALUE_NULLS])
+            return output.binary(buffers.value_ends, buffers.value, buffers.value_valid, used, nulls)
         if name == "headers":
             return pa.concat_arrays(output.headers)
         return pa.array(
@@ -319,7 +360,7 @@ class RecordDecoder:
         """Base sequence plus offset delta, wrapping from INT32_MAX to 0 (storage-format 1.1.3)."""
         base = np.repeat(table[BASE_SEQUENCE], counts)
         first = sum(int(done.sum()) for _, done in _until(output.batches, table))
-        offsets = output.arrays["offset"][first : first + len(base)]
+        offsets = output.buffers.offset[first : first + len(base)]
         sequence = base + offsets - np.repeat(table[BASE_OFFSET], counts)
         return np.where(base < 0, -1, sequence & limits.INT32_MAX)
 
@@ -348,6 +389,13 @@ def placed(error: PylogError, table: Table, batch: int) -> PylogError:
     error.args = (f"the batch of offsets {first} to {last}: {error}",)
     error.position, error.offset = int(table[POSITION, batch]), first
     return error
+
+
+def _no_headers(rows: int) -> pa.Array:
+    """A headers column of empty lists."""
+    return pa.ListArray.from_arrays(
+        pa.array(np.zeros(rows + 1, np.int32)), pa.array([], HEADERS_TYPE.value_type), type=HEADERS_TYPE
+    )
 
 
 def _read_headers(buffer: Bytes, headers_at: NDArray[np.int64]) -> pa.Array:

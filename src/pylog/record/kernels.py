@@ -252,7 +252,8 @@ D_KEY_BYTES: Final = 3
 D_VALUE_BYTES: Final = 4
 D_KEY_NULLS: Final = 5
 D_VALUE_NULLS: Final = 6
-D_SIZE: Final = 7
+D_WITH_HEADERS: Final = 7  # rows that have headers
+D_SIZE: Final = 8
 
 
 @kernel(
@@ -314,6 +315,7 @@ def decode_records(
     value_end = state[D_VALUE_BYTES]
     key_nulls = state[D_KEY_NULLS]
     value_nulls = state[D_VALUE_NULLS]
+    with_headers = state[D_WITH_HEADERS]
     status = OK
     while batch < min(state[D_END], table.shape[1]):
         position = table[POSITION, batch]
@@ -387,6 +389,7 @@ def decode_records(
             if want_headers:
                 headers_at[row] = q - start
             if record_end - q != 1 or load8(q) != u64(0):
+                with_headers += 1
                 if _headers_end(q, record_end) != record_end:
                     status = BAD_RECORD
                     break
@@ -407,6 +410,7 @@ def decode_records(
         state[D_VALUE_BYTES] = value_end
         state[D_KEY_NULLS] = key_nulls
         state[D_VALUE_NULLS] = value_nulls
+        state[D_WITH_HEADERS] = with_headers
         if want_keys and row < key_ends.size:
             key_ends[row] = key_end
         if want_values and row < value_ends.size:
@@ -489,20 +493,44 @@ F_VALUE_AT: Final = 4
 F_VALUE_SIZE: Final = 5
 F_HEADERS_AT: Final = 6
 F_BATCH_AT: Final = 7
-F_SIZE: Final = 8
+F_LEADER_EPOCH: Final = 8
+F_LAST_OFFSET: Final = 9  # of the record's batch
+F_NEXT_AT: Final = 10  # position behind that batch
+F_SIZE: Final = 11
+
+ANY_TIMESTAMP: Final = -(1 << 63)
 
 
-@kernel(types.int64(BYTES, BYTES, types.int64, types.int64, types.int64, types.int64, OUT_LONGS), nogil=False)
-def find_record(buffer: Any, index: Any, count: int, base_offset: int, end: int, offset: int, result: Any) -> int:
-    """The first data record at or above an offset: index search, batch, CRC and record in one call.
+@kernel(
+    types.int64(
+        BYTES, BYTES, types.int64, types.int64, types.int64, types.int64, types.int64, types.int64, types.boolean, OUT_LONGS
+    ),
+    nogil=False,
+)
+def find_record(
+    buffer: Any,
+    index: Any,
+    count: int,
+    base_offset: int,
+    from_offset: int,
+    end: int,
+    offset: int,
+    timestamp: int,
+    controls: bool,
+    result: Any,
+) -> int:
+    """The first record at or above an offset and a timestamp: index search, batch, CRC and record in one call.
 
-    `index` holds `count` entries of an offset index, whose positions are hints: the batch found there must have a good CRC and
-    a fitting offset. NOT_PLAIN leaves the position of a batch that this kernel does not open in result[F_BATCH_AT].
+    `index` holds `count` entries of an offset index, whose positions are hints; the walk begins at the one for `from_offset`, and
+    the batch there must have a good CRC and a fitting offset. Records of control batches count only with `controls`. Whatever the
+    status, result[F_BATCH_AT] is the position of the last batch looked at: NOT_PLAIN means one that this kernel does not open.
     """
     start = address(buffer)
     stop = start + min(end, buffer.size)
-    at = start + _indexed_position(address(index), min(count, index.size >> 3), offset - base_offset, stop - start)
-    first = True
+    at = start + _indexed_position(address(index), min(count, index.size >> 3), from_offset - base_offset, stop - start)
+    hinted = count > 0
+    previous = base_offset - 1
+    result[F_BATCH_AT] = at - start
     while at < stop:
         status, size = _frame(at, stop)
         result[F_BATCH_AT] = at - start
@@ -510,30 +538,30 @@ def find_record(buffer: Any, index: Any, count: int, base_offset: int, end: int,
             return status
         if load8(at + 16) != u64(2):
             return NOT_PLAIN
-        if _header_status(at) != OK:
+        if _header_status(at) != OK or be64(at) <= previous:
             return BAD_HEADER
         batch_end = at + size
-        if be64(at) + be32(at + 23) < offset:
-            if first and not _good_crc(at, batch_end):
-                return BAD_CRC
-            first = False
-            at = batch_end
-            continue
-        if first and (be64(at) < base_offset or (at > start and be64(at) > offset)):
-            return BAD_HEADER  # the index led out of the segment, or behind the record
-        first = False
-        if not _good_crc(at, batch_end):
-            return BAD_CRC
+        previous = be64(at) + be32(at + 23)
         attributes = be16(at + 21)
-        if attributes & 32:
-            at = batch_end
-            continue
-        if attributes & CODEC_MASK:
-            return NOT_PLAIN
-        status = _record_in(start, at, batch_end, offset, result)
-        if status != NOT_FOUND:
-            return status
+        wanted = be64(at) + be32(at + 23) >= offset and be64(at + 35) >= timestamp
+        if (attributes & 32) != 0 and not controls:
+            wanted = False
+        if (wanted or hinted) and not _good_crc(at, batch_end):
+            return BAD_CRC
+        hinted = False
+        if wanted:
+            if attributes & CODEC_MASK:
+                return NOT_PLAIN
+            status = _record_in(start, at, batch_end, offset, timestamp, result)
+            if status == OK:
+                result[F_LAST_OFFSET] = previous
+                result[F_NEXT_AT] = batch_end - start
+                if stop - batch_end >= 17 and load8(batch_end + 16) == u64(2) and be64(batch_end) <= previous:
+                    return BAD_HEADER
+            if status != NOT_FOUND:
+                return status
         at = batch_end
+    result[F_BATCH_AT] = at - start
     return NOT_FOUND
 
 
@@ -555,9 +583,11 @@ def _indexed_position(index, count, relative, size):  # type: ignore[no-untyped-
 
 
 @inlined
-def _record_in(start, at, end, offset, result):  # type: ignore[no-untyped-def]
-    """The first record of a plain batch at or above an offset."""
+def _record_in(start, at, end, offset, timestamp, result):  # type: ignore[no-untyped-def]
+    """The first record of a plain batch at or above an offset and a timestamp."""
     base = be64(at)
+    appended = (be16(at + 21) & LOG_APPEND_TIME_BIT) != 0
+    base_timestamp = be64(at + 35) if appended else be64(at + 27)
     q = at + HEADER_SIZE
     for _ in range(be32(at + 57)):
         size, q = varint(q, end)
@@ -568,7 +598,8 @@ def _record_in(start, at, end, offset, result):  # type: ignore[no-untyped-def]
         offset_delta, q = varint(q, record_end)
         if q > record_end:
             return BAD_RECORD
-        if base + offset_delta >= offset:
+        stamp = base_timestamp if appended else base_timestamp + timestamp_delta
+        if base + offset_delta >= offset and stamp >= timestamp:
             size, q = varint(q, record_end)
             if q > record_end or size > record_end - q:
                 return BAD_RECORD
@@ -584,7 +615,8 @@ def _record_in(start, at, end, offset, result):  # type: ignore[no-untyped-def]
             if _headers_end(q, record_end) != record_end:
                 return BAD_RECORD
             result[F_OFFSET] = base + offset_delta
-            result[F_TIMESTAMP] = be64(at + 35) if be16(at + 21) & 8 else be64(at + 27) + timestamp_delta
+            result[F_TIMESTAMP] = stamp
+            result[F_LEADER_EPOCH] = be32(at + 12)
             return OK
         q = record_end
     return NOT_FOUND

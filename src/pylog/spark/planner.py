@@ -12,7 +12,7 @@ import itertools
 import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
@@ -91,20 +91,19 @@ class LogSlice(InputPartition):
 
 @dataclass(frozen=True)
 class _Extent:
-    """What of one partition is read, and how many bytes that is."""
+    """What of one partition is read: how many bytes, and the offsets at which its pieces meet, with its start and its end."""
 
     directory: str
     topic_partition: TopicPartition
-    start: int
-    end: int
     size: int
+    bounds: tuple[int, ...]
 
 
 def plan(options: ReadOptions) -> list[LogSlice]:
     """Cuts a batch read into slices, in the order of topic, partition and offset.
 
-    Costs one opening of each partition, and reads index files where one is cut. Never reads records, but for a start or an
-    end by time.
+    Costs one opening of each partition (two where `minPartitions` has it cut finer), and index files where one is cut. Never
+    reads records, but for a start or an end by time.
 
     Args:
         options: of the read.
@@ -128,7 +127,7 @@ def plan(options: ReadOptions) -> list[LogSlice]:
         _check_all_named(options.start, homes, "startingOffsets")
         _check_all_named(options.end, homes, "endingOffsets")
         extents = [_extent(stores[home], home, partition, options) for partition, home in sorted(homes.items())]
-        return _slices(stores, [extent for extent in extents if extent.start < extent.end], options)
+        return _slices(_cut_finer(stores, [extent for extent in extents if len(extent.bounds) > 1], options), options)
 
 
 def check_paths(paths: Iterable[str]) -> None:
@@ -226,7 +225,8 @@ def _extent(store: Store, home: str, partition: TopicPartition, options: ReadOpt
         start = place.within(_resolve(options.start, log, place, "starting"), "starting")
         end = place.within(_resolve(options.end, log, place, "ending"), "ending")
         size = log.size_between(start, end) if start < end else 0
-    return _Extent(home, partition, start, end, size)
+        bounds = _cut(log, start, end, size, options.max_bytes_per_partition) if start < end else ()
+    return _Extent(home, partition, size, bounds)
 
 
 @contextlib.contextmanager
@@ -258,14 +258,18 @@ class _Place:
     def within(self, offset: int, which: str) -> int:
         """The offset itself if the log has it, else an error, or with `failOnDataLoss=false` a warning and the nearest it has.
 
-        An end before the log's start is no loss of its own: the start that goes with it is either, or asked for no more.
+        An end before the log's start stays as it is: nothing is read, and the start tells whether that is a loss.
         """
         if self.earliest <= offset <= self.latest or (which == "ending" and offset < self.earliest):
             return offset
-        log_has = f"the log has offsets {self.earliest} to {self.latest} (exclusive)"
-        lost = f"{which} offset {offset} of {named(self.partition)} is gone" if offset < self.earliest else None
-        message = f"{lost or f'{which} offset {offset} of {named(self.partition)} is not there yet'}: {log_has}"
-        report_data_loss(message, path=self.home, offset=offset, fail=self.options.scan.fail_on_data_loss)
+        fate = "is gone" if offset < self.earliest else "is not there yet"
+        report_data_loss(
+            f"{which} offset {offset} of {named(self.partition)} {fate}: "
+            f"the log has offsets {self.earliest} to {self.latest} (exclusive)",
+            path=self.home,
+            offset=offset,
+            fail=self.options.scan.fail_on_data_loss,
+        )
         return min(max(offset, self.earliest), self.latest)
 
 
@@ -320,49 +324,52 @@ def _at_time(timestamp: int, log: Log, place: _Place, which: str) -> int:
 # ---- cut into tasks ------------------------------------------------------------------------------------------------------
 
 
-def _slices(stores: Mapping[str, Store], extents: Sequence[_Extent], options: ReadOptions) -> list[LogSlice]:
-    counts = piece_counts([extent.size for extent in extents], options.max_bytes_per_partition, options.min_partitions)
-    slices: list[LogSlice] = []
-    for extent, count in zip(extents, counts, strict=True):
-        bounds = _bounds(stores[extent.directory], extent, count)
-        for start, end in _at_most(bounds, options.max_records_per_partition):
-            slices.append(LogSlice(extent.directory, *extent.topic_partition, start, end))
-            _check_number(slices)
-    return slices
+def _cut(log: Log, start: int, end: int, size: int, max_bytes: int) -> tuple[int, ...]:
+    interior = log.split_offsets(start, end, max_bytes) if size > max_bytes else ()
+    return (start, *interior, end)
 
 
-def _check_number(slices: Sequence[LogSlice]) -> None:
-    if len(slices) > MAX_SLICES:
-        raise InvalidArgumentError(
-            f"the read falls into more than {MAX_SLICES} tasks: give a greater maxBytesPerPartition or maxRecordsPerPartition"
-        )
+def _cut_finer(stores: Mapping[str, Store], extents: list[_Extent], options: ReadOptions) -> list[_Extent]:
+    """The same, cut into about `minPartitions` pieces where there are fewer."""
+    pieces = [len(extent.bounds) - 1 for extent in extents]
+    if options.min_partitions is None or sum(pieces) >= options.min_partitions:
+        return extents
+    counts = shares([extent.size for extent in extents], options.min_partitions)
+    return [
+        _recut(stores[extent.directory], extent, count) if count > piece else extent
+        for extent, piece, count in zip(extents, pieces, counts, strict=True)
+    ]
 
 
-def piece_counts(sizes: Sequence[int], max_bytes: int, min_pieces: int | None) -> list[int]:
-    """Into how many pieces each partition is cut: none larger than `max_bytes`, and about `min_pieces` in all.
+def _recut(store: Store, extent: _Extent, count: int) -> _Extent:
+    with _log(store, extent.topic_partition) as log:
+        bounds = _cut(log, extent.bounds[0], extent.bounds[-1], extent.size, max(1, -(-extent.size // count)))
+    return replace(extent, bounds=bounds)
+
+
+def shares(sizes: Sequence[int], pieces: int) -> list[int]:
+    """Shares out a number of pieces in proportion to sizes; each gets one at least.
 
     Args:
         sizes: bytes of each partition.
-        max_bytes: of a piece.
-        min_pieces: wanted at least, shared out in proportion to size; None: no wish.
+        pieces: wanted in all, about.
 
-    >>> piece_counts([100, 900], 500, None), piece_counts([100, 900], 500, 10)
-    ([1, 2], [1, 9])
+    >>> shares([100, 900, 1], 10)
+    [1, 9, 1]
     """
-    counts = [max(1, -(-size // max_bytes)) for size in sizes]
-    if min_pieces is None or sum(counts) >= min_pieces:
-        return counts
     total = max(1, sum(sizes))
-    return [max(count, round(size * min_pieces / total)) for size, count in zip(sizes, counts, strict=True)]
+    return [max(1, round(size * pieces / total)) for size in sizes]
 
 
-def _bounds(store: Store, extent: _Extent, count: int) -> list[int]:
-    """The offsets at which one partition's pieces meet, with its start and end."""
-    interior: list[int] = []
-    if count > 1:
-        with _log(store, extent.topic_partition) as log:
-            interior = log.split_offsets(extent.start, extent.end, -(-extent.size // count))
-    return [extent.start, *interior, extent.end]
+def _slices(extents: Iterable[_Extent], options: ReadOptions) -> list[LogSlice]:
+    slices: list[LogSlice] = []
+    for extent in extents:
+        for start, end in _at_most(extent.bounds, options.max_records_per_partition):
+            if len(slices) == MAX_SLICES:
+                wanted = "give a greater maxBytesPerPartition or maxRecordsPerPartition"
+                raise InvalidArgumentError(f"the read falls into more than {MAX_SLICES} tasks: {wanted}")
+            slices.append(LogSlice(extent.directory, *extent.topic_partition, start, end))
+    return slices
 
 
 def _at_most(bounds: Sequence[int], max_records: int | None) -> Iterator[tuple[int, int]]:

@@ -155,6 +155,9 @@ def _vanished(error: PylogError) -> bool:
 
 # ---- to Spark ------------------------------------------------------------------------------------------------------------
 
+_SOURCES = {"timestampType": "timestamp_type"}  # where a column of ours has another name in a scan
+_HEADERS = arrow_schema(["headers"]).field("headers").type
+
 
 class _Shape:
     """Turns a scan's batches into the source's.
@@ -186,7 +189,7 @@ class _Shape:
 
 
 def _timestamps(scanned: pa.RecordBatch, array: pa.Array) -> pa.Array:
-    """Milliseconds as microseconds; Spark has nothing else, and no room for the last 292,000 years that Kafka allows."""
+    """Milliseconds as microseconds: Spark has nothing else, and so no times beyond the year 294,247."""
     try:
         return array.cast(pa.timestamp("us", "UTC"))
     except pa.ArrowInvalid as error:
@@ -207,13 +210,10 @@ def _headers(_: pa.RecordBatch, array: pa.Array) -> pa.Array:
     """A record without headers has null, not an empty list, as in the connector."""
     offsets = np.asarray(array.offsets)
     mask = pa.array(offsets[1:] == offsets[:-1])
-    fields = [array.values.field(number) for number in range(ARROW_HEADER.num_fields)]
-    items = pa.StructArray.from_arrays(fields, fields=list(ARROW_HEADER))
+    items = pa.StructArray.from_arrays(array.values.flatten(), fields=list(ARROW_HEADER))
     return pa.ListArray.from_arrays(pa.array(offsets), items, type=_HEADERS, mask=mask)
 
 
-_HEADERS = arrow_schema(["headers"]).field("headers").type
-_SOURCES = {"timestampType": "timestamp_type"}  # where a column of ours has another name in a scan
 _CONVERSIONS: Mapping[str, Callable[[pa.RecordBatch, pa.Array], pa.Array]] = {
     "timestamp": _timestamps,
     "timestampType": _timestamp_types,

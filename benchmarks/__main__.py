@@ -1,0 +1,72 @@
+"""./dev bench [--quick] [names…]: runs the benchmarks, prints a line for each figure, and keeps the results of a full run."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks import machine, results
+from benchmarks.measure import Row, Settings
+
+# Names and what they measure, in the order in which they run.
+BENCHMARKS = {
+    "append": "P1: append_arrow to a file",
+    "scan": "P3: scan to Arrow",
+    "records": "P4: iterate records as objects",
+    "lookup": "P5: one record at a random offset",
+    "times": "P6: an offset for a time",
+    "spark": "P11: Spark batch read",
+    "startup": "P12: import, first append, first scan",
+    "growth": "lookups and appends against the size of the log",
+    "memory": "memory of a scan of 2 GiB",
+}
+
+
+def main() -> int:
+    """Runs what was asked for; returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="./dev bench",
+        description="Measures pylog and its rivals in the same run. A full run is kept in benchmarks/results.",
+        epilog="benchmarks: " + "; ".join(f"{name} ({what})" for name, what in BENCHMARKS.items()),
+    )
+    parser.add_argument("names", nargs="*", metavar="name", help="only these benchmarks")
+    parser.add_argument("--quick", action="store_true", help="smaller logs, fewer rounds: rough figures, in three minutes")
+    parser.add_argument("--results", type=Path, help="keep the results there, also of a run that is not full")
+    arguments = parser.parse_args()
+    unknown = [name for name in arguments.names if name not in BENCHMARKS]
+    if unknown:
+        parser.error(f"no benchmark {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
+    full = not arguments.quick and not arguments.names
+    measure(arguments.names or list(BENCHMARKS), arguments.quick, arguments.results or (results.LAST if full else None))
+    return 0
+
+
+def measure(names: list[str], quick: bool, keep: Path | None) -> None:
+    """Runs benchmarks by name, one after the other, each in an empty temporary directory."""
+    started = time.perf_counter()
+    about = dict(machine.description(tempfile.gettempdir()))
+    for name, value in about.items():
+        print(f"{name}: {value}")
+    rows: list[Row] = []
+
+    def report(row: Row) -> None:
+        rows.append(row)
+        print(results.line(row), flush=True)
+
+    for name in names:
+        print(f"\n{name}: {BENCHMARKS[name]}\n", flush=True)
+        with tempfile.TemporaryDirectory(prefix="pylog-bench-") as directory:
+            importlib.import_module(f"benchmarks.{name}").run(Settings(quick, directory, report))
+    about["took"] = f"{(time.perf_counter() - started) / 60:.1f} minutes"
+    print(f"\n{results.summary(rows)}\ntook {about['took']}")
+    if keep is not None:
+        results.save(keep, about, rows)
+        print(f"kept in {keep}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

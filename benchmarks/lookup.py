@@ -1,0 +1,72 @@
+"""P5: one record at a random offset, warm: of a mapped segment, and of the active one by pread."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+import pylog
+from benchmarks import rivals
+from benchmarks.data import BATCH_OVERHEAD, RECORD_BYTES, fill, fill_segments, new_log, plain_rows, touch
+from benchmarks.measure import NO_WRITES, Row, Sample, Settings, at_most, percentiles
+
+BATCH_BYTES = 16 << 10
+LIMITS = {"mapped": {50: 10, 99: 40}, "active, by pread": {50: 20, 99: 60}}
+
+
+def run(settings: Settings) -> None:
+    """Reports the rows of P5."""
+    directory = Path(settings.directory)
+    size = settings.scaled(1 << 30, 128 << 20)
+    config = {"segment_bytes": size, "max_message_bytes": BATCH_BYTES + BATCH_OVERHEAD}
+    with new_log(directory / "sealed", **config) as log:
+        mapped = _measure(settings, directory / "sealed", log, fill_segments(log, 1), "mapped", size)
+    with new_log(directory / "active", **config) as log:
+        _measure(settings, directory / "active", log, fill(log, int(size / RECORD_BYTES * 0.98)), "active, by pread", size)
+    _others(settings, directory, mapped)
+
+
+def _measure(settings: Settings, directory: Path, log: pylog.Log, end: int, how: str, size: int) -> dict[int, Sample]:
+    touch(directory)
+    for offset in range(0, end, 400):  # every page of a mapping is there
+        log.read(offset)
+    offsets = np.random.default_rng(1).integers(0, end, settings.scaled(80_000, 20_000)).tolist()
+    found = percentiles(log.read, offsets, settings.rounds)
+    for percent, limit in LIMITS[how].items():
+        settings.report(
+            Row(
+                part="P5",
+                work=f"read(random offset), {how}, {size >> 20} MiB, batches of 16 KiB, p{percent}",
+                unit="µs",
+                measured=found[percent],
+                target=at_most(limit),
+            )
+        )
+    return found
+
+
+def _others(settings: Settings, directory: Path, ours: dict[int, Sample]) -> None:
+    """Databases of fewer records, in memory as a whole: they check no sums."""
+    count = settings.scaled(500_000, 50_000)
+    rows = plain_rows(0, count)
+    pairs = list(zip(rows.column("key").to_pylist(), rows.column("value").to_pylist(), strict=True))
+    numbers = np.random.default_rng(1).integers(0, count, settings.scaled(80_000, 20_000)).tolist()
+    for kind in (rivals.Sqlite, rivals.Lmdb):
+        database = kind(directory / kind.__name__)
+        database.write(pairs)
+        database.scan()
+        found = percentiles(database.get, numbers, settings.rounds)[50]
+        database.close()
+        settings.report(
+            Row(
+                part="P5",
+                work="read(random offset), mapped, p50",
+                unit="µs",
+                measured=ours[50],
+                durability=NO_WRITES,
+                rival=f"{kind.__name__}, get by number, {count // 1000:,} k records",
+                rival_measured=found,
+                ratio=found.over(ours[50]),
+            )
+        )

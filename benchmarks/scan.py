@@ -1,0 +1,199 @@
+"""P3: scanning to Arrow with every CRC verified: mapped, read, by two threads, compressed; and the bare work below it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import cramjam
+import numpy as np
+from numpy.typing import NDArray
+
+import pylog
+from benchmarks import rivals
+from benchmarks.data import batches_of, fill, fill_segments, log_bytes, new_log, plain_rows, reopened, text_rows, touch
+from benchmarks.measure import Row, Sample, Settings, Target, at_least, millions, race, seconds, times
+
+COLUMNS = ("offset", "timestamp", "key", "value")
+SMALL_SEGMENT = 80 << 20  # below the 96 MiB of mapped pages that scans keep resident
+RESIDENT = "within the 96 MiB of mapped pages that scans keep resident"
+BEYOND = "larger than the 96 MiB of mapped pages that scans keep resident: most pages are faulted in again"
+PASSES = 4  # of a small log in one round
+HEADER_SIZE = 61
+SNAPPY_HEADER = 16
+
+
+def run(settings: Settings) -> None:
+    """Reports the rows of P3."""
+    directory = Path(settings.directory)
+    _small_log(settings, directory / "small")
+    _large_log(settings, directory / "large")
+    _active_segment(settings, directory / "active")
+    _others(settings, directory)
+    for codec in ("lz4", "zstd", "snappy", "gzip"):
+        _compressed(settings, directory / codec, codec)
+
+
+def scanned(log: pylog.Log, start: int, end: int, columns: tuple[str, ...] = COLUMNS) -> int:
+    """The number of rows between two offsets, found by scanning them."""
+    return sum(batch.num_rows for batch in log.scan(start, end, columns=columns))
+
+
+def _row(settings: Settings, work: str, measured: Sample, *, target: Target | None = None, note: str = "") -> None:
+    settings.report(Row(part="P3", work=work, unit="M records/s", measured=measured, target=target, note=note))
+
+
+# ---- mapped ----------------------------------------------------------------------------------------------------------------
+
+
+def _small_log(settings: Settings, directory: Path) -> None:
+    with new_log(directory, segment_bytes=SMALL_SEGMENT) as log:
+        end = fill_segments(log, 1)
+        middle = log.split_offsets(0, end, SMALL_SEGMENT // 2)[0]
+        data = np.frombuffer(log_bytes(directory), np.uint8)
+        target = np.empty_like(data)
+        with ThreadPoolExecutor(2) as pool:
+            speed = race(
+                {
+                    "one": lambda: millions(end * PASSES, lambda: [scanned(log, 0, end) for _ in range(PASSES)]),
+                    "value": lambda: millions(end * PASSES, lambda: [scanned(log, 0, end, ("value",)) for _ in range(PASSES)]),
+                    "two": lambda: millions(end * PASSES, lambda: _both(pool, log, middle, end)),
+                    "mapped": lambda: _just_mapped(directory, end),
+                    "memcpy": lambda: millions(end, lambda: np.copyto(target, data)),
+                },
+                settings.rounds,
+            )
+    about = f"{SMALL_SEGMENT >> 20} MiB, four columns"
+    _row(settings, f"scan, mapping already touched, {about}", speed["one"], target=at_least(35), note=RESIDENT)
+    _row(settings, f"scan, mapping already touched, {SMALL_SEGMENT >> 20} MiB, value only", speed["value"], note=RESIDENT)
+    _row(settings, f"scan, file just mapped, {about}", speed["mapped"], target=at_least(22))
+    _ratio(settings, f"scan, mapping already touched, {about}, two threads", speed["two"], "one thread", speed["one"], times(1.7))
+    _ratio(settings, f"scan, mapping already touched, {about}", speed["one"], "memcpy of the same bytes", speed["memcpy"])
+
+
+def _both(pool: ThreadPoolExecutor, log: pylog.Log, middle: int, end: int) -> None:
+    """Two halves at once, each several times."""
+    halves = [(0, middle), (middle, end)]
+    list(pool.map(lambda half: [scanned(log, *half) for _ in range(PASSES)], halves))
+
+
+def _ratio(
+    settings: Settings,
+    work: str,
+    measured: Sample,
+    rival: str,
+    other: Sample,
+    target: Target | None = None,
+    unit: str = "M records/s",
+) -> None:
+    settings.report(
+        Row(
+            part="P3",
+            work=work,
+            unit=unit,
+            measured=measured,
+            rival=rival,
+            rival_measured=other,
+            ratio=measured.over(other),
+            target=target,
+        )
+    )
+
+
+def _just_mapped(directory: Path, end: int) -> float:
+    with reopened(directory) as log:
+        return millions(end, lambda: scanned(log, 0, end))
+
+
+def _large_log(settings: Settings, directory: Path) -> None:
+    size = settings.scaled(1 << 30, 256 << 20)
+    with new_log(directory, segment_bytes=size) as log:
+        end = fill_segments(log, 1)
+        middle = log.split_offsets(0, end, size // 2)[0]
+        touch(directory)
+        with ThreadPoolExecutor(2) as pool:
+            speed = race(
+                {
+                    "one": lambda: millions(end, lambda: scanned(log, 0, end)),
+                    "two": lambda: millions(
+                        end, lambda: list(pool.map(lambda half: scanned(log, *half), [(0, middle), (middle, end)]))
+                    ),
+                    "mapped": lambda: _just_mapped(directory, end),
+                },
+                settings.scaled(5, 3),
+            )
+    about = f"{size >> 20} MiB, four columns"
+    _row(settings, f"scan, file just mapped, {about}", speed["mapped"], target=at_least(22))
+    _row(settings, f"scan, mapping kept, {about}", speed["one"], target=at_least(22), note=BEYOND)
+    _ratio(settings, f"scan, mapping kept, {about}, two threads", speed["two"], "one thread", speed["one"], times(1.7))
+
+
+# ---- read ------------------------------------------------------------------------------------------------------------------
+
+
+def _active_segment(settings: Settings, directory: Path) -> None:
+    """What is still appended to is not mapped but read with pread."""
+    with new_log(directory) as log:
+        end = fill(log, settings.scaled(4, 1) * 1_000_000)
+        size = log.segments[0].size
+        speed = race({"one": lambda: millions(end, lambda: scanned(log, 0, end))}, settings.rounds)
+    _row(settings, f"scan, active segment by pread, {size >> 20} MiB, four columns", speed["one"])
+
+
+def _others(settings: Settings, directory: Path) -> None:
+    """Databases' scans give Python objects, one by one; `scan` gives arrays, `records` (P4) objects."""
+    count = settings.scaled(300_000, 50_000)
+    rows = plain_rows(0, count)
+    pairs = list(zip(rows.column("key").to_pylist(), rows.column("value").to_pylist(), strict=True))
+    databases: list[rivals.Sqlite | rivals.Lmdb] = [rivals.Sqlite(directory / "sqlite"), rivals.Lmdb(directory / "lmdb")]
+    with new_log(directory / "few") as log:
+        log.append_arrow(rows)
+        contestants: dict[str, Callable[[], float]] = {"pylog": lambda: millions(count, lambda: scanned(log, 0, count))}
+        for database in databases:
+            database.write(pairs)
+            contestants[database.name] = lambda database=database: millions(count, database.scan)  # type: ignore[misc]
+        speed = race(contestants, settings.rounds)
+    for database in databases:
+        database.close()
+        work = f"scan, {count // 1000:,} k records, active segment"
+        _ratio(settings, work, speed["pylog"], f"{database.name}, scan", speed[database.name])
+
+
+# ---- compressed ------------------------------------------------------------------------------------------------------------
+
+
+def _compressed(settings: Settings, directory: Path, codec: str) -> None:
+    """Against decompressing alone: every batch into one buffer, one after the other."""
+    with new_log(directory, segment_bytes=settings.scaled(24, 6) << 20, compression_type=codec) as log:
+        end = fill_segments(log, 1, text_rows, piece=settings.scaled(400_000, 100_000))
+        payloads = [batch[HEADER_SIZE:] for batch in batches_of(log_bytes(directory))]
+        plain = np.empty(1 << 20, np.uint8)
+        size = sum(_decompress(codec, payload, plain) for payload in payloads)
+        taken = race(
+            {
+                "pylog": lambda: seconds(lambda: scanned(log, 0, end)),
+                "bare": lambda: seconds(lambda: [_decompress(codec, payload, plain) for payload in payloads]),
+            },
+            settings.rounds,
+        )
+    speed = {name: Sample(tuple(size / each / 1e6 for each in sample.rounds)) for name, sample in taken.items()}
+    work = f"scan, {codec}, {size >> 20} MiB of records like JSON, mapped"
+    _ratio(settings, work, speed["pylog"], f"cramjam's {codec}, decompression alone", speed["bare"], times(0.7), "MB/s")
+
+
+def _decompress(codec: str, payload: bytes, out: NDArray[np.uint8]) -> int:
+    if codec == "snappy":
+        return _decompress_snappy(payload, out)
+    return int(getattr(cramjam, codec).decompress_into(payload, out))
+
+
+def _decompress_snappy(payload: bytes, out: NDArray[np.uint8]) -> int:
+    """Kafka's framing: a header, then blocks, each behind its size."""
+    position, size, view, target = SNAPPY_HEADER, 0, memoryview(payload), out.data
+    while position < len(payload):
+        length = int.from_bytes(payload[position : position + 4], "big")
+        block = view[position + 4 : position + 4 + length]
+        size += int(cramjam.snappy.decompress_raw_into(block, target[size:]))
+        position += 4 + length
+    return size

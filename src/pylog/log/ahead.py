@@ -1,0 +1,32 @@
+"""Working one step ahead: what comes next is made in another thread while what is there is written."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+@contextlib.contextmanager
+def one_ahead(items: Iterator[T]) -> Iterator[Iterator[T]]:
+    """An iterator over the same items that asks for each one as soon as the one before is taken.
+
+    The thread ends with the context, whatever happens in it; nothing outlives the call that needs it.
+
+    >>> with one_ahead(iter("abc")) as letters:
+    ...     list(letters)
+    ['a', 'b', 'c']
+    """
+    end = object()
+    with ThreadPoolExecutor(1, thread_name_prefix="pylog-ahead") as worker:
+
+        def taken() -> Iterator[T]:
+            coming = worker.submit(next, items, end)
+            while (item := coming.result()) is not end:
+                coming = worker.submit(next, items, end)
+                yield item  # type: ignore[misc]
+
+        yield taken()

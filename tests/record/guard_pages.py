@@ -1,0 +1,239 @@
+"""A program: runs the compiled record kernels on arrays beside pages that may not be touched, with damaged inputs by the thousand.
+
+    python guard_pages.py <rounds> <seed>    any byte read or written outside of an array ends the process with SIGSEGV
+    python guard_pages.py read|write|before  does exactly that, to show that it would be noticed
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import random
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numba import types
+
+import record_cases as cases
+import reference
+from pylog.record import kernels
+from pylog.record.memory import BYTES, OUT_BYTES, address, kernel, load8, store8
+from record_cases import ALL, Damage, joined
+from reference import Batch, Column, Input, Record, Rooms
+
+PAGE = mmap.PAGESIZE
+ROOM = 16 * PAGE
+REGIONS = 24  # no kernel takes more arrays
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+
+
+def _forbid(at: int) -> None:
+    if _libc.mprotect(at, PAGE, 0):
+        raise OSError(ctypes.get_errno(), "mprotect")
+
+
+class Guarded:
+    """Makes arrays that end just before, or begin just behind, a page that may not be touched."""
+
+    def __init__(self) -> None:
+        self._regions = [mmap.mmap(-1, ROOM + 2 * PAGE) for _ in range(REGIONS)]
+        for region in self._regions:
+            start = ctypes.addressof(ctypes.c_char.from_buffer(region))
+            _forbid(start)
+            _forbid(start + PAGE + ROOM)
+        self.begin(at_end=True)
+
+    def begin(self, *, at_end: bool) -> None:
+        """Takes all arrays back."""
+        self._used = 0
+        self._at_end = at_end
+
+    def output(self, shape: Any, kind: Any, fill: int = 0) -> Any:
+        size = int(np.prod(shape)) * np.dtype(kind).itemsize
+        assert size <= ROOM
+        region = self._regions[self._used]
+        self._used += 1
+        array: Any = np.ndarray(shape, kind, region, PAGE + (ROOM - size if self._at_end else 0))
+        array[...] = fill
+        return array
+
+    def input(self, data: Any) -> Any:
+        given = np.frombuffer(data, np.uint8) if isinstance(data, bytes) else np.asarray(data)
+        array = self.output(given.shape, given.dtype)
+        array[...] = given
+        array.flags.writeable = False
+        return array
+
+
+# ---- inputs --------------------------------------------------------------------------------------------------------------------
+
+
+class Cases:
+    """Batches, true and damaged, from a seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.true = [joined(self._batches()) for _ in range(60)]
+
+    def _bytes(self) -> bytes | None:
+        size = self.random.choice([-1, 0, 1, 2, 7, 31, 32, 33, 63, 64, 200, 255, 256, 257, 400])
+        return None if size < 0 else self.random.randbytes(size)
+
+    def record(self, delta: int) -> Record:
+        headers = [(self.random.randbytes(self.random.choice([0, 1, 70])), self._bytes()) for _ in range(self.random.choice([0, 0, 1, 3]))]
+        return Record(delta, self.random.randint(-(2**41), 2**41), self._bytes(), self._bytes(), tuple(headers))
+
+    def _batches(self) -> list[Batch]:
+        made, offset = [], 0
+        for _ in range(self.random.randint(1, 4)):
+            count = self.random.choice([0, 1, 1, 2, 5])
+            records = [self.record(delta) for delta in range(count)]
+            made.append(Batch(records, offset, 0, self.random.choice([0, 0, 8, 32]), 1000, last_offset_delta=max(count - 1, 0)))
+            offset += max(count, 1)
+        return made
+
+    def damage(self) -> list[Damage]:
+        draw = self.random
+        return [
+            (draw.choice(cases.KINDS), draw.getrandbits(20), draw.getrandbits(64), draw.getrandbits(10)) for _ in range(draw.randint(0, 3))
+        ]
+
+    def data(self) -> bytes:
+        if self.random.random() < 0.05:
+            return self.random.randbytes(self.random.randint(0, 150))
+        true, starts = self.random.choice(self.true)
+        if self.random.random() < 0.1:
+            return true + cases.overlong(100, self.random.randrange(5), self.random.choice([1, 2, 31, 60, 100, 5000]))
+        return cases.damaged(true, starts, self.damage(), seal=self.random.random() < 0.3)
+
+    def inputs(self) -> list[Input]:
+        records = [self.record(0) for _ in range(self.random.randint(0, 6))]
+        return [Input(self.random.randint(-1, 2**41), record.key, record.value, record.headers) for record in records]
+
+
+# ---- one call of each kernel ---------------------------------------------------------------------------------------------------
+
+
+def scan(given: Cases, place: Guarded) -> None:
+    data, draw = given.data(), given.random
+    end = len(data) + draw.choice([0, 0, -1, -20, 1, 1000])
+    cases.scan(data, draw.randint(0, len(data)) if draw.random() < 0.3 else 0, end, verify=True, capacity=draw.randint(0, 5), place=place)
+
+
+def find_batch(given: Cases, place: Guarded) -> None:
+    data = given.data()
+    position = given.random.randint(0, len(data))
+    cases.find_batch(data, position, len(data) + given.random.choice([0, -7, 9]), 0, given.random.choice([2**40, 300]), place=place)
+
+
+def decode_records(given: Cases, place: Guarded) -> None:
+    data, draw = given.data(), given.random
+    columns = [_lying(column, len(data), draw) for column in reference.scan_batches(data, 0, len(data), verify=False, capacity=9)[0]]
+    rows = sum(max(0, min(column.count, 50)) for column in columns)
+    size = len(data) + kernels.SLACK * len(columns) + draw.choice([0, 0, -40])
+    wanted = draw.choice([ALL, ALL, ALL | kernels.VERIFY_CRC, kernels.WANT_OFFSETS, kernels.WANT_KEYS, kernels.WANT_VALUES | kernels.WANT_HEADERS, 0])
+    outputs = cases.Outputs(Rooms(max(0, rows + draw.choice([0, 0, -1])), max(0, size), max(0, size)), wanted, place)
+    outputs.decode(place.input(data), cases.table_of(columns, place), 0, len(columns))
+
+
+def _lying(column: Column, size: int, draw: random.Random) -> Column:
+    if draw.random() < 0.9:
+        return column
+    name = draw.choice(["position", "size", "count"])
+    return column._replace(**{name: draw.choice([*cases.LIES, draw.randint(0, size + 2)])})
+
+
+def decode_headers(given: Cases, place: Guarded) -> None:
+    data, draw = given.data(), given.random
+    columns = reference.scan_batches(data, 0, len(data), verify=False, capacity=9)[0]
+    places = [row.headers_at for row in reference.decode_records(data, columns, verify=False).rows]
+    if draw.random() < 0.5:  # what was found good and has changed since
+        data = cases.damaged(data, [0], given.damage(), seal=False)
+        places = [min(at, len(data)) for at in places] + [draw.randint(0, len(data))]
+    outputs = cases.HeaderOutputs(len(places), draw.randint(0, 20), draw.randint(0, 300), draw.randint(0, 2000), place)
+    outputs.decode(place.input(data), place.input(np.array(places, np.int64)), 0, len(places))
+
+
+def find_record(given: Cases, place: Guarded) -> None:
+    data, draw = given.data(), given.random
+    index = draw.randbytes(draw.randint(0, 40))
+    if draw.random() < 0.5:
+        index = b"".join(relative.to_bytes(4, "big") + draw.randint(0, len(data) + 1).to_bytes(4, "big") for relative in range(4))
+    end = len(data) + draw.choice([0, -3, 50])
+    cases.found_record(data, index, draw.choice([len(index) // 8, 100, -1]), 0, end, draw.randint(0, 15), place=place)
+
+
+def encode_batches(given: Cases, place: Guarded) -> None:
+    draw = given.random
+    inputs = given.inputs()
+    columns = cases.columns_of(inputs, place, lead=draw.choice([0, 3]))
+    flat = (columns.timestamps, *columns.keys, *columns.values, columns.header_ends, *columns.names[:2], *columns.header_values)
+    state = place.output(kernels.E_SIZE, np.int64)
+    state[kernels.E_END] = len(inputs)
+    out = place.output(draw.choice([0, 61, 70, 100, 500, 3000, 20_000]), np.uint8)
+    table = place.output((len(Column._fields), draw.randint(0, 3)), np.int64)
+    kernel = draw.choice([kernels.encode_batches, kernels.encode_batches_with_headers])
+    kernel(out, state, draw.choice([0, 100, 10_000]), 0, 0, table, *flat)
+
+
+def checksum(given: Cases, place: Guarded) -> None:
+    data = given.random.randbytes(given.random.choice([0, 1, 7, 8, 9, 767, 768, 769, 2000]))
+    ends = [given.random.choice([0, 1, 5, len(data), len(data) + 1, -1, 2**62, -(2**62)]) for _ in range(2)]
+    kernels.checksum(place.input(data), *ends)
+
+
+CALLS: list[Callable[[Cases, Guarded], None]] = [
+    scan,
+    find_batch,
+    decode_records,
+    decode_headers,
+    find_record,
+    encode_batches,
+    checksum,
+]
+
+
+def run(rounds: int, seed: int) -> None:
+    """Calls every kernel so often; every fourth time with the forbidden page in front."""
+    given, place = Cases(seed), Guarded()
+    for number in range(rounds):
+        for call in CALLS:
+            place.begin(at_end=number % 4 != 3)
+            call(given, place)
+
+
+# ---- deliberately wrong --------------------------------------------------------------------------------------------------------
+
+
+@kernel(types.int64(BYTES, types.int64))
+def read_at(buffer: Any, index: int) -> int:
+    return load8(address(buffer) + index)
+
+
+@kernel(types.int64(OUT_BYTES, types.int64))
+def write_at(buffer: Any, index: int) -> int:
+    store8(address(buffer) + index, 1)
+    return 0
+
+
+def die(how: str) -> None:
+    """Touches the last byte that may be touched, says so, and then the next one."""
+    place = Guarded()
+    place.begin(at_end=how != "before")
+    inside, outside = (0, -1) if how == "before" else (99, 100)
+    call, array = (write_at, place.output(100, np.uint8)) if how == "write" else (read_at, place.input(bytes(100)))
+    call(array, inside)
+    sys.stdout.write("inside\n")
+    sys.stdout.flush()
+    call(array, outside)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] in ("read", "write", "before"):
+        die(sys.argv[1])
+    else:
+        run(int(sys.argv[1]), int(sys.argv[2]))
