@@ -2,63 +2,88 @@
 
 from __future__ import annotations
 
-import shutil
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 import pylog
 from benchmarks.data import BATCH_OVERHEAD, fill, new_log, small_rows, timestamp_of, touch
-from benchmarks.measure import NO_WRITES, Row, Sample, Settings, percentiles
+from benchmarks.measure import NO_WRITES, Row, Sample, Settings, microseconds, race
 
-SIZES = {1_000: "1 k", 1_000_000: "1 M", 100_000_000: "100 M"}
+SIZES = {"1 k": 1_000, "1 M": 1_000_000, "100 M": 100_000_000}
+SMALLEST = "1 k"
 BATCH_BYTES = 8 << 10  # about 600 records: even the smallest log has two batches
 SEGMENT_BYTES = 16 << 20
+WORKS = ("read(random offset)", "offset_for_timestamp(random time)", "append(one record of 4 bytes)")
+
+
+@dataclass(frozen=True)
+class _Filled:
+    """A log with so many records, and how many segments they made."""
+
+    log: pylog.Log
+    count: int
+    segments: int
+
+    def median_us(self, work: str, calls: int, random: np.random.Generator) -> float:
+        """The median of so many calls."""
+        offsets = random.integers(0, self.count, calls)
+        call: Callable[[int], object]
+        if work == WORKS[0]:
+            call = self.log.read
+        elif work == WORKS[1]:
+            call, offsets = self.log.offset_for_timestamp, offsets + timestamp_of(0)
+        else:
+            call = self._append
+        return float(np.median(microseconds(call, offsets.tolist())))
+
+    def _append(self, _: int) -> object:
+        return self.log.append(b"1234")
 
 
 def run(settings: Settings) -> None:
-    """Reports lookups and appends against the size of the log, each against the smallest log."""
-    smallest: dict[str, Sample] = {}
-    for count, name in SIZES.items():
-        if settings.quick and count > 1_000_000:
-            continue
-        directory = Path(settings.directory) / "log"
-        figures, segments = _measure(settings, directory, count)
-        shutil.rmtree(directory)
-        for work, sample in figures.items():
-            first = smallest.setdefault(work, sample)
-            settings.report(
-                Row(
-                    part="growth",
-                    work=f"{work}, log of {name} records in {segments} segments, p50",
-                    unit="µs",
-                    measured=sample,
-                    durability="Durability.OS" if work.startswith("append") else NO_WRITES,
-                    rival="" if first is sample else "the same in the log of 1 k",
-                    rival_measured=None if first is sample else first,
-                    ratio=None if first is sample else first.over(sample),
-                )
-            )
-
-
-def _measure(settings: Settings, directory: Path, count: int) -> tuple[dict[str, Sample], int]:
-    config = {"segment_bytes": SEGMENT_BYTES, "max_message_bytes": BATCH_BYTES + BATCH_OVERHEAD}
-    with new_log(directory, **config) as log:
-        fill(log, count, small_rows)
-        segments = len(log.segments)
-        log.flush()  # so that appends are not measured beside the write-back of all that
-        touch(directory)
-        offsets = np.random.default_rng(3).integers(0, count, settings.scaled(16_000, 4_000))
-        times = (offsets + timestamp_of(0)).tolist()
-        for offset in offsets[:1000].tolist():
-            log.read(offset)
-        figures = {
-            "read(random offset)": percentiles(log.read, offsets.tolist(), settings.rounds)[50],
-            "offset_for_timestamp(random time)": percentiles(log.offset_for_timestamp, times[:8000], settings.rounds)[50],
-            "append(one record of 4 bytes)": _appends(settings, log),
+    """Reports lookups and appends against the size of the log: the logs take turns, each is compared with the smallest."""
+    random = np.random.default_rng(3)
+    with ExitStack() as opened:
+        logs = {
+            name: _fill(opened, Path(settings.directory) / str(count), count)
+            for name, count in SIZES.items()
+            if not settings.quick or count <= 1_000_000
         }
-    return figures, segments
+        for work in WORKS:
+            calls = settings.scaled(2_000, 1_000)
+            contestants = {
+                name: lambda filled=filled, work=work: filled.median_us(work, calls, random)  # type: ignore[misc]
+                for name, filled in logs.items()
+            }
+            found = race(contestants, settings.rounds)
+            for name, filled in logs.items():
+                _report(settings, work, name, filled.segments, found)
 
 
-def _appends(settings: Settings, log: pylog.Log) -> Sample:
-    return percentiles(lambda _: log.append(b"1234"), range(settings.scaled(16_000, 4_000)), settings.rounds)[50]
+def _fill(opened: ExitStack, directory: Path, count: int) -> _Filled:
+    config = {"segment_bytes": SEGMENT_BYTES, "max_message_bytes": BATCH_BYTES + BATCH_OVERHEAD}
+    log = opened.enter_context(new_log(directory, **config))
+    fill(log, count, small_rows)
+    log.flush()  # so that appends are not measured beside the write-back of all that
+    touch(directory)
+    return _Filled(log, count, len(log.segments))
+
+
+def _report(settings: Settings, work: str, name: str, segments: int, found: dict[str, Sample]) -> None:
+    compared = name != SMALLEST
+    settings.report(
+        Row(
+            part="growth",
+            work=f"{work}, log of {name} records in {segments} segment{'s' if segments > 1 else ''}, p50",
+            unit="µs",
+            measured=found[name],
+            durability="Durability.OS" if work.startswith("append") else NO_WRITES,
+            rival=f"the same in the log of {SMALLEST}" if compared else "",
+            rival_measured=found[SMALLEST] if compared else None,
+            ratio=found[SMALLEST].over(found[name]) if compared else None,
+        )
+    )

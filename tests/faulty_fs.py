@@ -10,7 +10,7 @@ from pylog.fs import OsFileSystem
 
 
 class Faults:
-    """Which calls fail: `plan` maps a call's name to the numbers (from 1) of the calls that do. `short` bytes are written first."""
+    """Which calls fail: `plan` maps a call's name to the numbers (from 1) of the calls that do. `short` bytes come first."""
 
     def __init__(self, plan: dict[str, set[int]] | None = None, *, short: int = 0) -> None:
         self.plan = plan or {}

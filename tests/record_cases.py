@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 import reference
 from pylog.record import kernels
 from pylog.record.format import COLUMN_COUNT
-from reference import Batch, Column, HeaderPair, Input, Record, Rooms
+from reference import Batch, Column, HeaderPair, Input, Question, Record, Rooms
 
 # ---- where arrays lie ----------------------------------------------------------------------------------------------------------
 
@@ -186,23 +187,24 @@ class HeaderOutputs:
 
 
 def find_record(
-    data: bytes, index: Sequence[tuple[int, int]], base_offset: int, end: int, offset: int, *, place: Place = HEAP
-) -> tuple[int, reference.Found | int | None]:
-    """(status, record or where its batch stands) of `find_record`."""
-    table = b"".join(entry[0].to_bytes(4, "big", signed=True) + entry[1].to_bytes(4, "big", signed=True) for entry in index)
-    return found_record(data, table, len(index), base_offset, end, offset, place=place)
+    data: bytes, index: Sequence[tuple[int, int]], question: Question, end: int, *, place: Place = HEAP
+) -> tuple[int, reference.Found | int]:
+    """(status, record or where the search ended) of `find_record`."""
+    return found_record(data, b"".join(struct.pack(">ii", *entry) for entry in index), len(index), question, end, place=place)
 
 
 def found_record(
-    data: bytes, index: bytes, count: int, base_offset: int, end: int, offset: int, *, place: Place = HEAP
-) -> tuple[int, reference.Found | int | None]:
+    data: bytes, index: bytes, count: int, question: Question, end: int, *, place: Place = HEAP
+) -> tuple[int, reference.Found | int]:
     """The same with an index of any bytes."""
     result = place.output(kernels.F_SIZE, np.int64, -7)
-    status = int(kernels.find_record(place.input(data), place.input(index), count, base_offset, end, offset, result))
+    base, from_offset, offset, timestamp, controls = question
+    arrays = place.input(data), place.input(index)
+    status = int(kernels.find_record(*arrays, count, base, from_offset, end, offset, timestamp, controls, result))
     if status == kernels.OK:
         found = reference.Found(*result.tolist())
         return status, found._replace(key_size=max(found.key_size, -1), value_size=max(found.value_size, -1))
-    return status, None if result[kernels.F_BATCH_AT] == -7 else int(result[kernels.F_BATCH_AT])
+    return status, int(result[kernels.F_BATCH_AT])
 
 
 class Columns(NamedTuple):

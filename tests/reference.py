@@ -422,7 +422,7 @@ def decode_headers(data: bytes, positions: Sequence[int]) -> list[tuple[HeaderPa
 
 
 class Found(NamedTuple):
-    """A record that was looked for; positions in the data, sizes -1 for null."""
+    """A record that was looked for, and its batch; positions in the data, sizes -1 for null."""
 
     offset: int
     timestamp: int
@@ -432,58 +432,77 @@ class Found(NamedTuple):
     value_size: int
     headers_at: int
     batch_at: int
+    leader_epoch: int
+    last_offset: int
+    next_at: int
 
 
-def find_record(
-    data: bytes, index: Sequence[tuple[int, int]], base_offset: int, end: int, offset: int
-) -> tuple[int, Found | int | None]:
-    """(status, record), the first at or above `offset` in batches that are neither control nor compressed nor legacy.
+class Question(NamedTuple):
+    """What record is looked for: the first at or above an offset and a timestamp; the index is asked for `from_offset`."""
 
-    The index, (relative offset, position) in order, says where to begin. What a plain batch holds before that record must
-    parse; what lies behind it is not looked at. With another status than OK: where the batch stands that ended the search.
+    base_offset: int
+    from_offset: int
+    offset: int
+    timestamp: int = -(2**63)
+    controls: bool = False
+
+
+def find_record(data: bytes, index: Sequence[tuple[int, int]], question: Question, end: int) -> tuple[int, Found | int]:
+    """(status, record) of the first record that answers; with another status than OK, where the search ended.
+
+    The index, (relative offset, position) in order, says where to begin. Offsets must rise from batch to batch. What a batch
+    holds before that record must parse; what lies behind it is not looked at, but for the offset of the next batch.
     """
     end = min(end, len(data))
-    hints = [position for relative, position in index if relative <= offset - base_offset]
+    hints = [position for relative, position in index if relative <= question.from_offset - question.base_offset]
     at = hints[-1] if hints and hints[-1] < end else 0
-    batch_at: int | None = None
-    first = True
+    hinted = bool(index)
+    previous = question.base_offset - 1
     while at < end:
         status, size = frame(data, at, end)
-        batch_at = at
-        batch = column(data, at, size, verify=True) if status == OK else None
+        if status == OK and data[at + 16] != 2:
+            status = NOT_PLAIN
         if status != OK:
-            return status, batch_at
-        if data[at + 16] != 2:
-            return NOT_PLAIN, batch_at
-        if batch is None:
-            return BAD_HEADER, batch_at
-        passed = batch.last_offset < offset
-        if first and not passed and (batch.base_offset < base_offset or (at and batch.base_offset > offset)):
-            return BAD_HEADER, batch_at  # the index led behind the record, or nowhere
-        if (first or not passed) and not batch.crc_state:
-            return BAD_CRC, batch_at
-        first = False
-        if not passed and not batch.attributes & 32:
-            if batch.attributes & 7:
-                return NOT_PLAIN, batch_at
-            status, found = _record_in(data, batch, offset)
-            if status != NOT_FOUND:
-                return status, found or batch_at
-        at += size
-    return NOT_FOUND, batch_at
+            return status, at
+        batch = column(data, at, size, verify=True)
+        led_behind = hinted and at > 0 and batch is not None and batch.base_offset > question.from_offset
+        if batch is None or batch.base_offset <= previous or led_behind:
+            return BAD_HEADER, at
+        wanted = batch.last_offset >= question.offset and batch.max_timestamp >= question.timestamp
+        wanted = wanted and (question.controls or not batch.attributes & 32)
+        if (wanted or hinted) and not batch.crc_state:
+            return BAD_CRC, at
+        if wanted and batch.attributes & 7:
+            return NOT_PLAIN, at
+        status, found = _record_in(data, batch, question) if wanted else (NOT_FOUND, None)
+        if status == OK and _overlapped(data, batch, end):
+            return BAD_HEADER, at
+        if status != NOT_FOUND:
+            return status, at if found is None else found
+        hinted, previous, at = False, batch.last_offset, at + size
+    return NOT_FOUND, at
 
 
-def _record_in(data: bytes, batch: Column, offset: int) -> tuple[int, Found | None]:
+def _overlapped(data: bytes, batch: Column, end: int) -> bool:
+    """Whether what follows is a batch whose offsets do not: one of the two is not what was written."""
+    following = batch.position + batch.size
+    if end - following < 17 or data[following + 16] != 2:
+        return False
+    return int.from_bytes(data[following : following + 8], "big", signed=True) <= batch.last_offset
+
+
+def _record_in(data: bytes, batch: Column, question: Question) -> tuple[int, Found | None]:
     at, end = batch.position + HEADER_SIZE, batch.position + batch.size
     for _ in range(batch.count):
         try:
             deltas, next_at = parse_deltas(data, at, end)
-            if wrapped(batch.base_offset + deltas[1]) >= offset:
+            stamp = timestamp_of(batch, Record(deltas[1], deltas[0], None, None))
+            if wrapped(batch.base_offset + deltas[1]) >= question.offset and stamp >= question.timestamp:
                 parsed = parse_record(data, at, end)
                 key, value = parsed.record.key, parsed.record.value
-                places = parsed.key_at, -1 if key is None else len(key), parsed.value_at, -1 if value is None else len(value)
-                stamp = timestamp_of(batch, parsed.record)
-                return OK, Found(batch.base_offset + deltas[1], stamp, *places, parsed.headers_at, batch.position)
+                sizes = [-1 if field is None else len(field) for field in (key, value)]
+                places = parsed.key_at, sizes[0], parsed.value_at, sizes[1], parsed.headers_at, batch.position
+                return OK, Found(batch.base_offset + deltas[1], stamp, *places, batch.leader_epoch, batch.last_offset, end)
         except ValueError:
             return BAD_RECORD, None
         at = next_at

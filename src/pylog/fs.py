@@ -447,6 +447,11 @@ def join(*parts: str) -> str:
     return os.path.join(*parts)
 
 
+def parent_of(path: str) -> str:
+    """The directory that a path lies in."""
+    return os.path.dirname(os.path.abspath(path))
+
+
 def write_atomically(fs: FileSystem, directory: str, name: str, data: bytes) -> None:
     """Replaces a small file so that a crash leaves the old one or the new one, never half (reliability 4, checkpoints).
 

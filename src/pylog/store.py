@@ -97,7 +97,7 @@ class Store:
             raise
 
     def _make_root(self) -> None:
-        parent = os.path.dirname(os.path.abspath(self.path))
+        parent = files.parent_of(self.path)
         if not self._fs.exists(parent):
             raise NotALogDirectoryError(f"there is no directory {parent} to make {self.path} in; make it first", path=self.path)
         self._fs.check_directory(parent, write=True)
@@ -280,8 +280,8 @@ class Store:
                     log.close()
             catalog = self._catalog()
             kept = {other: entry for other, entry in catalog.topics.items() if other != name}
-            directories = [directory_name(partition) for partition in partitions]
-            catalogs.write_catalog(self._fs, self.path, Catalog(topics=kept, deleting=[*catalog.deleting, *directories]))
+            directories = {name: catalogs.deletion_name(name) for name in map(directory_name, partitions)}
+            catalogs.write_catalog(self._fs, self.path, Catalog(topics=kept, deleting=catalog.deleting | directories))
             catalogs.delete_directories(self._fs, self.path, directories)
             catalogs.write_catalog(self._fs, self.path, Catalog(topics=kept))
             for checkpoint, offsets in ((RECOVERY_POINT, self._recovery_points), (LOG_START, self._log_starts)):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -62,12 +62,12 @@ class Catalog(msgspec.Struct, frozen=True):
     Attributes:
         version: of the file's format.
         topics: by name.
-        deleting: names of partition directories whose deletion was decided and may not be done.
+        deleting: partition directories whose deletion was decided and may not be done, with the names that they get for it.
     """
 
     version: int = _VERSION
     topics: dict[str, CatalogTopic] = {}
-    deleting: list[str] = []
+    deleting: dict[str, str] = {}
 
 
 def read_catalog(fs: FileSystem, root: str) -> Catalog:
@@ -144,18 +144,21 @@ def make_partitions(fs: FileSystem, root: str, topic: str, topic_id: str, number
     fs.sync_directory(root)
 
 
-def delete_directories(fs: FileSystem, root: str, names: Iterable[str]) -> None:
-    """Renames partition directories as Kafka does before it deletes them (storage-format 3.2.3), then removes them."""
-    renamed = []
-    for name in names:
+def deletion_name(name: str) -> str:
+    """What a partition directory is renamed to before it is removed (storage-format 3.2.3)."""
+    suffix = f".{secrets.token_hex(16)}-delete"
+    return name[: _DIRECTORY_NAME_CHARACTERS - len(suffix)] + suffix
+
+
+def delete_directories(fs: FileSystem, root: str, names: Mapping[str, str]) -> None:
+    """Renames partition directories as Kafka does before it deletes them, then removes them. May be repeated after a crash."""
+    for name, target in names.items():
         if fs.exists(join(root, name)):
-            suffix = f".{secrets.token_hex(16)}-delete"
-            target = name[: _DIRECTORY_NAME_CHARACTERS - len(suffix)] + suffix
             fs.rename(join(root, name), join(root, target))
-            renamed.append(target)
     fs.sync_directory(root)
-    for name in renamed:
-        fs.remove_tree(join(root, name))
+    for target in names.values():
+        if fs.exists(join(root, target)):
+            fs.remove_tree(join(root, target))
     fs.sync_directory(root)
 
 

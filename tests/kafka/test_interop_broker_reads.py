@@ -123,7 +123,7 @@ def test_the_broker_has_nothing_to_say_against_the_directory(served: Served) -> 
 
 
 def test_the_broker_trusts_the_indexes_of_a_closed_store_and_leaves_every_file_as_it_was(served: Served) -> None:
-    """After a kill it makes the indexes of the active segments again, and finds those of the sealed ones as it would make them."""
+    """After a kill it makes all indexes again: those of sealed segments come out as they were."""
     changed = ours(path for path, data in served.before.items() if served.after.get(path) != data)
     if served.how == "killed":
         assert [path for path in changed if not re.fullmatch("mended-0/0+\\.(time)?index", path)] == [], (

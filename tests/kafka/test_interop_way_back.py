@@ -17,6 +17,7 @@ from kafka_harness import Broker, KafkaError, Message, Record
 FAST = {"fetch.max.wait.ms": "20"}
 UNENDING = {"retention.ms": "-1"}
 WEEK_MS = 7 * 86_400_000
+FAR_MS = NOW_MS + 2000 * WEEK_MS  # behind the present, which a broker's own markers carry
 MARKER = ".kafka_cleanshutdown"
 ISOLATIONS = ("read_uncommitted", "read_committed")
 TOPICS = ("codecs", "plain", "ledger")
@@ -68,7 +69,7 @@ def pylog_appends(store: pylog.Store, seed: int) -> None:
             for number, codec in enumerate(CODECS):
                 log.append_many(rows_of(10, seed=seed + number), compression=codec)
             segments = len(log.segments)
-            log.append(b"one", b"k", [("h", None)], NOW_MS + seed * WEEK_MS)  # more than a segment's time: a new one begins
+            log.append(b"one", b"k", [("h", None)], FAR_MS + seed * WEEK_MS)  # more than a segment's time: a new one begins
             assert len(log.segments) == segments + 1
 
 

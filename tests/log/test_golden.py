@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
 import pytest
 
 import pylog
 from golden_data import GoldenPartition, partitions
 from golden_rows import COLUMNS, encoded, rows
+
 
 @pytest.fixture(params=partitions(), ids=lambda partition: partition.id)
 def golden(request: pytest.FixtureRequest) -> GoldenPartition:
@@ -14,15 +19,22 @@ def golden(request: pytest.FixtureRequest) -> GoldenPartition:
     return partition
 
 
+def read_up_to_damage(frames: Iterator[pa.RecordBatch]) -> list[dict[str, Any]]:
+    got = []
+    try:
+        for frame in frames:
+            got += list(rows(iter([frame])))
+    except pylog.CorruptionError:
+        return got
+    pytest.fail("the damage went unnoticed")
+
+
 def test_every_record_reads_as_kafkas_consumer_read_it(golden: GoldenPartition) -> None:
     with pylog.open(golden.log_directory, mode="r") as store:
         log = store.log(golden.topic, golden.partition)
         frames = log.scan(columns=COLUMNS)
         if "readError" in golden.meta:  # Kafka's consumer came no further than the damage; neither may pylog
-            got = []
-            with pytest.raises(pylog.CorruptionError):
-                for frame in frames:
-                    got += list(rows(iter([frame])))
+            got = read_up_to_damage(frames)
         else:
             got = list(rows(frames))
         assert got == golden.expected()

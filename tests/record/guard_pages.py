@@ -21,7 +21,7 @@ import reference
 from pylog.record import kernels
 from pylog.record.memory import BYTES, OUT_BYTES, address, kernel, load8, store8
 from record_cases import ALL, Damage, joined
-from reference import Batch, Column, Input, Record, Rooms
+from reference import Batch, Column, Input, Question, Record, Rooms
 
 PAGE = mmap.PAGESIZE
 ROOM = 16 * PAGE
@@ -164,7 +164,8 @@ def find_record(given: Cases, place: Guarded) -> None:
     if draw.random() < 0.5:
         index = b"".join(relative.to_bytes(4, "big") + draw.randint(0, len(data) + 1).to_bytes(4, "big") for relative in range(4))
     end = len(data) + draw.choice([0, -3, 50])
-    cases.found_record(data, index, draw.choice([len(index) // 8, 100, -1]), 0, end, draw.randint(0, 15), place=place)
+    question = Question(0, draw.randint(0, 15), draw.randint(0, 15), draw.choice([-(2**63), 0, 2**40]), draw.random() < 0.5)
+    cases.found_record(data, index, draw.choice([len(index) // 8, 100, -1]), question, end, place=place)
 
 
 def encode_batches(given: Cases, place: Guarded) -> None:

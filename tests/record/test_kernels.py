@@ -6,6 +6,7 @@ The same tests run compiled and, with NUMBA_DISABLE_JIT=1, as Python with every 
 from __future__ import annotations
 
 import random
+import struct
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -19,7 +20,7 @@ import reference
 from pylog.record import kernels, memory
 from pylog.record.memory import INTERPRETED
 from record_cases import ALL, HEAP, joined
-from reference import Batch, Column, Input, Record, Rooms
+from reference import Batch, Column, Input, Question, Record, Rooms
 
 EXAMPLES = settings(max_examples=25 if INTERPRETED else 80)
 
@@ -508,16 +509,23 @@ def indexed(draw: st.DrawFn) -> tuple[list[Batch], list[tuple[int, int]], int]:
     return made, entries, base
 
 
+Case = tuple[list[Batch], list[tuple[int, int]], int]
+
+stamps = st.sampled_from([-(2**63), -(2**63), -1, 0, 1000, 2**41, 2**42])
+
+
 @EXAMPLES
-@given(indexed(), st.integers(-3, 900))
-def test_a_record_is_found_by_its_offset(case: tuple[list[Batch], list[tuple[int, int]], int], relative: int) -> None:
+@given(indexed(), st.integers(-3, 900), stamps, st.booleans())
+def test_a_record_is_found_by_its_offset_and_time(case: Case, relative: int, timestamp: int, controls: bool) -> None:
     made, entries, base = case
     data, _ = joined(made)
     offset = max(0, base + relative)
-    expected = reference.find_record(data, entries, base, len(data), offset)
-    assert cases.find_record(data, entries, base, len(data), offset) == expected
-    rows = reference.decode_records(data, [c for c in columns_in(data) if not c.attributes & 32], verify=True).rows
-    first = next((row for row in rows if row.offset >= offset), None)
+    question = Question(base, offset, offset, timestamp, controls)
+    expected = reference.find_record(data, entries, question, len(data))
+    assert cases.find_record(data, entries, question, len(data)) == expected
+    batches = [c for c in columns_in(data) if (controls or not c.attributes & 32) and c.max_timestamp >= timestamp]
+    rows = reference.decode_records(data, batches, verify=True).rows
+    first = next((row for row in rows if row.offset >= offset and row.timestamp >= timestamp), None)
     assert (expected[0] == kernels.OK) == (first is not None)
     if first is not None:
         assert isinstance(expected[1], reference.Found)
@@ -525,31 +533,36 @@ def test_a_record_is_found_by_its_offset(case: tuple[list[Batch], list[tuple[int
 
 
 @EXAMPLES
-@given(indexed(), cases.damage, st.booleans(), st.integers(0, 900))
+@given(indexed(), cases.damage, st.booleans(), st.integers(0, 900), st.integers(0, 900), stamps, st.booleans())
 def test_a_record_in_damage_is_found_as_the_reference_finds_it(
-    case: tuple[list[Batch], list[tuple[int, int]], int], damage: list[cases.Damage], seal: bool, relative: int
+    case: Case, damage: list[cases.Damage], seal: bool, origin: int, relative: int, timestamp: int, controls: bool
 ) -> None:
     made, entries, base = case
     data, starts = joined(made)
     changed = cases.damaged(data, starts or [0], damage, seal=seal)
-    expected = reference.find_record(changed, entries, base, len(changed), base + relative)
-    assert cases.find_record(changed, entries, base, len(changed), base + relative) == expected
+    question = Question(base, base + origin, base + relative, timestamp, controls)
+    expected = reference.find_record(changed, entries, question, len(changed))
+    assert cases.find_record(changed, entries, question, len(changed)) == expected
 
 
 @EXAMPLES
 @given(indexed(), st.binary(max_size=48), st.integers(-2, 9), st.integers(0, 400))
-def test_an_index_of_any_bytes_never_leads_to_another_record(
-    case: tuple[list[Batch], list[tuple[int, int]], int], index: bytes, count: int, relative: int
-) -> None:
+def test_an_index_of_any_bytes_never_leads_to_another_record(case: Case, index: bytes, count: int, relative: int) -> None:
     made, _, base = case
     data, starts = joined(made)
-    true = reference.find_record(data, [], base, len(data), base + relative)
-    status, found = cases.found_record(data, index, count, base, len(data), base + relative)
+    question = Question(base, base + relative, base + relative)
+    true = reference.find_record(data, [], question, len(data))
+    status, found = cases.found_record(data, index, count, question, len(data))
     assert status != kernels.OK or (status, found) == true
     for start in starts:  # an entry that leads to a batch, but not to the right one
-        entry = bytes(4) + start.to_bytes(4, "big")
-        status, found = cases.found_record(data, entry, 1, base, len(data), base + relative)
+        status, found = cases.found_record(data, struct.pack(">ii", 0, start), 1, question, len(data))
         assert status != kernels.OK or (status, found) == true
+
+
+@pytest.mark.parametrize("field", range(5))
+def test_a_record_that_is_larger_than_its_batch_is_not_found(field: int) -> None:
+    data = cases.overlong(0, field, 5)
+    assert cases.find_record(data, [], Question(0, 0, 0), len(data)) == (kernels.BAD_RECORD, 0)
 
 
 # ---- writing -------------------------------------------------------------------------------------------------------------------

@@ -165,7 +165,7 @@ def _segment(source: Source, base: int, name: str, entry: DirectoryEntry) -> Log
 def _own_slot(source: Source, loaded: Loaded) -> None:
     """Takes the durable point, unless another program has written since (reliability 12): then its word is stale.
 
-    The signs: its segment is gone, is another file, or is not the last; a batch of another leader epoch follows what it published.
+    The signs: its segment is gone, another file, or not the last one; a batch of another leader epoch follows what it published.
     """
     slot, mark = read_slot(source.fs, source.directory)
     active = loaded.segments[-1] if loaded.segments else None

@@ -99,6 +99,8 @@ def _find_reading(segment: LogSegment, position: int, end: int, question: _Quest
     file = segment.file()
     size = limits.LOOKUP_CHUNK_BYTES
     result = np.empty(kernels.F_SIZE, np.int64)
+    if position and int.from_bytes(file.read(position, 8).tobytes(), "big", signed=True) > question.from_offset:
+        return None  # the index led behind the record
     while position < end:
         chunk = file.read(position, min(size, end - position))
         status = kernels.find_record(

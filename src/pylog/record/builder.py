@@ -363,20 +363,24 @@ class BatchEncoder:
         return self._buffers[self._turn]
 
     def _compressed(self, plain: Encoded) -> Encoded:
-        """The same batches with their records compressed: a batch is compressed as a whole (storage-format 1.10)."""
-        parts = []
+        """The same batches with their records compressed: a batch is compressed as a whole (storage-format 1.10).
+
+        What does not compress may grow beyond `max_message_bytes`; such a batch stays as it is.
+        """
+        parts: list[memoryview] = []
         table = plain.table.copy()
         position = 0
         for batch in range(table.shape[1]):
             at, size = int(plain.table[POSITION, batch]), int(plain.table[SIZE, batch])
             payload = plain.data[at + HEADER_SIZE : at + size]
             sealed = compression.compress(self._codec, payload, level=self._level, reserve=HEADER_SIZE)
-            _reseal(sealed, plain.data[at : at + HEADER_SIZE], self._attributes | self._codec)
-            table[POSITION, batch], table[SIZE, batch] = position, len(sealed)
-            table[CRC, batch] = int.from_bytes(sealed[CRC_AT : CRC_AT + 4].tobytes(), "big")
-            parts.append(sealed.data)
-            position += len(sealed)
-        table[ATTRIBUTES] = self._attributes | self._codec
+            if len(sealed) <= self._max_message_bytes:
+                _reseal(sealed, plain.data[at : at + HEADER_SIZE], self._attributes | self._codec)
+                table[ATTRIBUTES, batch] = self._attributes | self._codec
+                table[CRC, batch] = int.from_bytes(sealed[CRC_AT : CRC_AT + 4].tobytes(), "big")
+            parts.append(sealed.data if len(sealed) <= self._max_message_bytes else plain.data[at : at + size])
+            table[POSITION, batch], table[SIZE, batch] = position, len(parts[-1])
+            position += len(parts[-1])
         return Encoded(memoryview(b"".join(parts)), table)
 
 

@@ -102,9 +102,13 @@ class _Buffers:
             self.value_valid,
         )
 
+    def references(self) -> int:
+        """The references to the array that has most."""
+        return max(sys.getrefcount(array) for array in self.arrays)
+
     def are_free(self) -> bool:
         """Whether no Arrow array refers to them: each one that does keeps a reference to its array."""
-        return all(sys.getrefcount(array) <= _OWN_REFERENCES for array in self.arrays)
+        return self.references() <= _OWN_REFERENCES
 
 
 def _roomy(count: int) -> int:
@@ -112,7 +116,7 @@ def _roomy(count: int) -> int:
     return max(1024, 1 << (count - 1).bit_length())
 
 
-_OWN_REFERENCES = 4  # the attribute, the tuple of `arrays`, the loop's name, getrefcount's argument
+_OWN_REFERENCES = _Buffers(0, 0, 0).references()  # the attribute and what counting takes: not the same in every Python
 
 
 class _Output:

@@ -540,6 +540,8 @@ def find_record(
             return NOT_PLAIN
         if _header_status(at) != OK or be64(at) <= previous:
             return BAD_HEADER
+        if hinted and at > start and be64(at) > from_offset:
+            return BAD_HEADER  # the index led behind the record
         batch_end = at + size
         previous = be64(at) + be32(at + 23)
         attributes = be16(at + 21)

@@ -1,0 +1,267 @@
+"""A store: its topics, what it leaves alone, what a crash between two steps leaves, who may open it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import pylog
+from faulty_fs import Faults, FaultyFileSystem
+from golden_data import case
+from pylog.fs import OsFileSystem
+from pylog.topics import CATALOG, read_catalog
+
+
+def test_topics_come_back_with_their_configuration_and_id(tmp_path: Path) -> None:
+    with pylog.open(tmp_path / "s") as store:
+        made = store.create_topic("orders", partitions=3, retention_ms=-1, compression_type="zstd")
+        store.create_topic("a.b-c_d")
+    with pylog.open(tmp_path / "s", mode="r") as store:
+        assert list(store.topics()) == ["a.b-c_d", "orders"]
+        assert store.topics()["orders"] == made
+        assert (made.partitions, made.partition_ids) == (3, (0, 1, 2))
+        assert made.config == pylog.TopicConfig(retention_ms=-1, compression_type="zstd")
+    for number in range(3):
+        text = (tmp_path / "s" / f"orders-{number}" / "partition.metadata").read_text()
+        assert text == f"version: 0\ntopic_id: {made.id}"
+
+
+def test_partitions_can_be_added_and_never_taken_away(tmp_path: Path) -> None:
+    with pylog.open(tmp_path) as store:
+        first = store.create_topic("t", partitions=2)
+        store.log("t", 1).append(b"kept")
+        grown = store.add_partitions("t", 5)
+        assert (grown.partitions, grown.id) == (5, first.id)
+        assert store.log("t", 4).append(b"new") == 0
+        assert store.log("t", 1).read(0).value == b"kept"
+        with pytest.raises(pylog.InvalidArgumentError):
+            store.add_partitions("t", 5)
+        with pytest.raises(pylog.UnknownTopicOrPartitionError):
+            store.add_partitions("unknown", 5)
+
+
+def test_a_deleted_topic_is_gone_and_its_name_is_free(tmp_path: Path) -> None:
+    with pylog.open(tmp_path) as store:
+        old = store.create_topic("t", partitions=2)
+        store.log("t", 0).append(b"old")
+        store.delete_topic("t")
+        assert store.topics() == {}
+        with pytest.raises(pylog.UnknownTopicOrPartitionError):
+            store.log("t", 0)
+        assert store.create_topic("t").id != old.id
+        assert store.log("t").append(b"new") == 0
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["t-0"]
+
+
+def test_a_deleted_topics_log_refuses_appends(tmp_path: Path) -> None:
+    with pylog.open(tmp_path) as store:
+        store.create_topic("t")
+        log = store.log("t")
+        log.append(b"x")
+        store.delete_topic("t")
+        with pytest.raises(pylog.ClosedError):
+            log.append(b"y")
+
+
+@pytest.mark.parametrize("call", ["write", "sync", "create", "rename", "sync_directory"])
+def test_a_topic_whose_creation_failed_half_way_is_whole_or_absent_when_opened_again(tmp_path: Path, call: str) -> None:
+    for number in range(1, 40):
+        fs, directory = FaultyFileSystem(), tmp_path / f"{number}"
+        store = pylog.open(directory, fs=fs)
+        fs.faults = Faults({call: {number}})
+        try:
+            store.create_topic("t", partitions=3, segment_bytes=1000)
+            failed = False
+        except pylog.StorageFailedError:
+            failed = True
+        fs.faults = Faults()
+        store.close()
+        with pylog.open(directory) as again:
+            if "t" in again.topics():
+                assert again.topics()["t"].partitions == 3
+                assert again.topics()["t"].config.segment_bytes == 1000
+                assert [again.log("t", partition).append(b"x") for partition in range(3)] == [0, 0, 0]
+            else:
+                again.create_topic("t", partitions=3)
+        if not failed:
+            break
+    else:
+        pytest.fail("the calls never came to an end")
+
+
+@pytest.mark.parametrize("call", ["write", "sync", "create", "rename", "sync_directory"])
+def test_a_topic_whose_deletion_failed_half_way_is_whole_or_gone_when_opened_again(tmp_path: Path, call: str) -> None:
+    for number in range(1, 40):
+        fs, directory = FaultyFileSystem(), tmp_path / f"{number}"
+        store = pylog.open(directory, fs=fs)
+        store.create_topic("t", partitions=2)
+        for partition in range(2):
+            store.log("t", partition).append(b"x")
+        fs.faults = Faults({call: {number}})
+        try:
+            store.delete_topic("t")
+            failed = False
+        except pylog.StorageFailedError:
+            failed = True
+        fs.faults = Faults()
+        store.close()
+        with pylog.open(directory) as again:
+            if "t" in again.topics():
+                assert [again.log("t", partition).end_offset for partition in range(2)] == [1, 1]
+            assert read_catalog(OsFileSystem(), str(directory)).deleting == {}
+        assert not [path.name for path in directory.iterdir() if path.name.endswith("-delete")]
+        if not failed:
+            break
+    else:
+        pytest.fail("the calls never came to an end")
+
+
+def test_a_second_writer_is_refused_and_readers_are_not(tmp_path: Path) -> None:
+    with pylog.open(tmp_path) as store:
+        store.create_topic("t")
+        store.log("t").append(b"x")
+        with pytest.raises(pylog.StoreLockedError):
+            pylog.open(tmp_path)
+        with pylog.open(tmp_path, mode="r") as reader:
+            assert reader.log("t").read(0).value == b"x"
+            store.log("t").append(b"y")
+            assert reader.log("t").end_offset == 2
+    with pylog.open(tmp_path) as store:
+        assert store.log("t").append(b"z") == 2
+
+
+def test_a_writer_in_another_process_is_refused_until_this_one_closes(tmp_path: Path) -> None:
+    program = """
+import sys, pylog
+try:
+    pylog.open(sys.argv[1]).close()
+    print("opened")
+except pylog.StoreLockedError:
+    print("locked")
+"""
+
+    def other() -> str:
+        return subprocess.run(
+            [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True
+        ).stdout.strip()
+
+    with pylog.open(tmp_path):
+        assert other() == "locked"
+    assert other() == "opened"
+
+
+def test_a_lock_dies_with_its_process(tmp_path: Path) -> None:
+    program = """
+import os, sys, pylog
+store = pylog.open(sys.argv[1])
+store.create_topic("t")
+store.log("t").append(b"x")
+os.kill(os.getpid(), 9)
+"""
+    assert subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False).returncode == -9
+    with pylog.open(tmp_path) as store:
+        assert store.log("t").read(0).value == b"x"
+
+
+def test_a_forked_child_may_not_use_the_store_and_does_not_let_go_of_its_lock(tmp_path: Path) -> None:
+    with pylog.open(tmp_path) as store:
+        store.create_topic("t")
+        log = store.log("t")
+        log.append(b"x")
+        child = os.fork()
+        if child == 0:
+            refused = 0
+            for use in (lambda: log.append(b"y"), lambda: log.read(0), store.topics):
+                try:
+                    use()
+                except pylog.ClosedError:
+                    refused += 1
+            store.close()
+            os._exit(refused)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+        with pytest.raises(pylog.StoreLockedError):
+            pylog.open(tmp_path)
+        assert log.append(b"y") == 1
+
+
+def test_reading_writes_nothing(tmp_path: Path) -> None:
+    directory = case("4.3.0", "txn").copy(tmp_path / "broker")
+    before = {path: path.stat().st_mtime_ns for path in directory.rglob("*")}
+    with pylog.open(directory, mode="r") as store:
+        for name, topic in store.topics().items():
+            for number in topic.partition_ids:
+                list(store.log(name, number).scan(isolation="read_committed"))
+        with pytest.raises(pylog.ReadOnlyError):
+            store.create_topic("new")
+        with pytest.raises(pylog.ReadOnlyError):
+            store.log("txn", 0).append(b"x")
+    assert {path: path.stat().st_mtime_ns for path in directory.rglob("*")} == before
+
+
+def test_a_brokers_topics_are_found_without_a_catalog_and_its_controllers_log_is_not_one(tmp_path: Path) -> None:
+    directory = case("4.3.0", "txn").copy(tmp_path / "broker")
+    assert (directory / "__cluster_metadata-0").is_dir()
+    with pylog.open(directory) as store:
+        assert {"txn", "txn-open", "__consumer_offsets", "__transaction_state"} <= set(store.topics())
+        assert "__cluster_metadata" not in store.topics()
+        assert store.topics()["txn"].partitions == 2
+        with pytest.raises(pylog.ReadOnlyError):
+            store.log("__cluster_metadata", 0)
+    assert not (directory / CATALOG).exists()
+
+
+def test_a_damaged_catalog_is_an_error_that_names_the_file(tmp_path: Path) -> None:
+    with pylog.open(tmp_path) as store:
+        store.create_topic("t")
+    (tmp_path / CATALOG).write_text("{")
+    with pytest.raises(pylog.CorruptionError, match=CATALOG):
+        pylog.open(tmp_path)
+    (tmp_path / CATALOG).write_text('{"version": 99}')
+    with pytest.raises(pylog.UnsupportedFormatError, match="99"):
+        pylog.open(tmp_path)
+
+
+def test_damaged_checkpoints_of_the_root_cost_nothing_but_time(tmp_path: Path) -> None:
+    with pylog.open(tmp_path) as store:
+        store.create_topic("t")
+        store.log("t").append(b"x")
+    (tmp_path / "recovery-point-offset-checkpoint").write_text("garbage")
+    (tmp_path / "log-start-offset-checkpoint").write_bytes(b"\xff\xfe")
+    with pylog.open(tmp_path) as store:
+        assert [finding.kind for finding in store.recovery_report] == ["rebuilt", "rebuilt"]
+        assert store.log("t").append(b"y") == 1
+
+
+def test_everything_acknowledged_survives_kill_9(tmp_path: Path) -> None:
+    """A child appends and says so; it is killed in the middle; what it said is there."""
+    program = """
+import sys, pylog
+log = pylog.open(sys.argv[1]).log("t")
+for number in range(10**9):
+    offset = log.append(b"value %d" % number) if number % 3 else log.append_many([b"value %d" % number])[0]
+    print(offset, number, flush=True)
+"""
+    with pylog.open(tmp_path) as store:
+        store.create_topic("t", segment_bytes=2_000)
+    said: dict[int, int] = {}
+    for round_ in range(5):
+        child = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+        assert child.stdout is not None
+        for _ in range(20 + 7 * round_):
+            offset, number = map(int, child.stdout.readline().split())
+            said[offset] = number
+        child.kill()
+        for line in child.stdout.read().splitlines(keepends=True):
+            if line.endswith("\n"):
+                offset, number = map(int, line.split())
+                said[offset] = number
+        child.wait()
+        child.stdout.close()
+    with pylog.open(tmp_path) as store:
+        found = {record.offset: record.value for record in store.log("t").records()}
+    assert {offset: found[offset] for offset in said} == {offset: b"value %d" % number for offset, number in said.items()}
+    assert sorted(found) == list(range(len(found)))
