@@ -47,6 +47,7 @@ class _Filled:
 def run(settings: Settings) -> None:
     """Reports lookups and appends against the size of the log: the logs take turns, each is compared with the smallest."""
     random = np.random.default_rng(3)
+    calls = settings.scaled(2_000, 1_000)
     with ExitStack() as opened:
         logs = {
             name: _fill(opened, Path(settings.directory) / str(count), count)
@@ -54,10 +55,8 @@ def run(settings: Settings) -> None:
             if not settings.quick or count <= 1_000_000
         }
         for work in WORKS:
-            calls = settings.scaled(2_000, 1_000)
             contestants = {
-                name: lambda filled=filled, work=work: filled.median_us(work, calls, random)  # type: ignore[misc]
-                for name, filled in logs.items()
+                name: lambda filled=filled, work=work: filled.median_us(work, calls, random) for name, filled in logs.items()
             }
             found = race(contestants, settings.rounds)
             for name, filled in logs.items():

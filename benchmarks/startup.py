@@ -89,6 +89,6 @@ def _run(work: str, directory: Path, cache: Path) -> float:
     target = new if work.startswith(APPEND) else directory / "full"
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache)}
     command = [sys.executable, "-c", TIMED.format(work=work), str(target)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)
     shutil.rmtree(new, ignore_errors=True)
     return float(done.stdout)

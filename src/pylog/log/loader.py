@@ -70,6 +70,7 @@ class Loaded:
         builder: the active segment's indexes.
         producers: the producer state up to the end; None when the log is read-only (made when it is asked for).
         snapshots: offsets of the producer snapshots.
+        unindexed: bases of sealed segments that have no `.index` file.
         slot: the durable point as it was found, None when there is none or its word is stale.
         same_boot: whether the slot is of this boot of the operating system.
         torn: the torn tail to be cut, if any.
@@ -88,6 +89,7 @@ class Loaded:
     builder: SegmentIndexBuilder | None = None
     producers: ProducerState | None = None
     snapshots: list[int] = field(default_factory=list)
+    unindexed: list[int] = field(default_factory=list)
     slot: Slot | None = None
     same_boot: bool = False
     torn: Damage | None = None
@@ -108,7 +110,8 @@ def load(source: Source) -> Loaded:
     plan = plan_load([name for name, entry in entries.items() if entry.is_file], lambda name: _end_of_swap(source, entries[name]))
     if source.writable:
         _carry_out(source, plan)
-    loaded = Loaded(_open_segments(source, plan, entries), snapshots=plan.snapshots)
+    unindexed = [base for base in list(plan.segments)[:-1] if plan.current(file_name(base, INDEX)) not in entries]
+    loaded = Loaded(_open_segments(source, plan, entries), snapshots=plan.snapshots, unindexed=unindexed)
     _own_slot(source, loaded)
     loaded.start_offset = max(source.log_start, loaded.segments[0].base_offset if loaded.segments else 0)
     loaded.next_offset = loaded.start_offset
@@ -367,8 +370,7 @@ def producers_at_end(fs: FileSystem, directory: str, loaded: Loaded) -> tuple[Pr
     A segment without `.index` has lost its derived files, its transaction index with them: the replay begins there at the latest.
     """
     start = loaded.segments[0].base_offset if loaded.segments else 0
-    bare = [segment.base_offset for segment in loaded.segments[:-1] if not fs.exists(segment.path_of(INDEX))]
-    state, complaints = load_snapshot(fs, directory, loaded.snapshots, start, min([loaded.next_offset, *bare]))
+    state, complaints = load_snapshot(fs, directory, loaded.snapshots, start, min([loaded.next_offset, *loaded.unindexed]))
     for segment, size in _behind(loaded, state.end_offset):
         segment.add_aborted(replay_segment(segment, size, state))
     state.end_offset = loaded.next_offset
