@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-PACKAGES = ("pylogdb", "numpy", "numba", "pyarrow", "cramjam", "msgspec", "aiokafka", "kafka-python", "lmdb", "pyspark")
+PACKAGES = ("pylogdb", "numpy", "numba", "pyarrow", "cramjam", "msgspec", "aiokafka", "kafka-python", "lmdb", "pyspark", "pandas")
 
 
 def description(directory: str) -> Mapping[str, str]:

@@ -146,8 +146,12 @@ def _carry_out(source: Source, plan: LoadPlan) -> None:
 
 
 def _open_segments(source: Source, plan: LoadPlan, entries: dict[str, DirectoryEntry]) -> list[LogSegment]:
+    """All segments; the last one is the active one from the start on: a file that will grow must never be mapped."""
     renamed = dict(plan.renames) if source.writable else {}
-    return [_segment(source, base, renamed.get(name, name), entries[name]) for base, name in plan.segments.items()]
+    segments = [_segment(source, base, renamed.get(name, name), entries[name]) for base, name in plan.segments.items()]
+    if segments:
+        segments[-1].sealed = False
+    return segments
 
 
 def _segment(source: Source, base: int, name: str, entry: DirectoryEntry) -> LogSegment:
@@ -197,11 +201,8 @@ def _read_epochs(source: Source, loaded: Loaded) -> None:
 
 
 def _load_tail(source: Source, loaded: Loaded) -> None:
-    """Finds the end of the log; seals all segments but the last."""
+    """Finds the end of the log."""
     active = loaded.segments[-1]
-    for segment in loaded.segments[:-1]:
-        segment.sealed = True
-    active.sealed = False
     loaded.clean = source.clean or not source.writable or _settled(loaded.slot, active)
     if not loaded.clean:
         _scan_sealed(source, loaded)

@@ -202,7 +202,7 @@ def _looked_at(state: LogState, sealed: list[LogSegment], at: int) -> list[LogSe
 
 def _in_segment(state: LogState, segment: LogSegment, timestamp: int) -> OffsetAndTimestamp | None:
     """The first record of a segment with that timestamp or a later one (5.8.1)."""
-    entry = segment.time_index().lookup(timestamp)
+    entry = segment.time_entry(timestamp)
     question = _Question(max(entry.offset, state.start_offset), state.start_offset, timestamp, controls=True)
     hit = _find(state, segment, question)
     if hit is not None:

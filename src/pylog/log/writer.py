@@ -117,7 +117,8 @@ class LogWriter:
         self._fs.sync_directory(self._directory)
         self._file.truncate(torn.position)
         self._file.sync()
-        LOGGER.warning("%s; they are kept in %s", self._loaded.findings[-1].message, path)
+        told = next(finding.message for finding in self._loaded.findings if finding.kind == "torn")
+        LOGGER.warning("%s; they are kept in %s", told, path)
 
     def _new_torn_path(self) -> str:
         numbers = itertools.count()

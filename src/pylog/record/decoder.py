@@ -7,6 +7,7 @@ is wrong, or whose records do not parse, ends decoding with a `CorruptionError`,
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise, repeat
 from typing import Any
@@ -86,7 +87,8 @@ class _Buffers:
         self.value_ends = np.empty(rows + 1 if values else 0, np.int32)
         self.value = np.empty(size if values else 0, np.uint8)
         self.value_valid = np.empty(-(-rows // 8) if values else 0, np.uint8)
-        self.rows, self.size = rows, size
+        self.rows, self.size, self.wanted = rows, size, wanted
+        self.filling = True
 
     @property
     def arrays(self) -> tuple[Any, ...]:
@@ -107,16 +109,37 @@ class _Buffers:
         return max(sys.getrefcount(array) for array in self.arrays)
 
     def are_free(self) -> bool:
-        """Whether no Arrow array refers to them: each one that does keeps a reference to its array."""
-        return self.references() <= _OWN_REFERENCES
-
-
-def _roomy(count: int) -> int:
-    """A capacity of at most twice as much, so that the next batch, a little larger, fits as well."""
-    return max(1024, 1 << (count - 1).bit_length())
+        """Whether no scan fills them and no Arrow array refers to them: each one that does keeps a reference to its array."""
+        return not self.filling and self.references() <= _OWN_REFERENCES
 
 
 _OWN_REFERENCES = _Buffers(0, 0, 0).references()  # the attribute and what counting takes: not the same in every Python
+
+
+class _SpareBuffers(threading.local):
+    """The buffers that this thread's scans used last. Bounded: three sets, none larger than one Arrow batch of usual size."""
+
+    def __init__(self) -> None:
+        self._kept: list[_Buffers] = []
+
+    def take(self, rows: int, size: int, wanted: int) -> _Buffers:
+        """Buffers that nobody has any more, if some are large enough; else new ones."""
+        for buffers in self._kept:
+            if buffers.wanted == wanted and buffers.rows >= rows and buffers.size >= size and buffers.are_free():
+                buffers.filling = True
+                return buffers
+        made = _Buffers(_roomy(rows), _roomy(size), wanted)
+        if made.size <= 2 * limits.SCAN_BYTES:
+            self._kept = [*self._kept[-2:], made]  # one is being filled, one in the caller's hands, one on its way back
+        return made
+
+
+_SPARES = _SpareBuffers()
+
+
+def _roomy(count: int) -> int:
+    """A capacity with room to spare, so that the next batch, a little larger, fits as well."""
+    return count + max(1024, count // 8)
 
 
 class _Output:
@@ -175,7 +198,6 @@ class RecordDecoder:
             | (kernels.WANT_HEADERS if "headers" in columns else 0)
         )
         self._output: _Output | None = None
-        self._spare: list[_Buffers] = []
         self._scratch = compression.Scratch(reserve=HEADER_SIZE)
 
     def feed(self, buffer: Bytes, table: Table) -> Iterator[pa.RecordBatch]:
@@ -200,7 +222,9 @@ class RecordDecoder:
         """Yields what has been decoded and not yet handed out."""
         output, self._output = self._output, None
         if output is not None and output.rows:
-            yield from self._cut(self._finished(output))
+            frame = self._finished(output)
+            output.buffers.filling = False  # from here on the frame's references tell
+            yield from self._cut(frame)
 
     def _plain(self, buffer: Bytes, table: Table, first: int, last: int, verify: bool) -> Iterator[pa.RecordBatch]:
         """Batches whose records lie uncompressed in the buffer: a kernel call for as many as the output holds."""
@@ -246,17 +270,10 @@ class RecordDecoder:
                 max(row_room, min(self._max_rows, 4 * row_room)),
                 max(byte_room, min(limits.SCAN_BYTES, 4 * byte_room)),
             )
-        self._output = _Output(self._free_buffers(row_room + 1, byte_room + (last - first + 1) * kernels.SLACK), self._wanted)
+        wanted = self._wanted & (kernels.WANT_KEYS | kernels.WANT_VALUES)
+        buffers = _SPARES.take(row_room + 1, byte_room + (last - first + 1) * kernels.SLACK, wanted)
+        self._output = _Output(buffers, self._wanted)
         return self._output
-
-    def _free_buffers(self, rows: int, size: int) -> _Buffers:
-        """Buffers of an earlier batch that nobody has any more, if they are large enough; else new ones."""
-        for buffers in self._spare:
-            if buffers.rows >= rows and buffers.size >= size and buffers.are_free():
-                return buffers
-        made = _Buffers(_roomy(rows), _roomy(size), self._wanted)
-        self._spare = [*self._spare[-2:], made]  # one is being filled, one in the caller's hands, one on its way back
-        return made
 
     def _account(
         self, output: _Output, buffer: Bytes, table: Table, first: int, done: int, before: int, rows_before: NDArray[np.int64]

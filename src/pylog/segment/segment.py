@@ -18,11 +18,11 @@ from pylog.errors import StorageFailedError
 from pylog.fs import Bytes, FileSystem, join, write_atomically
 from pylog.index.builder import SegmentIndexBuilder
 from pylog.index.offset_index import OffsetIndex, OffsetPosition
-from pylog.index.time_index import TimeIndex
+from pylog.index.time_index import TimeIndex, TimestampOffset
 from pylog.index.transaction_index import AbortedTransaction, TransactionIndex
 from pylog.record import kernels
 from pylog.record.batch import scan_batches
-from pylog.record.format import BASE_OFFSET, LAST_OFFSET, MAGIC
+from pylog.record.format import BASE_OFFSET, HEADER, HEADER_SIZE, LAST_OFFSET, LOG_OVERHEAD, MAGIC, MAX_TIMESTAMP
 from pylog.segment.log_file import LogFile, Region
 from pylog.segment.names import INDEX, LOG, TIME_INDEX, TRANSACTION_INDEX, file_name
 
@@ -191,12 +191,29 @@ class LogSegment:
 
     def _plausible(self, offset_index: OffsetIndex, time_index: TimeIndex) -> bool:
         """Whether the last entries fit what the file holds; entries before them are checked when they are used."""
-        if time_index.last.offset > max(offset_index.last.offset, self.base_offset) and not self._reaches(time_index.last.offset):
+        if len(offset_index) and not self._fits(offset_index.last):
             return False
-        return not len(offset_index) or self._fits(offset_index.last)
+        if len(time_index) and not self._names(time_index.last, offset_index):
+            return False
+        return not self.sealed or not self._outgrown(time_index, offset_index.last.position)
 
-    def _reaches(self, offset: int) -> bool:
-        return offset - self.base_offset <= limits.MAX_RELATIVE_OFFSET
+    def _names(self, entry: TimestampOffset, offset_index: OffsetIndex) -> bool:
+        """Whether a time entry's offset lies in a batch whose largest timestamp is the entry's; legacy batches say too little."""
+        position = offset_index.lookup(entry.offset).position
+        while self.size - position >= HEADER_SIZE:
+            head = HEADER.unpack(self.file().read(position, HEADER_SIZE).data)
+            base, length, magic, delta, largest = head[0], head[1], head[3], head[6], head[8]
+            if magic != 2 or length < HEADER_SIZE - LOG_OVERHEAD or delta < 0:
+                return magic in (0, 1)
+            if base + delta >= entry.offset:
+                return bool(base <= entry.offset and largest == entry.timestamp)
+            position += LOG_OVERHEAD + length
+        return False
+
+    def _outgrown(self, time_index: TimeIndex, position: int) -> bool:
+        """Whether batches from a position on have a larger timestamp than the last entry: the index has lost its end."""
+        last = time_index.last.timestamp
+        return any(int(region.table[MAX_TIMESTAMP].max(initial=-1)) > last for region in self.regions(position))
 
     def rebuild_indexes(self) -> SegmentIndexBuilder:
         """Makes both indexes again from the batch headers, and writes them where that is allowed.
@@ -236,6 +253,17 @@ class LogSegment:
             if self._fits(entry):
                 return entry.position
         return 0
+
+    def time_entry(self, timestamp: int) -> TimestampOffset:
+        """The last time entry at or before a timestamp: records with a larger one lie behind its offset. Cost: O(log n).
+
+        An entry that does not fit its batch is not used: the indexes are made again.
+        """
+        entry = self.time_index().lookup(timestamp)
+        if self.builder is None and entry.timestamp >= 0 and not self._names(entry, self.offset_index()):
+            self.rebuild_indexes()
+            entry = self.time_index().lookup(timestamp)
+        return entry
 
     def _fits(self, entry: OffsetPosition) -> bool:
         """Whether a batch that an entry can mean lies where it says."""
