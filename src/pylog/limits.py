@@ -34,4 +34,4 @@ SCAN_BYTES = 16 << 20  # record bytes of one Arrow batch
 SCAN_BATCHES = 8192  # batch headers looked at in one kernel call
 MAPPED_RESIDENT_BYTES = 96 << 20  # pages of mapped segments that scans keep in memory, over the whole process
 MAPPED_SEGMENTS = 256  # segments kept mapped by one store: each costs a descriptor (`RLIMIT_NOFILE`, `vm.max_map_count`)
-RECORD_CHUNK_ROWS = 512  # records turned into Python objects at a time: they stay in the cache until they are used
+RECORD_CHUNK_ROWS = 2048  # records turned into Python objects at a time: they stay in the cache until they are used

@@ -57,6 +57,7 @@ class Store:
         self._closed = False
         self._pid = files.process_id()
         self._locks: list[Lock] = []
+        self._left_clean_state = False
         self._marker: bytes | None = None  # what the clean-shutdown marker held, if it was there
         if self._writable:
             self._open_for_writing()
@@ -361,11 +362,14 @@ class Store:
 
     def _leave_clean_state(self) -> None:
         """Removes the clean-shutdown marker, durably, before the first write: a stale one would hide a crash."""
+        if self._left_clean_state:
+            return
         with self._guard:
             path = join(self.path, CLEAN_SHUTDOWN)
             if self._fs.exists(path):
                 self._fs.remove(path)
                 self._fs.sync_directory(self.path)
+            self._left_clean_state = True
 
     def flush(self) -> None:
         """Makes every record appended so far durable.

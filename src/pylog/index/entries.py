@@ -23,14 +23,12 @@ from pylog.record.memory import (
     address,
     be32,
     be64,
-    i64,
     inlined,
     kernel,
     load8,
     load64,
     put32,
     put64,
-    store64,
     u64,
 )
 
@@ -218,58 +216,6 @@ def zero_filled(table, start, end):  # type: ignore[no-untyped-def]
 # ---- making entries: O(1) a batch ------------------------------------------------------------------------------------------
 
 
-@inlined
-def _get(state, field):  # type: ignore[no-untyped-def]
-    return i64(load64(state + 8 * field))
-
-
-@inlined
-def _set(state, field, value):  # type: ignore[no-untyped-def]
-    store64(state + 8 * field, value)
-
-
-@inlined
-def _note_timestamp(state, timestamp, last_offset):  # type: ignore[no-untyped-def]
-    """Strictly larger only: the earliest batch with the largest timestamp is the one remembered (4.2.1 step 5)."""
-    if timestamp > _get(state, LARGEST_TIMESTAMP):
-        _set(state, LARGEST_TIMESTAMP, timestamp)
-        _set(state, LARGEST_TIMESTAMP_OFFSET, last_offset)
-
-
-@inlined
-def _refusal(state, last_offset, offset_room, time_room):  # type: ignore[no-untyped-def]
-    """Why a pair of entries cannot be appended (4.2.5, 5.3), or DONE."""
-    if last_offset <= _get(state, INDEXED_OFFSET):
-        return OUT_OF_ORDER
-    later = _get(state, LARGEST_TIMESTAMP) > _get(state, INDEXED_TIMESTAMP)
-    if later and _get(state, LARGEST_TIMESTAMP_OFFSET) < _get(state, INDEXED_TIMESTAMP_OFFSET):
-        return OUT_OF_ORDER
-    if _get(state, OFFSET_COUNT) >= offset_room or _get(state, TIME_COUNT) >= time_room:
-        return FULL
-    return DONE
-
-
-@inlined
-def _put_offset_entry(state, at, base_offset, last_offset, position):  # type: ignore[no-untyped-def]
-    count = _get(state, OFFSET_COUNT)
-    put32(at + count * OFFSET_ENTRY_SIZE, last_offset - base_offset)
-    put32(at + count * OFFSET_ENTRY_SIZE + POSITION_AT, position)
-    _set(state, OFFSET_COUNT, count + 1)
-    _set(state, INDEXED_OFFSET, last_offset)
-
-
-@inlined
-def _put_time_entry(state, at, base_offset):  # type: ignore[no-untyped-def]
-    """The largest timestamp so far, unless the last entry has it already (5.3 rule 4)."""
-    count, timestamp, offset = _get(state, TIME_COUNT), _get(state, LARGEST_TIMESTAMP), _get(state, LARGEST_TIMESTAMP_OFFSET)
-    if timestamp > _get(state, INDEXED_TIMESTAMP):
-        put64(at + count * TIME_ENTRY_SIZE, timestamp)
-        put32(at + count * TIME_ENTRY_SIZE + TIME_OFFSET_AT, offset - base_offset)
-        _set(state, TIME_COUNT, count + 1)
-        _set(state, INDEXED_TIMESTAMP, timestamp)
-        _set(state, INDEXED_TIMESTAMP_OFFSET, offset)
-
-
 @kernel(_L(_COLUMNS, _L, _L, _L, _L, _L, OUT_LONGS, OUT_BYTES, OUT_BYTES))
 def index_batches(columns, first, end, position, base_offset, interval, state, offset_table, time_table):  # type: ignore[no-untyped-def]
     """Appends the entries of batches `first` to `end` of a scan table: Kafka's live append and its recovery (4.2.1, 4.3, C.1).
@@ -280,35 +226,58 @@ def index_batches(columns, first, end, position, base_offset, interval, state, o
     Returns the first batch that was not taken, and says why in `state[STATUS]`; the batches before it are in the tables.
     Calling again with that batch as `first` goes on, and noting its timestamp twice changes nothing.
     """
-    at, offsets, times = address(state), address(offset_table), address(time_table)
-    offset_room, time_room = len(offset_table) // OFFSET_ENTRY_SIZE, len(time_table) // TIME_ENTRY_SIZE
-    end = min(end, columns.shape[1]) if len(state) >= STATE_SIZE and columns.shape[0] >= COLUMN_COUNT else 0
-    index, status = max(first, 0), DONE
+    offsets, times = address(offset_table), address(time_table)
+    if len(state) < STATE_SIZE or columns.shape[0] < COLUMN_COUNT:
+        return first
+    end = min(end, columns.shape[1])
+    index = max(first, 0)
+    state[STATUS] = DONE
     while index < end:
-        last_offset, place = columns[LAST_OFFSET, index], position + columns[POSITION, index]
+        last_offset = columns[LAST_OFFSET, index]
+        place = position + columns[POSITION, index]
         if last_offset < base_offset or last_offset - base_offset > INT32_MAX or place > INT32_MAX:
-            status = OUT_OF_RANGE
+            state[STATUS] = OUT_OF_RANGE
             break
-        _note_timestamp(at, columns[MAX_TIMESTAMP, index], last_offset)
-        if _get(at, BYTES_SINCE_ENTRY) > interval:
-            status = _refusal(at, last_offset, offset_room, time_room)
-            if status != DONE:
+        if columns[MAX_TIMESTAMP, index] > state[LARGEST_TIMESTAMP]:  # strictly: the earliest batch that has it counts (4.2.1)
+            state[LARGEST_TIMESTAMP] = columns[MAX_TIMESTAMP, index]
+            state[LARGEST_TIMESTAMP_OFFSET] = last_offset
+        if state[BYTES_SINCE_ENTRY] > interval:
+            later = state[LARGEST_TIMESTAMP] > state[INDEXED_TIMESTAMP]
+            falls = later and state[LARGEST_TIMESTAMP_OFFSET] < state[INDEXED_TIMESTAMP_OFFSET]
+            if last_offset <= state[INDEXED_OFFSET] or falls:  # 4.2.5, 5.3
+                state[STATUS] = OUT_OF_ORDER
                 break
-            _put_offset_entry(at, offsets, base_offset, last_offset, place)
-            _put_time_entry(at, times, base_offset)
-            _set(at, BYTES_SINCE_ENTRY, 0)
-        _set(at, BYTES_SINCE_ENTRY, _get(at, BYTES_SINCE_ENTRY) + columns[SIZE, index])
+            at = state[OFFSET_COUNT] * OFFSET_ENTRY_SIZE
+            time_at = state[TIME_COUNT] * TIME_ENTRY_SIZE
+            if len(offset_table) - at < OFFSET_ENTRY_SIZE or len(time_table) - time_at < TIME_ENTRY_SIZE:
+                state[STATUS] = FULL
+                break
+            put32(offsets + at, last_offset - base_offset)
+            put32(offsets + at + POSITION_AT, place)
+            state[OFFSET_COUNT] += 1
+            state[INDEXED_OFFSET] = last_offset
+            if later:  # else the last entry has that timestamp already (5.3 rule 4)
+                put64(times + time_at, state[LARGEST_TIMESTAMP])
+                put32(times + time_at + TIME_OFFSET_AT, state[LARGEST_TIMESTAMP_OFFSET] - base_offset)
+                state[TIME_COUNT] += 1
+                state[INDEXED_TIMESTAMP] = state[LARGEST_TIMESTAMP]
+                state[INDEXED_TIMESTAMP_OFFSET] = state[LARGEST_TIMESTAMP_OFFSET]
+            state[BYTES_SINCE_ENTRY] = 0
+        state[BYTES_SINCE_ENTRY] += columns[SIZE, index]
         index += 1
-    if len(state) >= STATE_SIZE:
-        _set(at, STATUS, status)
     return index
 
 
 @kernel(_L(_L, OUT_LONGS, OUT_BYTES))
 def index_last_timestamp(base_offset, state, time_table):  # type: ignore[no-untyped-def]
     """Appends the time entry of a segment that closes or rolls (5.2.3); returns DONE, or FULL when nothing was done."""
-    at = address(state)
-    if len(state) < STATE_SIZE or _get(at, TIME_COUNT) >= len(time_table) // TIME_ENTRY_SIZE:
+    if len(state) < STATE_SIZE or state[TIME_COUNT] >= len(time_table) // TIME_ENTRY_SIZE:
         return FULL
-    _put_time_entry(at, address(time_table), base_offset)
+    if state[LARGEST_TIMESTAMP] > state[INDEXED_TIMESTAMP]:
+        at = address(time_table) + state[TIME_COUNT] * TIME_ENTRY_SIZE
+        put64(at, state[LARGEST_TIMESTAMP])
+        put32(at + TIME_OFFSET_AT, state[LARGEST_TIMESTAMP_OFFSET] - base_offset)
+        state[TIME_COUNT] += 1
+        state[INDEXED_TIMESTAMP] = state[LARGEST_TIMESTAMP]
+        state[INDEXED_TIMESTAMP_OFFSET] = state[LARGEST_TIMESTAMP_OFFSET]
     return DONE

@@ -14,7 +14,7 @@ import numpy as np
 
 from pylog import limits
 from pylog.config import TopicConfig
-from pylog.errors import CorruptionError
+from pylog.errors import CorruptionError, StorageFailedError
 from pylog.fs import DirectoryEntry, FileSystem, join
 from pylog.index.builder import SegmentIndexBuilder
 from pylog.index.transaction_index import AbortedTransaction
@@ -26,7 +26,7 @@ from pylog.log.recovery import Finding, is_torn
 from pylog.log.walk import Damage, Stretch, peek, start_offset_at, walk
 from pylog.record.format import BASE_OFFSET, LAST_OFFSET, LEADER_EPOCH, POSITION, SIZE
 from pylog.record.types import TopicPartition
-from pylog.segment.names import INDEX, LEADER_EPOCH_CHECKPOINT, LoadPlan, file_name, parse, plan_load
+from pylog.segment.names import INDEX, LEADER_EPOCH_CHECKPOINT, LOG, SWAP, LoadPlan, file_name, parse, plan_load
 from pylog.segment.segment import LogSegment, OpenFiles
 
 
@@ -107,6 +107,7 @@ class Loaded:
 def load(source: Source) -> Loaded:
     """Opens a partition's directory. Nothing of its `.log` files is changed, whatever is found."""
     entries = {entry.name: entry for entry in source.fs.list(source.directory)}
+    _check_regular(source, entries)
     plan = plan_load([name for name, entry in entries.items() if entry.is_file], lambda name: _end_of_swap(source, entries[name]))
     if source.writable:
         _carry_out(source, plan)
@@ -143,6 +144,15 @@ def _carry_out(source: Source, plan: LoadPlan) -> None:
         source.fs.rename(join(source.directory, old), join(source.directory, new))
     if plan.removals or plan.renames:
         source.fs.sync_directory(source.directory)
+
+
+def _check_regular(source: Source, entries: dict[str, DirectoryEntry]) -> None:
+    """A link or pipe with a segment's name is never followed, nor passed over: the records behind it would be missed."""
+    for name, entry in entries.items():
+        found = parse(name) if not entry.is_file else None
+        if found is not None and found.suffix == LOG and found.state in ("", SWAP):
+            path = join(source.directory, name)
+            raise StorageFailedError(f"{path} is not a regular file, as a segment must be; put the file itself there", path=path)
 
 
 def _open_segments(source: Source, plan: LoadPlan, entries: dict[str, DirectoryEntry]) -> list[LogSegment]:
@@ -282,28 +292,29 @@ def _trust_active(source: Source, loaded: Loaded) -> None:
     if found.damage and position and found.end == position:  # the index led into the damage: look at all of it
         _scan_active(source, loaded, verify=False)
     else:
-        _settle(source, loaded, found, builder, durable_position=0)
+        _settle(source, loaded, found, builder)
 
 
 def _scan_active(source: Source, loaded: Loaded, *, verify: bool) -> None:
     """Walks the whole active segment and makes its indexes again."""
-    active, slot = loaded.segments[-1], loaded.slot
+    active = loaded.segments[-1]
     builder = SegmentIndexBuilder(active.base_offset, source.config.index_interval_bytes)
 
     def take(stretch: Stretch) -> None:
         builder.add(stretch.table, stretch.table.shape[1], position=stretch.shift)
 
     found = _follow(active, 0, None, verify=verify, take=take)
+    _settle(source, loaded, found, builder)
+
+
+def _settle(source: Source, loaded: Loaded, found: _Walked, builder: SegmentIndexBuilder) -> None:
+    """Takes what a walk of the active segment found. What was synced is never a torn tail, however the log was closed."""
+    active, slot = loaded.segments[-1], loaded.slot
     durable = slot.durable_position if slot is not None and slot.durable_base == active.base_offset else 0
-    _settle(source, loaded, found, builder, durable_position=durable)
-
-
-def _settle(source: Source, loaded: Loaded, found: _Walked, builder: SegmentIndexBuilder, *, durable_position: int) -> None:
-    active = loaded.segments[-1]
     loaded.builder = builder
     loaded.leader_epoch = found.leader_epoch
     loaded.end, loaded.next_offset = found.end, max(found.next_offset, active.base_offset, loaded.start_offset)
-    _judge(source, loaded, active, found, durable_position=durable_position, last=True)
+    _judge(source, loaded, active, found, durable_position=durable, last=True)
 
 
 def _judge(source: Source, loaded: Loaded, segment: LogSegment, found: _Walked, *, durable_position: int, last: bool) -> None:

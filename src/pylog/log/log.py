@@ -269,8 +269,8 @@ class Log:
         """
         self._check_open()
         with self._lock:
-            if self._writer is not None:
-                self._writer.flush()
+            if self._source.writable and self._loaded.corrupt is None and self.durable_offset < self.end_offset:
+                self._ready_writer().flush()  # also what a process that died had not synced
 
     # ---- read ----------------------------------------------------------------------------------------------------------------
 

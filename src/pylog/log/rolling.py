@@ -41,12 +41,26 @@ def batches_before_roll(use: SegmentUse, table: Table, config: TopicConfig, now_
     >>> batches_before_roll(SegmentUse(0, 0, -1, 0, 10), table, TopicConfig(segment_bytes=150), 0)
     1
     """
+    if table.shape[1] == 1:
+        return 1 if _fits(use, table, config, now_ms) or use.size == 0 else 0
     fits = use.size + np.cumsum(table[SIZE]) <= config.segment_bytes
     fits &= table[LAST_OFFSET] - use.base_offset <= limits.MAX_RELATIVE_OFFSET
     fits &= np.arange(table.shape[1]) < use.entries_left
     fits &= _in_time(use, table, config, now_ms)
     count = table.shape[1] if fits.all() else int(np.argmin(fits))
     return max(count, 1) if use.size == 0 else count
+
+
+def _fits(use: SegmentUse, table: Table, config: TopicConfig, now_ms: int) -> bool:
+    """The same for a single batch, in a fraction of the time: the usual case of a small append."""
+    start = use.first_timestamp if use.size else int(table[MAX_TIMESTAMP, 0])
+    waited = now_ms - use.created_ms if start < 0 else int(table[MAX_TIMESTAMP, 0]) - start
+    return (
+        use.size + int(table[SIZE, 0]) <= config.segment_bytes
+        and int(table[LAST_OFFSET, 0]) - use.base_offset <= limits.MAX_RELATIVE_OFFSET
+        and use.entries_left > 0
+        and (waited <= config.segment_ms or use.size == 0)
+    )
 
 
 def _in_time(use: SegmentUse, table: Table, config: TopicConfig, now_ms: int) -> NDArray[np.bool_]:

@@ -20,6 +20,7 @@ from pylog.config import Durability
 from pylog.errors import ClosedError, RecordTooLargeError, StorageFailedError
 from pylog.fs import join
 from pylog.index.builder import SegmentIndexBuilder
+from pylog.index.skiplist import SkipList
 from pylog.log import checkpoints
 from pylog.log.durable_point import FAILED, DurablePoint, Slot
 from pylog.log.loader import Loaded, Source, epochs_from_batches
@@ -301,8 +302,12 @@ class LogWriter:
         self._active, self._file = segment, file
         self._written, self._next_offset, self._first_timestamp = 0, base_offset, -1
         self._created_ms = self._clock.now_ms()
-        self.state.segments.insert(base_offset, segment)
-        self.state = dataclasses.replace(self.state, active=segment, active_size=0, end_offset=base_offset)
+        segments = self.state.segments
+        if len(segments):
+            segments.insert(base_offset, segment)
+        else:  # a log's first segment: making a list needs no kernel, inserting into one does
+            segments = SkipList([(base_offset, segment)])
+        self.state = dataclasses.replace(self.state, segments=segments, active=segment, active_size=0, end_offset=base_offset)
 
     def _roll(self) -> None:
         """Seals the active segment and begins the next one at the log's end (storage-format 6.3.7)."""

@@ -42,6 +42,7 @@ NO_INTS: Ints = np.empty(0, np.int32)
 NO_BYTES: Bytes = np.empty(0, np.uint8)
 MAX_RECORD_OVERHEAD = 21 + HEADER_SIZE  # storage-format 1.5.5, and the batch around it
 HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+_FEW = 256  # values of one call that are cheaper joined than handed to Arrow
 COLUMNS = ("key", "value", "timestamp", "headers")
 
 
@@ -253,14 +254,34 @@ def rows_from_records(
     if timestamps is not None:
         stamps = np.array([now_ms if stamp is None else _timestamp(stamp) for stamp in timestamps], np.int64)
         check_timestamps(stamps)
-    key_column = ALL_NULL if keys is None else _binary(_bytes_array("key", keys))
-    return Rows(_read_only(stamps), key_column, _binary(_bytes_array("value", values)), _header_rows(headers))
+    key_column = ALL_NULL if keys is None else _bytes_column("key", keys)
+    return Rows(_read_only(stamps), key_column, _bytes_column("value", values), _header_rows(headers))
 
 
 def _timestamp(given: Any) -> int:
     if isinstance(given, bool) or not isinstance(given, int) or abs(given) > limits.INT64_MAX:
         raise InvalidRecordError(f"timestamp {given!r} is not an int; give milliseconds since 1970")
     return given
+
+
+def _bytes_column(name: str, values: Sequence[bytes | None]) -> Binary:
+    """A column of byte strings. Arrow is faster for many; for a few it would first import pandas, where that is installed."""
+    if len(values) < _FEW and all(type(value) is bytes or value is None for value in values):
+        return _few_bytes(values)
+    return _binary(_bytes_array(name, values))
+
+
+def _few_bytes(values: Sequence[bytes | None]) -> Binary:
+    present = [value for value in values if value is not None]
+    ends = np.zeros(len(values) + 1, np.int32)
+    np.cumsum([0 if value is None else len(value) for value in values], out=ends[1:])
+    data = np.frombuffer(b"".join(present), np.uint8)
+    if len(present) == len(values):
+        return Binary(_read_only(ends), data, NO_BYTES)
+    if not present:
+        return ALL_NULL
+    valid = np.packbits([value is not None for value in values], bitorder="little")
+    return Binary(_read_only(ends), data, _read_only(valid))
 
 
 def _bytes_array(name: str, values: Sequence[bytes | None]) -> pa.Array:

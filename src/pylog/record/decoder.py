@@ -267,8 +267,8 @@ class RecordDecoder:
         byte_room = max(int(sizes[0]), min(int(sizes[-1]), limits.SCAN_BYTES))
         if int(rows[-1]) < self._max_rows // 2:  # a small batch may be followed by more: leave them room
             row_room, byte_room = (
-                max(row_room, min(self._max_rows, 4 * row_room)),
-                max(byte_room, min(limits.SCAN_BYTES, 4 * byte_room)),
+                max(row_room, min(self._max_rows, 16 * row_room)),
+                max(byte_room, min(limits.SCAN_BYTES, 16 * byte_room)),
             )
         wanted = self._wanted & (kernels.WANT_KEYS | kernels.WANT_VALUES)
         buffers = _SPARES.take(row_room + 1, byte_room + (last - first + 1) * kernels.SLACK, wanted)
@@ -415,7 +415,7 @@ def placed(error: PylogError, table: Table, batch: int) -> PylogError:
 def _no_headers(rows: int) -> pa.Array:
     """A headers column of empty lists."""
     return pa.ListArray.from_arrays(
-        pa.array(np.zeros(rows + 1, np.int32)), pa.array([], HEADERS_TYPE.value_type), type=HEADERS_TYPE
+        pa.array(np.zeros(rows + 1, np.int32)), pa.nulls(0, HEADERS_TYPE.value_type), type=HEADERS_TYPE
     )
 
 

@@ -74,6 +74,7 @@ class _LazyKernel:
 
 if not INTERPRETED:
     inlined = njit(forceinline=True)
+    shared = njit(nogil=True)  # compiled once, called: a helper that many places use would make its callers slow to compile
 
     @intrinsic
     def address(typingctx: Any, array: Any) -> Any:
@@ -141,6 +142,15 @@ if not INTERPRETED:
         return types.void(types.int64, types.int64), codegen
 
     @intrinsic
+    def leading_zeros(typingctx: Any, bits: Any) -> Any:
+        """How many of 64 bits are zero before the first one; 64 of 0."""
+
+        def codegen(ctx: Any, b: Any, sig: Any, args: Any) -> Any:
+            return b.ctlz(args[0], ir.IntType(1)(0))
+
+        return types.int64(types.uint64), codegen
+
+    @intrinsic
     def prefetch(typingctx: Any, at: Any) -> Any:
         """Asks for a cache line ahead of its use; any address is allowed."""
 
@@ -157,6 +167,8 @@ else:
 
     def inlined(function: Any) -> Any:
         return function
+
+    shared = inlined
 
     def address(array: Any) -> Any:
         at = int(array.ctypes.data)
@@ -197,6 +209,9 @@ else:
 
     def prefetch(at: Any) -> None:
         pass
+
+    def leading_zeros(bits: Any) -> int:
+        return 64 - int(bits).bit_length()
 
 
 @inlined
@@ -244,15 +259,11 @@ def zigzag(value):  # type: ignore[no-untyped-def]
 
 @inlined
 def varint_width(bits):  # type: ignore[no-untyped-def]
-    """How many bytes the unsigned form takes."""
-    width = 1
-    while bits >= u64(128):
-        bits >>= u64(7)
-        width += 1
-    return width
+    """How many bytes the unsigned form takes: one for each 7 bits, at least one."""
+    return (70 - leading_zeros(bits | u64(1))) // 7
 
 
-@inlined
+@shared
 def put_varint(at, bits):  # type: ignore[no-untyped-def]
     """Writes the unsigned form and returns the next address."""
     while bits >= u64(128):

@@ -193,7 +193,9 @@ class LogSegment:
         """Whether the last entries fit what the file holds; entries before them are checked when they are used."""
         if len(offset_index) and not self._fits(offset_index.last):
             return False
-        if len(time_index) and not self._names(time_index.last, offset_index):
+        if not len(time_index):
+            return True  # a search by time takes it for what it is
+        if not self._names(time_index.last, offset_index):
             return False
         return not self.sealed or not self._outgrown(time_index, offset_index.last.position)
 

@@ -1,0 +1,602 @@
+"""Everything that can be asked wrongly: a clear error of pylog's own, and not a byte on the disk is another afterwards."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import pylog
+from pylog.clock import ManualClock
+
+NOW = 1_700_000_000_000
+
+
+def listing(directory: Path) -> dict[str, tuple[int, str]]:
+    """Every name below a directory with its kind, permissions and content."""
+    found = {}
+    for path in sorted(directory.rglob("*")):
+        mode = path.lstat().st_mode
+        if stat.S_ISREG(mode):
+            content = hashlib.sha256(path.read_bytes()).hexdigest()
+        else:
+            content = os.readlink(path) if stat.S_ISLNK(mode) else ""
+        found[str(path.relative_to(directory))] = (mode, content)
+    return found
+
+
+@contextmanager
+def refused(kind: type[pylog.PylogError], *told: str, unchanged: Path) -> Iterator[None]:
+    """Expects an error of exactly this class whose message tells all that, and an unchanged directory."""
+    before = listing(unchanged)
+    with pytest.raises(pylog.PylogError) as caught:
+        yield
+    assert type(caught.value) is kind, repr(caught.value)
+    for part in told:
+        assert part in str(caught.value)
+    assert len(str(caught.value)) > 10
+    assert listing(unchanged) == before
+
+
+RECORDS = [b"zero", b"one", b"two", b"three", b"four"]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A closed store with a topic `t` of five records, each a batch, in two segments."""
+    path = tmp_path / "data"
+    with pylog.open(path, clock=ManualClock(NOW)) as store:
+        log = store.create_topic("t", segment_bytes=230) and store.log("t")
+        for value in RECORDS:
+            log.append(value)
+        assert len(log.segments) == 2
+    return path
+
+
+@pytest.fixture
+def store(root: Path) -> Iterator[pylog.Store]:
+    with pylog.open(root, clock=ManualClock(NOW)) as opened:
+        opened.log("t").append(b"five")
+        yield opened
+
+
+def segments_of(root: Path) -> list[Path]:
+    return sorted((root / "t-0").glob("*.log"))
+
+
+# ---- the directory ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["r", "rw"])
+def test_a_file_is_not_a_log_directory(tmp_path: Path, mode: str) -> None:
+    (tmp_path / "file").write_bytes(b"notes")
+    with refused(pylog.NotALogDirectoryError, "file", "not a directory", unchanged=tmp_path):
+        pylog.open(tmp_path / "file", mode)
+    with refused(pylog.NotALogDirectoryError, unchanged=tmp_path):
+        pylog.open(tmp_path / "file" / "below", mode)
+
+
+def test_a_directory_to_be_read_must_be_there(tmp_path: Path) -> None:
+    with refused(pylog.NotALogDirectoryError, "nowhere", "there is no directory", unchanged=tmp_path):
+        pylog.open(tmp_path / "nowhere", "r")
+
+
+def test_a_directory_is_made_but_not_its_parents(tmp_path: Path) -> None:
+    with refused(pylog.NotALogDirectoryError, "there is no directory", "make it first", unchanged=tmp_path):
+        pylog.open(tmp_path / "a" / "b", "rw")
+
+
+@pytest.mark.parametrize("mode", ["r", "rw"])
+def test_a_link_that_leads_nowhere_is_not_a_log_directory(tmp_path: Path, mode: str) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    with refused(pylog.NotALogDirectoryError, unchanged=tmp_path):
+        pylog.open(tmp_path / "link", mode)
+
+
+@pytest.mark.parametrize("path", ["", "a\0b", None, 7, ["x"]])
+def test_what_is_no_path_is_refused(tmp_path: Path, path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with refused(pylog.InvalidArgumentError, "path", unchanged=tmp_path):
+        pylog.open(path)
+
+
+@pytest.mark.parametrize("mode", ["w", "a", "", "RW", None, 0])
+def test_unknown_modes_are_refused(root: Path, mode: Any) -> None:
+    with refused(pylog.InvalidArgumentError, "mode", "rw", unchanged=root):
+        pylog.open(root, mode)
+
+
+@pytest.mark.parametrize("durability", ["SYNC", 1, None])
+def test_unknown_durabilities_are_refused(root: Path, durability: Any) -> None:
+    with refused(pylog.InvalidArgumentError, "durability", unchanged=root):
+        pylog.open(root, durability=durability)
+
+
+# What runs without the rights of the tests' user: warmed up with them, as the interpreter's own files may be closed to others.
+UNPRIVILEGED = """
+import os, sys
+import pylog
+parent, target, action = sys.argv[1:]
+actions = {
+    "read": lambda path: list(pylog.open(path, "r").log("t").records()),
+    "append": lambda path: pylog.open(path, "rw").log("t").append(b"more"),
+    "open": lambda path: pylog.open(path, "rw"),
+}
+for name, act in actions.items():
+    act(os.path.join(parent, "warm-" + name))
+if os.getuid() == 0:
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+try:
+    actions[action](os.path.join(parent, target))
+    print("nothing refused")
+except pylog.PylogError as error:
+    print(type(error).__name__, error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("closed", "mode", "target", "action", "expected"),
+    [
+        ("data", 0o000, "data", "read", "NotALogDirectoryError no permission to read"),
+        ("data", 0o000, "data", "open", "NotALogDirectoryError no permission to read and write"),
+        ("data", 0o555, "data", "open", "NotALogDirectoryError no permission to read and write"),
+        ("data", 0o555, "data", "read", "nothing refused"),
+        ("", 0o555, "new", "open", "NotALogDirectoryError no permission to read and write"),
+        ("data/t-0", 0o555, "data", "append", "NotALogDirectoryError no permission to read and write"),
+        ("data/t-0", 0o000, "data", "read", "NotALogDirectoryError no permission to read"),
+        ("data/t-0/00000000000000000000.log", 0o000, "data", "read", "StorageFailedError cannot open"),
+    ],
+)
+def test_missing_permissions_are_named(closed: str, mode: int, target: str, action: str, expected: str) -> None:
+    with tempfile.TemporaryDirectory(prefix="pylog-test-") as name:  # pytest's own directories are closed to other users
+        parent = Path(name)
+        parent.chmod(0o755)
+        for path in ("data", "warm-read", "warm-append", "warm-open"):
+            with pylog.open(parent / path) as store:
+                store.create_topic("t")
+                store.log("t").append(b"kept")
+        for path in sorted(parent.rglob("*")):
+            path.chmod(0o777 if path.is_dir() else 0o666)
+        (parent / closed).chmod(mode)
+        before = listing(parent / "data")
+        arguments = [sys.executable, "-c", UNPRIVILEGED, name, target, action]
+        result = subprocess.run(arguments, capture_output=True, text=True, timeout=120)
+        (parent / closed).chmod(0o755)
+        assert result.stdout.startswith(expected), result
+        changed = {path: state for path, state in listing(parent / "data").items() if before.get(path) != state}
+        locks = {".lock", "pylog.lock"} if action == "append" else set()  # the store itself could be opened
+        assert set(changed) - {closed.removeprefix("data/")} <= locks
+
+
+# ---- topics ----------------------------------------------------------------------------------------------------------------
+
+BAD_NAMES = {
+    "empty": "",
+    "one dot": ".",
+    "two dots": "..",
+    "too long": "a" * 250,
+    "a slash": "a/b",
+    "a backslash": "a\\b",
+    "a NUL": "a\0b",
+    "a newline": "a\n",
+    "a newline inside": "a\nb",
+    "a space": "a b",
+    "a colon": "c:",
+    "an umlaut": "ärger",
+    "another script's digits": "t٣",
+    "a lone surrogate": "a\ud800",
+    "the parent": "../t",
+    "the root": "/etc",
+    "a percent sign": "%2e%2e",
+    "bytes": b"t",
+    "none": None,
+    "a number": 5,
+}
+
+
+@pytest.mark.parametrize("name", BAD_NAMES.values(), ids=BAD_NAMES.keys())
+def test_bad_topic_names_are_refused_everywhere(root: Path, store: pylog.Store, name: Any) -> None:
+    calls: list[Callable[[], Any]] = [
+        lambda: store.create_topic(name),
+        lambda: store.topic(name),
+        lambda: store.log(name),
+        lambda: store.add_partitions(name, 5),
+        lambda: store.delete_topic(name),
+    ]
+    for call in calls:
+        with refused(pylog.InvalidTopicError, "topic name", unchanged=root):
+            call()
+
+
+def test_the_longest_name_is_a_name(tmp_path: Path) -> None:
+    with pylog.open(tmp_path) as store:
+        assert store.create_topic("a" * 249).name == "a" * 249
+        store.log("a" * 249).append(b"x")
+
+
+@pytest.mark.parametrize(("taken", "name"), [("a.b", "a_b"), ("a_b", "a.b"), ("events", "Events")])
+def test_names_that_would_collide_are_refused(tmp_path: Path, taken: str, name: str) -> None:
+    with pylog.open(tmp_path) as store:
+        store.create_topic(taken)
+        for wanted in (taken, name):
+            with refused(pylog.TopicAlreadyExistsError, wanted, unchanged=tmp_path):
+                store.create_topic(wanted)
+
+
+@pytest.mark.parametrize("kind", ["file", "link", "fifo"])
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_file_where_a_partition_would_go_is_noticed_before_anything_is_made(tmp_path: Path, kind: str, number: int) -> None:
+    path = tmp_path / f"orders-{number}"
+    (tmp_path / "elsewhere").mkdir()
+    with pylog.open(tmp_path) as store:
+        if number:
+            store.create_topic("orders")
+        {"file": path.touch, "link": lambda: path.symlink_to(tmp_path / "elsewhere"), "fifo": lambda: os.mkfifo(path)}[kind]()
+        with refused(pylog.NotALogDirectoryError, f"orders-{number}", "not a directory", unchanged=tmp_path):
+            store.add_partitions("orders", 2) if number else store.create_topic("orders", 2)
+    with pylog.open(tmp_path) as store:
+        assert list(store.topics()) == (["orders"] if number else [])
+
+
+def test_a_file_is_not_a_partition(root: Path) -> None:
+    (root / "notes-0").write_bytes(b"x")
+    with pylog.open(root, "r") as store:
+        assert list(store.topics()) == ["t"]
+        with refused(pylog.NotALogDirectoryError, "notes-0", "not a directory", unchanged=root):
+            store.log("notes", 0)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"retention": 5},
+        {"retention.ms": 5},
+        {"segment_bytes": 5, "unknown": 1},
+        {"segment_bytes": 13},
+        {"segment_bytes": "1000"},
+        {"segment_bytes": True},
+        {"segment_ms": 0},
+        {"retention_ms": -2},
+        {"retention_ms": 2**63},
+        {"max_message_bytes": -1},
+        {"compression_type": "brotli"},
+        {"compression_type": None},
+        {"compression_gzip_level": 0},
+        {"compression_zstd_level": 23},
+        {"message_timestamp_type": "createtime"},
+        {"cleanup_policy": "forget"},
+        {"cleanup_policy": 7},
+        {"partitions": 0},
+        {"partitions": -1},
+        {"partitions": 1.0},
+        {"partitions": True},
+        {"partitions": 10**7},
+    ],
+)
+def test_unknown_options_and_values_are_refused(root: Path, store: pylog.Store, options: dict[str, Any]) -> None:
+    with refused(pylog.InvalidArgumentError, next(iter(set(options) - {"segment_bytes"} or options)), unchanged=root):
+        store.create_topic("new", **options)
+
+
+@pytest.mark.parametrize(("partition", "kind"), [(1, pylog.UnknownTopicOrPartitionError), (-1, pylog.UnknownTopicOrPartitionError)])
+def test_partitions_that_there_are_not_are_named(root: Path, store: pylog.Store, partition: int, kind: type[pylog.PylogError]) -> None:
+    with refused(kind, "t", str(partition), unchanged=root):
+        store.log("t", partition)
+    with refused(pylog.UnknownTopicOrPartitionError, "nothing", unchanged=root):
+        store.log("nothing", 0)
+
+
+@pytest.mark.parametrize("partition", ["0", None, 0.0, True, b"1"])
+def test_a_partition_is_an_int(root: Path, store: pylog.Store, partition: Any) -> None:
+    with refused(pylog.InvalidArgumentError, "partition", unchanged=root):
+        store.log("t", partition)
+
+
+# ---- records ---------------------------------------------------------------------------------------------------------------
+
+BAD_APPENDS: dict[str, tuple[type[pylog.PylogError], Callable[[pylog.Log], Any]]] = {
+    "a str": (pylog.InvalidRecordError, lambda log: log.append("text")),
+    "a str as key": (pylog.InvalidRecordError, lambda log: log.append(b"v", "key")),
+    "an int": (pylog.InvalidRecordError, lambda log: log.append(5)),
+    "a float as timestamp": (pylog.InvalidRecordError, lambda log: log.append(b"v", timestamp=1.5)),
+    "a time before 1970": (pylog.InvalidRecordError, lambda log: log.append(b"v", timestamp=-2)),
+    "a time beyond 64 bits": (pylog.InvalidRecordError, lambda log: log.append(b"v", timestamp=2**64)),
+    "headers that are none": (pylog.InvalidRecordError, lambda log: log.append(b"v", headers=5)),
+    "a header of one": (pylog.InvalidRecordError, lambda log: log.append(b"v", headers=[("a",)])),
+    "a header without a name": (pylog.InvalidRecordError, lambda log: log.append(b"v", headers=[(None, b"x")])),
+    "a header with a str value": (pylog.InvalidRecordError, lambda log: log.append(b"v", headers=[("a", "x")])),
+    "headers as a dict": (pylog.InvalidRecordError, lambda log: log.append(b"v", headers={"ab": b"x"})),
+    "a durability by name": (pylog.InvalidArgumentError, lambda log: log.append(b"v", durability="SYNC")),
+    "many, one of them bad": (pylog.InvalidRecordError, lambda log: log.append_many([(b"k", b"v")] * 9 + [(b"k", "v")])),
+    "many that are a str": (pylog.InvalidArgumentError, lambda log: log.append_many("abc")),
+    "many that are bytes": (pylog.InvalidArgumentError, lambda log: log.append_many(b"abc")),
+    "many that are a dict": (pylog.InvalidArgumentError, lambda log: log.append_many({b"k": b"v"})),
+    "many that are a generator": (pylog.InvalidArgumentError, lambda log: log.append_many(value for value in [b"v"])),
+    "a tuple of five": (pylog.InvalidArgumentError, lambda log: log.append_many([(b"k", b"v", (), 1, 2)])),
+    "a tuple of one": (pylog.InvalidArgumentError, lambda log: log.append_many([(b"v",)])),
+    "an unknown codec": (pylog.InvalidArgumentError, lambda log: log.append_many([b"v"], compression="brotli")),
+    "a codec's number": (pylog.InvalidArgumentError, lambda log: log.append_many([b"v"], compression=1)),
+    "a list for a table": (pylog.InvalidRecordError, lambda log: log.append_arrow([b"v"])),
+    "an unknown column": (pylog.InvalidRecordError, lambda log: log.append_arrow(pa.table({"value": [b"v"], "topic": ["t"]}))),
+    "a column of ints": (pylog.InvalidRecordError, lambda log: log.append_arrow(pa.table({"value": [1, 2]}))),
+    "a late chunk of bad times": (pylog.InvalidRecordError, lambda log: log.append_arrow(late_chunk([1, -5]))),
+    "a record too large": (pylog.RecordTooLargeError, lambda log: log.append(bytes(300))),
+    "a key too large": (pylog.RecordTooLargeError, lambda log: log.append(b"", bytes(300))),
+    "a header too large": (pylog.RecordTooLargeError, lambda log: log.append(b"", headers=[("h", bytes(300))])),
+    "many, the last too large": (pylog.RecordTooLargeError, lambda log: log.append_many([b"v"] * 50 + [bytes(300)])),
+    "many compressible ones too large": (pylog.RecordTooLargeError, lambda log: log.append_many([bytes(300)], compression="zstd")),
+    "a late chunk too large": (pylog.RecordTooLargeError, lambda log: log.append_arrow(late_chunk([1, 2], last=bytes(300)))),
+}
+
+
+def late_chunk(stamps: list[int], last: bytes = b"v") -> pa.Table:
+    """A table of two chunks, of which only the second has something wrong."""
+    good = pa.table({"value": [b"v"] * 3, "timestamp": [1, 2, 3]})
+    return pa.concat_tables([good, pa.table({"value": [b"v", last], "timestamp": stamps})])
+
+
+@pytest.mark.parametrize(("kind", "append"), BAD_APPENDS.values(), ids=BAD_APPENDS.keys())
+def test_records_that_cannot_be_written_leave_nothing_behind(
+    root: Path, store: pylog.Store, kind: type[pylog.PylogError], append: Callable[[pylog.Log], Any]
+) -> None:
+    log = store.log("t")
+    end = log.end_offset
+    with refused(kind, unchanged=root):
+        append(log)
+    assert log.end_offset == end
+    assert log.append(b"good") == end
+    assert [record.value for record in log.records()] == [*RECORDS, b"five", b"good"]
+
+
+@pytest.mark.parametrize(("kind", "append"), BAD_APPENDS.values(), ids=BAD_APPENDS.keys())
+def test_a_refused_first_append_does_not_even_touch_the_marker_of_a_clean_shutdown(
+    root: Path, kind: type[pylog.PylogError], append: Callable[[pylog.Log], Any]
+) -> None:
+    with pylog.open(root) as store:
+        log = store.log("t")
+        with refused(kind, unchanged=root):
+            append(log)
+        assert (root / ".kafka_cleanshutdown").exists()
+
+
+# ---- reading ---------------------------------------------------------------------------------------------------------------
+
+BAD_READS: dict[str, tuple[type[pylog.PylogError], Callable[[pylog.Log], Any]]] = {
+    "read before zero": (pylog.OffsetOutOfRangeError, lambda log: log.read(-1)),
+    "read at the end": (pylog.OffsetOutOfRangeError, lambda log: log.read(log.end_offset)),
+    "read far beyond": (pylog.OffsetOutOfRangeError, lambda log: log.read(2**62)),
+    "read beyond all numbers": (pylog.InvalidArgumentError, lambda log: log.read(2**64)),
+    "read at a str": (pylog.InvalidArgumentError, lambda log: log.read("1")),
+    "read at a float": (pylog.InvalidArgumentError, lambda log: log.read(1.0)),
+    "read at a bool": (pylog.InvalidArgumentError, lambda log: log.read(True)),
+    "read at none": (pylog.InvalidArgumentError, lambda log: log.read(None)),
+    "scan from before zero": (pylog.OffsetOutOfRangeError, lambda log: log.scan(-1)),
+    "scan from beyond": (pylog.OffsetOutOfRangeError, lambda log: log.scan(log.end_offset + 1)),
+    "scan to beyond": (pylog.OffsetOutOfRangeError, lambda log: log.scan(0, log.end_offset + 1)),
+    "scan to before zero": (pylog.OffsetOutOfRangeError, lambda log: log.scan(0, -1)),
+    "scan from a str": (pylog.InvalidArgumentError, lambda log: log.scan("0")),
+    "records from beyond": (pylog.OffsetOutOfRangeError, lambda log: log.records(99)),
+    "an unknown isolation": (pylog.InvalidArgumentError, lambda log: log.scan(isolation="serializable")),
+    "an isolation of records": (pylog.InvalidArgumentError, lambda log: log.records(isolation=None)),
+    "an isolation of times": (pylog.InvalidArgumentError, lambda log: log.offset_for_timestamp(5, isolation="READ_COMMITTED")),
+    "an unknown column": (pylog.InvalidArgumentError, lambda log: log.scan(columns=["offset", "topic"])),
+    "no column": (pylog.InvalidArgumentError, lambda log: log.scan(columns=[])),
+    "a column twice": (pylog.InvalidArgumentError, lambda log: log.scan(columns=["key", "key"])),
+    "a column as a str": (pylog.InvalidArgumentError, lambda log: log.scan(columns="offset")),
+    "no rows": (pylog.InvalidArgumentError, lambda log: log.scan(max_rows=0)),
+    "half a row": (pylog.InvalidArgumentError, lambda log: log.scan(max_rows=0.5)),
+    "a time before 1970": (pylog.InvalidArgumentError, lambda log: log.offset_for_timestamp(-1)),
+    "a time as a str": (pylog.InvalidArgumentError, lambda log: log.offset_for_timestamp("now")),
+    "parts of nothing": (pylog.InvalidArgumentError, lambda log: log.split_offsets(0, 5, 0)),
+}
+
+
+@pytest.mark.parametrize("mode", ["r", "rw"])
+@pytest.mark.parametrize(("kind", "read"), BAD_READS.values(), ids=BAD_READS.keys())
+def test_reads_of_what_is_not_there_are_refused_at_once(
+    root: Path, mode: str, kind: type[pylog.PylogError], read: Callable[[pylog.Log], Any]
+) -> None:
+    with pylog.open(root, mode) as store:
+        log = store.log("t")
+        with refused(kind, unchanged=root):
+            read(log)
+        assert [record.value for record in log.records()] == RECORDS
+
+
+def test_offsets_below_the_logs_start_are_out_of_range(root: Path) -> None:
+    (root / "log-start-offset-checkpoint").write_text("0\n1\nt 0 2\n")
+    with pylog.open(root, "r") as store:
+        log = store.log("t")
+        assert (log.start_offset, log.end_offset) == (2, 5)
+        for read in (lambda: log.read(1), lambda: log.scan(1), lambda: log.records(0)):
+            with refused(pylog.OffsetOutOfRangeError, "from 2 to before 5", unchanged=root):
+                read()
+        assert [record.value for record in log.records()] == RECORDS[2:]
+        assert log.offset_for_timestamp(0) == (2, NOW, 0)
+
+
+# ---- what is in the files --------------------------------------------------------------------------------------------------
+
+
+def changed_magic(path: Path, batch: int, magic: int) -> None:
+    data = bytearray(path.read_bytes())
+    at = 0
+    for _ in range(batch):
+        at += 12 + int.from_bytes(data[at + 8 : at + 12], "big")
+    data[at + 16] = magic
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("magic", [3, 127, 255])
+@pytest.mark.parametrize(("segment", "batch", "good"), [(0, 0, 0), (0, 1, 1), (0, 2, 2), (1, 0, 3), (1, 1, 4)])
+def test_an_unknown_format_is_reported_and_never_cut_off(root: Path, magic: int, segment: int, batch: int, good: int) -> None:
+    changed_magic(segments_of(root)[segment], batch, magic)
+    before = listing(root)
+    for mode in ("r", "rw"):
+        with pylog.open(root, mode) as store:
+            log = store.log("t")
+            if good < 4:
+                with pytest.raises(pylog.CorruptionError, match="format") as caught:
+                    list(log.records())
+                assert (caught.value.offset, caught.value.next_offset) == (good, good + 1)
+            else:  # behind the last good batch: the log is known to end there
+                assert log.end_offset == 4
+            if segment == 1:
+                assert [finding.kind for finding in log.recovery_report][:1] == ["corrupt"]
+            if mode == "rw" and segment == 1:
+                with pytest.raises(pylog.CorruptionError, match="format"):
+                    log.append(b"never behind it")
+            assert [record.value for record in log.records(0, good)] == RECORDS[:good]
+    changed = {path for path, state in listing(root).items() if before.get(path) != state}
+    assert not {path for path in changed if path.endswith(".log") or ".torn" in path}
+
+
+@pytest.mark.parametrize("kind", ["link", "link to nowhere", "fifo", "directory", "socket"])
+@pytest.mark.parametrize("segment", [0, 1])
+def test_what_stands_in_a_segments_place_and_is_no_file_is_refused(
+    root: Path, tmp_path: Path, kind: str, segment: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = segments_of(root)[segment]
+    away = path.rename(tmp_path / "elsewhere.log")
+    with socket.socket(socket.AF_UNIX) as listener:
+        match kind:
+            case "link":
+                path.symlink_to(away)
+            case "link to nowhere":
+                path.symlink_to(tmp_path / "nowhere")
+            case "fifo":
+                os.mkfifo(path)
+            case "directory":
+                path.mkdir()
+            case "socket":
+                monkeypatch.chdir(path.parent)  # a socket's name must be short
+                listener.bind(path.name)
+        for mode in ("r", "rw"):
+            with pylog.open(root, mode) as store, refused(pylog.StorageFailedError, path.name, "regular file", unchanged=root):
+                list(store.log("t").records())
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex", ".snapshot", "leader-epoch-checkpoint", "partition.metadata", "durable-point"])
+def test_a_fifo_in_place_of_another_file_does_not_hang(root: Path, suffix: str) -> None:
+    (path, *_) = [found for found in sorted((root / "t-0").iterdir()) if found.name.endswith(suffix)]
+    path.unlink()
+    os.mkfifo(path)
+    with pylog.open(root, "r") as store:
+        try:
+            assert [record.value for record in store.log("t").records()] == RECORDS
+        except pylog.PylogError as error:
+            assert path.name in str(error)
+
+
+# ---- who may ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_closed_store_refuses_everything(root: Path) -> None:
+    store = pylog.open(root)
+    log = store.log("t")
+    store.close()
+    calls: list[Callable[[], Any]] = [
+        store.topics,
+        store.flush,
+        lambda: store.topic("t"),
+        lambda: store.log("t"),
+        lambda: store.create_topic("new"),
+        lambda: store.add_partitions("t", 2),
+        lambda: store.delete_topic("t"),
+        log.flush,
+        lambda: log.append(b"v"),
+        lambda: log.append_many([b"v"]),
+        lambda: log.append_many([b"v"], compression="zstd"),
+        lambda: log.append_arrow(pa.table({"value": [b"v"]})),
+        lambda: log.read(0),
+        lambda: log.scan(),
+        lambda: log.records(),
+        lambda: log.offset_for_timestamp(0),
+        lambda: log.size_between(0, 5),
+        lambda: log.split_offsets(0, 5, 100),
+    ]
+    for call in calls:
+        with refused(pylog.ClosedError, "closed", "again", unchanged=root):
+            call()
+    store.close()  # once more is no error
+
+
+def test_a_store_for_reading_takes_no_writes(root: Path) -> None:
+    with pylog.open(root, "r") as store:
+        log = store.log("t")
+        calls: list[Callable[[], Any]] = [
+            lambda: store.create_topic("new"),
+            lambda: store.add_partitions("t", 2),
+            lambda: store.delete_topic("t"),
+            lambda: log.append(b"v"),
+            lambda: log.append_many([b"v"]),
+            lambda: log.append_arrow(pa.table({"value": [b"v"]})),
+        ]
+        for call in calls:
+            with refused(pylog.ReadOnlyError, "mode='rw'", unchanged=root):
+                call()
+        before = listing(root)
+        log.flush()
+        store.flush()
+    assert listing(root) == before
+
+
+def test_a_second_writer_is_told_who_the_first_is(root: Path, store: pylog.Store) -> None:
+    with refused(pylog.StoreLockedError, str(root), "mode='r'", unchanged=root):
+        pylog.open(root)
+    program = "import pylog, sys\ntry: pylog.open(sys.argv[1])\nexcept pylog.StoreLockedError as error: print(error)"
+    before = listing(root)
+    result = subprocess.run([sys.executable, "-c", program, str(root)], capture_output=True, text=True, timeout=120)
+    assert "has" in result.stdout, result
+    assert "open for writing" in result.stdout
+    assert listing(root) == before
+    assert store.log("t").append(b"still mine") == 6
+
+
+FORKED = """
+import os, sys
+import pylog
+store = pylog.open(sys.argv[1])
+log = store.log("t")
+log.append(b"the parent's")
+calls = [lambda: log.append(b"v"), lambda: log.append_many([b"v"]), lambda: log.read(0), lambda: log.scan(), log.flush, store.topics,
+         lambda: store.log("t"), lambda: store.create_topic("new"), lambda: store.delete_topic("t"), store.flush,
+         lambda: log.split_offsets(0, 5, 100)]
+child = os.fork()
+if child == 0:
+    for call in calls:
+        try:
+            call()
+            print("nothing refused", flush=True)
+        except pylog.PylogError as error:
+            print(type(error).__name__, flush=True)
+    store.close()
+    os._exit(0)
+os.waitpid(child, 0)
+try:
+    pylog.open(sys.argv[1])
+except pylog.StoreLockedError:
+    print("still locked")
+print(log.append(b"the parent's again"))
+store.close()
+"""
+
+
+def test_a_forked_child_is_refused_and_does_its_parent_no_harm(root: Path) -> None:
+    result = subprocess.run([sys.executable, "-c", FORKED, str(root)], capture_output=True, text=True, timeout=120)
+    assert result.stdout.split("\n")[:-1] == ["ClosedError"] * 11 + ["still locked", "6"], result
+    with pylog.open(root, "r") as store:
+        assert [record.value for record in store.log("t").records()] == [*RECORDS, b"the parent's", b"the parent's again"]
