@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 import reference
-from pylog.record import kernels
+from pylog.record import encoding, finding, kernels
 from pylog.record.format import COLUMN_COUNT
 from reference import Batch, Column, HeaderPair, Input, Question, Record, Rooms
 
@@ -58,7 +58,7 @@ def find_batch(
 ) -> tuple[int, int | None]:
     """(status, position) of `find_batch`."""
     result = place.output(2, np.int64, -7)
-    status = int(kernels.find_batch(place.input(data), position, end, first_offset, budget, result))
+    status = int(finding.find_batch(place.input(data), position, end, first_offset, budget, result))
     if status == kernels.NOT_FOUND:
         return status, None
     assert result[1] == status
@@ -197,14 +197,14 @@ def found_record(
     data: bytes, index: bytes, count: int, question: Question, end: int, *, place: Place = HEAP
 ) -> tuple[int, reference.Found | int]:
     """The same with an index of any bytes."""
-    result = place.output(kernels.F_SIZE, np.int64, -7)
+    result = place.output(finding.F_SIZE, np.int64, -7)
     base, from_offset, offset, timestamp, controls = question
     arrays = place.input(data), place.input(index)
-    status = int(kernels.find_record(*arrays, count, base, from_offset, end, offset, timestamp, controls, result))
+    status = int(finding.find_record(*arrays, count, base, from_offset, end, offset, timestamp, controls, result))
     if status == kernels.OK:
         found = reference.Found(*result.tolist())
         return status, found._replace(key_size=max(found.key_size, -1), value_size=max(found.value_size, -1))
-    return status, int(result[kernels.F_BATCH_AT])
+    return status, int(result[finding.F_BATCH_AT])
 
 
 class Columns(NamedTuple):
@@ -248,25 +248,32 @@ class Encoder:
         self, inputs: Sequence[Input], base_offset: int, epoch: int, attributes: int, batch_bytes: int, *, lead: int = 0
     ) -> tuple[list[bytes], list[Column]]:
         place, columns = self.place, columns_of(inputs, self.place, lead=lead)
-        kernel = kernels.encode_batches_with_headers if any(given.headers for given in inputs) else kernels.encode_batches
-        flat = (columns.timestamps, *columns.keys, *columns.values, columns.header_ends, *columns.names[:2], *columns.header_values)
-        state = place.output(kernels.E_SIZE, np.int64)
-        state[kernels.E_END], state[kernels.E_OFFSET] = len(inputs), base_offset
+        kernel = encoding.encode_batches_with_headers if any(given.headers for given in inputs) else encoding.encode_batches
+        flat = (
+            columns.timestamps,
+            *columns.keys,
+            *columns.values,
+            columns.header_ends,
+            *columns.names[:2],
+            *columns.header_values,
+        )
+        state = place.output(encoding.E_SIZE, np.int64)
+        state[encoding.E_END], state[encoding.E_OFFSET] = len(inputs), base_offset
         batches: list[bytes] = []
         found: list[Column] = []
         out = place.output(self.room, np.uint8)
-        while state[kernels.E_ROW] < len(inputs):
-            state[kernels.E_POSITION] = state[kernels.E_BATCHES] = 0
+        while state[encoding.E_ROW] < len(inputs):
+            state[encoding.E_POSITION] = state[encoding.E_BATCHES] = 0
             table = place.output((COLUMN_COUNT, self.batches), np.int64, -7)
             status = kernel(out, state, batch_bytes, epoch, attributes, table, *flat)
             assert status in (kernels.OK, kernels.FULL)
-            made = [Column(*column) for column in table[:, : state[kernels.E_BATCHES]].T.tolist()]
+            made = [Column(*column) for column in table[:, : state[encoding.E_BATCHES]].T.tolist()]
             found += made
             batches += [out[column.position : column.position + column.size].tobytes() for column in made]
             if not made:
                 assert status == kernels.FULL
-                assert state[kernels.E_NEEDED] > out.size
-                out = place.output(int(state[kernels.E_NEEDED]), np.uint8)
+                assert state[encoding.E_NEEDED] > out.size
+                out = place.output(int(state[encoding.E_NEEDED]), np.uint8)
         return batches, found
 
 

@@ -1,7 +1,7 @@
 """A program: runs the compiled record kernels on arrays beside pages that may not be touched, with damaged inputs by the thousand.
 
-    python guard_pages.py <rounds> <seed>    any byte read or written outside of an array ends the process with SIGSEGV
-    python guard_pages.py read|write|before  does exactly that, to show that it would be noticed
+python guard_pages.py <rounds> <seed>    any byte read or written outside of an array ends the process with SIGSEGV
+python guard_pages.py read|write|before  does exactly that, to show that it would be noticed
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numba import types
 
 import record_cases as cases
 import reference
-from pylog.record import kernels
+from pylog.record import encoding, kernels
 from pylog.record.memory import BYTES, OUT_BYTES, address, kernel, load8, store8
 from record_cases import ALL, Damage, joined
 from reference import Batch, Column, Input, Question, Record, Rooms
@@ -84,7 +84,10 @@ class Cases:
         return None if size < 0 else self.random.randbytes(size)
 
     def record(self, delta: int) -> Record:
-        headers = [(self.random.randbytes(self.random.choice([0, 1, 70])), self._bytes()) for _ in range(self.random.choice([0, 0, 1, 3]))]
+        headers = [
+            (self.random.randbytes(self.random.choice([0, 1, 70])), self._bytes())
+            for _ in range(self.random.choice([0, 0, 1, 3]))
+        ]
         return Record(delta, self.random.randint(-(2**41), 2**41), self._bytes(), self._bytes(), tuple(headers))
 
     def _batches(self) -> list[Batch]:
@@ -99,7 +102,8 @@ class Cases:
     def damage(self) -> list[Damage]:
         draw = self.random
         return [
-            (draw.choice(cases.KINDS), draw.getrandbits(20), draw.getrandbits(64), draw.getrandbits(10)) for _ in range(draw.randint(0, 3))
+            (draw.choice(cases.KINDS), draw.getrandbits(20), draw.getrandbits(64), draw.getrandbits(10))
+            for _ in range(draw.randint(0, 3))
         ]
 
     def data(self) -> bytes:
@@ -121,21 +125,37 @@ class Cases:
 def scan(given: Cases, place: Guarded) -> None:
     data, draw = given.data(), given.random
     end = len(data) + draw.choice([0, 0, -1, -20, 1, 1000])
-    cases.scan(data, draw.randint(0, len(data)) if draw.random() < 0.3 else 0, end, verify=True, capacity=draw.randint(0, 5), place=place)
+    cases.scan(
+        data, draw.randint(0, len(data)) if draw.random() < 0.3 else 0, end, verify=True, capacity=draw.randint(0, 5), place=place
+    )
 
 
 def find_batch(given: Cases, place: Guarded) -> None:
     data = given.data()
     position = given.random.randint(0, len(data))
-    cases.find_batch(data, position, len(data) + given.random.choice([0, -7, 9]), 0, given.random.choice([2**40, 300]), place=place)
+    cases.find_batch(
+        data, position, len(data) + given.random.choice([0, -7, 9]), 0, given.random.choice([2**40, 300]), place=place
+    )
 
 
 def decode_records(given: Cases, place: Guarded) -> None:
     data, draw = given.data(), given.random
-    columns = [_lying(column, len(data), draw) for column in reference.scan_batches(data, 0, len(data), verify=False, capacity=9)[0]]
+    columns = [
+        _lying(column, len(data), draw) for column in reference.scan_batches(data, 0, len(data), verify=False, capacity=9)[0]
+    ]
     rows = sum(max(0, min(column.count, 50)) for column in columns)
     size = len(data) + kernels.SLACK * len(columns) + draw.choice([0, 0, -40])
-    wanted = draw.choice([ALL, ALL, ALL | kernels.VERIFY_CRC, kernels.WANT_OFFSETS, kernels.WANT_KEYS, kernels.WANT_VALUES | kernels.WANT_HEADERS, 0])
+    wanted = draw.choice(
+        [
+            ALL,
+            ALL,
+            ALL | kernels.VERIFY_CRC,
+            kernels.WANT_OFFSETS,
+            kernels.WANT_KEYS,
+            kernels.WANT_VALUES | kernels.WANT_HEADERS,
+            0,
+        ]
+    )
     outputs = cases.Outputs(Rooms(max(0, rows + draw.choice([0, 0, -1])), max(0, size), max(0, size)), wanted, place)
     outputs.decode(place.input(data), cases.table_of(columns, place), 0, len(columns))
 
@@ -173,11 +193,11 @@ def encode_batches(given: Cases, place: Guarded) -> None:
     inputs = given.inputs()
     columns = cases.columns_of(inputs, place, lead=draw.choice([0, 3]))
     flat = (columns.timestamps, *columns.keys, *columns.values, columns.header_ends, *columns.names[:2], *columns.header_values)
-    state = place.output(kernels.E_SIZE, np.int64)
-    state[kernels.E_END] = len(inputs)
+    state = place.output(encoding.E_SIZE, np.int64)
+    state[encoding.E_END] = len(inputs)
     out = place.output(draw.choice([0, 61, 70, 100, 500, 3000, 20_000]), np.uint8)
     table = place.output((len(Column._fields), draw.randint(0, 3)), np.int64)
-    kernel = draw.choice([kernels.encode_batches, kernels.encode_batches_with_headers])
+    kernel = draw.choice([encoding.encode_batches, encoding.encode_batches_with_headers])
     kernel(out, state, draw.choice([0, 100, 10_000]), 0, 0, table, *flat)
 
 

@@ -106,7 +106,9 @@ def test_a_slice_is_what_it_shows(first: int) -> None:
             "key": pa.array(values, pa.binary()),
             "value": pa.array(values, pa.binary()),
             "timestamp": pa.array(stamps, pa.int64()),
-            "headers": pa.array([None if row is None else [{"key": k, "value": v} for k, v in row] for row in headers], HEADERS_TYPE),
+            "headers": pa.array(
+                [None if row is None else [{"key": k, "value": v} for k, v in row] for row in headers], HEADERS_TYPE
+            ),
         }
     )
     expected = [
@@ -209,9 +211,17 @@ def test_maps_are_headers() -> None:
     assert headers_of(pa.array([[("a", "b")]], pa.map_(pa.string(), pa.string()))) == [((b"a", b"b"),)]
 
 
-@pytest.mark.parametrize("kind", [pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())])), pa.list_(pa.struct([("key", pa.binary()), ("value", pa.binary())]))])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())])),
+        pa.list_(pa.struct([("key", pa.binary()), ("value", pa.binary())])),
+    ],
+)
 def test_headers_of_related_types_are_taken(kind: pa.DataType) -> None:
-    assert headers_of(header_column([[("a", b"1" if pa.types.is_binary(kind.value_type[1].type) else "1")]], kind)) == [((b"a", b"1"),)]
+    assert headers_of(header_column([[("a", b"1" if pa.types.is_binary(kind.value_type[1].type) else "1")]], kind)) == [
+        ((b"a", b"1"),)
+    ]
 
 
 def test_a_header_without_a_name_is_refused() -> None:
@@ -309,7 +319,11 @@ def test_a_record_that_could_be_too_large_is_refused(where: str) -> None:
     big = bytes(1000)
     headers = {"header": [("h", big)], "name": [("h" * 1000, b"")]}.get(where)
     rows = rows_from_records(
-        [big if where == "key" else None, None], [big if where == "value" else None, b""], None, [headers, []] if headers else None, NOW
+        [big if where == "key" else None, None],
+        [big if where == "value" else None, b""],
+        None,
+        [headers, []] if headers else None,
+        NOW,
     )
     BatchEncoder(max_message_bytes=2000).check(rows)
     with pytest.raises(RecordTooLargeError, match="max_message_bytes=1000"):
@@ -379,8 +393,11 @@ def test_any_rows_in_any_codec_and_pieces_come_back(rows: list[Any], codec: int,
     assert decoded(encoded(columns, codec=codec, batch_bytes=batch_bytes)) == expected
     kind = pa.struct([("timestamp", pa.int64()), ("key", pa.binary()), ("value", pa.binary()), ("headers", HEADERS_TYPE)])
     dicts = [
-        {"timestamp": t, "key": k, "value": v, "headers": [{"key": name, "value": value} for name, value in h]} for t, k, v, h in rows
+        {"timestamp": t, "key": k, "value": v, "headers": [{"key": name, "value": value} for name, value in h]}
+        for t, k, v, h in rows
     ]
     table = pa.Table.from_struct_array(pa.array(dicts, kind))
-    sliced = pa.concat_tables([table.slice(first, last - first) for first, last in zip(edges[:-1], edges[1:], strict=True)] or [table])
+    sliced = pa.concat_tables(
+        [table.slice(first, last - first) for first, last in zip(edges[:-1], edges[1:], strict=True)] or [table]
+    )
     assert decoded(encoded(list(rows_from_arrow(sliced, NOW)), codec=codec, batch_bytes=batch_bytes)) == expected

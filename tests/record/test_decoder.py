@@ -89,7 +89,12 @@ def expected_rows(made: Sequence[Batch]) -> Rows:
 
 
 def plain_batch(first: int, count: int = 3, **fields: Any) -> Batch:
-    return Batch([Record(i, i, b"k%d" % (first + i), b"v%d" % (first + i)) for i in range(count)], first, 4, **({"base_timestamp": 1000} | fields))
+    return Batch(
+        [Record(i, i, b"k%d" % (first + i), b"v%d" % (first + i)) for i in range(count)],
+        first,
+        4,
+        **({"base_timestamp": 1000} | fields),
+    )
 
 
 def compressed(batch: Batch, codec: int) -> bytes:
@@ -124,7 +129,9 @@ def compressed(batch: Batch, codec: int) -> bytes:
         plain_batch(5, attributes=0x10, producer_id=2**62, producer_epoch=32767, base_sequence=0),
         plain_batch(5, attributes=0x08, max_timestamp=99),
         plain_batch(5, attributes=0x40, base_timestamp=10**12),
-        Batch([Record(0, -5, None, None), Record(3, -(10**6), b"", b"")], 5, -1, 0x40, base_timestamp=10**12, last_offset_delta=9),
+        Batch(
+            [Record(0, -5, None, None), Record(3, -(10**6), b"", b"")], 5, -1, 0x40, base_timestamp=10**12, last_offset_delta=9
+        ),
         Batch([Record(0, 0, bytes(4), bytes(6))], 9, 2, 0x30, base_timestamp=5, producer_id=1, producer_epoch=0),
         Batch([Record(0, 0, None, None, ((b"h", None), (b"h", b""), (b"", b"x")))], 0, base_timestamp=-1),
     ],
@@ -138,7 +145,12 @@ def test_every_field_of_a_batch_reaches_its_rows(batch: Batch) -> None:
 
 def test_sequences_wrap_to_zero() -> None:
     batch = plain_batch(0, 4, producer_id=1, producer_epoch=0, base_sequence=limits.INT32_MAX - 1)
-    assert [row["sequence"] for row in rows_of(frames_of(batch.encoded(), ("sequence",)))] == [limits.INT32_MAX - 1, limits.INT32_MAX, 0, 1]
+    assert [row["sequence"] for row in rows_of(frames_of(batch.encoded(), ("sequence",)))] == [
+        limits.INT32_MAX - 1,
+        limits.INT32_MAX,
+        0,
+        1,
+    ]
 
 
 def test_fields_of_many_batches_do_not_mix() -> None:
@@ -165,7 +177,9 @@ def test_negative_timestamps_are_handed_out_as_they_are() -> None:
 
 
 def test_header_names_that_are_not_utf_8_are_replaced_as_java_does() -> None:
-    batch = Batch([Record(0, 0, None, None, ((b"good", b"1"), (b"b\xffd", b"2"))), Record(1, 0, None, None, (("ä".encode(), None),))])
+    batch = Batch(
+        [Record(0, 0, None, None, ((b"good", b"1"), (b"b\xffd", b"2"))), Record(1, 0, None, None, (("ä".encode(), None),))]
+    )
     batch.base_timestamp = 0
     headers = [row["headers"] for row in rows_of(frames_of(batch.encoded(), ("headers", "offset", "timestamp")))]
     assert headers == [[{"key": "good", "value": b"1"}, {"key": "b\ufffdd", "value": b"2"}], [{"key": "ä", "value": None}]]
@@ -173,7 +187,9 @@ def test_header_names_that_are_not_utf_8_are_replaced_as_java_does() -> None:
 
 def test_more_headers_than_expected_are_all_there() -> None:
     many = tuple((b"name%d" % i, bytes(i % 50)) for i in range(3000))
-    batch = Batch([Record(0, 0, None, None, many), Record(1, 0, None, None, ()), Record(2, 0, None, None, many[:7])], base_timestamp=0)
+    batch = Batch(
+        [Record(0, 0, None, None, many), Record(1, 0, None, None, ()), Record(2, 0, None, None, many[:7])], base_timestamp=0
+    )
     assert rows_of(frames_of(batch.encoded(), ("offset", "headers"))) == [
         {"offset": row["offset"], "headers": row["headers"]} for row in expected_rows([batch])
     ]

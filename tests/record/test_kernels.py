@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import record_cases as cases
 import reference
-from pylog.record import kernels, memory
+from pylog.record import encoding, kernels, memory
 from pylog.record.memory import INTERPRETED
 from record_cases import ALL, HEAP, joined
 from reference import Batch, Column, Input, Question, Record, Rooms
@@ -43,7 +43,12 @@ def test_interpreted_kernels_may_touch_their_arrays_only() -> None:
     array = HEAP.input(b"12345678")
     at = address_of(array)
     assert memory.load8(at + 7) == ord("8")
-    for touch in (lambda: memory.load8(at + 8), lambda: memory.be64(at + 1), lambda: memory.load8(at - 1), lambda: memory.store8(at + 8, 0)):
+    for touch in (
+        lambda: memory.load8(at + 8),
+        lambda: memory.be64(at + 1),
+        lambda: memory.load8(at - 1),
+        lambda: memory.store8(at + 8, 0),
+    ):
         with pytest.raises(IndexError, match="outside of its arrays"):
             touch()
 
@@ -195,7 +200,10 @@ def test_an_empty_batch_moves_the_offset_and_has_no_rows() -> None:
 
 
 def test_the_reference_builds_the_vectors() -> None:
-    assert Batch([Record(0, 0, b"key1", b"value1"), Record(1, -282609, b"key2", b"value2")], base_timestamp=283843).encoded() == TWO_RECORDS
+    assert (
+        Batch([Record(0, 0, b"key1", b"value1"), Record(1, -282609, b"key2", b"value2")], base_timestamp=283843).encoded()
+        == TWO_RECORDS
+    )
     marker = Batch([Record(0, 0, bytes.fromhex("00000001"), bytes(6))], 0, 0, 0x30, 0, None, 1, 0)
     assert marker.encoded() == COMMIT
     assert Batch([], 3, 293, 0, -1, 1000, 23, 5, 10, last_offset_delta=7).encoded() == EMPTY
@@ -254,7 +262,9 @@ def test_entries_of_the_old_formats_are_framed(magic: int) -> None:
     data = legacy_entry(magic) * 2
     check_scan(data, 0, len(data), verify=True, capacity=4)
     columns, _, _ = cases.scan(data, 0, len(data), verify=True, capacity=4)
-    assert [(column.magic, column.count, column.base_timestamp, column.crc_state) for column in columns] == [(magic, -1, magic - 1, 2)] * 2
+    assert [(column.magic, column.count, column.base_timestamp, column.crc_state) for column in columns] == [
+        (magic, -1, magic - 1, 2)
+    ] * 2
 
 
 @pytest.mark.parametrize(
@@ -433,7 +443,9 @@ def test_outputs_without_any_room_take_no_batch_and_no_harm(wanted: int) -> None
 @pytest.mark.parametrize("size", [0, 1, 31, 32, 33, 255, 256, 257, 289])
 def test_fields_are_copied_whole_with_and_without_room_behind_them(size: int, behind: int) -> None:
     key, value = bytes(range(256)) * 2, bytes(range(255, -1, -1)) * 2
-    batch = Batch([Record(0, 0, key[:size], value[: size + 1]), Record(1, 0, value[:size], key[:size])], base_timestamp=0).encoded()
+    batch = Batch(
+        [Record(0, 0, key[:size], value[: size + 1]), Record(1, 0, value[:size], key[:size])], base_timestamp=0
+    ).encoded()
     data = batch + b"\xaa" * behind
     check_decode(data, columns_in(batch), ALL, plenty(ALL, data), verify=True)
 
@@ -459,7 +471,9 @@ def test_decoding_headers_gives_names_and_values(made: list[Batch]) -> None:
 
 @EXAMPLES
 @given(cases.batches(), st.integers(0, 6), st.integers(0, 40), st.integers(0, 400))
-def test_headers_go_on_in_larger_outputs_where_small_ones_were_full(made: list[Batch], headers: int, names: int, values: int) -> None:
+def test_headers_go_on_in_larger_outputs_where_small_ones_were_full(
+    made: list[Batch], headers: int, names: int, values: int
+) -> None:
     data, _ = joined(made)
     positions, expected = positions_in(data)
     buffer, places = HEAP.input(data), HEAP.input(np.array(positions, np.int64))
@@ -529,7 +543,11 @@ def test_a_record_is_found_by_its_offset_and_time(case: Case, relative: int, tim
     assert (expected[0] == kernels.OK) == (first is not None)
     if first is not None:
         assert isinstance(expected[1], reference.Found)
-        assert (expected[1].offset, expected[1].timestamp, expected[1].headers_at) == (first.offset, first.timestamp, first.headers_at)
+        assert (expected[1].offset, expected[1].timestamp, expected[1].headers_at) == (
+            first.offset,
+            first.timestamp,
+            first.headers_at,
+        )
 
 
 @EXAMPLES
@@ -614,7 +632,7 @@ def test_columns_that_are_not_there_are_null() -> None:
     nothing = [HEAP.input(np.empty(0, kind)) for kind in (np.int32, np.uint8, np.uint8)]
     rest = [HEAP.input(np.empty(0, np.int32)), *nothing[:2], *nothing]
     stamps = HEAP.input(np.array([5, 6, 7], np.int64))
-    assert kernels.encode_batches(out, state, 1000, 0, 0, table, stamps, *nothing, *nothing, *rest) == kernels.OK
+    assert encoding.encode_batches(out, state, 1000, 0, 0, table, stamps, *nothing, *nothing, *rest) == kernels.OK
     expected = reference.encode_batches([Input(stamp, None, None) for stamp in (5, 6, 7)], 0, 0, 0, 1000)
     assert [out[: state[0]].tobytes()] == expected
 
@@ -625,6 +643,6 @@ def test_nothing_is_written_for_no_rows_or_no_table() -> None:
     columns = cases.columns_of([Input(1, b"k", b"v")])
     flat = (columns.timestamps, *columns.keys, *columns.values, columns.header_ends, *columns.names[:2], *columns.header_values)
     out = HEAP.output(100, np.uint8)
-    assert kernels.encode_batches(out, state, 100, 0, 0, HEAP.output((15, 0), np.int64), *flat) == kernels.OK
+    assert encoding.encode_batches(out, state, 100, 0, 0, HEAP.output((15, 0), np.int64), *flat) == kernels.OK
     assert state.tolist() == [0, 0, 1, 0, 0, 0]
     assert not out.any()

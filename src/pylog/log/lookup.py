@@ -13,7 +13,7 @@ from pylog.errors import OffsetOutOfRangeError
 from pylog.log import reader
 from pylog.log.reader import Wanted
 from pylog.log.state import LogState
-from pylog.record import kernels
+from pylog.record import finding, kernels
 from pylog.record.batch import Bytes
 from pylog.record.builder import NO_BYTES
 from pylog.record.decoder import RECORD_COLUMNS, RecordDecoder, records_of
@@ -35,7 +35,7 @@ def read_one(state: LogState, partition: TopicPartition, offset: int) -> Record:
         raise out_of_range(state, partition, offset)
     pair = state.segments.floor(offset)
     hit = None if pair is None else _find(state, pair[1], _Question(offset, offset))
-    record = None if hit is None or hit.fields[kernels.F_OFFSET] >= state.end_offset else _record_of(hit, partition)
+    record = None if hit is None or hit.fields[finding.F_OFFSET] >= state.end_offset else _record_of(hit, partition)
     if record is not None:
         return record
     for frame in reader.scan(state, Wanted(offset, state.end_offset), RECORD_COLUMNS, committed=False, max_rows=1, verify=True):
@@ -50,7 +50,7 @@ class _Question(NamedTuple):
 
     from_offset: int
     offset: int
-    timestamp: int = kernels.ANY_TIMESTAMP
+    timestamp: int = finding.ANY_TIMESTAMP
     controls: bool = False
 
 
@@ -69,8 +69,8 @@ def _find(state: LogState, segment: LogSegment, question: _Question) -> _Hit | N
     if buffer is None:
         hit = _find_reading(segment, index.lookup(question.from_offset).position, end, question)
         return None if hit is None else _fitting(hit, state, segment, end)
-    result = np.empty(kernels.F_SIZE, np.int64)
-    status = kernels.find_record(
+    result = np.empty(finding.F_SIZE, np.int64)
+    status = finding.find_record(
         buffer,
         index.table,
         index.count,
@@ -87,32 +87,32 @@ def _find(state: LogState, segment: LogSegment, question: _Question) -> _Hit | N
 
 def _fitting(hit: _Hit, state: LogState, segment: LogSegment, end: int) -> _Hit | None:
     """The hit, unless its batch is a segment's last and reaches into the next segment: its offset is not to be trusted then."""
-    if hit.fields[kernels.F_NEXT_AT] < end:
+    if hit.fields[finding.F_NEXT_AT] < end:
         return hit
     following = state.segments.higher(segment.base_offset) if segment is not state.active else None
     bound = state.end_offset if following is None else following[0]
-    return hit if hit.fields[kernels.F_LAST_OFFSET] < bound else None
+    return hit if hit.fields[finding.F_LAST_OFFSET] < bound else None
 
 
 def _find_reading(segment: LogSegment, position: int, end: int, question: _Question) -> _Hit | None:
     """The same in a segment that is not mapped: reads on from the index's position until the record is there."""
     file = segment.file()
     size = limits.LOOKUP_CHUNK_BYTES
-    result = np.empty(kernels.F_SIZE, np.int64)
+    result = np.empty(finding.F_SIZE, np.int64)
     if position and int.from_bytes(file.read(position, 8).tobytes(), "big", signed=True) > question.from_offset:
         return None  # the index led behind the record
     while position < end:
         chunk = file.read(position, min(size, end - position))
-        status = kernels.find_record(
+        status = finding.find_record(
             chunk, NO_BYTES, 0, segment.base_offset, 0, len(chunk), question.offset, question.timestamp, question.controls, result
         )
-        if status == kernels.OK and len(chunk) - int(result[kernels.F_NEXT_AT]) < FRAME_SIZE and position + len(chunk) < end:
-            position, size = position + int(result[kernels.F_BATCH_AT]), size + limits.LOOKUP_CHUNK_BYTES
+        if status == kernels.OK and len(chunk) - int(result[finding.F_NEXT_AT]) < FRAME_SIZE and position + len(chunk) < end:
+            position, size = position + int(result[finding.F_BATCH_AT]), size + limits.LOOKUP_CHUNK_BYTES
             continue  # once more with what follows the batch, which vouches for its offsets
         if status == kernels.OK:
-            result[kernels.F_NEXT_AT] += position
+            result[finding.F_NEXT_AT] += position
             return _Hit(chunk, result.tolist())
-        done = int(result[kernels.F_BATCH_AT])
+        done = int(result[finding.F_BATCH_AT])
         if status not in (kernels.TORN, kernels.NOT_FOUND) or (done == 0 and len(chunk) < size):
             return None
         position += done
@@ -206,8 +206,8 @@ def _in_segment(state: LogState, segment: LogSegment, timestamp: int) -> OffsetA
     question = _Question(max(entry.offset, state.start_offset), state.start_offset, timestamp, controls=True)
     hit = _find(state, segment, question)
     if hit is not None:
-        epoch = hit.fields[kernels.F_LEADER_EPOCH]
-        return OffsetAndTimestamp(hit.fields[kernels.F_OFFSET], hit.fields[kernels.F_TIMESTAMP], None if epoch < 0 else epoch)
+        epoch = hit.fields[finding.F_LEADER_EPOCH]
+        return OffsetAndTimestamp(hit.fields[finding.F_OFFSET], hit.fields[finding.F_TIMESTAMP], None if epoch < 0 else epoch)
     following = state.segments.higher(segment.base_offset) if segment is not state.active else None
     end = state.end_offset if following is None else following[0]
     start = max(question.from_offset, segment.base_offset)

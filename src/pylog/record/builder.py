@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from pylog import limits
 from pylog.errors import InvalidRecordError, RecordTooLargeError
-from pylog.record import compression, kernels
+from pylog.record import compression, encoding, kernels
 from pylog.record.batch import Table
 from pylog.record.format import (
     ATTRIBUTES,
@@ -362,19 +362,19 @@ class BatchEncoder:
         Cost: one kernel call a few megabytes; about 30 M records/s of 100 bytes with their CRC.
         """
         columns = (rows.timestamps, *rows.keys, *rows.values, rows.headers.ends, *rows.headers.names[:2], *rows.headers.values)
-        kernel = kernels.encode_batches_with_headers if rows.headers.ends.size else kernels.encode_batches
+        kernel = encoding.encode_batches_with_headers if rows.headers.ends.size else encoding.encode_batches
         state = np.array([0, 0, len(rows), base_offset, 0, 0], np.int64)
         room = min(limits.APPEND_CHUNK_BYTES, size_bound(rows))
-        while state[kernels.E_ROW] < len(rows):
+        while state[encoding.E_ROW] < len(rows):
             self._turn = 1 - self._turn
             buffer, table = self._buffer_of(room), self._tables[self._turn]
-            state[kernels.E_POSITION] = state[kernels.E_BATCHES] = 0
+            state[encoding.E_POSITION] = state[encoding.E_BATCHES] = 0
             status = kernel(buffer, state, self._batch_bytes, leader_epoch, self._attributes, table, *columns)
-            batches = int(state[kernels.E_BATCHES])
+            batches = int(state[encoding.E_BATCHES])
             if status == kernels.FULL and batches == 0:
-                room = int(state[kernels.E_NEEDED])
+                room = int(state[encoding.E_NEEDED])
                 continue
-            encoded = Encoded(buffer.data[: int(state[kernels.E_POSITION])], table[:, :batches])
+            encoded = Encoded(buffer.data[: int(state[encoding.E_POSITION])], table[:, :batches])
             yield encoded if self._codec == CODEC_NONE else self._compressed(encoded)
 
     def _buffer_of(self, size: int) -> Bytes:

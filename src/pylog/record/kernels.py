@@ -16,7 +16,6 @@ from pylog.record.format import (
     BASE_OFFSET,
     BASE_SEQUENCE,
     BASE_TIMESTAMP,
-    CODEC_MASK,
     COUNT,
     CRC,
     CRC_BAD,
@@ -52,20 +51,13 @@ from pylog.record.memory import (
     kernel,
     load8,
     memcpy,
-    put16,
-    put32,
-    put64,
-    put_varint,
     store8,
     store32,
     store64,
     u64,
     varint,
-    varint_width,
-    zigzag,
 )
 
-READ_INTS: Final = types.Array(types.int32, 1, "C", readonly=True)
 READ_LONGS: Final = types.Array(types.int64, 1, "C", readonly=True)
 
 # What a kernel answers.
@@ -87,7 +79,7 @@ SLACK: Final = 32  # bytes behind a field that vector copies may touch
 
 
 @inlined
-def _frame(at, end):  # type: ignore[no-untyped-def]
+def frame(at, end):  # type: ignore[no-untyped-def]
     """(status, size) of the batch at an address: storage-format 1.12, with stricter bounds."""
     if end - at < 17:
         return TORN, 0
@@ -103,12 +95,12 @@ def _frame(at, end):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _good_crc(at, end):  # type: ignore[no-untyped-def]
+def good_crc(at, end):  # type: ignore[no-untyped-def]
     return (be32(at + 17) & 0xFFFFFFFF) == crc32c(at + 21, end)
 
 
 @inlined
-def _header_status(at):  # type: ignore[no-untyped-def]
+def header_status(at):  # type: ignore[no-untyped-def]
     """Whether offsets and counts of a batch of magic 2 can be true."""
     base = be64(at)
     delta = be32(at + 23)
@@ -127,7 +119,7 @@ def scan_batches(buffer: Any, state: Any, verify: bool, table: Any) -> int:
     n = state[2]
     status = OK
     while at < end:
-        status, size = _frame(at, end)
+        status, size = frame(at, end)
         if status != OK:
             break
         if n >= table.shape[1]:
@@ -135,7 +127,7 @@ def scan_batches(buffer: Any, state: Any, verify: bool, table: Any) -> int:
             break
         magic = i64(load8(at + 16))
         if magic == 2:
-            status = _header_status(at)
+            status = header_status(at)
             if status != OK:
                 break
             table[BASE_OFFSET, n] = be64(at)
@@ -151,7 +143,7 @@ def scan_batches(buffer: Any, state: Any, verify: bool, table: Any) -> int:
             table[CRC, n] = be32(at + 17) & 0xFFFFFFFF
             state_of_crc = CRC_UNCHECKED
             if verify:
-                state_of_crc = CRC_GOOD if _good_crc(at, at + size) else CRC_BAD
+                state_of_crc = CRC_GOOD if good_crc(at, at + size) else CRC_BAD
             table[CRC_STATE, n] = state_of_crc
         else:
             if be64(at) < 0 or be64(at) > (1 << 62):
@@ -179,44 +171,11 @@ def scan_batches(buffer: Any, state: Any, verify: bool, table: Any) -> int:
     return status
 
 
-@kernel(types.int64(BYTES, types.int64, types.int64, types.int64, types.int64, OUT_LONGS))
-def find_batch(buffer: Any, position: int, end: int, first_offset: int, budget: int, result: Any) -> int:
-    """Looks byte by byte for a whole batch with an offset of at least `first_offset`: how reading goes on behind damage.
-
-    result = [position, status]: OK with a batch of magic 2 whose CRC is good, NOT_PLAIN with what may be one of magic 0 or 1
-    (its CRC is the caller's to check). At most `budget` bytes are hashed: hostile bytes could look like headers everywhere.
-    """
-    start = address(buffer)
-    stop = start + min(end, buffer.size)
-    at = start + position
-    while stop - at >= 26:
-        magic = i64(load8(at + 16))
-        if magic <= 2:
-            status, size = _frame(at, stop)
-            offset = be64(at)
-            if status == OK and first_offset <= offset < first_offset + (1 << 31):
-                if magic == 2:
-                    if _header_status(at) == OK and (be16(at + 21) & 7) <= 4:
-                        budget -= size
-                        if budget < 0:
-                            break
-                        if _good_crc(at, at + size):
-                            result[0] = at - start
-                            result[1] = OK
-                            return OK
-                elif (load8(at + 17) & u64(0xF0)) == u64(0):
-                    result[0] = at - start
-                    result[1] = NOT_PLAIN
-                    return NOT_PLAIN
-        at += 1
-    return NOT_FOUND
-
-
 # ---- reading -----------------------------------------------------------------------------------------------------------------
 
 
 @inlined
-def _headers_end(at, end):  # type: ignore[no-untyped-def]
+def headers_end(at, end):  # type: ignore[no-untyped-def]
     """The address after a record's headers, FAR when they are broken (storage-format 1.5.1)."""
     count, at = varint(at, end)
     if at > end or count < 0 or count > end - at:
@@ -334,7 +293,7 @@ def decode_records(
         ):
             status = FULL
             break
-        if verify and not _good_crc(at, end):
+        if verify and not good_crc(at, end):
             status = BAD_CRC
             break
         base = table[BASE_OFFSET, batch]
@@ -390,7 +349,7 @@ def decode_records(
                 headers_at[row] = q - start
             if record_end - q != 1 or load8(q) != u64(0):
                 with_headers += 1
-                if _headers_end(q, record_end) != record_end:
+                if headers_end(q, record_end) != record_end:
                     status = BAD_RECORD
                     break
             q = record_end
@@ -484,350 +443,7 @@ def decode_headers(
     return OK
 
 
-# The result of find_record.
-F_OFFSET: Final = 0
-F_TIMESTAMP: Final = 1
-F_KEY_AT: Final = 2
-F_KEY_SIZE: Final = 3
-F_VALUE_AT: Final = 4
-F_VALUE_SIZE: Final = 5
-F_HEADERS_AT: Final = 6
-F_BATCH_AT: Final = 7
-F_LEADER_EPOCH: Final = 8
-F_LAST_OFFSET: Final = 9  # of the record's batch
-F_NEXT_AT: Final = 10  # position behind that batch
-F_SIZE: Final = 11
-
-ANY_TIMESTAMP: Final = -(1 << 63)
-
-
-@kernel(
-    types.int64(
-        BYTES, BYTES, types.int64, types.int64, types.int64, types.int64, types.int64, types.int64, types.boolean, OUT_LONGS
-    ),
-    nogil=False,
-)
-def find_record(
-    buffer: Any,
-    index: Any,
-    count: int,
-    base_offset: int,
-    from_offset: int,
-    end: int,
-    offset: int,
-    timestamp: int,
-    controls: bool,
-    result: Any,
-) -> int:
-    """The first record at or above an offset and a timestamp: index search, batch, CRC and record in one call.
-
-    `index` holds `count` entries of an offset index, whose positions are hints; the walk begins at the one for `from_offset`, and
-    the batch there must have a good CRC and a fitting offset. Records of control batches count only with `controls`. Whatever the
-    status, result[F_BATCH_AT] is the position of the last batch looked at: NOT_PLAIN means one that this kernel does not open.
-    """
-    start = address(buffer)
-    stop = start + min(end, buffer.size)
-    at = start + _indexed_position(address(index), min(count, index.size >> 3), from_offset - base_offset, stop - start)
-    hinted = count > 0
-    previous = base_offset - 1
-    result[F_BATCH_AT] = at - start
-    while at < stop:
-        status, size = _frame(at, stop)
-        result[F_BATCH_AT] = at - start
-        if status != OK:
-            return status
-        if load8(at + 16) != u64(2):
-            return NOT_PLAIN
-        if _header_status(at) != OK or be64(at) <= previous:
-            return BAD_HEADER
-        if hinted and at > start and be64(at) > from_offset:
-            return BAD_HEADER  # the index led behind the record
-        batch_end = at + size
-        previous = be64(at) + be32(at + 23)
-        attributes = be16(at + 21)
-        wanted = be64(at) + be32(at + 23) >= offset and be64(at + 35) >= timestamp
-        if (attributes & 32) != 0 and not controls:
-            wanted = False
-        if (wanted or hinted) and not _good_crc(at, batch_end):
-            return BAD_CRC
-        hinted = False
-        if wanted:
-            if attributes & CODEC_MASK:
-                return NOT_PLAIN
-            status = _record_in(start, at, batch_end, offset, timestamp, result)
-            if status == OK:
-                result[F_LAST_OFFSET] = previous
-                result[F_NEXT_AT] = batch_end - start
-                if stop - batch_end >= 17 and load8(batch_end + 16) == u64(2) and be64(batch_end) <= previous:
-                    return BAD_HEADER
-            if status != NOT_FOUND:
-                return status
-        at = batch_end
-    result[F_BATCH_AT] = at - start
-    return NOT_FOUND
-
-
-@inlined
-def _indexed_position(index, count, relative, size):  # type: ignore[no-untyped-def]
-    """The position of the last entry at or below a relative offset, 0 when there is none or it lies outside the file."""
-    low = i64(0)
-    high = i64(count)
-    while low < high:
-        middle = (low + high) >> 1
-        if (be32(index + middle * 8) & 0xFFFFFFFF) <= relative:
-            low = middle + 1
-        else:
-            high = middle
-    if low == 0:
-        return i64(0)
-    position = be32(index + low * 8 - 4) & 0xFFFFFFFF
-    return position if position < size else i64(0)
-
-
-@inlined
-def _record_in(start, at, end, offset, timestamp, result):  # type: ignore[no-untyped-def]
-    """The first record of a plain batch at or above an offset and a timestamp."""
-    base = be64(at)
-    appended = (be16(at + 21) & LOG_APPEND_TIME_BIT) != 0
-    base_timestamp = be64(at + 35) if appended else be64(at + 27)
-    q = at + HEADER_SIZE
-    for _ in range(be32(at + 57)):
-        size, q = varint(q, end)
-        if q > end or size < 1 or size > end - q:
-            return BAD_RECORD
-        record_end = q + size
-        timestamp_delta, q = varint(q + 1, record_end)
-        offset_delta, q = varint(q, record_end)
-        if q > record_end:
-            return BAD_RECORD
-        stamp = base_timestamp if appended else base_timestamp + timestamp_delta
-        if base + offset_delta >= offset and stamp >= timestamp:
-            size, q = varint(q, record_end)
-            if q > record_end or size > record_end - q:
-                return BAD_RECORD
-            result[F_KEY_AT] = q - start
-            result[F_KEY_SIZE] = size
-            size, q = varint(q + max(size, 0), record_end)
-            if q > record_end or size > record_end - q:
-                return BAD_RECORD
-            result[F_VALUE_AT] = q - start
-            result[F_VALUE_SIZE] = size
-            q += max(size, 0)
-            result[F_HEADERS_AT] = q - start
-            if _headers_end(q, record_end) != record_end:
-                return BAD_RECORD
-            result[F_OFFSET] = base + offset_delta
-            result[F_TIMESTAMP] = stamp
-            result[F_LEADER_EPOCH] = be32(at + 12)
-            return OK
-        q = record_end
-    return NOT_FOUND
-
-
-# ---- writing -----------------------------------------------------------------------------------------------------------------
-
-# The state of encode_batches.
-E_POSITION: Final = 0  # where the next batch goes in the output
-E_ROW: Final = 1  # next row
-E_END: Final = 2  # row to stop before
-E_OFFSET: Final = 3  # offset of the next row
-E_BATCHES: Final = 4  # batches written
-E_NEEDED: Final = 5  # bytes that the record at hand wants, after FULL
-E_SIZE: Final = 6
-
-
-@inlined
-def _is_null(bits, size, index):  # type: ignore[no-untyped-def]
-    """Whether a validity bitmap (empty: all valid) says null; `bits` is its address."""
-    return size > 0 and (load8(bits + (index >> 3)) >> u64(index & 7)) & u64(1) == u64(0)
-
-
-_ENCODE: Final = types.int64(
-    OUT_BYTES,
-    OUT_LONGS,
-    types.int64,
-    types.int64,
-    types.int64,
-    OUT_TABLE,
-    READ_LONGS,
-    READ_INTS,
-    BYTES,
-    BYTES,
-    READ_INTS,
-    BYTES,
-    BYTES,
-    READ_INTS,
-    READ_INTS,
-    BYTES,
-    READ_INTS,
-    BYTES,
-    BYTES,
-)
-
-
-def _encoder(with_headers: bool) -> Any:
-    """One loop, two kernels: without headers it compiles in two thirds of the time, and most records have none."""
-
-    def encode(
-        out: Any,
-        state: Any,
-        batch_bytes: int,
-        epoch: int,
-        attributes: int,
-        table: Any,
-        timestamps: Any,
-        key_ends: Any,
-        keys: Any,
-        key_valid: Any,
-        value_ends: Any,
-        values: Any,
-        value_valid: Any,
-        header_ends: Any,
-        name_ends: Any,
-        names: Any,
-        header_value_ends: Any,
-        header_values: Any,
-        header_value_valid: Any,
-    ) -> int:
-        """Writes rows as batches of magic 2, header and CRC included, each of about `batch_bytes` record bytes.
-
-        Columns come in Arrow's form: n + 1 offsets and bytes, a validity bitmap (empty: all valid). Empty `key_ends` means
-        null keys, empty `value_ends` null values. Each batch also fills a column of `table`, as `scan_batches` would.
-        """
-        start = address(out)
-        stop = start + out.size
-        key_at = address(keys)
-        key_bits = address(key_valid)
-        value_at = address(values)
-        value_bits = address(value_valid)
-        name_at = address(names)
-        header_at = address(header_values)
-        header_bits = address(header_value_valid)
-        row = state[E_ROW]
-        end_row = min(state[E_END], timestamps.size)
-        has_keys = key_ends.size > 0
-        has_values = value_ends.size > 0
-        status = OK
-        while row < end_row and state[E_BATCHES] < table.shape[1]:
-            batch = start + state[E_POSITION]
-            if stop - batch < HEADER_SIZE:
-                state[E_NEEDED] = HEADER_SIZE
-                status = FULL
-                break
-            q = batch + HEADER_SIZE
-            first = row
-            base_timestamp = timestamps[first]
-            max_timestamp = base_timestamp
-            while row < end_row:
-                key_size = i64(-1)
-                value_size = i64(-1)
-                if has_keys and not _is_null(key_bits, key_valid.size, row):
-                    key_size = i64(key_ends[row + 1]) - key_ends[row]
-                if has_values and not _is_null(value_bits, value_valid.size, row):
-                    value_size = i64(value_ends[row + 1]) - value_ends[row]
-                body = i64(2)
-                if with_headers:
-                    body += varint_width(zigzag(i64(header_ends[row + 1]) - header_ends[row])) - 1
-                    for h in range(header_ends[row], header_ends[row + 1]):
-                        size = i64(name_ends[h + 1]) - name_ends[h]
-                        body += varint_width(zigzag(size)) + size
-                        size = i64(-1)
-                        if not _is_null(header_bits, header_value_valid.size, h):
-                            size = i64(header_value_ends[h + 1]) - header_value_ends[h]
-                        body += varint_width(zigzag(size)) + max(size, 0)
-                timestamp_bits = zigzag(timestamps[row] - base_timestamp)
-                offset_bits = zigzag(i64(row - first))
-                key_size_bits = zigzag(key_size)
-                value_size_bits = zigzag(value_size)
-                body += varint_width(timestamp_bits) + varint_width(offset_bits)
-                body += varint_width(key_size_bits) + max(key_size, 0) + varint_width(value_size_bits) + max(value_size, 0)
-                needed = body + varint_width(zigzag(body))
-                if row > first and needed > batch_bytes - (q - batch - HEADER_SIZE):
-                    break
-                if needed > stop - q:
-                    if row == first:
-                        state[E_NEEDED] = needed + HEADER_SIZE
-                        status = FULL
-                    break
-                q = put_varint(q, zigzag(body))
-                store8(q, 0)
-                q = put_varint(q + 1, timestamp_bits)
-                q = put_varint(q, offset_bits)
-                q = put_varint(q, key_size_bits)
-                if key_size > 0:
-                    memcpy(q, key_at + i64(key_ends[row]), key_size)
-                    q += key_size
-                q = put_varint(q, value_size_bits)
-                if value_size > 0:
-                    memcpy(q, value_at + i64(value_ends[row]), value_size)
-                    q += value_size
-                if with_headers:
-                    q = put_varint(q, zigzag(i64(header_ends[row + 1]) - header_ends[row]))
-                    for h in range(header_ends[row], header_ends[row + 1]):
-                        size = i64(name_ends[h + 1]) - name_ends[h]
-                        q = put_varint(q, zigzag(size))
-                        memcpy(q, name_at + i64(name_ends[h]), size)
-                        q += size
-                        size = i64(-1)
-                        if not _is_null(header_bits, header_value_valid.size, h):
-                            size = i64(header_value_ends[h + 1]) - header_value_ends[h]
-                        q = put_varint(q, zigzag(size))
-                        if size > 0:
-                            memcpy(q, header_at + i64(header_value_ends[h]), size)
-                            q += size
-                else:
-                    store8(q, 0)
-                    q += 1
-                max_timestamp = max(max_timestamp, timestamps[row])
-                row += 1
-            if status != OK:
-                break
-            _seal(batch, q, state[E_OFFSET], epoch, attributes, row - first, base_timestamp, max_timestamp)
-            n = state[E_BATCHES]
-            table[POSITION, n] = batch - start
-            table[SIZE, n] = q - batch
-            table[BASE_OFFSET, n] = state[E_OFFSET]
-            table[LAST_OFFSET, n] = state[E_OFFSET] + (row - first) - 1
-            table[COUNT, n] = row - first
-            table[BASE_TIMESTAMP, n] = base_timestamp
-            table[MAX_TIMESTAMP, n] = max_timestamp
-            table[ATTRIBUTES, n] = attributes
-            table[MAGIC, n] = 2
-            table[LEADER_EPOCH, n] = epoch
-            table[PRODUCER_ID, n] = -1
-            table[PRODUCER_EPOCH, n] = -1
-            table[BASE_SEQUENCE, n] = -1
-            table[CRC, n] = be32(batch + 17) & 0xFFFFFFFF
-            table[CRC_STATE, n] = CRC_GOOD
-            state[E_OFFSET] += row - first
-            state[E_POSITION] = q - start
-            state[E_BATCHES] += 1
-            state[E_ROW] = row
-        return status
-
-    return encode
-
-
-encode_batches = kernel(_ENCODE)(_encoder(False))
-encode_batches_with_headers = kernel(_ENCODE)(_encoder(True))
-
-
-@inlined
-def _seal(at, end, base, epoch, attributes, count, base_timestamp, max_timestamp):  # type: ignore[no-untyped-def]
-    """Writes a batch's header over its first 61 bytes, CRC last."""
-    put64(at, base)
-    put32(at + 8, end - at - 12)
-    put32(at + 12, epoch)
-    store8(at + 16, 2)
-    put16(at + 21, attributes)
-    put32(at + 23, count - 1)
-    put64(at + 27, base_timestamp)
-    put64(at + 35, max_timestamp)
-    put64(at + 43, -1)
-    put16(at + 51, -1)
-    put32(at + 53, -1)
-    put32(at + 57, count)
-    put32(at + 17, crc32c(at + 21, end))
+# ---- checksums ---------------------------------------------------------------------------------------------------------------
 
 
 @kernel(types.int64(BYTES, types.int64, types.int64))

@@ -9,7 +9,7 @@ import numpy as np
 
 from pylog import limits
 from pylog.fs import Bytes, File, FileSystem, ResidentPages
-from pylog.record import kernels
+from pylog.record import finding, kernels
 from pylog.record.batch import BatchScan, Table, scan_batches
 from pylog.record.format import POSITION
 from pylog.record.legacy import legacy_crc_ok
@@ -133,7 +133,7 @@ class LogFile:
         while position < end:
             chunk = self.read(position, min(window, end - position))
             result = np.zeros(2, np.int64)
-            status = kernels.find_batch(chunk, 0, len(chunk), first_offset, budget, result)
+            status = finding.find_batch(chunk, 0, len(chunk), first_offset, budget, result)
             at = int(result[0])
             if status == kernels.OK:
                 return position + at

@@ -1,0 +1,198 @@
+"""The kernels that look for one thing: a good batch behind damage, a record by its offset and time.
+
+The rules of `record.kernels` hold here too.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from numba import types
+
+from pylog.record.format import CODEC_MASK, HEADER_SIZE, LOG_APPEND_TIME_BIT
+from pylog.record.kernels import (
+    BAD_CRC,
+    BAD_HEADER,
+    BAD_RECORD,
+    NOT_FOUND,
+    NOT_PLAIN,
+    OK,
+    frame,
+    good_crc,
+    header_status,
+    headers_end,
+)
+from pylog.record.memory import BYTES, OUT_LONGS, address, be16, be32, be64, i64, inlined, kernel, load8, u64, varint
+
+
+@kernel(types.int64(BYTES, types.int64, types.int64, types.int64, types.int64, OUT_LONGS))
+def find_batch(buffer: Any, position: int, end: int, first_offset: int, budget: int, result: Any) -> int:
+    """Looks byte by byte for a whole batch with an offset of at least `first_offset`: how reading goes on behind damage.
+
+    result = [position, status]: OK with a batch of magic 2 whose CRC is good, NOT_PLAIN with what may be one of magic 0 or 1
+    (its CRC is the caller's to check). At most `budget` bytes are hashed: hostile bytes could look like headers everywhere.
+    """
+    start = address(buffer)
+    stop = start + min(end, buffer.size)
+    at = start + position
+    while stop - at >= 26:
+        magic = i64(load8(at + 16))
+        if magic <= 2:
+            status, size = frame(at, stop)
+            offset = be64(at)
+            if status == OK and first_offset <= offset < first_offset + (1 << 31):
+                if magic == 2:
+                    if header_status(at) == OK and (be16(at + 21) & 7) <= 4:
+                        budget -= size
+                        if budget < 0:
+                            break
+                        if good_crc(at, at + size):
+                            result[0] = at - start
+                            result[1] = OK
+                            return OK
+                elif (load8(at + 17) & u64(0xF0)) == u64(0):
+                    result[0] = at - start
+                    result[1] = NOT_PLAIN
+                    return NOT_PLAIN
+        at += 1
+    return NOT_FOUND
+
+
+# The result of find_record.
+F_OFFSET: Final = 0
+F_TIMESTAMP: Final = 1
+F_KEY_AT: Final = 2
+F_KEY_SIZE: Final = 3
+F_VALUE_AT: Final = 4
+F_VALUE_SIZE: Final = 5
+F_HEADERS_AT: Final = 6
+F_BATCH_AT: Final = 7
+F_LEADER_EPOCH: Final = 8
+F_LAST_OFFSET: Final = 9  # of the record's batch
+F_NEXT_AT: Final = 10  # position behind that batch
+F_SIZE: Final = 11
+
+ANY_TIMESTAMP: Final = -(1 << 63)
+
+
+@kernel(
+    types.int64(
+        BYTES, BYTES, types.int64, types.int64, types.int64, types.int64, types.int64, types.int64, types.boolean, OUT_LONGS
+    ),
+    nogil=False,
+)
+def find_record(
+    buffer: Any,
+    index: Any,
+    count: int,
+    base_offset: int,
+    from_offset: int,
+    end: int,
+    offset: int,
+    timestamp: int,
+    controls: bool,
+    result: Any,
+) -> int:
+    """The first record at or above an offset and a timestamp: index search, batch, CRC and record in one call.
+
+    `index` holds `count` entries of an offset index, whose positions are hints; the walk begins at the one for `from_offset`, and
+    the batch there must have a good CRC and a fitting offset. Records of control batches count only with `controls`. Whatever the
+    status, result[F_BATCH_AT] is the position of the last batch looked at: NOT_PLAIN means one that this kernel does not open.
+    """
+    start = address(buffer)
+    stop = start + min(end, buffer.size)
+    at = start + _indexed_position(address(index), min(count, index.size >> 3), from_offset - base_offset, stop - start)
+    hinted = count > 0
+    previous = base_offset - 1
+    result[F_BATCH_AT] = at - start
+    while at < stop:
+        status, size = frame(at, stop)
+        result[F_BATCH_AT] = at - start
+        if status != OK:
+            return status
+        if load8(at + 16) != u64(2):
+            return NOT_PLAIN
+        if header_status(at) != OK or be64(at) <= previous:
+            return BAD_HEADER
+        if hinted and at > start and be64(at) > from_offset:
+            return BAD_HEADER  # the index led behind the record
+        batch_end = at + size
+        previous = be64(at) + be32(at + 23)
+        attributes = be16(at + 21)
+        wanted = be64(at) + be32(at + 23) >= offset and be64(at + 35) >= timestamp
+        if (attributes & 32) != 0 and not controls:
+            wanted = False
+        if (wanted or hinted) and not good_crc(at, batch_end):
+            return BAD_CRC
+        hinted = False
+        if wanted:
+            if attributes & CODEC_MASK:
+                return NOT_PLAIN
+            status = _record_in(start, at, batch_end, offset, timestamp, result)
+            if status == OK:
+                result[F_LAST_OFFSET] = previous
+                result[F_NEXT_AT] = batch_end - start
+                if stop - batch_end >= 17 and load8(batch_end + 16) == u64(2) and be64(batch_end) <= previous:
+                    return BAD_HEADER
+            if status != NOT_FOUND:
+                return status
+        at = batch_end
+    result[F_BATCH_AT] = at - start
+    return NOT_FOUND
+
+
+@inlined
+def _indexed_position(index, count, relative, size):  # type: ignore[no-untyped-def]
+    """The position of the last entry at or below a relative offset, 0 when there is none or it lies outside the file."""
+    low = i64(0)
+    high = i64(count)
+    while low < high:
+        middle = (low + high) >> 1
+        if (be32(index + middle * 8) & 0xFFFFFFFF) <= relative:
+            low = middle + 1
+        else:
+            high = middle
+    if low == 0:
+        return i64(0)
+    position = be32(index + low * 8 - 4) & 0xFFFFFFFF
+    return position if position < size else i64(0)
+
+
+@inlined
+def _record_in(start, at, end, offset, timestamp, result):  # type: ignore[no-untyped-def]
+    """The first record of a plain batch at or above an offset and a timestamp."""
+    base = be64(at)
+    appended = (be16(at + 21) & LOG_APPEND_TIME_BIT) != 0
+    base_timestamp = be64(at + 35) if appended else be64(at + 27)
+    q = at + HEADER_SIZE
+    for _ in range(be32(at + 57)):
+        size, q = varint(q, end)
+        if q > end or size < 1 or size > end - q:
+            return BAD_RECORD
+        record_end = q + size
+        timestamp_delta, q = varint(q + 1, record_end)
+        offset_delta, q = varint(q, record_end)
+        if q > record_end:
+            return BAD_RECORD
+        stamp = base_timestamp if appended else base_timestamp + timestamp_delta
+        if base + offset_delta >= offset and stamp >= timestamp:
+            size, q = varint(q, record_end)
+            if q > record_end or size > record_end - q:
+                return BAD_RECORD
+            result[F_KEY_AT] = q - start
+            result[F_KEY_SIZE] = size
+            size, q = varint(q + max(size, 0), record_end)
+            if q > record_end or size > record_end - q:
+                return BAD_RECORD
+            result[F_VALUE_AT] = q - start
+            result[F_VALUE_SIZE] = size
+            q += max(size, 0)
+            result[F_HEADERS_AT] = q - start
+            if headers_end(q, record_end) != record_end:
+                return BAD_RECORD
+            result[F_OFFSET] = base + offset_delta
+            result[F_TIMESTAMP] = stamp
+            result[F_LEADER_EPOCH] = be32(at + 12)
+            return OK
+        q = record_end
+    return NOT_FOUND
