@@ -146,7 +146,9 @@ class Batch:
         covered = struct.pack(
             ">hiqqqhii",
             self.attributes,
-            max((record.offset_delta for record in self.records), default=0) if self.last_offset_delta is None else self.last_offset_delta,
+            max((record.offset_delta for record in self.records), default=0)
+            if self.last_offset_delta is None
+            else self.last_offset_delta,
             self.base_timestamp,
             largest if self.max_timestamp is None else self.max_timestamp,
             self.producer_id,
@@ -355,6 +357,9 @@ class Rooms(NamedTuple):
     value_bytes: int | None = None
 
 
+UNBOUNDED = Rooms()
+
+
 class Decoded(NamedTuple):
     """Rows of the batches before `stopped`; and how many rows lie before each batch."""
 
@@ -364,7 +369,7 @@ class Decoded(NamedTuple):
     status: int
 
 
-def decode_records(data: bytes, columns: Sequence[Column], *, verify: bool, rooms: Rooms = Rooms()) -> Decoded:
+def decode_records(data: bytes, columns: Sequence[Column], *, verify: bool, rooms: Rooms = UNBOUNDED) -> Decoded:
     """The rows of batches whose payloads lie plain in the data. What cannot be right ends it before that batch.
 
     A batch is begun only where its count and its whole size, with a vector's slack, are sure to fit.
@@ -391,7 +396,7 @@ def decode_records(data: bytes, columns: Sequence[Column], *, verify: bool, room
 
 
 def _decodable(data: bytes, batch: Column, rows: list[Row], verify: bool, rooms: Rooms) -> int:
-    inside = 0 <= batch.position and HEADER_SIZE <= batch.size <= len(data) - batch.position
+    inside = batch.position >= 0 and HEADER_SIZE <= batch.size <= len(data) - batch.position
     if not inside or not 0 <= batch.count <= batch.size:
         return BAD_HEADER
     wanted = [
@@ -412,7 +417,7 @@ def checksum_field(data: bytes, position: int) -> int:
 
 
 def timestamp_of(batch: Column, record: Record) -> int:
-    """The batch's largest for every record of a LogAppendTime batch, else the base plus the delta (storage-format 1.6.2, 1.6.3)."""
+    """A LogAppendTime batch's largest for each of its records, else the base plus the delta (storage-format 1.6.2, 1.6.3)."""
     return batch.max_timestamp if batch.attributes & 8 else wrapped(batch.base_timestamp + record.timestamp_delta)
 
 

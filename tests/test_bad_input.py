@@ -49,6 +49,12 @@ def refused(kind: type[pylog.PylogError], *told: str, unchanged: Path) -> Iterat
     assert listing(unchanged) == before
 
 
+def run(program: str, *arguments: Any) -> subprocess.CompletedProcess[str]:
+    """Runs a Python program in a process of its own."""
+    command = [sys.executable, "-c", program, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
 RECORDS = [b"zero", b"one", b"two", b"three", b"four"]
 
 
@@ -172,8 +178,7 @@ def test_missing_permissions_are_named(closed: str, mode: int, target: str, acti
             path.chmod(0o777 if path.is_dir() else 0o666)
         (parent / closed).chmod(mode)
         before = listing(parent / "data")
-        arguments = [sys.executable, "-c", UNPRIVILEGED, name, target, action]
-        result = subprocess.run(arguments, capture_output=True, text=True, timeout=120)
+        result = run(UNPRIVILEGED, name, target, action)
         (parent / closed).chmod(0o755)
         assert result.stdout.startswith(expected), result
         changed = {path: state for path, state in listing(parent / "data").items() if before.get(path) != state}
@@ -291,8 +296,12 @@ def test_unknown_options_and_values_are_refused(root: Path, store: pylog.Store, 
         store.create_topic("new", **options)
 
 
-@pytest.mark.parametrize(("partition", "kind"), [(1, pylog.UnknownTopicOrPartitionError), (-1, pylog.UnknownTopicOrPartitionError)])
-def test_partitions_that_there_are_not_are_named(root: Path, store: pylog.Store, partition: int, kind: type[pylog.PylogError]) -> None:
+@pytest.mark.parametrize(
+    ("partition", "kind"), [(1, pylog.UnknownTopicOrPartitionError), (-1, pylog.UnknownTopicOrPartitionError)]
+)
+def test_partitions_that_there_are_not_are_named(
+    root: Path, store: pylog.Store, partition: int, kind: type[pylog.PylogError]
+) -> None:
     with refused(kind, "t", str(partition), unchanged=root):
         store.log("t", partition)
     with refused(pylog.UnknownTopicOrPartitionError, "nothing", unchanged=root):
@@ -337,7 +346,10 @@ BAD_APPENDS: dict[str, tuple[type[pylog.PylogError], Callable[[pylog.Log], Any]]
     "a key too large": (pylog.RecordTooLargeError, lambda log: log.append(b"", bytes(300))),
     "a header too large": (pylog.RecordTooLargeError, lambda log: log.append(b"", headers=[("h", bytes(300))])),
     "many, the last too large": (pylog.RecordTooLargeError, lambda log: log.append_many([b"v"] * 50 + [bytes(300)])),
-    "many compressible ones too large": (pylog.RecordTooLargeError, lambda log: log.append_many([bytes(300)], compression="zstd")),
+    "many compressible ones too large": (
+        pylog.RecordTooLargeError,
+        lambda log: log.append_many([bytes(300)], compression="zstd"),
+    ),
     "a late chunk too large": (pylog.RecordTooLargeError, lambda log: log.append_arrow(late_chunk([1, 2], last=bytes(300)))),
 }
 
@@ -425,7 +437,9 @@ def test_offsets_below_the_logs_start_are_out_of_range(root: Path) -> None:
             with refused(pylog.OffsetOutOfRangeError, "from 2 to before 5", unchanged=root):
                 read()
         assert [record.value for record in log.records()] == RECORDS[2:]
-        assert log.offset_for_timestamp(0) == (2, NOW, 0)
+        found = log.offset_for_timestamp(0)
+        assert found is not None
+        assert (found.offset, found.timestamp, found.leader_epoch) == (2, NOW, 0)
 
 
 # ---- what is in the files --------------------------------------------------------------------------------------------------
@@ -489,16 +503,20 @@ def test_what_stands_in_a_segments_place_and_is_no_file_is_refused(
                 list(store.log("t").records())
 
 
-@pytest.mark.parametrize("suffix", [".index", ".timeindex", ".snapshot", "leader-epoch-checkpoint", "partition.metadata", "durable-point"])
+@pytest.mark.parametrize(
+    "suffix", [".index", ".timeindex", ".snapshot", "leader-epoch-checkpoint", "partition.metadata", "durable-point"]
+)
 def test_a_fifo_in_place_of_another_file_does_not_hang(root: Path, suffix: str) -> None:
     (path, *_) = [found for found in sorted((root / "t-0").iterdir()) if found.name.endswith(suffix)]
     path.unlink()
     os.mkfifo(path)
+    told = ""
     with pylog.open(root, "r") as store:
         try:
             assert [record.value for record in store.log("t").records()] == RECORDS
         except pylog.PylogError as error:
-            assert path.name in str(error)
+            told = str(error)
+    assert told == "" or path.name in told
 
 
 # ---- who may ---------------------------------------------------------------------------------------------------------------
@@ -522,8 +540,8 @@ def test_a_closed_store_refuses_everything(root: Path) -> None:
         lambda: log.append_many([b"v"], compression="zstd"),
         lambda: log.append_arrow(pa.table({"value": [b"v"]})),
         lambda: log.read(0),
-        lambda: log.scan(),
-        lambda: log.records(),
+        log.scan,
+        log.records,
         lambda: log.offset_for_timestamp(0),
         lambda: log.size_between(0, 5),
         lambda: log.split_offsets(0, 5, 100),
@@ -559,7 +577,7 @@ def test_a_second_writer_is_told_who_the_first_is(root: Path, store: pylog.Store
         pylog.open(root)
     program = "import pylog, sys\ntry: pylog.open(sys.argv[1])\nexcept pylog.StoreLockedError as error: print(error)"
     before = listing(root)
-    result = subprocess.run([sys.executable, "-c", program, str(root)], capture_output=True, text=True, timeout=120)
+    result = run(program, root)
     assert "has" in result.stdout, result
     assert "open for writing" in result.stdout
     assert listing(root) == before
@@ -572,7 +590,7 @@ import pylog
 store = pylog.open(sys.argv[1])
 log = store.log("t")
 log.append(b"the parent's")
-calls = [lambda: log.append(b"v"), lambda: log.append_many([b"v"]), lambda: log.read(0), lambda: log.scan(), log.flush, store.topics,
+calls = [lambda: log.append(b"v"), lambda: log.append_many([b"v"]), lambda: log.read(0), log.scan, log.flush, store.topics,
          lambda: store.log("t"), lambda: store.create_topic("new"), lambda: store.delete_topic("t"), store.flush,
          lambda: log.split_offsets(0, 5, 100)]
 child = os.fork()
@@ -596,7 +614,7 @@ store.close()
 
 
 def test_a_forked_child_is_refused_and_does_its_parent_no_harm(root: Path) -> None:
-    result = subprocess.run([sys.executable, "-c", FORKED, str(root)], capture_output=True, text=True, timeout=120)
+    result = run(FORKED, root)
     assert result.stdout.split("\n")[:-1] == ["ClosedError"] * 11 + ["still locked", "6"], result
     with pylog.open(root, "r") as store:
         assert [record.value for record in store.log("t").records()] == [*RECORDS, b"the parent's", b"the parent's again"]

@@ -65,7 +65,11 @@ def test_a_search_by_time_answers_as_the_broker_did(golden: GoldenPartition) -> 
                 if "error" in query:
                     continue
                 found = log.offset_for_timestamp(query["timestamp"], isolation=isolation)
-                got = None if found is None else {"offset": found[0], "timestamp": found[1], "leaderEpoch": found[2]}
+                got = (
+                    None
+                    if found is None
+                    else {"offset": found.offset, "timestamp": found.timestamp, "leaderEpoch": found.leader_epoch}
+                )
                 if query["result"] is None and got is not None:
                     assert any(len(segment.time_index()) == 0 for segment in log.segments), (query, got)
                     assert got["offset"] == first_at_or_after(log, query["timestamp"]), (query, got)

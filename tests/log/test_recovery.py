@@ -141,7 +141,7 @@ def test_derived_files_of_a_crashed_log_are_made_again(tmp_path: Path) -> None:
         assert values(log) == [b"value %d" % number for number in range(40)]
         for number in range(40):
             found = log.offset_for_timestamp(1_000 + number)
-            assert found == (number, 1_000 + number, 0)
+            assert found == (number, 1_000 + number)
         assert log.append(b"next") == 40
 
 

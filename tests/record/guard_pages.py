@@ -1,4 +1,4 @@
-"""A program: runs the compiled record kernels on arrays beside pages that may not be touched, with damaged inputs by the thousand.
+"""A program: runs the compiled record kernels on arrays beside forbidden pages, with damaged inputs by the thousand.
 
 python guard_pages.py <rounds> <seed>    any byte read or written outside of an array ends the process with SIGSEGV
 python guard_pages.py read|write|before  does exactly that, to show that it would be noticed

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
+import itertools
 from typing import Any
 
 import numpy as np
@@ -148,7 +149,7 @@ def test_a_table_of_rows_without_columns_has_them_null() -> None:
 
 # ---- timestamps ------------------------------------------------------------------------------------------------------------
 
-MOMENT = datetime.datetime(2024, 2, 29, 12, 30, 45, 678_000, tzinfo=datetime.UTC)
+MOMENT = dt.datetime(2024, 2, 29, 12, 30, 45, 678_000, tzinfo=dt.UTC)
 MOMENT_MS = 1_709_209_845_678
 
 
@@ -261,7 +262,7 @@ WRONG = {
     "a timestamp of floats": pa.table({"timestamp": [1.5]}),
     "a timestamp of strings": pa.table({"timestamp": ["2024-01-01"]}),
     "a timestamp of small ints": pa.table({"timestamp": pa.array([1], pa.int32())}),
-    "a timestamp of dates": pa.table({"timestamp": [datetime.date(2024, 1, 1)]}),
+    "a timestamp of dates": pa.table({"timestamp": [dt.date(2024, 1, 1)]}),
     "headers of strings": pa.table({"headers": ["a=b"]}),
     "headers of lists of strings": pa.table({"headers": [["a"]]}),
     "headers of other structs": pa.table({"headers": [[{"name": "a", "value": b"b"}]]}),
@@ -384,7 +385,7 @@ def test_rows_larger_than_the_buffer_are_encoded_in_several_steps(codec: int, mo
 )
 def test_any_rows_in_any_codec_and_pieces_come_back(rows: list[Any], codec: int, batch_bytes: int, cuts: list[int]) -> None:
     edges = sorted({0, len(rows), *(min(cut, len(rows)) for cut in cuts)})
-    pieces = [rows[first:last] for first, last in zip(edges[:-1], edges[1:], strict=True)]
+    pieces = [rows[first:last] for first, last in itertools.pairwise(edges)]
     columns = [rows_from_records(*map(list, zip(*((k, v, t, h) for t, k, v, h in piece), strict=True)), NOW) for piece in pieces]
     expected = [
         (NOW if stamp is None else stamp, key, value, tuple((name.encode(), data) for name, data in headers))
@@ -397,7 +398,5 @@ def test_any_rows_in_any_codec_and_pieces_come_back(rows: list[Any], codec: int,
         for t, k, v, h in rows
     ]
     table = pa.Table.from_struct_array(pa.array(dicts, kind))
-    sliced = pa.concat_tables(
-        [table.slice(first, last - first) for first, last in zip(edges[:-1], edges[1:], strict=True)] or [table]
-    )
+    sliced = pa.concat_tables([table.slice(first, last - first) for first, last in itertools.pairwise(edges)] or [table])
     assert decoded(encoded(list(rows_from_arrow(sliced, NOW)), codec=codec, batch_bytes=batch_bytes)) == expected

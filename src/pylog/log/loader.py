@@ -147,9 +147,12 @@ def _carry_out(source: Source, plan: LoadPlan) -> None:
 
 
 def _check_regular(source: Source, entries: dict[str, DirectoryEntry]) -> None:
-    """A link or pipe with a segment's name is never followed, nor passed over: the records behind it would be missed."""
+    """A link or pipe with a segment's name is never followed, nor passed over: the records behind it would be missed.
+
+    A directory is left alone, as a broker does (interop 1.1.7).
+    """
     for name, entry in entries.items():
-        found = parse(name) if not entry.is_file else None
+        found = None if entry.is_file or entry.is_directory else parse(name)
         if found is not None and found.suffix == LOG and found.state in ("", SWAP):
             path = join(source.directory, name)
             raise StorageFailedError(f"{path} is not a regular file, as a segment must be; put the file itself there", path=path)
@@ -280,6 +283,9 @@ def _scan_sealed(source: Source, loaded: Loaded) -> None:
 def _trust_active(source: Source, loaded: Loaded) -> None:
     """The end of a segment that was closed cleanly, or is only read: its index, and the headers behind the last entry."""
     active = loaded.segments[-1]
+    if source.writable and active.times_lag():  # what is appended would make an index with a hole of one that is empty
+        _scan_active(source, loaded, verify=False)
+        return
     position = active.locate(limits.INT64_MAX)
     builder = SegmentIndexBuilder.reopened(active.offset_index(), active.time_index(), source.config.index_interval_bytes)
     indexed = active.offset_index().last.offset if position else -1

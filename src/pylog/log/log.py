@@ -27,7 +27,7 @@ from pylog.log.state import LogState
 from pylog.log.writer import LogWriter
 from pylog.record.builder import BatchEncoder, Rows, rows_from_arrow, rows_from_records, size_bound
 from pylog.record.compression import codec_id
-from pylog.record.decoder import DEFAULT_COLUMNS, RECORD_COLUMNS, records_of
+from pylog.record.decoder import DEFAULT_COLUMNS, RECORD_COLUMNS, records_of, schema_of
 from pylog.record.types import Header, OffsetAndTimestamp, Record
 from pylog.segment.segment import LogSegment
 
@@ -319,6 +319,7 @@ class Log:
             raise InvalidArgumentError(f"isolation={isolation!r} is not one of {', '.join(ISOLATIONS)}")
         if isinstance(max_rows, bool) or not isinstance(max_rows, int) or max_rows < 1:
             raise InvalidArgumentError(f"max_rows={max_rows!r} is not a positive int")
+        schema_of(columns)  # a wrong choice is an error now, not at the first batch
         committed = isolation == "read_committed"
         state = self._committed_state() if committed else self._state
         wanted = self._wanted(state, start, end, state.stable_offset if committed else state.end_offset)

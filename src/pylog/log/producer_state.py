@@ -162,7 +162,7 @@ def encode_snapshot(state: ProducerState) -> bytes:
     """The bytes of a `.snapshot` file (storage-format 3.10).
 
     >>> encode_snapshot(ProducerState()).hex()
-    '0001629e1ae000000000'
+    '000148674bc700000000'
     """
     body = b"".join(_ENTRY.pack(*producer) for producer in state.producers)
     counted = struct.pack(">i", len(body) // _ENTRY.size) + body

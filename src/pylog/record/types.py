@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import msgspec
 
@@ -28,15 +28,29 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     headers: tuple[Header, ...] = ()
 
 
-class OffsetAndTimestamp(NamedTuple):
-    """An answer to a search by time: a record's offset, its timestamp in milliseconds, its batch's leader epoch.
-
-    `leader_epoch` is None where the format has none (magic 0 and 1).
-    """
-
+class _Found(NamedTuple):
     offset: int
     timestamp: int
-    leader_epoch: int | None = None
+
+
+class OffsetAndTimestamp(_Found):
+    """An answer to a search by time: the pair of a record's offset and its timestamp in milliseconds.
+
+    Attributes:
+        offset, timestamp: the pair.
+        leader_epoch: of the record's batch; None where the format has none (magic 0 and 1). Not part of the pair.
+
+    >>> offset, timestamp = OffsetAndTimestamp(7, 1_700_000_000_000, leader_epoch=2)
+    >>> offset, OffsetAndTimestamp(7, timestamp) == (7, timestamp)
+    (7, True)
+    """
+
+    leader_epoch: int | None
+
+    def __new__(cls, offset: int, timestamp: int, leader_epoch: int | None = None) -> Self:
+        found = super().__new__(cls, offset, timestamp)
+        found.leader_epoch = leader_epoch
+        return found
 
 
 class TopicPartition(NamedTuple):

@@ -22,7 +22,7 @@ from pylog.index.time_index import TimeIndex, TimestampOffset
 from pylog.index.transaction_index import AbortedTransaction, TransactionIndex
 from pylog.record import kernels
 from pylog.record.batch import scan_batches
-from pylog.record.format import BASE_OFFSET, HEADER, HEADER_SIZE, LAST_OFFSET, LOG_OVERHEAD, MAGIC, MAX_TIMESTAMP
+from pylog.record.format import BASE_OFFSET, HEADER, HEADER_SIZE, LAST_OFFSET, LOG_OVERHEAD, MAGIC, MAGIC_AT, MAX_TIMESTAMP
 from pylog.segment.log_file import LogFile, Region
 from pylog.segment.names import INDEX, LOG, TIME_INDEX, TRANSACTION_INDEX, file_name
 
@@ -255,6 +255,14 @@ class LogSegment:
             if self._fits(entry):
                 return entry.position
         return 0
+
+    def times_lag(self) -> bool:
+        """Whether the time index has lost its end: it knows no timestamp as large as the last indexed batch's."""
+        entry = self.offset_index().last
+        head = self.file().read(entry.position, HEADER_SIZE)
+        if entry.position == 0 or len(head) < HEADER_SIZE or head[MAGIC_AT] != 2:
+            return False
+        return int(HEADER.unpack(head.data)[8]) > self.time_index().last.timestamp
 
     def time_entry(self, timestamp: int) -> TimestampOffset:
         """The last time entry at or before a timestamp: records with a larger one lie behind its offset. Cost: O(log n).
