@@ -1,0 +1,30 @@
+"""What the README shows runs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+README = Path(__file__).resolve().parent.parent / "README.md"
+
+
+def blocks() -> list[str]:
+    return re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+
+
+def test_the_quickstart_runs_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    exec(blocks()[0], {})
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in printed] == ["0", "1", "2", "3"]
+    assert printed[0].endswith("b'42' b'paid'")
+    assert (tmp_path / "shop" / "orders-3").is_dir()
+
+
+def test_the_look_at_a_brokers_directory_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from golden_data import case
+
+    exec(blocks()[1].replace("/var/lib/kafka/data", str(case("4.3.0", "txn").log_directory)), {"pylog": __import__("pylog")})
+    assert "txn [781, 162]" in capsys.readouterr().out
