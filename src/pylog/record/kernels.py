@@ -263,6 +263,7 @@ def decode_records(
     out_value_ends = address(value_ends)
     out_values = address(value_bytes)
     out_value_valid = address(value_valid)
+    out_headers = address(headers_at)
     want_offsets = (wanted & WANT_OFFSETS) != 0
     want_keys = (wanted & WANT_KEYS) != 0
     want_values = (wanted & WANT_VALUES) != 0
@@ -346,7 +347,7 @@ def decode_records(
                 if want_values:
                     _clear_bit(out_value_valid, row)
             if want_headers:
-                headers_at[row] = q - start
+                store64(out_headers + row * 8, q - start)
             if record_end - q != 1 or load8(q) != u64(0):
                 with_headers += 1
                 if headers_end(q, record_end) != record_end:
