@@ -145,7 +145,10 @@ class StorageFailedError(PylogError):
 
 
 class UnsupportedFormatError(PylogError):
-    """A version, magic byte or codec that this pylog does not know. It is never repaired, and never guessed at."""
+    """A version or codec that this pylog does not know. It is never repaired, and never guessed at.
+
+    An unknown magic byte of a batch is `CorruptionError`: no CRC covers that byte, so it is damage as likely as news.
+    """
 
 
 class DecompressionLimitError(PylogError):

@@ -349,8 +349,8 @@ def test_a_payload_that_is_not_of_its_codec_is_corruption(codec: int) -> None:
 
 
 def test_a_payload_that_grows_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_BATCH_DECOMPRESSED_BYTES", 1000)
     decoder = RecordDecoder()
-    decoder._scratch = compression.Scratch(reserve=61, limit=1000)
     bomb = compressed(Batch([Record(0, 0, None, bytes(10_000))], 8, base_timestamp=0), 4)
     with pytest.raises(DecompressionLimitError, match="offsets 8 to 8") as caught:
         list(decoder.feed(*table_of(bomb)))

@@ -83,9 +83,9 @@ def largest_timestamp(table: Table) -> int:
     return int(table[MAX_TIMESTAMP].max())
 
 
-def plain_table(table: Table, batch: int, payload_size: int) -> Table:
-    """The table of one batch whose records lie decompressed behind `HEADER_SIZE` free bytes of a buffer of their own."""
-    column = table[:, batch : batch + 1].copy()
-    column[POSITION, 0] = 0
-    column[SIZE, 0] = HEADER_SIZE + payload_size
+def plain_column(table: Table, batch: int, position: int, size: int) -> Table:
+    """The column of a batch whose records, `size` bytes, lie decompressed behind `HEADER_SIZE` free bytes at `position`."""
+    column = table[:, batch].copy()
+    column[POSITION] = position
+    column[SIZE] = HEADER_SIZE + size
     return column

@@ -42,6 +42,7 @@ NO_INTS: Ints = np.empty(0, np.int32)
 NO_BYTES: Bytes = np.empty(0, np.uint8)
 MAX_RECORD_OVERHEAD = 21 + HEADER_SIZE  # storage-format 1.5.5, and the batch around it
 HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+_CHUNK_ROWS = 16_384  # rows looked at together: temporaries stay in the cache
 _FEW = 256  # values of one call that are cheaper joined than handed to Arrow
 COLUMNS = ("key", "value", "timestamp", "headers")
 
@@ -86,15 +87,24 @@ class Rows:
 
     def largest_record(self) -> int:
         """An upper bound, in bytes, of the largest record with its batch header. Cost: one pass over the sizes."""
-        sizes = np.zeros(len(self), np.int64)
-        for column in (self.keys, self.values):
-            if column.ends.size:
-                sizes += np.diff(column.ends)
-        if self.headers.ends.size:
-            names, values = self.headers.names.ends, self.headers.values.ends
-            totals = np.append(0, np.cumsum(np.diff(names).astype(np.int64) + np.diff(values) + 10))
-            sizes += np.diff(totals[self.headers.ends])
-        return int(sizes.max(initial=0)) + MAX_RECORD_OVERHEAD
+        headers = self._header_sizes()
+        largest = 0
+        for first in range(0, len(self), _CHUNK_ROWS):  # small pieces: fresh memory would cost more than the sums
+            end = min(first + _CHUNK_ROWS, len(self))
+            sizes = np.zeros(end - first, np.int64) if headers is None else headers[first:end]
+            for column in (self.keys, self.values):
+                if column.ends.size:
+                    sizes = sizes + np.diff(column.ends[first : end + 1])
+            largest = max(largest, int(sizes.max(initial=0)))
+        return largest + MAX_RECORD_OVERHEAD
+
+    def _header_sizes(self) -> Longs | None:
+        """Bytes of each record's headers at most; None when no record has any."""
+        if not self.headers.ends.size:
+            return None
+        names, values = self.headers.names.ends, self.headers.values.ends
+        totals = np.append(0, np.cumsum(np.diff(names).astype(np.int64) + np.diff(values) + 10))
+        return np.diff(totals[self.headers.ends])
 
 
 # ---- from Arrow ------------------------------------------------------------------------------------------------------------
@@ -178,7 +188,7 @@ def _timestamps(column: pa.Array | None, count: int, now_ms: int) -> Longs:
     if column is None:
         return _read_only(np.full(count, now_ms, np.int64))
     values = column.view(pa.int64()) if column.type != pa.int64() else column
-    stamps = pc.fill_null(values, now_ms).to_numpy(zero_copy_only=False)
+    stamps = (pc.fill_null(values, now_ms) if values.null_count else values).to_numpy(zero_copy_only=False)
     check_timestamps(stamps)
     return _read_only(np.ascontiguousarray(stamps, np.int64))
 
@@ -349,6 +359,8 @@ class BatchEncoder:
 
     def check(self, rows: Rows) -> None:
         """Raises RecordTooLargeError when a record could be larger than `max_message_bytes`, before anything is written."""
+        if size_bound(rows) <= self._max_message_bytes:
+            return
         largest = rows.largest_record()
         if largest > self._max_message_bytes:
             raise RecordTooLargeError(

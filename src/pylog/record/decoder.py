@@ -17,9 +17,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pylog import limits
-from pylog.errors import CorruptionError, InvalidArgumentError, PylogError
+from pylog.errors import CorruptionError, DecompressionLimitError, InvalidArgumentError, PylogError
 from pylog.record import compression, kernels, legacy
-from pylog.record.batch import WHY, Bytes, Table, plain_table
+from pylog.record.batch import WHY, Bytes, Table, plain_column
 from pylog.record.builder import HEADERS_TYPE
 from pylog.record.format import (
     ATTRIBUTES,
@@ -27,6 +27,7 @@ from pylog.record.format import (
     BASE_OFFSET,
     BASE_SEQUENCE,
     CODEC_MASK,
+    COLUMN_COUNT,
     COUNT,
     CRC,
     CREATE_TIME,
@@ -198,7 +199,8 @@ class RecordDecoder:
             | (kernels.WANT_HEADERS if "headers" in columns else 0)
         )
         self._output: _Output | None = None
-        self._scratch = compression.Scratch(reserve=HEADER_SIZE)
+        self._room = np.empty(0, np.uint8)  # where batches are decompressed
+        self._plain_table = np.empty((COLUMN_COUNT, 0), np.int64)  # what lies there
 
     def feed(self, buffer: Bytes, table: Table) -> Iterator[pa.RecordBatch]:
         """Decodes data batches (no control batches), yielding Arrow batches as they fill; `finish` yields the last.
@@ -214,8 +216,7 @@ class RecordDecoder:
             if last > first and plain[first]:
                 yield from self._plain(buffer, table, first, last, self._verify)
             else:
-                for batch in range(first, last):
-                    yield from self._wrapped(buffer, table, batch)
+                yield from self._wrapped(buffer, table, first, last)
             first = last
 
     def finish(self) -> Iterator[pa.RecordBatch]:
@@ -292,33 +293,63 @@ class RecordDecoder:
         output.state[kernels.D_WITH_HEADERS] = 0
         return _read_headers(buffer, output.headers_at[before : output.rows])
 
-    def _wrapped(self, buffer: Bytes, table: Table, batch: int) -> Iterator[pa.RecordBatch]:
-        """A batch that must be unpacked first: compressed, or of magic 0 or 1."""
-        position, size = int(table[POSITION, batch]), int(table[SIZE, batch])
-        magic = int(table[MAGIC, batch])
-        entry = buffer[position : position + size]
-        try:
-            unpacked = self._legacy(entry) if magic < 2 else self._decompressed(entry, table, batch)
-        except PylogError as error:
-            yield from self.finish()
-            raise placed(error, table, batch) from error
-        if isinstance(unpacked, pa.RecordBatch):
-            yield from self.finish()
-            yield from self._cut(unpacked)
-        elif int(table[COUNT, batch]):
-            single = plain_table(table, batch, unpacked.size - HEADER_SIZE)
+    def _wrapped(self, buffer: Bytes, table: Table, first: int, last: int) -> Iterator[pa.RecordBatch]:
+        """Batches that must be unpacked first: of magic 0 or 1 one by one, compressed ones as many as there is room for."""
+        while first < last:
             try:
-                yield from self._plain(unpacked, single, 0, 1, False)
-            except CorruptionError as error:
-                raise corruption(table, batch, WHY[kernels.BAD_RECORD]) from error
+                if table[MAGIC, first] < 2:
+                    frame, done = self._legacy(_entry(buffer, table, first)), first + 1
+                else:
+                    frame, done = None, self._unpack(buffer, table, first, last)
+            except PylogError as error:
+                yield from self.finish()
+                raise placed(error, table, first) from error
+            if frame is not None:
+                yield from self.finish()
+                yield from self._cut(frame)
+            else:
+                yield from self._unpacked_frames(table, first, done)
+            first = done
 
-    def _decompressed(self, entry: Bytes, table: Table, batch: int) -> Bytes:
-        """A batch's records behind room for a header; an empty batch is not looked into (storage-format 1.5.4)."""
+    def _unpack(self, buffer: Bytes, table: Table, first: int, last: int) -> int:
+        """Decompresses batches one behind the other; returns the first that was left. Any error is about the batch `first`."""
+        unpacked, used, batch = [], 0, first
+        while batch < last and table[MAGIC, batch] == 2 and table[ATTRIBUTES, batch] & CODEC_MASK:
+            entry = _entry(buffer, table, batch)
+            try:
+                size = self._decompress(entry, table, batch, used, alone=batch == first)
+            except PylogError:
+                if batch == first:
+                    raise
+                break
+            if size is None:
+                break
+            unpacked.append(plain_column(table, batch, used, size))
+            used += HEADER_SIZE + size
+            batch += 1
+        self._plain_table = np.ascontiguousarray(np.stack(unpacked, axis=1))
+        return batch
+
+    def _decompress(self, entry: Bytes, table: Table, batch: int, used: int, *, alone: bool) -> int | None:
+        """Decompresses a batch's records into the room behind `used`: their size, or None when there is none left."""
         if self._verify and kernels.checksum(entry, ATTRIBUTES_AT, entry.size) != int(table[CRC, batch]):
             raise CorruptionError(WHY[kernels.BAD_CRC])
-        if not int(table[COUNT, batch]):
-            return entry[:0]
-        return self._scratch.decompress(int(table[ATTRIBUTES, batch]) & CODEC_MASK, entry[HEADER_SIZE:])
+        codec = int(table[ATTRIBUTES, batch]) & CODEC_MASK
+        while True:
+            out = self._room[used + HEADER_SIZE :]
+            size = None
+            if out.size:  # an empty batch is not looked into (storage-format 1.5.4)
+                size = compression.decompress_into(codec, entry[HEADER_SIZE:], out) if int(table[COUNT, batch]) else 0
+            if size is not None or not alone:
+                return size
+            self._room = larger_room(self._room)
+
+    def _unpacked_frames(self, table: Table, first: int, last: int) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from self._plain(self._room, self._plain_table, 0, last - first, False)
+        except CorruptionError as error:
+            batch = first + int(np.searchsorted(table[BASE_OFFSET, first:last], error.offset or 0))
+            raise corruption(table, batch, WHY[kernels.BAD_RECORD]) from error
 
     def _legacy(self, entry: Bytes) -> pa.RecordBatch:
         if self._verify and not legacy.legacy_crc_ok(entry):
@@ -396,6 +427,23 @@ def _until(batches: list[tuple[Table, Any]], table: Table) -> Iterator[tuple[Tab
         if pair[0] is table:
             return
         yield pair
+
+
+def _entry(buffer: Bytes, table: Table, batch: int) -> Bytes:
+    position = int(table[POSITION, batch])
+    return buffer[position : position + int(table[SIZE, batch])]
+
+
+def larger_room(room: Bytes) -> Bytes:
+    """Four times the room to decompress into, up to the limit on one batch.
+
+    Raises:
+        DecompressionLimitError: it is that large already.
+    """
+    limit = HEADER_SIZE + limits.MAX_BATCH_DECOMPRESSED_BYTES
+    if room.size >= limit:
+        raise DecompressionLimitError(f"decompresses to more than {limits.MAX_BATCH_DECOMPRESSED_BYTES} bytes")
+    return np.empty(min(max(4 * room.size, limits.READ_CHUNK_BYTES), limit), np.uint8)
 
 
 def corruption(table: Table, batch: int, why: str) -> CorruptionError:
