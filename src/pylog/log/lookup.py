@@ -99,10 +99,12 @@ def _find_reading(segment: LogSegment, position: int, end: int, question: _Quest
     file = segment.file()
     size = limits.LOOKUP_CHUNK_BYTES
     result = np.empty(finding.F_SIZE, np.int64)
-    if position and int.from_bytes(file.read(position, 8).tobytes(), "big", signed=True) > question.from_offset:
-        return None  # the index led behind the record
+    hinted = position > 0
     while position < end:
         chunk = file.read(position, min(size, end - position))
+        if hinted and int.from_bytes(chunk[:8].tobytes(), "big", signed=True) > question.from_offset:
+            return None  # the index led behind the record
+        hinted = False
         status = finding.find_record(
             chunk, NO_BYTES, 0, segment.base_offset, 0, len(chunk), question.offset, question.timestamp, question.controls, result
         )
