@@ -26,7 +26,7 @@ MAX_CHECKPOINT_BYTES = 64 << 20  # a text file with one line a partition
 
 # Sizes that trade memory for speed.
 APPEND_BATCH_BYTES = 128 << 10  # record bytes of one batch: large enough for columns, small enough to read at random
-APPEND_CHUNK_BYTES = 2 << 20  # encoded bytes between two writes: fits the cache
+APPEND_CHUNK_BYTES = 4 << 20  # encoded bytes between two writes: fits the cache
 READ_CHUNK_BYTES = 2 << 20  # one pread of an active segment: large enough for few calls, small enough for the cache
 LOOKUP_CHUNK_BYTES = 40 << 10  # one pread when a single record is looked for: a batch of 16 KiB and the ones around it
 SCAN_ROWS = 65_536  # rows of one Arrow batch: measured best for Arrow and for Spark

@@ -10,7 +10,8 @@ import pytest
 
 import pylog
 from faulty_fs import Faults, FaultyFileSystem
-from pylog.log.durable_point import SLOT_SIZE, Slot, newest_slot
+from pylog.fs import OsFileSystem
+from pylog.log.durable_point import SLOT_SIZE, Slot, newest_slot, read_slot
 from pylog.store import CLEAN_SHUTDOWN
 
 SMALL = {"segment_bytes": 600, "index_interval_bytes": 100}
@@ -276,3 +277,16 @@ def test_a_torn_slot_falls_back_to_the_older_one() -> None:
         torn[byte] ^= 0x10
         assert newest_slot(old + bytes(torn)) == (Slot(counter=4), 1)
     assert newest_slot(b"")[0] is None
+
+
+def test_a_large_append_says_beforehand_how_much_of_it_may_be_unsynced(tmp_path: Path) -> None:
+    """Else a power loss in the middle of it, which may keep its later pages only, would be taken for damage."""
+    with pylog.open(tmp_path) as store:
+        store.create_topic("t")
+        log = store.log("t")
+        log.append(b"small")
+        assert read_slot(OsFileSystem(), str(tmp_path / "t-0"))[0].unsynced_bytes == 4 << 20
+        log.append_many([bytes(1_000_000)] * 9)
+        assert read_slot(OsFileSystem(), str(tmp_path / "t-0"))[0].unsynced_bytes >= 9_000_000
+        log.append(b"at another level", durability=pylog.Durability.OS)
+        assert read_slot(OsFileSystem(), str(tmp_path / "t-0"))[0].unsynced_bytes == 1 << 30

@@ -205,10 +205,11 @@ class Log:
                 return range(self.end_offset, self.end_offset)
             writer = self._ready_writer()
             encoded = self._encoded(encoder, pieces, writer)
-            if sum(map(size_bound, pieces)) <= limits.APPEND_CHUNK_BYTES:
-                return writer.append(encoded, durability)
+            size = sum(map(size_bound, pieces))
+            if size <= limits.APPEND_CHUNK_BYTES:
+                return writer.append(encoded, durability, size)
             with one_ahead(encoded) as ahead:
-                return writer.append(ahead, durability)
+                return writer.append(ahead, durability, size)
 
     def _encoded(self, encoder: BatchEncoder, pieces: list[Rows], writer: LogWriter) -> Iterator[Any]:
         """All pieces' batches, with offsets from the log's end on."""

@@ -79,6 +79,7 @@ class LogWriter:
         self._epochs = epochs_from_batches(loaded) if loaded.epochs is None else loaded.epochs
         self.leader_epoch = max(loaded.leader_epoch, self._epochs[-1].epoch if self._epochs else 0, 0)
         self.state = state
+        self._unsynced_bytes = min(limits.APPEND_CHUNK_BYTES, self._config.segment_bytes)  # of the call under way
         self._open_active()
         self._assign_epoch()
         self._point = DurablePoint(self._fs, self._directory, self._slot())
@@ -143,14 +144,11 @@ class LogWriter:
             durable_base=self._active.base_offset,
             durable_position=self._written,
             durable_offset=self._next_offset,
-            unsynced_bytes=self._unsynced_bound(self._durability),
+            unsynced_bytes=self._unsynced_bytes,
             log_start_offset=self.state.start_offset,
             truncation_count=old.truncation_count,
             leader_epoch=self.leader_epoch,
         )
-
-    def _unsynced_bound(self, durability: Durability) -> int:
-        return limits.APPEND_CHUNK_BYTES if durability is Durability.SYNC else self._config.segment_bytes
 
     def _assign_epoch(self) -> None:
         """Records the first offset of the leader epoch that new batches will carry (storage-format 6.13.1)."""
@@ -161,10 +159,15 @@ class LogWriter:
 
     # ---- append --------------------------------------------------------------------------------------------------------------
 
-    def append(self, encoded: Iterator[Encoded], durability: Durability | None = None) -> range:
+    def append(self, encoded: Iterator[Encoded], durability: Durability | None, size: int) -> range:
         """Appends finished batches with consecutive offsets from the log's end on; acknowledged when it returns.
 
         A segment that fills up meanwhile is sealed, and what it holds is published and durable from then on.
+
+        Args:
+            encoded: the batches.
+            durability: the level of the acknowledgement; None is the log's.
+            size: at least the bytes of all batches together.
 
         Raises:
             StorageFailedError: a write or sync failed. The records from the error's `offset` on are not in the log.
@@ -174,7 +177,7 @@ class LogWriter:
             raise ClosedError(self._failure, path=self._directory)
         level = durability or self._durability
         first = self.state.end_offset
-        self._raise_bound(level)
+        self._raise_bound(level, size)
         try:
             for piece in encoded:
                 self._check_sizes(piece.table)
@@ -186,11 +189,15 @@ class LogWriter:
             raise
         return range(first, self.state.end_offset)
 
-    def _raise_bound(self, level: Durability) -> None:
-        """The bound on unsynced bytes belongs to the segment: the largest of all levels in use, lowered only by a roll."""
-        bound = self._unsynced_bound(level)
-        if bound > self._point.slot.unsynced_bytes:
-            self._point.write_both(unsynced_bytes=bound)
+    def _raise_bound(self, level: Durability, size: int) -> None:
+        """Says how far apart two unsynced batches can be from now on, before the first of them is written (reliability 3.1).
+
+        At SYNC one call's bytes, at OS all of a segment. The bound belongs to the segment: the largest in use, lowered by a roll.
+        """
+        wanted = self._config.segment_bytes if level is Durability.OS else size
+        self._unsynced_bytes = min(max(wanted, limits.APPEND_CHUNK_BYTES), self._config.segment_bytes)
+        if self._unsynced_bytes > self._point.slot.unsynced_bytes:
+            self._point.write_both(unsynced_bytes=self._unsynced_bytes)
 
     def _check_sizes(self, table: Table) -> None:
         largest = int(table[SIZE].max())
@@ -337,7 +344,7 @@ class LogWriter:
             "durable_base": base,
             "durable_position": 0,
             "durable_offset": base,
-            "unsynced_bytes": self._unsynced_bound(self._durability),
+            "unsynced_bytes": self._unsynced_bytes,
         }
 
     def _write_derived(self) -> None:
