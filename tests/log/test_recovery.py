@@ -6,12 +6,16 @@ import os
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import pylog
 from faulty_fs import Faults, FaultyFileSystem
+from golden_data import case
 from pylog.fs import OsFileSystem
 from pylog.log.durable_point import SLOT_SIZE, Slot, newest_slot, read_slot
+from pylog.record.batch import scan_batches
+from pylog.record.format import POSITION
 from pylog.store import CLEAN_SHUTDOWN
 
 SMALL = {"segment_bytes": 600, "index_interval_bytes": 100}
@@ -290,3 +294,30 @@ def test_a_large_append_says_beforehand_how_much_of_it_may_be_unsynced(tmp_path:
         assert read_slot(OsFileSystem(), str(tmp_path / "t-0"))[0].unsynced_bytes >= 9_000_000
         log.append(b"at another level", durability=pylog.Durability.OS)
         assert read_slot(OsFileSystem(), str(tmp_path / "t-0"))[0].unsynced_bytes == 1 << 30
+
+
+def test_damage_below_a_brokers_recovery_point_is_corruption_and_never_a_torn_tail(tmp_path: Path) -> None:
+    """A broker that stopped cleanly had everything on the disk: what is broken at the end was not being written."""
+    directory = case("4.3.0", "txn").copy(tmp_path / "broker")
+    segment = max((directory / "txn-1").glob("*.log"))
+    data = bytearray(segment.read_bytes())
+    last = int(scan_batches(np.frombuffer(bytes(data), np.uint8)).table[POSITION, -1])
+    data[last + 16] = 3  # the last batch's magic byte
+    segment.write_bytes(data)
+    with pylog.open(directory) as store:
+        log = store.log("txn", 1)
+        assert [finding.kind for finding in log.recovery_report][:1] == ["corrupt"]
+        with pytest.raises(pylog.CorruptionError):
+            log.append(b"never over it")
+    assert segment.read_bytes() == data
+
+
+def test_bytes_behind_a_brokers_recovery_point_are_a_torn_tail(tmp_path: Path) -> None:
+    directory = case("4.3.0", "txn").copy(tmp_path / "broker")
+    with max((directory / "txn-1").glob("*.log")).open("ab") as file:
+        file.write(bytes(5000))
+    with pylog.open(directory) as store:
+        log = store.log("txn", 1)
+        end = log.end_offset
+        assert log.append(b"goes on") == end
+        assert [finding.kind for finding in log.recovery_report] == ["torn"]

@@ -26,7 +26,7 @@ from pylog.log.recovery import Finding, is_torn
 from pylog.log.walk import Damage, Stretch, peek, start_offset_at, walk
 from pylog.record.format import BASE_OFFSET, LAST_OFFSET, LEADER_EPOCH, POSITION, SIZE
 from pylog.record.types import TopicPartition
-from pylog.segment.names import INDEX, LEADER_EPOCH_CHECKPOINT, LOG, SWAP, LoadPlan, file_name, parse, plan_load
+from pylog.segment.names import INDEX, LEADER_EPOCH_CHECKPOINT, LOG, SNAPSHOT, SWAP, LoadPlan, file_name, parse, plan_load
 from pylog.segment.segment import LogSegment, OpenFiles
 
 
@@ -328,9 +328,10 @@ def _judge(source: Source, loaded: Loaded, segment: LogSegment, found: _Walked, 
     if source.foreign or not found.damage:
         return
     first = found.damage[0]
+    synced = first.offset < source.recovery_point  # a broker's word that these offsets were on the disk
     torn = is_torn(
         first,
-        durable_position=durable_position,
+        durable_position=segment.size if synced else durable_position,
         last_segment=last,
         unsynced_bytes=_unsynced_bytes(loaded),
     )
@@ -365,12 +366,15 @@ def _durable_offset(source: Source, loaded: Loaded) -> int:
 
 
 def _note_missing_tail(source: Source, loaded: Loaded) -> None:
-    """A producer snapshot is named by the log's end when it was made: one beyond the end says that records are gone."""
-    last = max(loaded.snapshots, default=0)
-    if last > loaded.next_offset and not source.foreign:
-        path = join(source.directory, file_name(last, ".snapshot"))
-        message = f"{path} says that the log reached offset {last}, but its records end at {loaded.next_offset}"
-        loaded.findings.append(Finding("missing", path, 0, 0, loaded.next_offset, None, message))
+    """A snapshot is named by the log's end when it was made, a recovery point was synced: one beyond the end tells a loss."""
+    if source.foreign:
+        return
+    told = {offset: join(source.directory, file_name(offset, SNAPSHOT)) for offset in loaded.snapshots[-1:]}
+    told[source.recovery_point] = "the recovery point checkpoint"
+    last = max(told)
+    if last > loaded.next_offset:
+        message = f"{source.directory}: {told[last]} says that the log reached offset {last}, but it ends at {loaded.next_offset}"
+        loaded.findings.append(Finding("missing", source.directory, 0, 0, loaded.next_offset, None, message))
 
 
 # ---- producers ---------------------------------------------------------------------------------------------------------------
