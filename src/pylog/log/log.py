@@ -18,13 +18,13 @@ from pylog.config import Durability
 from pylog.errors import ClosedError, CorruptionError, InvalidArgumentError, OffsetOutOfRangeError, ReadOnlyError
 from pylog.index.skiplist import SkipList
 from pylog.log import lookup, planning, reader
-from pylog.log.ahead import one_ahead
 from pylog.log.loader import Loaded, Source, load, producers_at_end
 from pylog.log.lookup import TimeSearch
 from pylog.log.reader import Wanted
 from pylog.log.recovery import Finding
 from pylog.log.state import LogState
 from pylog.log.writer import LogWriter
+from pylog.record.ahead import one_ahead
 from pylog.record.builder import BatchEncoder, Rows, rows_from_arrow, rows_from_records, size_bound
 from pylog.record.compression import codec_id
 from pylog.record.decoder import DEFAULT_COLUMNS, RECORD_COLUMNS, records_of, schema_of

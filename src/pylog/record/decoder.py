@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise, repeat
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from pylog import limits
 from pylog.errors import CorruptionError, DecompressionLimitError, InvalidArgumentError, PylogError
 from pylog.record import compression, kernels, legacy
+from pylog.record.ahead import one_ahead
 from pylog.record.batch import WHY, Bytes, Table, plain_column
 from pylog.record.builder import HEADERS_TYPE
 from pylog.record.format import (
@@ -27,7 +28,6 @@ from pylog.record.format import (
     BASE_OFFSET,
     BASE_SEQUENCE,
     CODEC_MASK,
-    COLUMN_COUNT,
     COUNT,
     CRC,
     CREATE_TIME,
@@ -169,6 +169,18 @@ class _Output:
         return pa.Array.from_buffers(kind, self.rows, [None, pa.py_buffer(values[: self.rows])], 0)
 
 
+class _Group(NamedTuple):
+    """Compressed batches, `first` to before `end` of a table, whose records lie plain in `room` as `table` says."""
+
+    room: Bytes
+    table: Table
+    first: int
+    end: int
+
+
+_WORTH_A_THREAD = 32  # compressed batches of one region: fewer are decompressed before a thread has started
+
+
 class RecordDecoder:
     """Turns tables of batches into Arrow batches of chosen columns.
 
@@ -199,8 +211,7 @@ class RecordDecoder:
             | (kernels.WANT_HEADERS if "headers" in columns else 0)
         )
         self._output: _Output | None = None
-        self._room = np.empty(0, np.uint8)  # where batches are decompressed
-        self._plain_table = np.empty((COLUMN_COUNT, 0), np.int64)  # what lies there
+        self._rooms = [np.empty(0, np.uint8), np.empty(0, np.uint8)]  # where batches are decompressed, in turn
 
     def feed(self, buffer: Bytes, table: Table) -> Iterator[pa.RecordBatch]:
         """Decodes data batches (no control batches), yielding Arrow batches as they fill; `finish` yields the last.
@@ -294,41 +305,61 @@ class RecordDecoder:
         return _read_headers(buffer, output.headers_at[before : output.rows])
 
     def _wrapped(self, buffer: Bytes, table: Table, first: int, last: int) -> Iterator[pa.RecordBatch]:
-        """Batches that must be unpacked first: of magic 0 or 1 one by one, compressed ones as many as there is room for."""
-        while first < last:
-            try:
+        """Batches that must be unpacked first: of magic 0 or 1 one by one, compressed ones in groups."""
+        try:
+            while first < last:
                 if table[MAGIC, first] < 2:
-                    frame, done = self._legacy(_entry(buffer, table, first)), first + 1
+                    frame = self._legacy(buffer, table, first)
+                    yield from self.finish()
+                    yield from self._cut(frame)
+                    first += 1
                 else:
-                    frame, done = None, self._unpack(buffer, table, first, last)
-            except PylogError as error:
-                yield from self.finish()
-                raise placed(error, table, first) from error
-            if frame is not None:
-                yield from self.finish()
-                yield from self._cut(frame)
-            else:
-                yield from self._unpacked_frames(table, first, done)
-            first = done
+                    old = np.flatnonzero(table[MAGIC, first:last] < 2)
+                    end = first + int(old[0]) if old.size else last
+                    yield from self._compressed(buffer, table, first, end)
+                    first = end
+        except PylogError:
+            yield from self.finish()
+            raise
 
-    def _unpack(self, buffer: Bytes, table: Table, first: int, last: int) -> int:
-        """Decompresses batches one behind the other; returns the first that was left. Any error is about the batch `first`."""
-        unpacked, used, batch = [], 0, first
-        while batch < last and table[MAGIC, batch] == 2 and table[ATTRIBUTES, batch] & CODEC_MASK:
-            entry = _entry(buffer, table, batch)
+    def _compressed(self, buffer: Bytes, table: Table, first: int, last: int) -> Iterator[pa.RecordBatch]:
+        """Compressed batches: while one group of them is decoded, another thread decompresses the next."""
+        groups = self._groups(buffer, table, first, last)
+        if last - first < _WORTH_A_THREAD:
+            for group in groups:
+                yield from self._group_frames(table, group)
+        else:
+            with one_ahead(groups) as ahead:
+                for group in ahead:
+                    yield from self._group_frames(table, group)
+
+    def _groups(self, buffer: Bytes, table: Table, first: int, last: int) -> Iterator[_Group]:
+        """As many batches at a time as there is room for, decompressed into two rooms in turn."""
+        while first < last:
+            self._rooms.reverse()
             try:
-                size = self._decompress(entry, table, batch, used, alone=batch == first)
+                group = self._unpacked(buffer, table, first, last)
+            except PylogError as error:
+                raise placed(error, table, first) from error
+            yield group
+            first = group.end
+
+    def _unpacked(self, buffer: Bytes, table: Table, first: int, last: int) -> _Group:
+        """Decompresses batches one behind the other. Any error is about the batch `first`; the next group meets the others."""
+        columns, used, batch = [], 0, first
+        while batch < last:
+            try:
+                size = self._decompress(_entry(buffer, table, batch), table, batch, used, alone=batch == first)
             except PylogError:
                 if batch == first:
                     raise
                 break
             if size is None:
                 break
-            unpacked.append(plain_column(table, batch, used, size))
+            columns.append(plain_column(table, batch, used, size))
             used += HEADER_SIZE + size
             batch += 1
-        self._plain_table = np.ascontiguousarray(np.stack(unpacked, axis=1))
-        return batch
+        return _Group(self._rooms[0], np.ascontiguousarray(np.stack(columns, axis=1)), first, batch)
 
     def _decompress(self, entry: Bytes, table: Table, batch: int, used: int, *, alone: bool) -> int | None:
         """Decompresses a batch's records into the room behind `used`: their size, or None when there is none left."""
@@ -336,25 +367,30 @@ class RecordDecoder:
             raise CorruptionError(WHY[kernels.BAD_CRC])
         codec = int(table[ATTRIBUTES, batch]) & CODEC_MASK
         while True:
-            out = self._room[used + HEADER_SIZE :]
+            out = self._rooms[0][used + HEADER_SIZE :]
             size = None
             if out.size:  # an empty batch is not looked into (storage-format 1.5.4)
                 size = compression.decompress_into(codec, entry[HEADER_SIZE:], out) if int(table[COUNT, batch]) else 0
             if size is not None or not alone:
                 return size
-            self._room = larger_room(self._room)
+            self._rooms[0] = larger_room(self._rooms[0])
 
-    def _unpacked_frames(self, table: Table, first: int, last: int) -> Iterator[pa.RecordBatch]:
+    def _group_frames(self, table: Table, group: _Group) -> Iterator[pa.RecordBatch]:
         try:
-            yield from self._plain(self._room, self._plain_table, 0, last - first, False)
+            yield from self._plain(group.room, group.table, 0, group.end - group.first, False)
         except CorruptionError as error:
-            batch = first + int(np.searchsorted(table[BASE_OFFSET, first:last], error.offset or 0))
+            batch = group.first + int(np.searchsorted(table[BASE_OFFSET, group.first : group.end], error.offset or 0))
             raise corruption(table, batch, WHY[kernels.BAD_RECORD]) from error
 
-    def _legacy(self, entry: Bytes) -> pa.RecordBatch:
-        if self._verify and not legacy.legacy_crc_ok(entry):
-            raise CorruptionError(WHY[kernels.BAD_CRC])
-        records = legacy.decode_legacy(entry)
+    def _legacy(self, buffer: Bytes, table: Table, batch: int) -> pa.RecordBatch:
+        """The records of a batch of magic 0 or 1."""
+        entry = _entry(buffer, table, batch)
+        try:
+            if self._verify and not legacy.legacy_crc_ok(entry):
+                raise CorruptionError(WHY[kernels.BAD_CRC])
+            records = legacy.decode_legacy(entry)
+        except PylogError as error:
+            raise placed(error, table, batch) from error
         nothing = [-1] * len(records)
         values: dict[str, Any] = {
             "offset": [record.offset for record in records],
