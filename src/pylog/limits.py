@@ -19,7 +19,6 @@ DEFAULT_MAX_MESSAGE_BYTES = (1 << 20) + 12
 # Bounds on what foreign bytes may cost.
 MAX_BATCH_DECOMPRESSED_BYTES = 64 << 20  # a zstd bomb expands 32,000 times; Kafka's default batch limit is 1 MiB
 MAX_COMPRESSED_BATCH_BYTES = 512 << 20  # snappy-java's own bound on one chunk
-MIN_RECORD_BYTES = 7  # length, attributes, three one-byte varints, two null lengths ... the smallest record there is
 RESYNC_HASHED_BYTES = 256 << 20  # hashed while looking for a good batch behind damage: bytes can look like headers everywhere
 MAX_PARTITIONS = 1_000_000  # of one topic: a directory listing is the only source, and it must fit in memory
 MAX_CHECKPOINT_BYTES = 64 << 20  # a text file with one line a partition

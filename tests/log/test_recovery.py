@@ -321,3 +321,39 @@ def test_bytes_behind_a_brokers_recovery_point_are_a_torn_tail(tmp_path: Path) -
         end = log.end_offset
         assert log.append(b"goes on") == end
         assert [finding.kind for finding in log.recovery_report] == ["torn"]
+
+
+@pytest.mark.parametrize("number", range(4, 60, 5))
+def test_a_failed_append_says_from_which_offset_on_its_records_are_not_in_the_log(tmp_path: Path, number: int) -> None:
+    """An append of many segments commits each as it fills: what it kept must not be sent again."""
+    fs = FaultyFileSystem()
+    store = pylog.open(tmp_path, fs=fs)
+    store.create_topic("t", segment_bytes=600)
+    log = store.log("t")
+    log.append(b"first")
+    records = [b"%d" % value * 20 for value in range(100)]
+    fs.faults = Faults({"write": {number}})
+    with pytest.raises(pylog.StorageFailedError) as caught:
+        log.append_many(records)
+    fs.faults = Faults()
+    kept = log.end_offset - 1
+    assert caught.value.offset == log.end_offset
+    assert values(log) == [b"first", *records[:kept]]
+    store.close()
+    with pylog.open(tmp_path) as again:
+        log = again.log("t")
+        assert values(log)[: kept + 1] == [b"first", *records[:kept]]
+        assert log.append(b"goes on") >= kept + 1
+
+
+def test_a_failed_sync_says_from_which_offset_on_nothing_is_promised(tmp_path: Path) -> None:
+    fs = FaultyFileSystem()
+    store = pylog.open(tmp_path, fs=fs)
+    store.create_topic("t")
+    log = store.log("t")
+    log.append_many([b"a", b"b"])
+    fs.faults = Faults({"sync": {1}})
+    with pytest.raises(pylog.StorageFailedError) as caught:
+        log.append(b"c")
+    assert caught.value.offset == 2
+    store.close()

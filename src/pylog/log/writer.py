@@ -93,7 +93,7 @@ class LogWriter:
         active, builder = self.state.active, loaded.builder
         self._created_ms = self._clock.now_ms()
         if active is None or builder is None:
-            self._begin_segment(self.state.end_offset)
+            self.state = self._begin_segment(self.state.end_offset)
             return
         self._active, self._builder = active, builder
         self._file = self._fs.open(active.path, write=True)
@@ -183,9 +183,11 @@ class LogWriter:
                 self._check_sizes(piece.table)
                 self._append_piece(piece)
             self._commit(level)
-        except BaseException:  # an interrupt too: nothing half written may stand before the next append
+        except BaseException as error:  # an interrupt too: nothing half written may stand before the next append
             if self._failure is None:
                 self._undo()
+            if isinstance(error, StorageFailedError):
+                error.offset = self.state.end_offset
             raise
         return range(first, self.state.end_offset)
 
@@ -288,8 +290,8 @@ class LogWriter:
 
     # ---- roll ----------------------------------------------------------------------------------------------------------------
 
-    def _begin_segment(self, base_offset: int) -> None:
-        """Makes a new, empty active segment; its name is durable when this returns."""
+    def _begin_segment(self, base_offset: int) -> LogState:
+        """Makes a new, empty active segment, its name durable, and returns the state with it, for the caller to publish."""
         path = join(self._directory, file_name(base_offset, LOG))
         file = self._fs.create(path)
         self._fs.sync_directory(self._directory)
@@ -314,7 +316,7 @@ class LogWriter:
             segments.insert(base_offset, segment)
         else:  # a log's first segment: making a list needs no kernel, inserting into one does
             segments = SkipList([(base_offset, segment)])
-        self.state = dataclasses.replace(self.state, segments=segments, active=segment, active_size=0, end_offset=base_offset)
+        return dataclasses.replace(self.state, segments=segments, active=segment, active_size=0, end_offset=base_offset)
 
     def _roll(self) -> None:
         """Seals the active segment and begins the next one at the log's end (storage-format 6.3.7)."""
@@ -323,13 +325,14 @@ class LogWriter:
             self._point.write(epoch=self._point.slot.epoch + 1)
             file.sync()
             self._write_derived()
-            self._begin_segment(self._next_offset)
+            begun = self._begin_segment(self._next_offset)
             self._point.write_both(**self._rolled())
         except StorageFailedError as error:
             self._fail(f"a segment could not be sealed ({error})")
             raise
         sealed.seal(size)
         file.close()
+        self.state = begun
         self._set_state(durable_offset=self._next_offset)
 
     def _rolled(self) -> dict[str, int]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from pylog import limits
 from pylog.record import kernels
-from pylog.record.format import COLUMN_COUNT, HEADER_SIZE, LAST_OFFSET, MAX_TIMESTAMP, POSITION, SIZE
+from pylog.record.format import COLUMN_COUNT, HEADER_SIZE, POSITION, SIZE
 
 Bytes = NDArray[np.uint8]
 Table = NDArray[np.int64]
@@ -66,21 +66,6 @@ def scan_batches(
     state = np.array([position, stop, 0], np.int64)
     status = kernels.scan_batches(buffer, state, verify, table)
     return BatchScan(np.ascontiguousarray(table[:, : state[2]]), int(state[0]), int(status))
-
-
-def next_offset(table: Table) -> int:
-    """The offset behind the last batch of a table that is not empty."""
-    return int(table[LAST_OFFSET, -1]) + 1
-
-
-def end_position(table: Table) -> int:
-    """The position behind the last batch of a table that is not empty."""
-    return int(table[POSITION, -1] + table[SIZE, -1])
-
-
-def largest_timestamp(table: Table) -> int:
-    """The largest timestamp of the batches of a table that is not empty."""
-    return int(table[MAX_TIMESTAMP].max())
 
 
 def plain_column(table: Table, batch: int, position: int, size: int) -> Table:

@@ -11,7 +11,6 @@ from pylog import limits
 from pylog.fs import Bytes, File, FileSystem, ResidentPages
 from pylog.record import finding, kernels
 from pylog.record.batch import BatchScan, Table, scan_batches
-from pylog.record.format import POSITION
 from pylog.record.legacy import legacy_crc_ok
 
 RESIDENT = ResidentPages()
@@ -155,10 +154,3 @@ class LogFile:
         if self._file is not None:
             self._file.close()
         self._view = None
-
-
-def positions_in_file(region: Region) -> Table:
-    """The region's table with POSITION counting from the start of the file."""
-    table = region.table.copy()
-    table[POSITION] += region.shift
-    return table
