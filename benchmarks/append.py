@@ -21,7 +21,7 @@ PROCESS = "process"
 
 def run(settings: Settings) -> None:
     """Reports the rows of P1."""
-    pieces = settings.scaled(3, 1)
+    pieces = settings.scaled(7, 1)
     contest = _Contest(Path(settings.directory), pieces)
     _at_os_level(settings, contest)
     _at_sync_level(settings, contest)

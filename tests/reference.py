@@ -462,6 +462,7 @@ def find_record(data: bytes, index: Sequence[tuple[int, int]], question: Questio
     hints = [position for relative, position in index if relative <= question.from_offset - question.base_offset]
     at = hints[-1] if hints and hints[-1] < end else 0
     hinted = bool(index)
+    unproven: Column | None = None  # where the index led, while only its header speaks for it
     previous = question.base_offset - 1
     while at < end:
         status, size = frame(data, at, end)
@@ -473,9 +474,11 @@ def find_record(data: bytes, index: Sequence[tuple[int, int]], question: Questio
         led_behind = hinted and at > 0 and batch is not None and batch.base_offset > question.from_offset
         if batch is None or batch.base_offset <= previous or led_behind:
             return BAD_HEADER, at
+        if unproven is not None and batch.base_offset != previous + 1 and not unproven.crc_state:
+            return BAD_CRC, at
         wanted = batch.last_offset >= question.offset and batch.max_timestamp >= question.timestamp
         wanted = wanted and (question.controls or not batch.attributes & 32)
-        if (wanted or hinted) and not batch.crc_state:
+        if wanted and not batch.crc_state:
             return BAD_CRC, at
         if wanted and batch.attributes & 7:
             return NOT_PLAIN, at
@@ -484,6 +487,7 @@ def find_record(data: bytes, index: Sequence[tuple[int, int]], question: Questio
             return BAD_HEADER, at
         if status != NOT_FOUND:
             return status, at if found is None else found
+        unproven = batch if hinted and not wanted else None
         hinted, previous, at = False, batch.last_offset, at + size
     return NOT_FOUND, at
 

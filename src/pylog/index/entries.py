@@ -25,17 +25,16 @@ from pylog.record.memory import (
     be64,
     inlined,
     kernel,
-    load8,
-    load64,
     put32,
     put64,
-    u64,
 )
 
 OFFSET_ENTRY_SIZE: Final = 8
 POSITION_AT: Final = 4
 TIME_ENTRY_SIZE: Final = 12
 TIME_OFFSET_AT: Final = 8
+_OFFSET_ENTRY: Final = np.dtype([("relative", ">i4"), ("position", ">i4")])
+_TIME_ENTRY: Final = np.dtype([("timestamp", ">i8"), ("relative", ">i4")])
 
 # The state of `index_batches`, int64 each.
 BYTES_SINCE_ENTRY: Final = 0  # batch bytes behind the last offset entry, counted from its batch's start
@@ -144,73 +143,52 @@ def count_at_most(table, stride, field, count, key):  # type: ignore[no-untyped-
     return floor32(address(table) + field, stride, min(count, len(table) // stride), key) + 1
 
 
-# ---- what of a file is entries: O(n) ---------------------------------------------------------------------------------------
+# ---- what of a file is entries: O(n), once a file: numpy, which has nothing to compile ----------------------------------------
 
 
-@kernel(_L(BYTES, _L, _L))
-def valid_offset_entries(table, count, log_size):  # type: ignore[no-untyped-def]
+def valid_offset_entries(table: Any, count: int, log_size: int) -> int:
     """How many leading entries lie in order and point into a `.log` file of `log_size` bytes.
 
     Position 0 ends the table: Kafka never indexes a segment's first batch (4.2.2), a preallocated file is zero behind its
     entries, and of an entry that a broker is writing the position comes last.
     """
-    at = address(table)
-    last_relative, last_position = -1, 1
-    count = min(count, len(table) // OFFSET_ENTRY_SIZE)
-    for index in range(count):
-        relative = be32(at + index * OFFSET_ENTRY_SIZE)
-        position = be32(at + index * OFFSET_ENTRY_SIZE + POSITION_AT)
-        if relative <= last_relative or position < last_position or position >= log_size:
-            return index
-        last_relative = relative
-        last_position = position
-    return max(count, 0)
+    entries = _whole(table, count, _OFFSET_ENTRY)
+    relative, position = entries["relative"].astype(np.int64), entries["position"].astype(np.int64)
+    good = np.diff(relative, prepend=-1) > 0
+    good &= (np.diff(position, prepend=1) >= 0) & (position < log_size)
+    return _leading(good)
 
 
-@inlined
-def _ordered_time_entries(at, count):  # type: ignore[no-untyped-def]
-    """How many leading entries have rising timestamps from 0 on and offsets that do not fall."""
-    last_timestamp, last_relative, index = -1, 0, 0
-    while index < count:
-        timestamp = be64(at + index * TIME_ENTRY_SIZE)
-        relative = be32(at + index * TIME_ENTRY_SIZE + TIME_OFFSET_AT)
-        if timestamp <= last_timestamp or relative < last_relative:
-            break
-        last_timestamp = timestamp
-        last_relative = relative
-        index += 1
-    return index
-
-
-@kernel(_L(BYTES, _L))
-def valid_time_entries(table, count):  # type: ignore[no-untyped-def]
-    """How many leading entries lie in order; an entry of zeros ends the table.
+def valid_time_entries(table: Any, count: int) -> int:
+    """How many leading entries have rising timestamps from 0 on and offsets that do not fall; an entry of zeros ends the table.
 
     Time 0 at the segment's very first offset looks like the zeros of a preallocated file. It counts as an entry when
     another one follows, or when it is all there is: a preallocated file is longer. Time 0 at a later offset always counts.
     """
-    at = address(table)
-    count = min(count, len(table) // TIME_ENTRY_SIZE)
-    valid = _ordered_time_entries(at, count)
-    if valid == 1 and count > 1 and be64(at) == 0 and be32(at + TIME_OFFSET_AT) == 0:
+    entries = _whole(table, count, _TIME_ENTRY)
+    timestamp, relative = entries["timestamp"].astype(np.int64), entries["relative"].astype(np.int64)
+    good = np.empty(entries.size, np.bool_)
+    good[:1], good[1:] = timestamp[:1] >= 0, timestamp[1:] > timestamp[:-1]
+    valid = _leading(good & (np.diff(relative, prepend=0) >= 0))
+    if valid == 1 and entries.size > 1 and timestamp[0] == 0 and relative[0] == 0:
         return 0
     return valid
 
 
-@kernel(_L(BYTES, _L, _L))
-def zero_filled(table, start, end):  # type: ignore[no-untyped-def]
-    """1 when the bytes from `start` to `end` are zero, as far as the table has them."""
-    at = address(table) + max(start, 0)
-    end = address(table) + min(end, len(table))
-    while end - at >= 8:
-        if load64(at) != u64(0):
-            return 0
-        at += 8
-    while at < end:
-        if load8(at) != u64(0):
-            return 0
-        at += 1
-    return 1
+def _whole(table: Any, count: int, entry: Any) -> Any:
+    """The first `count` entries of a table, or as many as it has."""
+    count = max(0, min(count, len(table) // entry.itemsize))
+    return table[: count * entry.itemsize].view(entry)
+
+
+def _leading(good: Any) -> int:
+    """How many come before the first that is not good."""
+    return good.size if good.all() else int(np.argmin(good))
+
+
+def zero_filled(table: Any, start: int, end: int) -> bool:
+    """Whether the bytes from `start` to `end` are zero, as far as the table has them."""
+    return not table[max(start, 0) : max(end, 0)].any()
 
 
 # ---- making entries: O(1) a batch ------------------------------------------------------------------------------------------
@@ -268,15 +246,13 @@ def index_batches(columns, first, end, position, base_offset, interval, state, o
     return index
 
 
-@kernel(_L(_L, OUT_LONGS, OUT_BYTES))
-def index_last_timestamp(base_offset, state, time_table):  # type: ignore[no-untyped-def]
+def index_last_timestamp(base_offset: int, state: Any, time_table: Any) -> int:
     """Appends the time entry of a segment that closes or rolls (5.2.3); returns DONE, or FULL when nothing was done."""
     if len(state) < STATE_SIZE or state[TIME_COUNT] >= len(time_table) // TIME_ENTRY_SIZE:
         return FULL
     if state[LARGEST_TIMESTAMP] > state[INDEXED_TIMESTAMP]:
-        at = address(time_table) + state[TIME_COUNT] * TIME_ENTRY_SIZE
-        put64(at, state[LARGEST_TIMESTAMP])
-        put32(at + TIME_OFFSET_AT, state[LARGEST_TIMESTAMP_OFFSET] - base_offset)
+        at = int(state[TIME_COUNT]) * TIME_ENTRY_SIZE
+        time_table[at : at + TIME_ENTRY_SIZE].view(_TIME_ENTRY)[0] = (state[LARGEST_TIMESTAMP], state[LARGEST_TIMESTAMP_OFFSET] - base_offset)
         state[TIME_COUNT] += 1
         state[INDEXED_TIMESTAMP] = state[LARGEST_TIMESTAMP]
         state[INDEXED_TIMESTAMP_OFFSET] = state[LARGEST_TIMESTAMP_OFFSET]

@@ -62,7 +62,7 @@ class OffsetIndex(EntryTable):
         False
         """
         table = read_only(data)
-        count = int(valid_offset_entries(table, len(table) // OFFSET_ENTRY_SIZE, log_size))
+        count = valid_offset_entries(table, len(table) // OFFSET_ENTRY_SIZE, log_size)
         return cls(base_offset, table, count), is_damaged(table, OFFSET_ENTRY_SIZE, count)
 
     def lookup(self, offset: int) -> OffsetPosition:

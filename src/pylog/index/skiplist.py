@@ -333,7 +333,7 @@ class SkipList(Generic[T]):
     def _search(self, key: int, inclusive: int, side: int) -> tuple[int, T] | None:
         while True:
             arrays = self._arrays
-            node = locate(arrays.keys, arrays.links, key, inclusive)[side]
+            node = _locate(arrays, key, inclusive)[side]
             if node == 0:
                 return None
             value = arrays.values[node]
@@ -371,6 +371,16 @@ class SkipList(Generic[T]):
         mixed = (mixed ^ mixed >> 27) * 0x94D049BB133111EB & 0xFFFFFFFFFFFFFFFF
         mixed = (mixed ^ mixed >> 31) | 1 << 62  # ends the run of zeros
         return 1 + ((mixed & -mixed).bit_length() - 1) // _BRANCHING_BITS
+
+
+def _locate(arrays: _Arrays, key: int, inclusive: int) -> tuple[int, int]:
+    """`locate`; in a list that never had more than one item without the kernel: most logs of most programs are one segment."""
+    if arrays.used > 2:
+        below, above = locate(arrays.keys, arrays.links, key, inclusive)
+        return below, above
+    node = int(arrays.links[0, 0])
+    found = int(arrays.keys[node])
+    return (node, 0) if node and (found < key or (found == key and inclusive)) else (0, node)
 
 
 def _level_nodes(arrays: _Arrays, level: int) -> list[int]:

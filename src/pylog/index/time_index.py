@@ -61,7 +61,7 @@ class TimeIndex(EntryTable):
         0
         """
         table = read_only(data)
-        count = int(valid_time_entries(table, len(table) // TIME_ENTRY_SIZE))
+        count = valid_time_entries(table, len(table) // TIME_ENTRY_SIZE)
         return cls(base_offset, table, count), is_damaged(table, TIME_ENTRY_SIZE, count)
 
     def lookup(self, timestamp: int) -> TimestampOffset:

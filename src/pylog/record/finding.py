@@ -95,14 +95,16 @@ def find_record(
 ) -> int:
     """The first record at or above an offset and a timestamp: index search, batch, CRC and record in one call.
 
-    `index` holds `count` entries of an offset index, whose positions are hints; the walk begins at the one for `from_offset`, and
-    the batch there must have a good CRC and a fitting offset. Records of control batches count only with `controls`. Whatever the
-    status, result[F_BATCH_AT] is the position of the last batch looked at: NOT_PLAIN means one that this kernel does not open.
+    `index` holds `count` entries of an offset index, whose positions are hints; the walk begins at the one for `from_offset`. The
+    batch there must have a fitting offset, and a good CRC unless the next one follows on from it. Records of control batches count
+    only with `controls`. Whatever the status, result[F_BATCH_AT] is the position of the last batch looked at: NOT_PLAIN means one
+    that this kernel does not open.
     """
     start = address(buffer)
     stop = start + min(end, buffer.size)
     at = start + _indexed_position(address(index), min(count, index.size >> 3), from_offset - base_offset, stop - start)
     hinted = count > 0
+    unproven = i64(0)  # the batch that the index led to, while only its header speaks for it
     previous = base_offset - 1
     result[F_BATCH_AT] = at - start
     while at < stop:
@@ -116,14 +118,17 @@ def find_record(
             return BAD_HEADER
         if hinted and at > start and be64(at) > from_offset:
             return BAD_HEADER  # the index led behind the record
+        if unproven != 0 and be64(at) != previous + 1 and not good_crc(unproven, at):
+            return BAD_CRC
         batch_end = at + size
         previous = be64(at) + be32(at + 23)
         attributes = be16(at + 21)
         wanted = be64(at) + be32(at + 23) >= offset and be64(at + 35) >= timestamp
         if (attributes & 32) != 0 and not controls:
             wanted = False
-        if (wanted or hinted) and not good_crc(at, batch_end):
+        if wanted and not good_crc(at, batch_end):
             return BAD_CRC
+        unproven = at if hinted and not wanted else i64(0)
         hinted = False
         if wanted:
             if attributes & CODEC_MASK:
