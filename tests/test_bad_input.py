@@ -570,10 +570,12 @@ def test_a_store_for_reading_takes_no_writes(root: Path) -> None:
     assert listing(root) == before
 
 
-def test_a_second_writer_is_told_who_the_first_is(root: Path, store: pylog.Store) -> None:
+def test_a_second_writer_is_told_why_it_may_not_be_alone(root: Path, store: pylog.Store) -> None:
     with refused(pylog.StoreLockedError, str(root), "mode='r'", unchanged=root):
-        pylog.open(root)
-    program = "import pylog, sys\ntry: pylog.open(sys.argv[1])\nexcept pylog.StoreLockedError as error: print(error)"
+        pylog.open(root, exclusive=True)
+    program = (
+        "import pylog, sys\ntry: pylog.open(sys.argv[1], exclusive=True)\nexcept pylog.StoreLockedError as error: print(error)"
+    )
     before = listing(root)
     result = run(program, root)
     assert "has" in result.stdout, result
@@ -603,7 +605,7 @@ if child == 0:
     os._exit(0)
 os.waitpid(child, 0)
 try:
-    pylog.open(sys.argv[1])
+    pylog.open(sys.argv[1], exclusive=True)
 except pylog.StoreLockedError:
     print("still locked")
 print(log.append(b"the parent's again"))

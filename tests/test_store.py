@@ -120,11 +120,11 @@ def test_a_topic_whose_deletion_failed_half_way_is_whole_or_gone_when_opened_aga
         pytest.fail("the calls never came to an end")
 
 
-def test_a_second_writer_is_refused_and_readers_are_not(tmp_path: Path) -> None:
-    with pylog.open(tmp_path) as store:
+def test_an_exclusive_writer_refuses_a_second_one_and_no_reader(tmp_path: Path) -> None:
+    with pylog.open(tmp_path, exclusive=True) as store:
         store.create_topic("t")
         store.log("t").append(b"x")
-        with pytest.raises(pylog.StoreLockedError):
+        with pytest.raises(pylog.StoreLockedError, match="exclusive=True"):
             pylog.open(tmp_path)
         with pylog.open(tmp_path, mode="r") as reader:
             assert reader.log("t").read(0).value == b"x"
@@ -132,26 +132,38 @@ def test_a_second_writer_is_refused_and_readers_are_not(tmp_path: Path) -> None:
             assert reader.log("t").end_offset == 2
     with pylog.open(tmp_path) as store:
         assert store.log("t").append(b"z") == 2
+        with pytest.raises(pylog.StoreLockedError, match="another pylog process or store"):
+            pylog.open(tmp_path, exclusive=True)
 
 
-def test_a_writer_in_another_process_is_refused_until_this_one_closes(tmp_path: Path) -> None:
-    program = """
+OTHER = """
 import sys, pylog
 try:
-    pylog.open(sys.argv[1]).close()
-    print("opened")
+    with pylog.open(sys.argv[1], exclusive="exclusive" in sys.argv) as store:
+        print(store.log("t").append(b"theirs"))
 except pylog.StoreLockedError:
     print("locked")
 """
 
-    def other() -> str:
-        return subprocess.run(
-            [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True
-        ).stdout.strip()
 
-    with pylog.open(tmp_path):
-        assert other() == "locked"
-    assert other() == "opened"
+def other_process(path: Path, *arguments: str) -> str:
+    command = [sys.executable, "-c", OTHER, str(path), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_another_process_may_append_in_turn_unless_one_of_both_wants_to_be_alone(tmp_path: Path) -> None:
+    with pylog.open(tmp_path) as store:
+        store.create_topic("t")
+        log = store.log("t")
+        log.append(b"ours")
+        assert other_process(tmp_path, "exclusive") == "locked"
+        assert other_process(tmp_path) == "1"
+        assert log.end_offset == 2
+        assert log.append(b"ours again") == 2
+        assert [record.value for record in log.records()] == [b"ours", b"theirs", b"ours again"]
+    with pylog.open(tmp_path, exclusive=True):
+        assert other_process(tmp_path) == "locked"
+    assert other_process(tmp_path, "exclusive") == "3"
 
 
 def test_a_lock_dies_with_its_process(tmp_path: Path) -> None:
@@ -184,7 +196,7 @@ def test_a_forked_child_may_not_use_the_store_and_does_not_let_go_of_its_lock(tm
             os._exit(refused)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
         with pytest.raises(pylog.StoreLockedError):
-            pylog.open(tmp_path)
+            pylog.open(tmp_path, exclusive=True)
         assert log.append(b"y") == 1
 
 

@@ -24,7 +24,7 @@ SOURCES = Path(__file__).resolve().parent.parent / "src"
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("spark", "cli", "tools", "testing"),
     ("producer", "partitioner", "consumer", "groups"),
-    ("topics", "store", "offsets"),
+    ("background", "topics", "store", "offsets"),
     ("log",),
     ("segment",),
     ("index",),
@@ -38,11 +38,11 @@ EDGES = LAYERS[0]
 
 # What is imported, or called, in one place only: name -> (the parts of the house that may, why).
 DOORS: Mapping[str, tuple[tuple[str, ...], str]] = {
-    "os": (("fs", "errors", "store"), "all I/O goes through fs.py; errors.py and store.py only name os.PathLike and os.fspath"),
-    "mmap": (("fs",), "only fs.py maps files"),
-    "fcntl": (("fs",), "only fs.py locks files"),
-    "shutil": (("fs",), "only fs.py removes trees"),
-    "open": (("fs",), "only fs.py opens files"),
+    "os": (("fs", "errors", "store"), "all I/O goes through fs; errors.py and store.py only name os.PathLike and os.fspath"),
+    "mmap": (("fs",), "only fs maps files"),
+    "fcntl": (("fs",), "only fs locks files"),
+    "shutil": (("fs",), "only fs removes trees"),
+    "open": (("fs",), "only fs opens files"),
     "time": (("clock",), "only clock.py reads time"),
     "datetime.now": (("clock",), "only clock.py reads time"),
     "pyspark": (("spark",), "the engine must work without Spark"),

@@ -23,8 +23,12 @@ from pylog.errors import (
     InvalidArgumentError,
     InvalidRecordError,
     InvalidTopicError,
+    InvalidTransactionStateError,
     NotALogDirectoryError,
     OffsetOutOfRangeError,
+    OutOfOrderSequenceError,
+    ProducerError,
+    ProducerFencedError,
     PylogError,
     ReadOnlyError,
     RecordTooLargeError,
@@ -38,12 +42,13 @@ from pylog.errors import (
 if TYPE_CHECKING:
     from pylog.config import Durability, TopicConfig
     from pylog.log.log import Log
-    from pylog.record.types import OffsetAndTimestamp, Record, TopicPartition
+    from pylog.record.types import Acknowledgement, OffsetAndTimestamp, ProducerBatch, Record, TopicPartition
     from pylog.store import Store
     from pylog.store import open_store as open  # noqa: A004 - `pylog.open`, as with gzip and sqlite3's kin
     from pylog.topics import Topic
 
 __all__ = [
+    "Acknowledgement",
     "ClosedError",
     "CorruptionError",
     "DecompressionLimitError",
@@ -51,10 +56,15 @@ __all__ = [
     "InvalidArgumentError",
     "InvalidRecordError",
     "InvalidTopicError",
+    "InvalidTransactionStateError",
     "Log",
     "NotALogDirectoryError",
     "OffsetAndTimestamp",
     "OffsetOutOfRangeError",
+    "OutOfOrderSequenceError",
+    "ProducerBatch",
+    "ProducerError",
+    "ProducerFencedError",
     "PylogError",
     "ReadOnlyError",
     "Record",
@@ -77,7 +87,9 @@ _HOMES = {
     "Durability": "pylog.config",
     "TopicConfig": "pylog.config",
     "Log": "pylog.log.log",
+    "Acknowledgement": "pylog.record.types",
     "OffsetAndTimestamp": "pylog.record.types",
+    "ProducerBatch": "pylog.record.types",
     "Record": "pylog.record.types",
     "TopicPartition": "pylog.record.types",
     "Store": "pylog.store",

@@ -7,36 +7,62 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Wall-clock milliseconds, as Kafka stamps them."""
+    """Wall-clock milliseconds, as Kafka stamps them; and a clock that never goes back, for waiting."""
 
     def now_ms(self) -> int: ...
 
+    def monotonic(self) -> float:
+        """Seconds from some moment on."""
+        ...
+
+    def sleep(self, seconds: float) -> None: ...
+
 
 class SystemClock:
-    """The system's wall clock, in milliseconds since the epoch.
+    """The system's clocks.
 
     >>> SystemClock().now_ms() > 1_600_000_000_000
     True
     """
 
     def now_ms(self) -> int:
+        """Milliseconds since the epoch."""
         return time.time_ns() // 1_000_000
+
+    def monotonic(self) -> float:
+        """Seconds from some moment on."""
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Waits."""
+        time.sleep(seconds)
 
 
 class ManualClock:
-    """A clock that moves only when told to, for tests.
+    """A clock that moves only when told to, or waited for: for tests.
 
     >>> clock = ManualClock(5)
     >>> clock.advance(10)
+    >>> clock.sleep(0.002)
     >>> clock.now_ms()
-    15
+    17
     """
 
     def __init__(self, now_ms: int = 0) -> None:
-        self._now_ms = now_ms
+        self._now_ms: float = now_ms
 
     def now_ms(self) -> int:
-        return self._now_ms
+        """Milliseconds since the epoch."""
+        return int(self._now_ms)
+
+    def monotonic(self) -> float:
+        """Seconds from some moment on."""
+        return self._now_ms / 1000
+
+    def sleep(self, seconds: float) -> None:
+        """Moves the clock on."""
+        self._now_ms += 1000 * seconds
 
     def advance(self, ms: int) -> None:
+        """Moves the clock on."""
         self._now_ms += ms

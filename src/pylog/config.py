@@ -7,10 +7,10 @@ edge often.
 from __future__ import annotations
 
 import dataclasses
-import enum
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from pylog import limits
 from pylog.errors import InvalidArgumentError
@@ -19,22 +19,86 @@ COMPRESSION_TYPES = ("none", "uncompressed", "producer", "gzip", "snappy", "lz4"
 CLEANUP_POLICIES = ("delete", "compact")
 
 
-class Durability(enum.Enum):
-    """What an acknowledgement promises.
+@dataclass(frozen=True, repr=False)
+class Durability:
+    """What an acknowledgement promises: `Durability.SYNC`, `Durability.OS` or `Durability.INTERVAL(ms)` (reliability 5).
 
     `SYNC`: like `write` and `fdatasync`: the records outlive a power loss (the default).
+    `INTERVAL(ms)`: like `write`, and at most `ms` milliseconds later `fdatasync`: a power loss may take those of that time.
     `OS`: like `write`: they outlive the death of the process; a power loss may take those since the last flush or roll.
+
+    Levels are values: compare them with `==`.
+
+    Attributes:
+        name: `"SYNC"`, `"INTERVAL"` or `"OS"`.
+        interval_ms: of an `INTERVAL`; None for the others.
+
+    Raises:
+        InvalidArgumentError: another name, or an interval that is not an int of at least 1.
+
+    >>> Durability.INTERVAL(50), Durability.INTERVAL(50) == Durability.INTERVAL(50), Durability.SYNC == Durability.OS
+    (Durability.INTERVAL(50), True, False)
     """
 
-    SYNC = "sync"
-    OS = "os"
+    SYNC: ClassVar[Durability]
+    OS: ClassVar[Durability]
+
+    name: str
+    interval_ms: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.name == "INTERVAL":
+            _check_int("interval_ms", self.interval_ms, 1, limits.INT64_MAX)
+        elif self.name not in ("SYNC", "OS") or self.interval_ms is not None:
+            raise InvalidArgumentError(
+                f"name={self.name!r}, interval_ms={self.interval_ms!r} is not a level: use Durability.SYNC, .OS or .INTERVAL(ms)"
+            )
+
+    @classmethod
+    def INTERVAL(cls, ms: int) -> Durability:  # noqa: N802 - a level beside SYNC and OS, written like them
+        """The level that syncs at most `ms` milliseconds after an append."""
+        return cls("INTERVAL", ms)
+
+    @classmethod
+    def of(cls, level: str | Durability) -> Durability:
+        """A level from the text that a topic's options hold; a level is returned as it is.
+
+        Args:
+            level: `"sync"`, `"os"` or `"interval:MS"`, MS in milliseconds.
+
+        Raises:
+            InvalidArgumentError: no such level.
+
+        >>> Durability.of("interval:50"), Durability.of("sync")
+        (Durability.INTERVAL(50), Durability.SYNC)
+        """
+        if isinstance(level, Durability):
+            return level
+        found = _LEVEL.fullmatch(level) if isinstance(level, str) else None
+        if found is None:
+            raise InvalidArgumentError(f"durability={level!r} is not 'sync', 'os' or 'interval:MS' with MS in milliseconds")
+        return cls(found[1].upper()) if found[1] else cls.INTERVAL(int(found[2]))
+
+    def __repr__(self) -> str:
+        return f"Durability.{self.name}" if self.interval_ms is None else f"Durability.{self.name}({self.interval_ms})"
+
+
+Durability.SYNC = Durability("SYNC")
+Durability.OS = Durability("OS")
+
+_LEVEL = re.compile(r"(sync|os)|interval:([0-9]{1,19})")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TopicConfig:
     """A topic's configuration, under Kafka's names with underscores.
 
-    Sizes in bytes, times in milliseconds; -1 switches a retention limit off.
+    Sizes in bytes, times in milliseconds; -1 switches a retention limit off. Three options are pylog's own, not Kafka's:
+
+    Attributes:
+        durability: `"sync"`, `"os"` or `"interval:MS"`, what appends promise here; None leaves it to the store.
+        retention_group: a consumer group; size and time delete nothing that it has not committed.
+        retention_group_max_bytes: how many bytes are kept for the group's sake at most; -1 is no bound.
 
     Raises:
         InvalidArgumentError: a value out of its range.
@@ -56,12 +120,15 @@ class TopicConfig:
     compression_lz4_level: int = 9
     compression_zstd_level: int = 3
     message_timestamp_type: str = "CreateTime"
+    file_delete_delay_ms: int = 60_000
+    producer_id_expiration_ms: int = 86_400_000
+    durability: str | None = None
+    retention_group: str | None = None
+    retention_group_max_bytes: int = -1
 
     def __post_init__(self) -> None:
         for name, (low, high) in _RANGES.items():
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-                raise InvalidArgumentError(f"{name}={value!r} is not an int from {low} to {high}")
+            _check_int(name, getattr(self, name), low, high)
         _choose("compression_type", self.compression_type, COMPRESSION_TYPES)
         _choose("message_timestamp_type", self.message_timestamp_type, ("CreateTime", "LogAppendTime"))
         policies = self.cleanup_policy.split(",") if isinstance(self.cleanup_policy, str) else [repr(self.cleanup_policy)]
@@ -69,6 +136,10 @@ class TopicConfig:
             _choose("cleanup_policy", policy, CLEANUP_POLICIES)
         if self.compression_gzip_level == 0:
             raise InvalidArgumentError("compression_gzip_level=0 is not -1 (the codec's default) or 1 to 9")
+        if self.durability is not None:
+            Durability.of(self.durability if isinstance(self.durability, str) else repr(self.durability))
+        if self.retention_group is not None and not _is_text(self.retention_group):
+            raise InvalidArgumentError(f"retention_group={self.retention_group!r} is not the name of a consumer group")
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> TopicConfig:
@@ -113,9 +184,25 @@ _RANGES = {
     "compression_gzip_level": (-1, 9),
     "compression_lz4_level": (1, 17),
     "compression_zstd_level": (-131072, 22),
+    "file_delete_delay_ms": (0, limits.INT64_MAX),
+    "producer_id_expiration_ms": (1, limits.INT64_MAX),
+    "retention_group_max_bytes": (-1, limits.INT64_MAX),
 }
 
 
 def _choose(name: str, value: object, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise InvalidArgumentError(f"{name}={value!r} is not one of {', '.join(choices)}")
+
+
+def _check_int(name: str, value: object, low: int, high: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise InvalidArgumentError(f"{name}={value!r} is not an int from {low} to {high}")
+
+
+def _is_text(value: object) -> bool:
+    """Whether it is text that can be kept in a file: lone surrogates cannot."""
+    try:
+        return isinstance(value, str) and bool(value.encode())
+    except UnicodeEncodeError:
+        return False

@@ -18,8 +18,12 @@ __all__ = [
     "InvalidArgumentError",
     "InvalidRecordError",
     "InvalidTopicError",
+    "InvalidTransactionStateError",
     "NotALogDirectoryError",
     "OffsetOutOfRangeError",
+    "OutOfOrderSequenceError",
+    "ProducerError",
+    "ProducerFencedError",
     "PylogError",
     "ReadOnlyError",
     "RecordTooLargeError",
@@ -142,6 +146,42 @@ class StorageFailedError(PylogError):
     ) -> None:
         super().__init__(message, path=path, position=position, offset=offset)
         self.errno = errno
+
+
+class ProducerError(PylogError):
+    """A log refuses a batch because of what its producer wrote before; nothing was written.
+
+    Attributes:
+        producer_id, epoch, sequence: of the refused batch.
+        expected: what the batch should have had; of what, the kind of error says.
+    """
+
+    def __init__(self, message: str, *, producer_id: int, epoch: int, sequence: int, expected: int) -> None:
+        super().__init__(message)
+        self.producer_id = producer_id
+        self.epoch = epoch
+        self.sequence = sequence
+        self.expected = expected
+
+
+class OutOfOrderSequenceError(ProducerError):
+    """A batch does not follow on from its producer's last one: one between them is missing, or this one is from long ago.
+
+    Attributes:
+        expected: the sequence that the next batch begins with.
+    """
+
+
+class ProducerFencedError(ProducerError):
+    """A producer of the same id and a higher epoch has taken over.
+
+    Attributes:
+        expected: that epoch; batches of lower ones are refused.
+    """
+
+
+class InvalidTransactionStateError(PylogError):
+    """A batch outside any transaction comes from a producer that has a transaction open, which began at `offset`."""
 
 
 class UnsupportedFormatError(PylogError):

@@ -26,6 +26,8 @@ MAX_CHECKPOINT_BYTES = 64 << 20  # a text file with one line a partition
 # Sizes that trade memory for speed.
 APPEND_BATCH_BYTES = 128 << 10  # record bytes of one batch: large enough for columns, small enough to read at random
 APPEND_CHUNK_BYTES = 4 << 20  # encoded bytes between two writes: fits the cache
+FEW_RECORDS = 16  # of one call: faster encoded in plain Python than by a kernel
+FLUSH_BYTES = 64 << 20  # at Durability.INTERVAL: unsynced bytes beyond which an append flushes first
 READ_CHUNK_BYTES = 2 << 20  # one pread of an active segment: large enough for few calls, small enough for the cache
 LOOKUP_CHUNK_BYTES = 40 << 10  # one pread when a single record is looked for: a batch of 16 KiB and the ones around it
 SCAN_ROWS = 65_536  # rows of one Arrow batch: measured best for Arrow and for Spark
@@ -34,3 +36,7 @@ SCAN_BATCHES = 8192  # batch headers looked at in one kernel call
 MAPPED_RESIDENT_BYTES = 96 << 20  # pages of mapped segments that scans keep in memory, over the whole process
 MAPPED_SEGMENTS = 256  # segments kept mapped by one store: each costs a descriptor (`RLIMIT_NOFILE`, `vm.max_map_count`)
 RECORD_CHUNK_ROWS = 2048  # records turned into Python objects at a time: they stay in the cache until they are used
+
+# Waiting for other processes, in seconds: a look costs 2 µs, so a nap of a millisecond is a hundredth of a core at most.
+SHORTEST_NAP = 0.0001
+LONGEST_NAP = 0.001

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from pylog import fs as files
+import msgspec
+
 from pylog import topics as catalogs
+from pylog.background import Background
 from pylog.clock import Clock, SystemClock
 from pylog.config import Durability, TopicConfig
 from pylog.errors import (
@@ -16,38 +21,60 @@ from pylog.errors import (
     NotALogDirectoryError,
     PylogError,
     ReadOnlyError,
-    StoreLockedError,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
-from pylog.fs import FileSystem, Lock, OsFileSystem, join
-from pylog.log import checkpoints
-from pylog.log.checkpoints import CLEAN_SHUTDOWN, LOG_START, NEW_MARKER, RECOVERY_POINT, check_topic_name
-from pylog.log.durable_point import read_slot
+from pylog.fs import FileSystem, OsFileSystem, join, parent_of, process_id, write_atomically
+from pylog.log import checkpoints, shutdown
+from pylog.log.checkpoints import CLEAN_SHUTDOWN, LOG_START, NEW_MARKER, RECOVERY_POINT, Checkpoint, check_topic_name
+from pylog.log.durable_point import mark_deleted
 from pylog.log.loader import Source
 from pylog.log.log import Log
+from pylog.log.mutator import Surroundings
 from pylog.log.recovery import Finding
+from pylog.log.store_locks import KAFKA_LOCK, StoreLocks
 from pylog.record.types import TopicPartition
-from pylog.segment.names import LOG, file_name
 from pylog.segment.segment import OpenFiles
 from pylog.topics import CLUSTER_METADATA, Catalog, CatalogTopic, Topic, directory_name
 
-KAFKA_LOCK: Final = ".lock"
-PYLOG_LOCK: Final = "pylog.lock"
 MODES: Final = ("rw", "r")
+Committed = Callable[[str, TopicPartition], int | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How a store is opened; see `open_store`."""
+
+    mode: str = "rw"
+    durability: Durability = Durability.SYNC
+    exclusive: bool = False
+    lock_timeout_ms: int = 30_000
+    tick_interval_ms: int | None = None
+    committed: Committed | None = None
+
+    def __post_init__(self) -> None:
+        if self.mode not in MODES:
+            raise InvalidArgumentError(f"mode={self.mode!r} is not one of {', '.join(MODES)}")
+        if not isinstance(self.durability, Durability):
+            raise InvalidArgumentError(f"durability={self.durability!r} is not a pylog.Durability")
+        for name, low in (("lock_timeout_ms", 0), ("tick_interval_ms", 1)):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < low):
+                raise InvalidArgumentError(f"{name}={value!r} is not an int of at least {low}")
 
 
 class Store:
     """One data directory: Kafka's log directory, with its topics. Made by `pylog.open`; a context manager.
 
-    A store opened with mode "rw" keeps Kafka brokers and other pylog writers out until it is closed. One opened with mode "r"
-    takes no lock and writes nothing; it sees each partition as it was when `log` was called.
+    A store opened with mode "rw" keeps Kafka brokers out until it is closed; other pylog processes may open it too, and append
+    in turn. One opened with mode "r" takes no lock and writes nothing; it sees what others write.
     """
 
-    def __init__(self, path: str, mode: str, durability: Durability, fs: FileSystem, clock: Clock) -> None:
+    def __init__(self, path: str, options: Options, fs: FileSystem, clock: Clock) -> None:
         self.path = path
-        self.mode = mode
-        self.durability = durability
+        self.mode = options.mode
+        self.durability = options.durability
+        self._options = options
         self._fs = fs
         self._clock = clock
         self._guard = threading.RLock()
@@ -55,16 +82,21 @@ class Store:
         self._logs: dict[TopicPartition, Log] = {}
         self._findings: list[Finding] = []
         self._closed = False
-        self._pid = files.process_id()
-        self._locks: list[Lock] = []
+        self._pid = process_id()
+        self._locks: StoreLocks | None = None
+        self._background = Background()
         self._left_clean_state = False
         self._marker: bytes | None = None  # what the clean-shutdown marker held, if it was there
+        self._recovery_points = Checkpoint(fs, path, RECOVERY_POINT)
+        self._log_starts = Checkpoint(fs, path, LOG_START)
         if self._writable:
             self._open_for_writing()
         else:
             fs.check_directory(path, write=False)
             self._marker = self._read_marker()
-            self._recovery_points, self._log_starts = self._read_checkpoints()
+        self._report_checkpoints()
+        if options.tick_interval_ms is not None and self._writable:
+            self._background.every("tick", options.tick_interval_ms, self.tick)
 
     def __repr__(self) -> str:
         return f"Store({self.path!r}, mode={self.mode!r})"
@@ -86,57 +118,37 @@ class Store:
         if new:
             self._make_root()
         self._fs.check_directory(self.path, write=True)
-        self._take_locks()
+        options = self._options
+        self._locks = StoreLocks(
+            self._fs, self.path, self._clock, exclusive=options.exclusive, timeout_ms=options.lock_timeout_ms
+        )
         try:
             self._marker = self._read_marker()
-            self._recovery_points, self._log_starts = self._read_checkpoints()
-            self._finish_topic_changes()
+            if self._locks.was_alone:
+                self._finish_topic_changes()
             if self._marker is None and not self._topic_directories():
                 self._marker = NEW_MARKER  # nothing can have been left under way in an empty directory
         except PylogError:
-            self._release_locks()
+            self._locks.close()
             raise
 
     def _make_root(self) -> None:
-        parent = files.parent_of(self.path)
+        parent = parent_of(self.path)
         if not self._fs.exists(parent):
             raise NotALogDirectoryError(f"there is no directory {parent} to make {self.path} in; make it first", path=self.path)
         self._fs.check_directory(parent, write=True)
         self._fs.make_directory(self.path)
         self._fs.sync_directory(parent)
 
-    def _take_locks(self) -> None:
-        """Kafka's lock, shared: a broker cannot start; and pylog's own, exclusively (reliability 10)."""
-        for name, exclusive, who in ((KAFKA_LOCK, False, "a Kafka broker"), (PYLOG_LOCK, True, "another pylog process or store")):
-            path = join(self.path, name)
-            lock = self._fs.lock(path, exclusive=exclusive)
-            if lock is None:
-                owner = self._fs.lock_owner(path)
-                self._release_locks()
-                told = f"{who} (process {owner})" if owner else who
-                raise StoreLockedError(
-                    f"{told} has {self.path} open for writing; stop it, or open the store with mode='r'",
-                    path=self.path,
-                    pid=owner or None,
-                )
-            self._locks.append(lock)
-
-    def _release_locks(self) -> None:
-        while self._locks:
-            self._locks.pop().release()
-
     def _read_marker(self) -> bytes | None:
         return self._fs.read(join(self.path, CLEAN_SHUTDOWN), 4096)
 
-    def _read_checkpoints(self) -> tuple[checkpoints.Offsets, checkpoints.Offsets]:
-        """Kafka's recovery points and log starts. An unreadable file counts as empty, and is reported."""
-        found = []
-        for name in (RECOVERY_POINT, LOG_START):
-            offsets, complaint = checkpoints.read_offsets(self._fs, self.path, name)
-            found.append(offsets)
-            if complaint is not None:
-                self._findings.append(Finding("rebuilt", join(self.path, name), 0, 0, 0, None, complaint))
-        return found[0], found[1]
+    def _report_checkpoints(self) -> None:
+        """An unreadable checkpoint counts as empty, and is reported."""
+        for checkpoint in (self._recovery_points, self._log_starts):
+            checkpoint.offsets()
+            if checkpoint.complaint is not None:
+                self._findings.append(Finding("rebuilt", checkpoint.path, 0, 0, 0, None, checkpoint.complaint))
 
     def _topic_directories(self) -> list[str]:
         return [entry.name for entry in self._fs.list(self.path) if catalogs.partition_of(entry) is not None]
@@ -156,13 +168,20 @@ class Store:
     def _check_open(self) -> None:
         if self._closed:
             raise ClosedError(f"the store {self.path} is closed; open it again", path=self.path)
-        if files.process_id() != self._pid:
+        if process_id() != self._pid:
             raise ClosedError("a store does not live on in a forked process; open it there again", path=self.path)
 
     def _check_writable(self) -> None:
         self._check_open()
         if not self._writable:
             raise ReadOnlyError(f"{self.path} is open for reading; open it with mode='rw'", path=self.path)
+
+    @contextmanager
+    def _root_lock(self) -> Iterator[None]:
+        """The lock of the files in the directory itself: for one small file at a time."""
+        assert self._locks is not None
+        with self._locks.root:
+            yield
 
     # ---- topics --------------------------------------------------------------------------------------------------------------
 
@@ -211,14 +230,18 @@ class Store:
         count = catalogs.check_partition_count(partitions)
         check_topic_name(name)
         with self._guard:
-            self._check_new(name)
-            self._check_free(name, range(count))
             self._leave_clean_state()
-            catalog = self._catalog()
-            added = CatalogTopic(checkpoints.new_topic_id(), count, checked.changed())
-            catalogs.write_catalog(self._fs, self.path, Catalog(topics=catalog.topics | {name: added}))
-            catalogs.make_partitions(self._fs, self.path, name, added.id, range(count))
+            with self._root_lock():
+                self._check_new(name)
+                self._check_free(name, range(count))
+                added = CatalogTopic(checkpoints.new_topic_id(), count, checked.changed())
+                self._change_catalog(topics=self._catalog().topics | {name: added})
+                catalogs.make_partitions(self._fs, self.path, name, added.id, range(count))
             return self.topic(name)
+
+    def _change_catalog(self, **changes: Any) -> None:
+        """Replaces parts of the catalog. Under the root's lock."""
+        catalogs.write_catalog(self._fs, self.path, msgspec.structs.replace(self._catalog(), **changes))
 
     def _check_new(self, name: str) -> None:
         """Kafka refuses names that differ only in '.' and '_'; names that differ only in case collide on some file systems."""
@@ -252,17 +275,23 @@ class Store:
         self._check_writable()
         count = catalogs.check_partition_count(partitions)
         with self._guard:
-            topic = self.topic(name)
-            present = topic.partition_ids[-1] + 1
-            if count <= present:
-                raise InvalidArgumentError(f"topic {name!r} has {present} partitions; {count} is not more")
-            self._check_free(name, range(present, count))
+            self._check_more(self.topic(name), count)
             self._leave_clean_state()
-            catalog = self._catalog()
-            changed = CatalogTopic(topic.id or checkpoints.new_topic_id(), count, topic.config.changed())
-            catalogs.write_catalog(self._fs, self.path, Catalog(topics=catalog.topics | {name: changed}))
-            catalogs.make_partitions(self._fs, self.path, name, changed.id, range(present, count))
+            with self._root_lock():
+                topic = self.topic(name)
+                present = self._check_more(topic, count)
+                changed = CatalogTopic(topic.id or checkpoints.new_topic_id(), count, topic.config.changed())
+                self._change_catalog(topics=self._catalog().topics | {name: changed})
+                catalogs.make_partitions(self._fs, self.path, name, changed.id, range(present, count))
             return self.topic(name)
+
+    def _check_more(self, topic: Topic, count: int) -> int:
+        """Refuses a number of partitions that is not larger than the one there is, which is returned."""
+        present = topic.partition_ids[-1] + 1
+        if count <= present:
+            raise InvalidArgumentError(f"topic {topic.name!r} has {present} partitions; {count} is not more")
+        self._check_free(topic.name, range(present, count))
+        return present
 
     def delete_topic(self, name: str) -> None:
         """Deletes a topic and its records. It is gone for good when this returns.
@@ -279,17 +308,26 @@ class Store:
                 log = self._logs.pop(partition, None)
                 if log is not None:
                     log.close()
-            catalog = self._catalog()
-            kept = {other: entry for other, entry in catalog.topics.items() if other != name}
             directories = {name: catalogs.deletion_name(name) for name in map(directory_name, partitions)}
-            catalogs.write_catalog(self._fs, self.path, Catalog(topics=kept, deleting=catalog.deleting | directories))
+            with self._root_lock():
+                kept = {other: entry for other, entry in self._catalog().topics.items() if other != name}
+                self._change_catalog(topics=kept, deleting=self._catalog().deleting | directories)
+            for directory, target in directories.items():
+                self._rename_partition(directory, target)
             catalogs.delete_directories(self._fs, self.path, directories)
-            catalogs.write_catalog(self._fs, self.path, Catalog(topics=kept))
-            for checkpoint, offsets in ((RECOVERY_POINT, self._recovery_points), (LOG_START, self._log_starts)):
-                if any(partition in offsets for partition in partitions):
-                    checkpoints.update_offsets(self._fs, self.path, checkpoint, {}, partitions)
-                    for partition in partitions:
-                        offsets.pop(partition, None)
+            with self._root_lock():
+                left = {old: new for old, new in self._catalog().deleting.items() if old not in directories}
+                self._change_catalog(deleting=left)
+                self._recovery_points.update({}, partitions)
+                self._log_starts.update({}, partitions)
+
+    def _rename_partition(self, directory: str, target: str) -> None:
+        """Ends a partition for every process that has it open: they see the flag before they write again."""
+        assert self._locks is not None
+        with self._locks.partition(directory):
+            mark_deleted(self._fs, join(self.path, directory))
+            if self._fs.exists(join(self.path, directory)):
+                self._fs.rename(join(self.path, directory), join(self.path, target))
 
     # ---- logs ----------------------------------------------------------------------------------------------------------------
 
@@ -314,7 +352,8 @@ class Store:
         if not self._writable:
             return self._open_log(key)
         with self._guard:
-            if key not in self._logs:
+            known = self._logs.get(key)
+            if known is None or known.is_gone:
                 self._logs[key] = self._open_log(key)
             return self._logs[key]
 
@@ -327,16 +366,29 @@ class Store:
                 f"{topic} is a Kafka controller's own log; open the store with mode='r' to look at it", path=self.path
             )
         if key not in self._logs and not self._fs.exists(join(self.path, directory_name(key))):
-            known = self.topic(topic).partition_ids
-            told = f"from {known[0]} to {known[-1]}" if len(known) > 1 else f"{known[0]} only"
-            raise UnknownTopicOrPartitionError(f"topic {topic!r} has no partition {partition}; it has {told}", path=self.path)
+            self._check_partition(key)
         return key
+
+    def _check_partition(self, key: TopicPartition) -> None:
+        """Whether the topic has the partition; then its directory is made, which its maker did not get to."""
+        known = self.topic(key.topic)
+        if key.partition not in known.partition_ids:
+            ids = known.partition_ids
+            told = f"from {ids[0]} to {ids[-1]}" if len(ids) > 1 else f"{ids[0]} only"
+            raise UnknownTopicOrPartitionError(
+                f"topic {key.topic!r} has no partition {key.partition}; it has {told}", path=self.path
+            )
+        if self._writable:
+            self._leave_clean_state()
+            with self._root_lock():
+                topic_id = known.id or checkpoints.new_topic_id()
+                catalogs.make_partitions(self._fs, self.path, key.topic, topic_id, [key.partition])
 
     def _open_log(self, key: TopicPartition) -> Log:
         directory = join(self.path, directory_name(key))
         self._fs.check_directory(directory, write=self._writable)
         known = self._catalog().topics.get(key.topic)
-        foreign = not self._writable and self._fs.lock_owner(join(self.path, KAFKA_LOCK)) is not None
+        locks = self._locks
         source = Source(
             fs=self._fs,
             directory=directory,
@@ -345,13 +397,17 @@ class Store:
             open_files=self._open_files,
             writable=self._writable,
             clean=self._marker is not None,
-            foreign=foreign,
-            recovery_point=self._recovery_points.get(key, 0),
-            log_start=self._log_starts.get(key, 0),
+            foreign=not self._writable and bool(self._fs.lock_owner(join(self.path, KAFKA_LOCK))),
+            recovery_points=self._recovery_points,
+            log_starts=self._log_starts,
+            lock=None if locks is None else locks.partition(directory_name(key)),
+            root_lock=None if locks is None else locks.root,
         )
-        log = Log(source, self._clock, self.durability, self._leave_clean_state)
-        self._findings += log.recovery_report
-        return log
+        surroundings = Surroundings(self._options.exclusive, self._leave_clean_state, self._findings.extend, self._flush_every)
+        return Log(source, self._clock, self.durability, surroundings)
+
+    def _flush_every(self, interval_ms: int, flush: Callable[[], None]) -> None:
+        self._background.every(flush, interval_ms, flush)
 
     @property
     def recovery_report(self) -> tuple[Finding, ...]:
@@ -364,12 +420,36 @@ class Store:
         """Removes the clean-shutdown marker, durably, before the first write: a stale one would hide a crash."""
         if self._left_clean_state:
             return
-        with self._guard:
+        with self._guard, self._root_lock():
             path = join(self.path, CLEAN_SHUTDOWN)
             if self._fs.exists(path):
                 self._fs.remove(path)
                 self._fs.sync_directory(self.path)
             self._left_clean_state = True
+
+    def tick(self, now_ms: int | None = None) -> int:
+        """Does what is due: retention in every partition, idle producers forgotten, files removed that nobody reads any more.
+
+        Args:
+            now_ms: the wall clock, in milliseconds; the store's clock by default.
+
+        Returns:
+            How many segments were deleted.
+
+        Raises:
+            StorageFailedError: a change failed; the partition takes no more writes until the store is opened again.
+
+        Cost: a look at each segment's age; `tick_interval_ms` of `pylog.open` calls it in the background.
+        """
+        self._check_writable()
+        now = self._clock.now_ms() if now_ms is None else now_ms
+        topics = self.topics().values()
+        return sum(self._retain(topic, number, now) for topic in topics for number in topic.partition_ids)
+
+    def _retain(self, topic: Topic, number: int, now_ms: int) -> int:
+        group, ask = topic.config.retention_group, self._options.committed
+        committed = ask(group, TopicPartition(topic.name, number)) if group is not None and ask is not None else None
+        return self.log(topic.name, number).retain(now_ms, committed)
 
     def flush(self) -> None:
         """Makes every record appended so far durable.
@@ -391,13 +471,15 @@ class Store:
             if self._closed:
                 return
             self._closed = True
+            self._background.end()
             try:
-                if files.process_id() == self._pid and self._writable:
-                    self._close_logs()
+                if process_id() == self._pid and self._locks is not None:
+                    self._close_logs(self._locks)
             finally:
-                self._release_locks()
+                if self._locks is not None:
+                    self._locks.close()
 
-    def _close_logs(self) -> None:
+    def _close_logs(self, locks: StoreLocks) -> None:
         failures: list[PylogError] = []
         clean = True
         for log in self._logs.values():
@@ -405,43 +487,30 @@ class Store:
                 clean &= log.close()
             except PylogError as error:
                 failures.append(error)
-        if not failures:
-            self._write_checkpoints()
-            if clean and self._others_are_clean() and not self._fs.exists(join(self.path, CLEAN_SHUTDOWN)):
-                files.write_atomically(self._fs, self.path, CLEAN_SHUTDOWN, NEW_MARKER if self._marker is None else self._marker)
         if failures:
             raise failures[0]
+        if not self._fs.exists(join(self.path, CLEAN_SHUTDOWN)) and locks.alone():
+            self._end_cleanly(clean)
 
-    def _write_checkpoints(self) -> None:
-        """Recovery points and log starts of the partitions that were opened; the lines of the others are kept."""
-        ends = {
-            key: log.durable_offset for key, log in self._logs.items() if self._recovery_points.get(key) != log.durable_offset
-        }
-        starts = {
-            key: log.start_offset
-            for key, log in self._logs.items()
-            if log.segments and log.start_offset > log.segments[0].base_offset
-        }
-        if ends:
-            checkpoints.update_offsets(self._fs, self.path, RECOVERY_POINT, ends)
-        if any(self._log_starts.get(key) != offset for key, offset in starts.items()):
-            checkpoints.update_offsets(self._fs, self.path, LOG_START, starts)
+    def _end_cleanly(self, clean: bool) -> None:
+        """The last one to leave writes the checkpoints, and the marker if every partition allows it (reliability 4)."""
+        names = {partition: join(self.path, directory_name(partition)) for partition in self._partitions()}
+        endings = shutdown.endings(self._fs, names)
+        settled = {partition: ending for partition, ending in endings.items() if ending.settled}
+        starts = {key: ending.start_offset for key, ending in settled.items() if ending.start_offset > ending.first_base_offset}
+        self._recovery_points.update({partition: ending.durable_offset for partition, ending in settled.items()})
+        self._log_starts.update(starts)
+        written = {partition for partition, ending in endings.items() if ending.same_boot}
+        unknown = set(names) - set(settled)
+        if clean and all(self._is_harmless(key, names[key]) and key not in written for key in unknown):
+            write_atomically(self._fs, self.path, CLEAN_SHUTDOWN, NEW_MARKER if self._marker is None else self._marker)
 
-    def _others_are_clean(self) -> bool:
-        """Whether the partitions that were not opened need no recovery either (reliability 4, clean shutdown)."""
-        if self._marker is not None:
-            return True
-        opened = {directory_name(key) for key in self._logs}
-        return all(self._is_settled(join(self.path, name)) for name in self._topic_directories() if name not in opened)
+    def _is_harmless(self, key: TopicPartition, directory: str) -> bool:
+        """Whether a partition that pylog has not written since the system started needs no recovery."""
+        return self._marker is not None or key in self._logs or shutdown.is_empty(self._fs, directory)
 
-    def _is_settled(self, directory: str) -> bool:
-        """Whether a partition's durable point says that nothing was under way and its last file has that size."""
-        slot, _ = read_slot(self._fs, directory)
-        if slot is None:
-            return not any(entry.name.endswith(LOG) and entry.size for entry in self._fs.list(directory))
-        name = file_name(slot.active_base, LOG)
-        sizes = [entry.size for entry in self._fs.list(directory) if entry.name == name]
-        return slot.idle and sizes == [slot.published_position]
+    def _partitions(self) -> list[TopicPartition]:
+        return [found for entry in self._fs.list(self.path) if (found := catalogs.partition_of(entry)) is not None]
 
 
 def open_store(
@@ -449,6 +518,10 @@ def open_store(
     mode: str = "rw",
     *,
     durability: Durability = Durability.SYNC,
+    exclusive: bool = False,
+    lock_timeout_ms: int = 30_000,
+    tick_interval_ms: int | None = None,
+    committed: Committed | None = None,
     fs: FileSystem | None = None,
     clock: Clock | None = None,
 ) -> Store:
@@ -457,7 +530,12 @@ def open_store(
     Args:
         path: the directory. With mode "rw" it is made when it does not exist.
         mode: "rw", or "r": take no lock and write nothing, also beside a running broker or on read-only media.
-        durability: what an acknowledgement promises where a call does not say.
+        durability: what an acknowledgement promises where neither call nor topic say.
+        exclusive: keep every other writing process out, and need not look after them: appends cost a few microseconds less.
+        lock_timeout_ms: how long a call waits while another process changes the same partition.
+        tick_interval_ms: call `tick` that often in the background; by default nobody does.
+        committed: gives the next offset that a group will read of a partition, None when it has committed none: for topics
+            whose `retention_group` names one.
         fs, clock: another file system or clock, for tests.
 
     Returns:
@@ -465,7 +543,7 @@ def open_store(
 
     Raises:
         NotALogDirectoryError: missing, not a directory, or no permission.
-        StoreLockedError: a Kafka broker or another pylog has it open for writing.
+        StoreLockedError: a Kafka broker has it open, or a pylog process with `exclusive=True`, or (with `exclusive=True`) any.
         InvalidArgumentError: an argument is not one of those named above.
 
     >>> import tempfile
@@ -473,10 +551,14 @@ def open_store(
     ...     store.topics()
     {}
     """
-    if mode not in MODES:
-        raise InvalidArgumentError(f"mode={mode!r} is not one of {', '.join(MODES)}")
-    if not isinstance(durability, Durability):
-        raise InvalidArgumentError(f"durability={durability!r} is not a pylog.Durability")
+    options = Options(
+        mode=mode,
+        durability=durability,
+        exclusive=exclusive,
+        lock_timeout_ms=lock_timeout_ms,
+        tick_interval_ms=tick_interval_ms,
+        committed=committed,
+    )
     if not isinstance(path, str | os.PathLike) or not os.fspath(path) or "\0" in os.fspath(path):
         raise InvalidArgumentError(f"path={path!r} is not a path")
-    return Store(os.fspath(path), mode, durability, fs or OsFileSystem(), clock or SystemClock())
+    return Store(os.fspath(path), options, fs or OsFileSystem(), clock or SystemClock())

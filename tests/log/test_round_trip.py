@@ -354,7 +354,8 @@ class LogMachine(RuleBasedStateMachine):
 
     def stop_without_closing(self) -> None:
         """What is left when the process is killed: everything written, nothing concluded."""
-        self.store._release_locks()
+        assert self.store._locks is not None
+        self.store._locks.close()
         self.store = None  # type: ignore[assignment]
 
     @rule()

@@ -16,7 +16,8 @@ import reference
 from pylog import limits
 from pylog.errors import InvalidRecordError, RecordTooLargeError
 from pylog.record import compression
-from pylog.record.builder import HEADERS_TYPE, BatchEncoder, Rows, rows_from_arrow, rows_from_records
+from pylog.record.builder import HEADERS_TYPE, BatchEncoder, rows_from_arrow, rows_from_records
+from pylog.record.rows import Rows
 from pylog.record.format import CODEC_NAMES
 from pylog.record.memory import INTERPRETED
 

@@ -252,7 +252,8 @@ def index_last_timestamp(base_offset: int, state: Any, time_table: Any) -> int:
         return FULL
     if state[LARGEST_TIMESTAMP] > state[INDEXED_TIMESTAMP]:
         at = int(state[TIME_COUNT]) * TIME_ENTRY_SIZE
-        time_table[at : at + TIME_ENTRY_SIZE].view(_TIME_ENTRY)[0] = (state[LARGEST_TIMESTAMP], state[LARGEST_TIMESTAMP_OFFSET] - base_offset)
+        entry = (state[LARGEST_TIMESTAMP], state[LARGEST_TIMESTAMP_OFFSET] - base_offset)
+        time_table[at : at + TIME_ENTRY_SIZE].view(_TIME_ENTRY)[0] = entry
         state[TIME_COUNT] += 1
         state[INDEXED_TIMESTAMP] = state[LARGEST_TIMESTAMP]
         state[INDEXED_TIMESTAMP_OFFSET] = state[LARGEST_TIMESTAMP_OFFSET]

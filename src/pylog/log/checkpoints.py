@@ -10,6 +10,7 @@ import base64
 import binascii
 import re
 import secrets
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Final, NamedTuple
@@ -65,22 +66,41 @@ def format_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
     return ("\n".join(lines) + "\n").encode()
 
 
-def read_offsets(fs: FileSystem, root: str, name: str) -> tuple[Offsets, str | None]:
-    """A checkpoint of a log directory, and what is wrong with it: an unreadable one counts as empty (storage-format 3.5.3)."""
-    path = join(root, name)
-    try:
-        return parse_offsets(fs.read(path, limits.MAX_CHECKPOINT_BYTES) or b"", path), None
-    except CorruptionError as error:
-        return {}, str(error)
+class Checkpoint:
+    """An offset checkpoint of a log directory. Read again when it was replaced: other processes write it too.
 
+    Args:
+        fs, root, name: the file; it may be missing.
 
-def update_offsets(fs: FileSystem, root: str, name: str, changed: Offsets, removed: Iterable[TopicPartition] = ()) -> None:
-    """Changes some lines of a checkpoint and keeps the others."""
-    offsets, _ = read_offsets(fs, root, name)
-    for partition in removed:
-        offsets.pop(partition, None)
-    offsets.update(changed)
-    write_atomically(fs, root, name, format_offsets(offsets))
+    Attributes:
+        complaint: what is wrong with the file: an unreadable one counts as empty (storage-format 3.5.3).
+    """
+
+    def __init__(self, fs: FileSystem, root: str, name: str) -> None:
+        self.path = join(root, name)
+        self.complaint: str | None = None
+        self._fs = fs
+        self._root = root
+        self._name = name
+        self._data: bytes | None = None
+        self._offsets: Offsets = {}
+
+    def offsets(self) -> Offsets:
+        """All lines. Cost: reading the file; it is parsed again only when it has changed."""
+        data = self._fs.read(self.path, limits.MAX_CHECKPOINT_BYTES)
+        if data != self._data:
+            self._data, self.complaint = data, None
+            try:
+                self._offsets = parse_offsets(data or b"", self.path)
+            except CorruptionError as error:
+                self._offsets, self.complaint = {}, str(error)
+        return self._offsets
+
+    def update(self, changed: Offsets, removed: Iterable[TopicPartition] = ()) -> None:
+        """Changes some lines and keeps the others; written only if that makes a difference. Under the root's lock."""
+        offsets = {key: value for key, value in self.offsets().items() if key not in set(removed)} | changed
+        if offsets != self._offsets:
+            write_atomically(self._fs, self._root, self._name, format_offsets(offsets))
 
 
 # ---- leader epochs -----------------------------------------------------------------------------------------------------------
@@ -142,6 +162,42 @@ def assign_epoch(epochs: list[EpochStart], epoch: int, offset: int) -> list[Epoc
         return epochs
     kept = [entry for entry in epochs if entry.epoch < epoch and entry.start_offset < offset]
     return [*kept, EpochStart(epoch, offset)]
+
+
+def truncate_epochs_end(epochs: list[EpochStart], offset: int) -> list[EpochStart]:
+    """The entries of a log that was cut at `offset` (storage-format 6.13.2); the same list when nothing changes.
+
+    >>> truncate_epochs_end([EpochStart(0, 0), EpochStart(2, 50)], 50)
+    [EpochStart(epoch=0, start_offset=0)]
+    """
+    if not epochs or epochs[-1].start_offset < offset:
+        return epochs
+    return [entry for entry in epochs if entry.start_offset < offset]
+
+
+def truncate_epochs_start(epochs: list[EpochStart], offset: int) -> list[EpochStart]:
+    """The entries of a log that now starts at `offset` (storage-format 6.13.2); the same list when nothing changes.
+
+    The epoch that `offset` lies in begins there from now on.
+
+    >>> truncate_epochs_start([EpochStart(0, 0), EpochStart(2, 50), EpochStart(3, 90)], 60)
+    [EpochStart(epoch=2, start_offset=60), EpochStart(epoch=3, start_offset=90)]
+    """
+    epoch = epoch_for_offset(epochs, offset)
+    if epoch is None or epochs[0].start_offset == offset:
+        return epochs
+    return [EpochStart(epoch, offset), *(entry for entry in epochs if entry.start_offset > offset)]
+
+
+def epoch_for_offset(epochs: list[EpochStart], offset: int) -> int | None:
+    """The leader epoch of the record at `offset`; None before the first entry. O(log n). Spec: storage-format 6.13.3.
+
+    >>> epochs = [EpochStart(0, 0), EpochStart(2, 50)]
+    >>> epoch_for_offset(epochs, 49), epoch_for_offset(epochs, 50), epoch_for_offset([], 0)
+    (0, 2, None)
+    """
+    following = bisect_right(epochs, offset, key=lambda entry: entry.start_offset)
+    return epochs[following - 1].epoch if following else None
 
 
 # ---- topic ids, names --------------------------------------------------------------------------------------------------------

@@ -19,10 +19,11 @@ from pylog.fs import DirectoryEntry, FileSystem, join
 from pylog.index.builder import SegmentIndexBuilder
 from pylog.index.transaction_index import AbortedTransaction
 from pylog.log import checkpoints
-from pylog.log.checkpoints import EpochStart
-from pylog.log.durable_point import Slot, read_slot
+from pylog.log.checkpoints import Checkpoint, EpochStart
+from pylog.log.durable_point import FAILED, Slot, open_header
 from pylog.log.producer_state import ProducerState, load_snapshot
 from pylog.log.recovery import Finding, is_torn
+from pylog.log.store_locks import ByteLock
 from pylog.log.walk import Damage, Stretch, peek, start_offset_at, walk
 from pylog.record.format import BASE_OFFSET, LAST_OFFSET, LEADER_EPOCH, POSITION, SIZE
 from pylog.record.types import TopicPartition
@@ -38,10 +39,11 @@ class Source:
         fs, directory, partition, config: the partition.
         open_files: the store's bound on open files.
         writable: open for writing.
-        clean: the log directory was shut down cleanly (its marker was there).
+        clean: the log directory was shut down cleanly (its marker was there); a partition with a header knows better.
         foreign: another program has the directory open now; nothing of it is judged.
-        recovery_point: Kafka's: offsets below it are synced.
-        log_start: Kafka's checkpointed log start, 0 when it has none.
+        recovery_points, log_starts: Kafka's checkpoints.
+        lock: the partition's, None for a reader.
+        root_lock: guards the checkpoint files, None for a reader.
     """
 
     fs: FileSystem
@@ -52,8 +54,20 @@ class Source:
     writable: bool
     clean: bool
     foreign: bool
-    recovery_point: int
-    log_start: int
+    recovery_points: Checkpoint
+    log_starts: Checkpoint
+    lock: ByteLock | None = None
+    root_lock: ByteLock | None = None
+
+    @property
+    def recovery_point(self) -> int:
+        """Kafka's word: offsets below it are synced."""
+        return self.recovery_points.offsets().get(self.partition, 0)
+
+    @property
+    def log_start(self) -> int:
+        """Kafka's checkpointed log start, 0 when it has none."""
+        return self.log_starts.offsets().get(self.partition, 0)
 
 
 @dataclass
@@ -71,8 +85,11 @@ class Loaded:
         producers: the producer state up to the end; None when the log is read-only (made when it is asked for).
         snapshots: offsets of the producer snapshots.
         unindexed: bases of sealed segments that have no `.index` file.
-        slot: the durable point as it was found, None when there is none or its word is stale.
-        same_boot: whether the slot is of this boot of the operating system.
+        file_size: bytes of the last file, whatever they are.
+        found: the header's newest slot, whatever it is worth; None when there is none.
+        slot: the same, None when another program has written since: its word is stale then.
+        same_boot: whether the slot is of this boot of the operating system: all that is published is there.
+        known_position: bytes of the active segment that are not to be doubted: published under this boot, or synced.
         torn: the torn tail to be cut, if any.
         corrupt: why the partition may not be written, or None.
         findings: what its owner should know.
@@ -90,8 +107,11 @@ class Loaded:
     producers: ProducerState | None = None
     snapshots: list[int] = field(default_factory=list)
     unindexed: list[int] = field(default_factory=list)
+    file_size: int = 0
+    found: Slot | None = None
     slot: Slot | None = None
     same_boot: bool = False
+    known_position: int = 0
     torn: Damage | None = None
     corrupt: Finding | None = None
     findings: list[Finding] = field(default_factory=list)
@@ -114,7 +134,11 @@ def load(source: Source) -> Loaded:
     unindexed = [base for base in list(plan.segments)[:-1] if plan.current(file_name(base, INDEX)) not in entries]
     loaded = Loaded(_open_segments(source, plan, entries), snapshots=plan.snapshots, unindexed=unindexed)
     _own_slot(source, loaded)
-    loaded.start_offset = max(source.log_start, loaded.segments[0].base_offset if loaded.segments else 0)
+    if not source.writable:
+        _end_at_published(loaded)
+    first = loaded.segments[0].base_offset if loaded.segments else 0
+    loaded.file_size = loaded.segments[-1].size if loaded.segments else 0
+    loaded.start_offset = max(source.log_start, first, 0 if loaded.slot is None else loaded.slot.log_start_offset)
     loaded.next_offset = loaded.start_offset
     _read_epochs(source, loaded)
     if loaded.segments:
@@ -183,23 +207,49 @@ def _segment(source: Source, base: int, name: str, entry: DirectoryEntry) -> Log
 
 
 def _own_slot(source: Source, loaded: Loaded) -> None:
-    """Takes the durable point, unless another program has written since (reliability 12): then its word is stale.
+    """Takes the header, unless another program has written since (reliability 12): then its word is stale.
 
-    The signs: its segment is gone, another file, or not the last one; a batch of another leader epoch follows what it published.
+    The signs: its segment is gone or another file; one above it, which no roll of this boot explains; a batch of another leader
+    epoch behind what it published. A segment that is the same file keeps its durable end all the same: nobody cuts there.
     """
-    slot, mark = read_slot(source.fs, source.directory)
-    active = loaded.segments[-1] if loaded.segments else None
-    if slot is None or active is None or active.base_offset != slot.active_base:
+    header = open_header(source.fs, source.directory)
+    if header is None:
         return
-    file = source.fs.open(active.path)
+    slot = loaded.found = header.look()
+    same_boot = header.same_boot
+    header.close()
+    named = [segment for segment in loaded.segments if slot is not None and segment.base_offset == slot.active_base]
+    if slot is None or not named or not _is_file(source, named[0], slot.active_inode):
+        return
+    last = named[0] is loaded.segments[-1]
+    loaded.known_position = slot.durable_position if last else 0
+    following = peek(named[0], slot.published_position)
+    if (same_boot and not last and slot.epoch % 2 == 0) or (
+        following is not None and following.leader_epoch != slot.leader_epoch
+    ):
+        return
+    loaded.slot, loaded.same_boot = slot, same_boot
+    if last and same_boot and not slot.flags & FAILED and named[0].size >= slot.published_position:
+        loaded.known_position = slot.published_position
+
+
+def _is_file(source: Source, segment: LogSegment, inode: int) -> bool:
+    file = source.fs.open(segment.path)
     try:
-        if file.identity()[1] != slot.active_inode:
-            return
+        return file.identity()[1] == inode
     finally:
         file.close()
-    following = peek(active, slot.published_position)
-    if following is None or following.leader_epoch == slot.leader_epoch:
-        loaded.slot, loaded.same_boot = slot, mark == slot.boot_mark and any(mark)
+
+
+def _end_at_published(loaded: Loaded) -> None:
+    """A reader sees what the header publishes; a segment above the one it names is a roll under way (reliability 11a)."""
+    if loaded.slot is None or not loaded.same_boot:
+        return
+    while loaded.segments[-1].base_offset != loaded.slot.active_base:
+        loaded.segments.pop()
+    active = loaded.segments[-1]
+    active.sealed = False
+    active.size = min(active.size, loaded.slot.published_position)
 
 
 def _read_epochs(source: Source, loaded: Loaded) -> None:
@@ -216,10 +266,10 @@ def _read_epochs(source: Source, loaded: Loaded) -> None:
 def _load_tail(source: Source, loaded: Loaded) -> None:
     """Finds the end of the log."""
     active = loaded.segments[-1]
-    loaded.clean = source.clean or not source.writable or _settled(loaded.slot, active)
+    loaded.clean = not source.writable or (source.clean if loaded.slot is None else _settled(loaded.slot, active))
     if not loaded.clean:
         _scan_sealed(source, loaded)
-    if source.clean or not source.writable:
+    if (source.clean and loaded.clean) or (not source.writable and (loaded.slot is None or loaded.same_boot)):
         _trust_active(source, loaded)
     else:  # the index files were not written, so all headers are needed, and the checksums cost little more
         _scan_active(source, loaded, verify=True)
@@ -228,18 +278,19 @@ def _load_tail(source: Source, loaded: Loaded) -> None:
 
 def _note_missing_bytes(loaded: Loaded) -> None:
     """A file shorter than what was synced of it has lost acknowledged records; neither pylog nor a broker cuts it so."""
-    active, slot = loaded.segments[-1], loaded.slot
-    if slot is not None and slot.durable_base == active.base_offset and slot.durable_position > active.size:
-        missing = slot.durable_position - active.size
-        message = f"{active.path}: the file ends {missing} bytes before the end that was synced (offset {slot.durable_offset})"
+    active = loaded.segments[-1]
+    missing = loaded.known_position - active.size
+    if missing > 0:
+        message = f"{active.path}: the file ends {missing} bytes before the end that was synced"
         found = Finding("corrupt", active.path, active.size, missing, loaded.next_offset, None, message)
         loaded.findings.append(found)
         loaded.corrupt = loaded.corrupt or found
 
 
 def _settled(slot: Slot | None, active: LogSegment) -> bool:
-    """Whether the durable point proves that the last process left nothing under way."""
-    return slot is not None and slot.idle and slot.published_position == active.size
+    """Whether the header proves that nothing was left under way."""
+    same = slot is not None and slot.active_base == active.base_offset
+    return slot is not None and same and slot.idle and slot.published_position == active.size
 
 
 @dataclass
@@ -315,12 +366,22 @@ def _scan_active(source: Source, loaded: Loaded, *, verify: bool) -> None:
 
 def _settle(source: Source, loaded: Loaded, found: _Walked, builder: SegmentIndexBuilder) -> None:
     """Takes what a walk of the active segment found. What was synced is never a torn tail, however the log was closed."""
-    active, slot = loaded.segments[-1], loaded.slot
-    durable = slot.durable_position if slot is not None and slot.durable_base == active.base_offset else 0
+    active = loaded.segments[-1]
     loaded.builder = builder
     loaded.leader_epoch = found.leader_epoch
-    loaded.end, loaded.next_offset = found.end, max(found.next_offset, active.base_offset, loaded.start_offset)
-    _judge(source, loaded, active, found, durable_position=durable, last=True)
+    end = max(found.next_offset, active.base_offset, loaded.start_offset, _offset_told(loaded, found.end))
+    loaded.end, loaded.next_offset = found.end, end
+    _judge(source, loaded, active, found, durable_position=loaded.known_position, last=True)
+
+
+def _offset_told(loaded: Loaded, position: int) -> int:
+    """The log's end as the header has it, if that is about this position: a truncation within a batch leaves a gap before it."""
+    slot, active = loaded.slot, loaded.segments[-1]
+    if slot is None or slot.active_base != active.base_offset:
+        return 0
+    if loaded.same_boot and position == slot.published_position:
+        return slot.published_offset
+    return slot.durable_offset if position == slot.durable_position else 0
 
 
 def _judge(source: Source, loaded: Loaded, segment: LogSegment, found: _Walked, *, durable_position: int, last: bool) -> None:
@@ -367,7 +428,7 @@ def _durable_offset(source: Source, loaded: Loaded) -> int:
 
 def _note_missing_tail(source: Source, loaded: Loaded) -> None:
     """A snapshot is named by the log's end when it was made, a recovery point was synced: one beyond the end tells a loss."""
-    if source.foreign:
+    if source.foreign or loaded.corrupt is not None:  # damage says it better
         return
     told = {offset: join(source.directory, file_name(offset, SNAPSHOT)) for offset in loaded.snapshots[-1:]}
     told[source.recovery_point] = "the recovery point checkpoint"

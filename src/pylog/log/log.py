@@ -2,33 +2,35 @@
 
 from __future__ import annotations
 
-import dataclasses
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
-from pylog import fs as files
 from pylog import limits
 from pylog.clock import Clock
 from pylog.config import Durability
 from pylog.errors import ClosedError, CorruptionError, InvalidArgumentError, OffsetOutOfRangeError, ReadOnlyError
-from pylog.index.skiplist import SkipList
-from pylog.log import lookup, planning, reader
-from pylog.log.loader import Loaded, Source, load, producers_at_end
+from pylog.fs import process_id
+from pylog.log import following, lookup, planning, reader
+from pylog.log.appending import Request, append_in_turn
+from pylog.log.arguments import checked_items, offset_given, rows_of
+from pylog.log.following import Ends
+from pylog.log.live import Follower
+from pylog.log.loader import Loaded, Source, load
 from pylog.log.lookup import TimeSearch
+from pylog.log.mutator import Mutator, Surroundings
 from pylog.log.reader import Wanted
 from pylog.log.recovery import Finding
 from pylog.log.state import LogState
-from pylog.log.writer import LogWriter
-from pylog.record.ahead import one_ahead
-from pylog.record.builder import BatchEncoder, Rows, rows_from_arrow, rows_from_records, size_bound
+from pylog.record.builder import BatchEncoder, rows_from_arrow, rows_from_records
 from pylog.record.compression import codec_id
 from pylog.record.decoder import DEFAULT_COLUMNS, RECORD_COLUMNS, records_of, schema_of
-from pylog.record.types import Header, OffsetAndTimestamp, Record
+from pylog.record.rows import Rows
+from pylog.record.types import Acknowledgement, Header, OffsetAndTimestamp, ProducerBatch, Record, check_producer_batch
 from pylog.segment.segment import LogSegment
 
 ISOLATIONS = ("read_uncommitted", "read_committed")
@@ -50,24 +52,32 @@ class Log:
     >>> store.close()
     """
 
-    def __init__(
-        self, source: Source, clock: Clock, durability: Durability, before_first_write: Callable[[], None] = lambda: None
-    ) -> None:
+    def __init__(self, source: Source, clock: Clock, durability: Durability, surroundings: Surroundings) -> None:
         self.partition = source.partition
         self.config = source.config
         self._source = source
         self._clock = clock
-        self._durability = durability
-        self._before_first_write = before_first_write
+        self._durability = durability if self.config.durability is None else Durability.of(self.config.durability)
+        self._surroundings = surroundings
         self._lock = threading.RLock()
         self._closed = False
-        self._pid = files.process_id()
+        self._pid = process_id()
         self._times = TimeSearch()
         self._encoders: dict[int, BatchEncoder] = {}
-        self._loaded = load(source)
-        self._state = _first_state(self._loaded)
-        self._writer: LogWriter | None = None  # made for the first write
-        self._stable_known = self._loaded.producers is not None
+        self._state: LogState
+        self._mutator: Mutator | None = None
+        if source.writable:
+            self._mutator = Mutator(source, clock, self._publish, surroundings)
+            self._lock = self._mutator.lock
+            self._follow_on(self._mutator.loaded)
+        else:
+            self._follow_on(load(source))
+            surroundings.found(self._follower.loaded.findings)
+
+    def _follow_on(self, loaded: Loaded) -> None:
+        """Follows from what was loaded, until this process writes."""
+        self._followed = loaded
+        self._follower = Follower(self._source, self._clock, loaded, self._publish)
 
     def __repr__(self) -> str:
         return f"Log({lookup.name(self.partition)}, offsets {self.start_offset} to {self.end_offset})"
@@ -75,52 +85,76 @@ class Log:
     def _publish(self, state: LogState) -> None:
         self._state = state
 
+    def look(self, *, committed: bool = False) -> LogState:
+        """The state now: what other processes did is taken, unless this one is at work and will take it itself.
+
+        Args:
+            committed: also find the open transactions.
+
+        Cost: one pread when nothing has changed.
+        """
+        self._check_open()
+        if not self._surroundings.exclusive and self._lock.acquire(blocking=False):
+            try:
+                self._take_changes()
+            finally:
+                self._lock.release()
+        if committed and not self.was_written:
+            with self._lock:
+                self._follower.know_transactions()
+        return self._state
+
+    def _take_changes(self) -> None:
+        mutator = self._mutator
+        if mutator is None or mutator.writer is None:
+            if mutator is not None and mutator.loaded is not self._followed:
+                self._follow_on(mutator.loaded)
+            self._follower.look()
+        elif mutator.writer.failure is None and not mutator.writer.is_current():
+            mutator.try_take_changes()
+
     # ---- ends ----------------------------------------------------------------------------------------------------------------
 
     @property
     def start_offset(self) -> int:
         """The smallest offset that can be read."""
-        return self._state.start_offset
+        return self.look().start_offset
 
     @property
     def end_offset(self) -> int:
-        """The offset that the next record will get."""
-        return self._state.end_offset
+        """The offset that the next record will get, whichever process appended last. Cost: one pread."""
+        return self.look().end_offset
 
     @property
     def durable_offset(self) -> int:
         """All records below outlive a power loss."""
-        return self._state.durable_offset
+        return self.look().durable_offset
 
     @property
     def stable_offset(self) -> int:
         """Where `read_committed` reading ends: before the earliest open transaction (storage-format 6.7.2)."""
-        return self._committed_state().stable_offset
+        return self.look(committed=True).stable_offset
 
     @property
     def was_written(self) -> bool:
-        """Whether anything was appended since the log was opened."""
-        return self._writer is not None
+        """Whether this process has made the log ready for writing since it was opened or loaded again."""
+        return self._mutator is not None and self._mutator.writer is not None
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether another process has deleted the partition."""
+        return self._mutator is not None and self._mutator.gone
 
     @property
     def segments(self) -> tuple[LogSegment, ...]:
         """The log's segments, oldest first."""
-        return tuple(segment for _, segment in self._state.segments)
+        return tuple(segment for _, segment in self.look().segments)
 
     @property
     def recovery_report(self) -> tuple[Finding, ...]:
-        """What was found when the log was opened: a torn tail, damage, derived files that had to be made again."""
-        return tuple(self._loaded.findings)
-
-    def _committed_state(self) -> LogState:
-        """The state with its open transactions known. A log opened for reading finds them when they are first asked for."""
-        if not self._stable_known:
-            with self._lock:
-                if not self._stable_known:
-                    producers, _ = producers_at_end(self._source.fs, self._source.directory, self._loaded)
-                    self._state = dataclasses.replace(self._state, first_unstable_offset=producers.first_unstable_offset)
-                    self._stable_known = True
-        return self._state
+        """What was found when the log was loaded: a torn tail, damage, derived files that had to be made again."""
+        loaded = self._follower.loaded if self._mutator is None else self._mutator.loaded
+        return tuple(loaded.findings)
 
     # ---- append --------------------------------------------------------------------------------------------------------------
 
@@ -150,7 +184,7 @@ class Log:
         Cost: one write, and at `Durability.SYNC` one fdatasync.
         """
         rows = rows_from_records([key], [value], [timestamp], [headers] if headers else None, self._clock.now_ms())
-        return self._append([rows], None, durability).start
+        return self._append([rows], None, durability).offsets.start
 
     def append_many(self, items: Sequence[Any], *, compression: str | None = None, durability: Durability | None = None) -> range:
         """Appends records in one call: one acknowledgement, one sync.
@@ -168,11 +202,9 @@ class Log:
 
         Cost: about 0.1 µs a record of plain values, on top of the write.
         """
-        if isinstance(items, str | bytes | dict) or not isinstance(items, Sequence):
-            raise InvalidArgumentError(f"append_many takes a list of records, not {type(items).__name__}")
-        if not items:
+        if not checked_items(items):
             return range(self.end_offset, self.end_offset)
-        return self._append([_rows_of(items, self._clock.now_ms())], compression, durability)
+        return self._append([rows_of(items, self._clock.now_ms())], compression, durability).offsets
 
     def append_arrow(self, data: Any, *, compression: str | None = None, durability: Durability | None = None) -> range:
         """Appends a `pyarrow.Table` or `RecordBatch` with columns `key`, `value`, `timestamp`, `headers`.
@@ -191,87 +223,157 @@ class Log:
 
         Cost: tens of millions of records a second at `Durability.OS`.
         """
-        return self._append(list(rows_from_arrow(data, self._clock.now_ms())), compression, durability)
+        return self._append(list(rows_from_arrow(data, self._clock.now_ms())), compression, durability).offsets
 
-    def _append(self, pieces: list[Rows], compression: str | None, durability: Durability | None) -> range:
+    def append_batch(
+        self,
+        items: Any,
+        *,
+        compression: str | None = None,
+        durability: Durability | None = None,
+        producer: ProducerBatch | None = None,
+    ) -> Acknowledgement:
+        """Appends records and tells what the acknowledgement is worth; with `producer` at most once, however often it is sent.
+
+        Args:
+            items: as for `append_many`, or as for `append_arrow`.
+            compression, durability: as for these.
+            producer: the producer's id and epoch and the sequence of the first record. What the log has already under these
+                numbers is acknowledged again, with the offsets that it has (storage-format 6.14).
+
+        Returns:
+            The offsets, the level that was reached (with others in one group commit it can be a higher one than asked for), and
+            whether it was there already.
+
+        Raises:
+            OutOfOrderSequenceError, ProducerFencedError: the batch may not follow what the producer sent before.
+            As `append`.
+
+        >>> import pylog, tempfile
+        >>> store = pylog.open(tempfile.mkdtemp())
+        >>> _ = store.create_topic("orders")
+        >>> for _ in range(2):
+        ...     done = store.log("orders").append_batch([b"paid"], producer=pylog.ProducerBatch(1 << 48, 0, 0))
+        ...     print(done.offsets, done.durability, done.duplicate)
+        range(0, 1) Durability.SYNC False
+        range(0, 1) Durability.SYNC True
+        >>> store.close()
+        """
+        given = check_producer_batch(producer) if producer is not None else None
+        now_ms = self._clock.now_ms()
+        if isinstance(items, pa.Table | pa.RecordBatch):
+            return self._append(list(rows_from_arrow(items, now_ms)), compression, durability, given)
+        checked = checked_items(items)
+        return self._append([rows_of(checked, now_ms)] if checked else [], compression, durability, given)
+
+    def _append(
+        self, pieces: list[Rows], compression: str | None, durability: Durability | None, producer: ProducerBatch | None = None
+    ) -> Acknowledgement:
         if durability is not None and not isinstance(durability, Durability):
             raise InvalidArgumentError(f"durability={durability!r} is not a pylog.Durability")
+        level = durability or self._durability
         encoder = self._encoder(compression)
         for rows in pieces:
             encoder.check(rows)
-        with self._lock:
-            self._check_writable()
-            if not pieces:
-                return range(self.end_offset, self.end_offset)
-            writer = self._ready_writer()
-            encoded = self._encoded(encoder, pieces, writer)
-            size = sum(map(size_bound, pieces))
-            if size <= limits.APPEND_CHUNK_BYTES:
-                return writer.append(encoded, durability, size)
-            with one_ahead(encoded) as ahead:
-                return writer.append(ahead, durability, size)
-
-    def _encoded(self, encoder: BatchEncoder, pieces: list[Rows], writer: LogWriter) -> Iterator[Any]:
-        """All pieces' batches, with offsets from the log's end on."""
-        now_ms = self._clock.now_ms() if self.config.log_append_time else None
-        offset = writer.state.end_offset
-        for rows in pieces:
-            stamped = rows if now_ms is None else rows.stamped(now_ms)
-            yield from encoder.encode(stamped, offset, writer.leader_epoch)
-            offset += len(rows)
+        mutator = self._writing_side()
+        if not pieces:
+            end = self.end_offset
+            return Acknowledgement(range(end, end), level, duplicate=False)
+        if level.interval_ms is not None:
+            self._surroundings.flush_every(level.interval_ms, self.flush_behind)
+        return append_in_turn(mutator.requests, Request(pieces, encoder, level, producer), mutator.lock, mutator.commit)
 
     def _encoder(self, compression: str | None) -> BatchEncoder:
         """The encoder for a codec, under the lock that guards its buffers."""
         name = self.config.codec if compression is None else compression
         codec = codec_id(name)
-        with self._lock:
-            if codec not in self._encoders:
-                self._encoders[codec] = BatchEncoder(
-                    codec,
-                    self.config.level(name),
-                    log_append_time=self.config.log_append_time,
-                    max_message_bytes=min(self.config.max_message_bytes, self.config.segment_bytes),
-                )
-            return self._encoders[codec]
-
-    def _check_writable(self) -> None:
-        self._check_open()
-        directory = self._source.directory
-        if not self._source.writable:
-            raise ReadOnlyError(f"{directory} is open for reading; open the store with mode='rw'", path=directory)
-        found = self._loaded.corrupt
-        if found is not None:
-            raise CorruptionError(
-                f"{found.message}; the partition is open for reading only until that is repaired",
-                path=found.path,
-                position=found.position,
-                offset=found.offset,
-                next_offset=found.next_offset,
+        encoder = self._encoders.get(codec)
+        if encoder is None:
+            made = BatchEncoder(
+                codec,
+                self.config.level(name),
+                log_append_time=self.config.log_append_time,
+                max_message_bytes=min(self.config.max_message_bytes, self.config.segment_bytes),
             )
+            encoder = self._encoders.setdefault(codec, made)
+        return encoder
 
-    def _ready_writer(self) -> LogWriter:
-        """The writer, made for the first write. What it makes ready is kept from then on."""
-        self._before_first_write()
-        if self._writer is None:
-            self._writer = LogWriter(self._source, self._loaded, self._state, self._publish, self._clock, self._durability)
-        return self._writer
+    def _writing_side(self) -> Mutator:
+        self._check_open()
+        if self._mutator is None:
+            directory = self._source.directory
+            raise ReadOnlyError(f"{directory} is open for reading; open the store with mode='rw'", path=directory)
+        return self._mutator
 
     def _check_open(self) -> None:
         if self._closed:
             raise ClosedError(f"{lookup.name(self.partition)} is closed; open its store again", path=self._source.directory)
-        if files.process_id() != self._pid:
+        if process_id() != self._pid:
             raise ClosedError("a store does not live on in a forked process; open it there again", path=self._source.directory)
 
     def flush(self) -> None:
-        """Makes every record appended so far durable.
+        """Makes every record appended so far durable, those of other processes too.
 
         Raises:
             StorageFailedError: the sync failed; the log takes no more writes until it is opened again.
         """
         self._check_open()
-        with self._lock:
-            if self._source.writable and self._loaded.corrupt is None and self.durable_offset < self.end_offset:
-                self._ready_writer().flush()  # also what a process that died had not synced
+        if self._mutator is not None:
+            self._mutator.flush()
+
+    def flush_behind(self) -> None:
+        """The same for a background thread: appends go on meanwhile."""
+        if not self._closed:
+            self._writing_side().flush_behind()
+
+    # ---- trimming ------------------------------------------------------------------------------------------------------------
+
+    def delete_records(self, before: int) -> int:
+        """Deletes the records below an offset: it becomes the log's start, and segments wholly below it go.
+
+        Args:
+            before: an offset up to the log's end; at or below its start nothing happens.
+
+        Returns:
+            The log's start.
+
+        Raises:
+            OffsetOutOfRangeError: it lies behind the end.
+            InvalidArgumentError: the topic's cleanup_policy does not contain "delete".
+            ReadOnlyError, ClosedError, CorruptionError, StorageFailedError: as `append`.
+
+        Spec: storage-format 6.6.2; unlike there it is durable when this returns.
+        """
+        return self._writing_side().delete_records(offset_given("before", before))
+
+    def truncate(self, end: int) -> None:
+        """Deletes the records from an offset on; the next record gets that offset. Durable when it returns.
+
+        Args:
+            end: an offset from the log's start on; at or behind its end nothing happens. Within a batch the whole batch goes, and
+                the offsets below `end` that it held are a gap.
+
+        Raises:
+            OffsetOutOfRangeError: it lies before the log's start.
+            ReadOnlyError, ClosedError, CorruptionError, StorageFailedError: as `append`.
+
+        Spec: storage-format 6.5.
+        """
+        self._writing_side().truncate(offset_given("end", end))
+
+    def retain(self, now_ms: int, committed: int | None = None) -> int:
+        """Deletes the segments that the topic's retention does not keep; `Store.tick` does this for all partitions.
+
+        Args:
+            now_ms: the wall clock, in milliseconds.
+            committed: the next offset that the topic's `retention_group` will read, None when it has committed none.
+
+        Returns:
+            How many segments went.
+
+        Spec: storage-format 6.11.
+        """
+        return self._writing_side().retain(now_ms, committed)
 
     # ---- read ----------------------------------------------------------------------------------------------------------------
 
@@ -285,7 +387,9 @@ class Log:
         Cost: O(log n) and one batch: some 6 µs from a mapped segment.
         """
         self._check_open()
-        return lookup.read_one(self._state, self.partition, _offset("offset", offset))
+        wanted = offset_given("offset", offset)
+        state = self._state if wanted < self._state.end_offset else self.look()
+        return lookup.read_one(state, self.partition, wanted)
 
     def scan(
         self,
@@ -322,13 +426,26 @@ class Log:
             raise InvalidArgumentError(f"max_rows={max_rows!r} is not a positive int")
         schema_of(columns)  # a wrong choice is an error now, not at the first batch
         committed = isolation == "read_committed"
-        state = self._committed_state() if committed else self._state
+        state = self.look(committed=committed)
         wanted = self._wanted(state, start, end, state.stable_offset if committed else state.end_offset)
-        return reader.scan(state, wanted, columns, committed=committed, max_rows=max_rows, verify=verify)
+        frames = reader.scan(state, wanted, columns, committed=committed, max_rows=max_rows, verify=verify)
+        return frames if self._surroundings.exclusive else self._second_look(state, frames)
+
+    def _second_look(self, state: LogState, frames: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The same frames; what looks like damage may be a log that was truncated or replaced meanwhile (reliability 11e)."""
+        try:
+            yield from frames
+        except CorruptionError as error:
+            if self.look().epoch == state.epoch:
+                raise
+            told = (
+                f"{lookup.name(self.partition)} was changed by another process while it was read; read on from what there is now"
+            )
+            raise OffsetOutOfRangeError(told, path=self._source.directory, offset=error.offset) from error
 
     def _wanted(self, state: LogState, start: int | None, end: int | None, last: int) -> Wanted:
-        first = state.start_offset if start is None else _offset("start", start)
-        stop = last if end is None else _offset("end", end)
+        first = state.start_offset if start is None else offset_given("start", start)
+        stop = last if end is None else offset_given("end", end)
         if not state.start_offset <= first <= state.end_offset:
             raise lookup.out_of_range(state, self.partition, first)
         if stop > state.end_offset:
@@ -373,10 +490,69 @@ class Log:
         self._check_open()
         if isolation not in ISOLATIONS:
             raise InvalidArgumentError(f"isolation={isolation!r} is not one of {', '.join(ISOLATIONS)}")
-        state = self._committed_state() if isolation == "read_committed" else self._state
-        found = self._times.find(state, _offset("timestamp", timestamp))
+        state = self.look(committed=isolation == "read_committed")
+        found = self._times.find(state, offset_given("timestamp", timestamp))
         last = state.stable_offset if isolation == "read_committed" else state.end_offset
         return found if found is not None and found.offset < last else None
+
+    # ---- follow --------------------------------------------------------------------------------------------------------------
+
+    def wait_for(self, offset: int, timeout_ms: int | None = None, *, durable: bool = False) -> int:
+        """Waits until the log has a record at `offset`, without a lock and without spinning.
+
+        Args:
+            offset: of the record waited for.
+            timeout_ms: at most so long, in milliseconds; None: for ever.
+            durable: wait until it outlives a power loss.
+
+        Returns:
+            The log's end (with `durable`, its durable end); at or below `offset` when the time is over.
+
+        Cost: a look a millisecond, each one pread.
+        """
+        self._check_open()
+        ends = Ends(durable=durable)
+        return ends.of(following.wait(self.look, self._clock, offset_given("offset", offset), ends, timeout_ms))
+
+    def follow(
+        self,
+        start: int | None = None,
+        *,
+        columns: Sequence[str] = DEFAULT_COLUMNS,
+        isolation: str = "read_uncommitted",
+        max_rows: int = limits.SCAN_ROWS,
+        timeout_ms: int | None = None,
+        durable: bool = False,
+    ) -> Iterator[pa.RecordBatch]:
+        """Arrow batches from `start` on, for ever: at the end it waits for what comes, whichever process appends it.
+
+        Args:
+            start: an offset; by default the end at the time of the call, so that only news come.
+            columns, isolation, max_rows: as for `scan`.
+            timeout_ms: end when nothing new has come for so long; None: never.
+            durable: hand out only what outlives a power loss.
+
+        Raises:
+            OffsetOutOfRangeError: retention was faster, or the log was truncated below what was read already.
+            As `scan`.
+
+        >>> import pylog, tempfile
+        >>> store = pylog.open(tempfile.mkdtemp())
+        >>> _ = store.create_topic("orders")
+        >>> _ = store.log("orders").append_many([b"a", b"b"])
+        >>> [batch.num_rows for batch in store.log("orders").follow(0, timeout_ms=1)]
+        [2]
+        >>> store.close()
+        """
+        ends = Ends(durable, isolation == "read_committed")
+        offset = self.end_offset if start is None else offset_given("start", start)
+
+        def scan(first: int, end: int) -> Iterator[pa.RecordBatch]:
+            return self.scan(first, end, columns=columns, isolation=isolation, max_rows=max_rows)
+
+        scan(self.end_offset, self.end_offset)  # a wrong argument is an error now
+        look = partial(self.look, committed=ends.committed)
+        return following.follow(look, scan, self._clock, offset, ends, timeout_ms)
 
     # ---- planning ------------------------------------------------------------------------------------------------------------
 
@@ -415,46 +591,11 @@ class Log:
             if self._closed:
                 return True
             self._closed = True
-            if files.process_id() != self._pid:
+            if process_id() != self._pid:
                 return False
             try:
-                return self._loaded.sound if self._writer is None else self._writer.close()
+                return True if self._mutator is None else self._mutator.close()
             finally:
-                for segment in self.segments:
+                self._follower.close()
+                for _, segment in self._state.segments:
                     segment.close()
-
-
-def _first_state(loaded: Loaded) -> LogState:
-    """The state of a log as it was found."""
-    active = loaded.segments[-1] if loaded.segments else None
-    if active is not None:
-        active.builder = loaded.builder
-    unstable = loaded.producers.first_unstable_offset if loaded.producers is not None else None
-    segments = SkipList([(segment.base_offset, segment) for segment in loaded.segments])
-    return LogState(segments, active, loaded.end, loaded.start_offset, loaded.next_offset, loaded.durable_offset, unstable)
-
-
-def _offset(name: str, given: Any) -> int:
-    if isinstance(given, bool) or not isinstance(given, int | np.integer) or not -limits.INT64_MAX <= given <= limits.INT64_MAX:
-        raise InvalidArgumentError(f"{name}={given!r} is not an int")
-    if given < 0:
-        error = OffsetOutOfRangeError if name != "timestamp" else InvalidArgumentError
-        raise error(f"{name}={given} is negative")
-    return int(given)
-
-
-def _rows_of(items: Sequence[Any], now_ms: int) -> Rows:
-    """Columns from a list of values, pairs, triples or quadruples."""
-    if all(isinstance(item, bytes) or item is None for item in items):
-        return rows_from_records(None, items, None, None, now_ms)
-    keys, values, headers, timestamps = [], [], [], []
-    for item in items:
-        fields = (None, item) if isinstance(item, bytes) or item is None else item
-        if not isinstance(fields, tuple) or not 2 <= len(fields) <= 4:
-            raise InvalidArgumentError("a record is a value (bytes or None) or a tuple (key, value[, headers[, timestamp]])")
-        key, value, pairs, stamp = (*fields, None, None)[:4]
-        keys.append(key)
-        values.append(value)
-        headers.append(pairs or ())
-        timestamps.append(stamp)
-    return rows_from_records(keys, values, timestamps, headers if any(headers) else None, now_ms)

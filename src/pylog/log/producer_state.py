@@ -1,7 +1,8 @@
-"""What producers did, as far as a log must know it: open transactions, and the state that a broker finds in `.snapshot` files.
+"""What producers did, as far as a log must know it: their last batches, open transactions, and the `.snapshot` files of both.
 
 A fold over batch headers (storage-format 6.14): one replay function serves opening, recovery and appending. The last stable
-offset is the first offset of the earliest open transaction, or the log's end.
+offset is the first offset of the earliest open transaction, or the log's end. A batch that a producer sends again is found
+among its last five; a snapshot keeps the last one only, and what follows the snapshot is replayed.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 from sortedcontainers import SortedDict
 
 from pylog import limits
-from pylog.errors import CorruptionError
+from pylog.errors import CorruptionError, InvalidTransactionStateError, OutOfOrderSequenceError, ProducerFencedError
 from pylog.fs import Bytes, FileSystem, join, write_atomically
 from pylog.index.transaction_index import AbortedTransaction
 from pylog.record.batch import Table
@@ -33,15 +34,26 @@ from pylog.record.format import (
     PRODUCER_ID,
     TRANSACTIONAL_BIT,
 )
+from pylog.record.types import ProducerBatch
 from pylog.segment.names import SNAPSHOT, file_name
 
 _VERSION: Final = 1
 _HEAD = struct.Struct(">hIi")
 _ENTRY = struct.Struct(">qhiqiqiq")
+_BATCHES_KEPT: Final = 5  # of each producer, as many as a Kafka client has under way at once
+
+
+class Sequenced(NamedTuple):
+    """A batch that a producer numbered: the sequences of its first and last record, and their offsets."""
+
+    first_sequence: int
+    last_sequence: int
+    first_offset: int
+    last_offset: int
 
 
 class Producer(NamedTuple):
-    """One producer's entry, as a snapshot has it (storage-format 3.10); -1 stands for none."""
+    """One producer's entry, as a snapshot has it (storage-format 3.10), and earlier batches; -1 stands for none."""
 
     producer_id: int
     epoch: int
@@ -51,6 +63,20 @@ class Producer(NamedTuple):
     timestamp: int = -1
     coordinator_epoch: int = -1
     transaction_first_offset: int = -1
+    earlier: tuple[Sequenced, ...] = ()
+
+    @property
+    def batches(self) -> tuple[Sequenced, ...]:
+        """The last batches of its epoch, at most five, newest last."""
+        if self.last_sequence < 0:
+            return ()
+        first = (self.last_sequence - self.offset_delta) & limits.INT32_MAX
+        return *self.earlier, Sequenced(first, self.last_sequence, self.last_offset - self.offset_delta, self.last_offset)
+
+    @property
+    def next_sequence(self) -> int:
+        """The sequence that its next batch begins with: 0 at first, and 0 again behind 2^31 - 1."""
+        return (self.last_sequence + 1) & limits.INT32_MAX
 
 
 class ProducerState:
@@ -81,6 +107,63 @@ class ProducerState:
     def copy(self) -> ProducerState:
         """An independent copy."""
         return ProducerState(self._producers.values(), self.end_offset)
+
+    def check(self, batch: ProducerBatch, count: int) -> Sequenced | None:
+        """Whether a batch, of no transaction, may be appended now.
+
+        Args:
+            batch: its producer's numbers, checked.
+            count: records in it.
+
+        Returns:
+            None when it may; the batch in the log when it is there already, among the producer's last five.
+
+        Raises:
+            ProducerFencedError: the producer has a higher epoch now.
+            OutOfOrderSequenceError: the batch does not follow on from the last one, or not at 0 in a new epoch.
+            InvalidTransactionStateError: the producer has a transaction open.
+
+        A producer that the log knows nothing of may begin anywhere. Cost: O(1). Spec: storage-format 6.14.2, 6.14.3.
+
+        >>> state = ProducerState([Producer(7, 0, last_sequence=9, last_offset=41, offset_delta=9)], end_offset=42)
+        >>> state.check(ProducerBatch(7, 0, 10), 5) is None
+        True
+        >>> state.check(ProducerBatch(7, 0, 0), 10)
+        Sequenced(first_sequence=0, last_sequence=9, first_offset=32, last_offset=41)
+        """
+        known = self._producers.get(batch.producer_id)
+        if known is None or known.epoch < 0:
+            return None
+        if batch.epoch == known.epoch:
+            last_sequence = (batch.sequence + count - 1) & limits.INT32_MAX
+            for there in known.batches:
+                if (there.first_sequence, there.last_sequence) == (batch.sequence, last_sequence):
+                    return there
+        _check_follows(batch, known)
+        return None
+
+    def expire(self, now_ms: int, expiration_ms: int) -> list[int]:
+        """Forgets producers that have been idle so long, but none with an open transaction (groups-and-transactions 5.10).
+
+        Args:
+            now_ms: the wall clock, in milliseconds. It is compared with the largest timestamp of each producer's last batch.
+            expiration_ms: idle for at least this long.
+
+        Returns:
+            The ids of those that are forgotten. Cost: O(number of producers).
+
+        >>> state = ProducerState([Producer(7, 0, timestamp=1000), Producer(8, 0, timestamp=1001)])
+        >>> state.expire(now_ms=2000, expiration_ms=1000)
+        [7]
+        """
+        idle = [
+            key
+            for key, entry in self._producers.items()
+            if entry.transaction_first_offset < 0 and now_ms - entry.timestamp >= expiration_ms
+        ]
+        for key in idle:
+            del self._producers[key]
+        return idle
 
     def replay(self, buffer: Bytes, table: Table) -> list[AbortedTransaction]:
         """Takes batches that follow those already taken.
@@ -115,16 +198,17 @@ class ProducerState:
         if table[ATTRIBUTES, batch] & TRANSACTIONAL_BIT and first < 0:
             first = base
             self._open[base] = key
-        sequence = int(table[BASE_SEQUENCE, batch])
+        epoch, sequence = int(table[PRODUCER_EPOCH, batch]), int(table[BASE_SEQUENCE, batch])
         self._producers[key] = Producer(
             key,
-            int(table[PRODUCER_EPOCH, batch]),
+            epoch,
             -1 if sequence < 0 else (sequence + last - base) & limits.INT32_MAX,
             last,
             last - base,
             int(table[MAX_TIMESTAMP, batch]),
             -1 if old is None else old.coordinator_epoch,
             first,
+            old.batches[1 - _BATCHES_KEPT :] if old is not None and old.epoch == epoch else (),
         )
 
     def _end_transaction(self, table: Table, batch: int, marker: ControlRecord) -> list[AbortedTransaction]:
@@ -146,6 +230,21 @@ class ProducerState:
         return [AbortedTransaction(key, first, offset, offset + 1 if stable is None else stable)]
 
 
+def _check_follows(batch: ProducerBatch, known: Producer) -> None:
+    """A batch is of its producer's epoch or a higher one, begins where the last one ended, and breaks into no transaction."""
+    numbers, place = batch._asdict(), f"producer {batch.producer_id}, epoch {batch.epoch}, sequence {batch.sequence}"
+    if batch.epoch < known.epoch:
+        message = f"{place}: epoch {known.epoch} of this producer is in the log; end this one, another has taken over"
+        raise ProducerFencedError(message, **numbers, expected=known.epoch)
+    expected = known.next_sequence if batch.epoch == known.epoch else 0
+    if batch.sequence != expected:
+        message = f"{place}: the log expects sequence {expected}; send what is missing, or begin a new epoch at sequence 0"
+        raise OutOfOrderSequenceError(message, **numbers, expected=expected)
+    if known.transaction_first_offset >= 0:
+        message = f"{place}: this producer has a transaction open since offset {known.transaction_first_offset}; end it first"
+        raise InvalidTransactionStateError(message, offset=known.transaction_first_offset)
+
+
 def _control_record(buffer: Bytes, table: Table, batch: int) -> ControlRecord | None:
     """The control record of a batch; None when compaction emptied it."""
     decoder = RecordDecoder(("key", "value"), verify=False)
@@ -164,7 +263,7 @@ def encode_snapshot(state: ProducerState) -> bytes:
     >>> encode_snapshot(ProducerState()).hex()
     '000148674bc700000000'
     """
-    body = b"".join(_ENTRY.pack(*producer) for producer in state.producers)
+    body = b"".join(_ENTRY.pack(*producer[:-1]) for producer in state.producers)
     counted = struct.pack(">i", len(body) // _ENTRY.size) + body
     return struct.pack(">hI", _VERSION, crc32c(counted)) + counted
 

@@ -6,6 +6,7 @@ reading can go on; what lies before it has been handed out by then.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -18,7 +19,7 @@ from pylog.log.state import LogState
 from pylog.log.walk import Damage, first_offsets, next_good_batch, offset_at, walk
 from pylog.record.batch import Bytes, Table
 from pylog.record.decoder import RecordDecoder
-from pylog.record.format import ATTRIBUTES, BASE_OFFSET, CONTROL_BIT, LAST_OFFSET, MAGIC, PRODUCER_ID, TRANSACTIONAL_BIT
+from pylog.record.format import ATTRIBUTES, BASE_OFFSET, CONTROL_BIT, CRC, LAST_OFFSET, MAGIC, PRODUCER_ID, TRANSACTIONAL_BIT
 from pylog.segment.segment import LogSegment, vanished
 
 
@@ -91,6 +92,17 @@ def placed(error: PylogError, segment: LogSegment, next_offset: int | None) -> P
     if isinstance(error, CorruptionError):
         error.next_offset = next_offset
     return error
+
+
+def crc_before(state: LogState, offset: int) -> int | None:
+    """The stored CRC of the batch that holds the offset before `offset`; None when the log begins there, or has lost it."""
+    if offset <= state.start_offset:
+        return None
+    crc = None
+    with contextlib.suppress(CorruptionError, OffsetOutOfRangeError):
+        for _, _, table, _ in good_batches(state, Wanted(offset - 1, offset)):
+            crc = int(table[CRC, -1])
+    return crc
 
 
 # ---- isolation ---------------------------------------------------------------------------------------------------------------

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from pylog.index.skiplist import SkipList
+from pylog.log.loader import Loaded
 from pylog.segment.segment import LogSegment
 
 
-@dataclass(frozen=True, slots=True)
-class LogState:
+class LogState(NamedTuple):
     """A log's ends and segments.
 
     Attributes:
-        segments: base offset → segment. Shared by all states of a log; one writer, lock-free readers.
+        segments: base offset → segment. Shared by the states between two removals of segments; one writer, lock-free readers.
         active: the segment that is appended to (or was, when the log was opened for reading), None in a log without any.
         active_size: bytes of the active segment that are published.
         start_offset: the smallest offset that may be read.
         end_offset: the offset behind the last published record.
         durable_offset: everything below is synced.
         first_unstable_offset: first offset of the earliest open transaction, None without one.
+        epoch: the header's, when this was so: segments came, went or were replaced when it has moved.
+        truncation_count: how often the log had been truncated.
     """
 
     segments: SkipList[LogSegment]
@@ -30,6 +32,8 @@ class LogState:
     end_offset: int
     durable_offset: int
     first_unstable_offset: int | None = None
+    epoch: int = 0
+    truncation_count: int = 0
 
     @property
     def stable_offset(self) -> int:
@@ -47,3 +51,22 @@ class LogState:
             following = self.segments.higher(found[0])
             yield found[1], following[0] if following is not None and found[1] is not self.active else self.end_offset
             found = following if found[1] is not self.active else None
+
+
+def first_state(loaded: Loaded) -> LogState:
+    """The state of a log as it was found."""
+    active = loaded.segments[-1] if loaded.segments else None
+    if active is not None:
+        active.builder = loaded.builder
+    slot = loaded.slot
+    return LogState(
+        SkipList([(segment.base_offset, segment) for segment in loaded.segments]),
+        active,
+        loaded.end,
+        loaded.start_offset,
+        loaded.next_offset,
+        loaded.durable_offset,
+        None if loaded.producers is None else loaded.producers.first_unstable_offset,
+        0 if slot is None else slot.epoch,
+        0 if slot is None else slot.truncation_count,
+    )

@@ -3,68 +3,83 @@
 append: write the batches → sync → slot → publish → acknowledge. roll: slot with an odd epoch → sync the old segment → write and
 sync its indexes and the producer snapshot → make the new file, sync the directory → slot with the new segment and an even epoch.
 A failed write is cut off again; a failed sync ends writing for good, because nothing proves what it left on the disk.
+
+Between two calls another process may have written. `is_current` tells, `catch_up` takes what was appended; after any other change
+the log is loaded again and gets a new writer. All of that, and every change, happens under the partition's lock.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import itertools
 import logging
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from pylog import limits
 from pylog.clock import Clock
 from pylog.config import Durability
 from pylog.errors import ClosedError, RecordTooLargeError, StorageFailedError
-from pylog.fs import join
+from pylog.fs import File, join
 from pylog.index.builder import SegmentIndexBuilder
 from pylog.index.skiplist import SkipList
 from pylog.log import checkpoints
-from pylog.log.durable_point import FAILED, DurablePoint, Slot
+from pylog.log.durable_point import FAILED, Header, Slot, make_header
 from pylog.log.loader import Loaded, Source, epochs_from_batches
 from pylog.log.producer_state import ProducerState, write_snapshot
 from pylog.log.rolling import SegmentUse, batches_before_roll
 from pylog.log.state import LogState
 from pylog.log.walk import Damage
+from pylog.record import kernels
 from pylog.record.batch import Table, scan_batches
 from pylog.record.builder import Encoded
-from pylog.record.format import LAST_OFFSET, MAX_TIMESTAMP, POSITION, SIZE
+from pylog.record.format import BASE_OFFSET, CRC_GOOD, CRC_STATE, LAST_OFFSET, MAX_TIMESTAMP, POSITION, PRODUCER_ID, SIZE
+from pylog.segment.log_file import Region
 from pylog.segment.names import LOG, TORN, file_name
 from pylog.segment.segment import LogSegment
 
 LOGGER = logging.getLogger("pylog")
 
 
-class LogWriter:
-    """The mutator of one log, made for its first write. Not thread-safe: its log calls it under a lock.
+class SyncPoint(NamedTuple):
+    """The end of what a sync of `file` makes durable: position and next offset, under an epoch of the header."""
 
-    Making it makes the partition ready for its first byte: a torn tail is set aside and cut, the durable point is written.
+    file: File
+    epoch: int
+    position: int
+    offset: int
+
+
+class LogWriter:
+    """The mutator of one log, made for a write. Not thread-safe: its log calls it under the partition's lock.
+
+    Making it makes the partition ready for its next byte: a torn tail is set aside and cut, what a dead process left is written
+    again and synced, the header says what is true.
 
     Args:
-        source, loaded: the partition, as it was opened.
+        source, loaded: the partition, as it was loaded under the same lock.
         state: as published so far.
         publish: takes each new state.
         clock: for segments whose records have no timestamps.
-        durability: the level when a call names none.
 
     Raises:
         StorageFailedError: the partition could not be made ready; nothing acknowledged was touched.
 
     Attributes:
         state: as published last.
+        header: the shared header.
+        active: the segment that is appended to.
+        producers: what producers did, up to the end.
+        epochs: the leader epochs.
         leader_epoch: stamped on new batches.
+        failure: why nothing can be written any more, or None.
+        unreported: the error of a flush in the background, for the next call to raise.
     """
 
     def __init__(
-        self,
-        source: Source,
-        loaded: Loaded,
-        state: LogState,
-        publish: Callable[[LogState], None],
-        clock: Clock,
-        durability: Durability,
+        self, source: Source, loaded: Loaded, state: LogState, publish: Callable[[LogState], None], clock: Clock
     ) -> None:
         self._fs = source.fs
         self._directory = source.directory
@@ -72,18 +87,24 @@ class LogWriter:
         self._source = source
         self._publish = publish
         self._clock = clock
-        self._durability = durability
         self._loaded = loaded
-        self._failure: str | None = None
-        self._producers = ProducerState() if loaded.producers is None else loaded.producers
-        self._epochs = epochs_from_batches(loaded) if loaded.epochs is None else loaded.epochs
-        self.leader_epoch = max(loaded.leader_epoch, self._epochs[-1].epoch if self._epochs else 0, 0)
+        self.failure: str | None = None
+        self.unreported: StorageFailedError | None = None
+        self.producers = ProducerState() if loaded.producers is None else loaded.producers
+        self.epochs = epochs_from_batches(loaded) if loaded.epochs is None else loaded.epochs
+        self.leader_epoch = max(loaded.leader_epoch, self.epochs[-1].epoch if self.epochs else 0, 0)
+        self._producers_before: ProducerState | None = None  # while what is written is not published
         self.state = state
         self._unsynced_bytes = min(limits.APPEND_CHUNK_BYTES, self._config.segment_bytes)  # of the call under way
         self._open_active()
         self._assign_epoch()
-        self._point = DurablePoint(self._fs, self._directory, self._slot())
-        self._set_state(durable_offset=self.state.end_offset)
+        self.header = self._take_header()
+        self.set_state(
+            active_size=self._written,
+            end_offset=self._next_offset,
+            durable_offset=self._slot_now.durable_offset,
+            start_offset=self._slot_now.log_start_offset,
+        )
 
     # ---- before the first write ----------------------------------------------------------------------------------------------
 
@@ -95,14 +116,13 @@ class LogWriter:
         if active is None or builder is None:
             self.state = self._begin_segment(self.state.end_offset)
             return
-        self._active, self._builder = active, builder
+        self.active, self._builder = active, builder
         self._file = self._fs.open(active.path, write=True)
         self._written, self._next_offset = loaded.end, loaded.next_offset  # with what is not published yet
         if loaded.torn is not None:
             self._set_aside(loaded.torn)
-        if not loaded.clean:  # what the scan kept may be in memory only
-            self._file.sync()
-            self._fs.sync_directory(self._directory)
+        if not loaded.clean:
+            self._make_durable()
         self._first_timestamp = self._timestamp_of_first_batch()
 
     def _set_aside(self, torn: Damage) -> None:
@@ -111,7 +131,7 @@ class LogWriter:
         aside = self._fs.create(path)
         try:
             for position in range(torn.position, torn.end, limits.READ_CHUNK_BYTES):
-                part = self._active.file().read(position, min(limits.READ_CHUNK_BYTES, torn.end - position))
+                part = self.active.file().read(position, min(limits.READ_CHUNK_BYTES, torn.end - position))
                 aside.write(part.data, position - torn.position)
             aside.sync()
         finally:
@@ -124,24 +144,47 @@ class LogWriter:
 
     def _new_torn_path(self) -> str:
         numbers = itertools.count()
-        paths = (join(self._directory, file_name(self._active.base_offset, f"{TORN}.{number}")) for number in numbers)
+        paths = (join(self._directory, file_name(self.active.base_offset, f"{TORN}.{number}")) for number in numbers)
         return next(path for path in paths if not self._fs.exists(path))
 
+    def _make_durable(self) -> None:
+        """What loading kept may be in memory only. After a failed sync its pages look clean, so they are written again first."""
+        slot = self._loaded.slot
+        if slot is not None and self._loaded.same_boot and slot.active_base == self.active.base_offset:
+            start = slot.durable_position if slot.flags & FAILED else slot.published_position
+            for position in range(start, self._written, limits.READ_CHUNK_BYTES):
+                part = self.active.file().read(position, min(limits.READ_CHUNK_BYTES, self._written - position))
+                self._file.write(part.data, position)
+        self._file.sync()
+        self._fs.sync_directory(self._directory)
+
     def _timestamp_of_first_batch(self) -> int:
-        scan = scan_batches(self._active.file().read(0, min(limits.READ_CHUNK_BYTES, self._written)), capacity=1)
+        scan = scan_batches(self.active.file().read(0, min(limits.READ_CHUNK_BYTES, self._written)), capacity=1)
         return int(scan.table[MAX_TIMESTAMP, 0]) if scan.table.shape[1] else -1
 
+    def _take_header(self) -> Header:
+        """The header, as it is when it says just what is true, else with a new slot before the first byte (reliability 12)."""
+        wanted = self._slot()
+        found = self._loaded.slot
+        if found is not None and self._loaded.same_boot and wanted.says_the_same(found):
+            header = Header(self._fs, self._directory, write=True)
+            if header.look() == found:
+                return header
+            header.close()
+        return make_header(self._fs, self._directory, wanted, self._clock.now_ms())
+
     def _slot(self) -> Slot:
-        """A slot that says what is true before the first write."""
-        old = self._loaded.slot or Slot()
+        """A slot that says what is true before the first write. Another epoch than before: whoever remembers one looks again."""
+        old = self._loaded.found or Slot()
+        known = old if self._loaded.slot is not None and not old.epoch % 2 else old._replace(epoch=(old.epoch | 1) + 1)
         return Slot(
             counter=old.counter,
-            epoch=old.epoch + old.epoch % 2,
-            active_base=self._active.base_offset,
+            epoch=known.epoch,
+            active_base=self.active.base_offset,
             active_inode=self._file.identity()[1],
             published_position=self._written,
             published_offset=self._next_offset,
-            durable_base=self._active.base_offset,
+            durable_base=self.active.base_offset,
             durable_position=self._written,
             durable_offset=self._next_offset,
             unsynced_bytes=self._unsynced_bytes,
@@ -152,31 +195,76 @@ class LogWriter:
 
     def _assign_epoch(self) -> None:
         """Records the first offset of the leader epoch that new batches will carry (storage-format 6.13.1)."""
-        epochs = checkpoints.assign_epoch(self._epochs, self.leader_epoch, self.state.end_offset)
-        if epochs is not self._epochs or self._loaded.epochs is None:
-            checkpoints.write_epochs(self._fs, self._directory, epochs)
-            self._epochs = epochs
+        epochs = checkpoints.assign_epoch(self.epochs, self.leader_epoch, self.state.end_offset)
+        if epochs is not self.epochs or self._loaded.epochs is None:
+            self.write_epochs(epochs)
+
+    def write_epochs(self, epochs: list[checkpoints.EpochStart]) -> None:
+        """Replaces the leader epochs, in memory and on the disk."""
+        checkpoints.write_epochs(self._fs, self._directory, epochs)
+        self.epochs = epochs
+
+    # ---- others' writes ------------------------------------------------------------------------------------------------------
+
+    def is_current(self) -> bool:
+        """Whether the log is as this writer left it. Cost: two system calls.
+
+        The header alone is not enough: who dies in mid-append leaves it as it was.
+        """
+        slot = self.header.slot
+        even = slot is not None and slot.epoch % 2 == 0 and not slot.flags
+        return even and not self.header.changed() and self._file.size() == self._written
+
+    def catch_up(self) -> bool:
+        """Takes what another process appended; False when something else happened, or it is not what it should be.
+
+        Cost: one pass over the new bytes. After False this writer is of no use: load the log again.
+        """
+        old, slot = self.header.slot, self.header.look()
+        if old is None or slot is None or not self.header.same_boot or slot.flags:
+            return False
+        same = (slot.epoch, slot.active_base, slot.active_inode) == (old.epoch, old.active_base, old.active_inode)
+        if slot.epoch % 2 or not same or not self._written <= slot.published_position == self._file.size():
+            return False
+        for region in self.active.regions(self._written, slot.published_position, verify=True):
+            if not self._take(region):
+                return False
+        if (self._written, self._next_offset) != (slot.published_position, slot.published_offset):
+            return False
+        self._publish_written(slot.durable_offset)
+        return True
+
+    def _take(self, region: Region) -> bool:
+        """Notes the batches of a region as if they had been written here."""
+        table = region.table
+        if region.status not in (kernels.OK, kernels.FULL) or np.any(table[CRC_STATE] != CRC_GOOD):
+            return False
+        count = table.shape[1]
+        if count == 0:
+            return True
+        if table[BASE_OFFSET, 0] != self._next_offset or np.any(table[BASE_OFFSET, 1:] != table[LAST_OFFSET, :-1] + 1):
+            return False
+        self._note(table, 0, count, region.shift)
+        self.producers.replay(region.buffer, table)
+        return True
 
     # ---- append --------------------------------------------------------------------------------------------------------------
 
-    def append(self, encoded: Iterator[Encoded], durability: Durability | None, size: int) -> range:
+    def append(self, encoded: Iterable[Encoded], level: Durability, size: int) -> None:
         """Appends finished batches with consecutive offsets from the log's end on; acknowledged when it returns.
 
         A segment that fills up meanwhile is sealed, and what it holds is published and durable from then on.
 
         Args:
             encoded: the batches.
-            durability: the level of the acknowledgement; None is the log's.
+            level: of the acknowledgement.
             size: at least the bytes of all batches together.
 
         Raises:
             StorageFailedError: a write or sync failed. The records from the error's `offset` on are not in the log.
             RecordTooLargeError: a batch is larger than a segment may be.
         """
-        if self._failure is not None:
-            raise ClosedError(self._failure, path=self._directory)
-        level = durability or self._durability
-        first = self.state.end_offset
+        self.check_alive()
         self._raise_bound(level, size)
         try:
             for piece in encoded:
@@ -184,22 +272,37 @@ class LogWriter:
                 self._append_piece(piece)
             self._commit(level)
         except BaseException as error:  # an interrupt too: nothing half written may stand before the next append
-            if self._failure is None:
+            if self.failure is None:
                 self._undo()
             if isinstance(error, StorageFailedError):
                 error.offset = self.state.end_offset
             raise
-        return range(first, self.state.end_offset)
+
+    def check_alive(self) -> None:
+        """Raises after a failed sync: first what a flush in the background met, then ClosedError."""
+        error, self.unreported = self.unreported, None
+        if error is not None:
+            raise error
+        if self.failure is not None:
+            raise ClosedError(self.failure, path=self._directory)
 
     def _raise_bound(self, level: Durability, size: int) -> None:
         """Says how far apart two unsynced batches can be from now on, before the first of them is written (reliability 3.1).
 
-        At SYNC one call's bytes, at OS all of a segment. The bound belongs to the segment: the largest in use, lowered by a roll.
+        At SYNC one call's bytes, at INTERVAL what is flushed before it grows further, at OS all of a segment. The bound belongs
+        to the segment: the largest in use, lowered by a roll.
         """
-        wanted = self._config.segment_bytes if level is Durability.OS else size
+        if level.name == "INTERVAL" and self._written - self._slot_now.durable_position + size > limits.FLUSH_BYTES:
+            self._commit(Durability.SYNC)
+        wanted = {"SYNC": size, "INTERVAL": max(size, limits.FLUSH_BYTES), "OS": self._config.segment_bytes}[level.name]
         self._unsynced_bytes = min(max(wanted, limits.APPEND_CHUNK_BYTES), self._config.segment_bytes)
-        if self._unsynced_bytes > self._point.slot.unsynced_bytes:
-            self._point.write_both(unsynced_bytes=self._unsynced_bytes)
+        if self._unsynced_bytes > self._slot_now.unsynced_bytes:
+            self.header.write_both(unsynced_bytes=self._unsynced_bytes)
+
+    @property
+    def _slot_now(self) -> Slot:
+        assert self.header.slot is not None
+        return self.header.slot
 
     def _check_sizes(self, table: Table) -> None:
         largest = int(table[SIZE].max())
@@ -216,14 +319,14 @@ class LogWriter:
         while first < count:
             room = batches_before_roll(self._use(), piece.table[:, first:], self._config, self._clock.now_ms())
             if room == 0:
-                self._roll()
+                self.roll()
                 continue
             self._write(piece, first, first + room)
             first += room
 
     def _use(self) -> SegmentUse:
         left = self._builder.entries_left(self._config.segment_index_bytes)
-        return SegmentUse(self._active.base_offset, self._written, self._first_timestamp, self._created_ms, left)
+        return SegmentUse(self.active.base_offset, self._written, self._first_timestamp, self._created_ms, left)
 
     def _write(self, piece: Encoded, first: int, end: int) -> None:
         """Writes some batches of a piece behind what is written, and indexes them."""
@@ -231,10 +334,17 @@ class LogWriter:
         start = int(table[POSITION, first])
         stop = int(table[POSITION, end - 1] + table[SIZE, end - 1])
         self._file.write(piece.data[start:stop], self._written)
+        self._note(table, first, end, self._written - start)
+        if table[PRODUCER_ID, first] >= 0:
+            self._producers_before = self._producers_before or self.producers.copy()
+            self.producers.replay(np.frombuffer(piece.data, np.uint8), np.ascontiguousarray(table[:, first:end]))
+
+    def _note(self, table: Table, first: int, end: int, shift: int) -> None:
+        """Takes batches that are in the file into the indexes and counts."""
         if self._written == 0:
             self._first_timestamp = int(table[MAX_TIMESTAMP, first])
-        self._builder.add(table, end, first=first, position=self._written - start)
-        self._written += stop - start
+        self._builder.add(table, end, first=first, position=shift)
+        self._written = shift + int(table[POSITION, end - 1] + table[SIZE, end - 1])
         self._next_offset = int(table[LAST_OFFSET, end - 1]) + 1
 
     def _undo(self) -> None:
@@ -243,13 +353,14 @@ class LogWriter:
         try:
             self._file.truncate(self._written)
             self._file.sync()
-            if self._point.slot.published_position != self._written:  # it was interrupted behind its commit
+            if self._slot_now.published_position != self._written:  # it was interrupted behind its commit
                 durable = {"durable_position": self._written, "durable_offset": self._next_offset}
-                self._point.write_both(published_position=self._written, published_offset=self._next_offset, **durable)
+                self.header.write_both(published_position=self._written, published_offset=self._next_offset, **durable)
         except StorageFailedError as error:
-            self._fail(f"a failed append could not be cut off again ({error})")
+            self.fail(f"a failed append could not be cut off again ({error})")
             return
-        self._builder = self._active.builder = self._builder_of(self._active, self._written)
+        self._builder = self.active.builder = self._builder_of(self.active, self._written)
+        self.producers = self._producers_before or self.producers
 
     def _builder_of(self, segment: LogSegment, size: int) -> SegmentIndexBuilder:
         builder = SegmentIndexBuilder(segment.base_offset, self._config.index_interval_bytes)
@@ -259,34 +370,43 @@ class LogWriter:
 
     def _commit(self, level: Durability) -> None:
         """Syncs if the level asks for it, then publishes what is written."""
-        changes = {"published_position": self._written, "published_offset": self._next_offset}
-        if level is Durability.SYNC:
+        changes: dict[str, Any] = {"published_position": self._written, "published_offset": self._next_offset}
+        durable = level == Durability.SYNC
+        if durable:
             changes |= {"durable_position": self._written, "durable_offset": self._next_offset}
         try:
-            if level is Durability.SYNC:
+            if durable:
                 self._file.sync()
-            self._point.write(**changes)
+            self.header.write(**changes)
         except StorageFailedError as error:
-            self._fail(f"a sync failed ({error}), so what is on the disk is not known")
+            self.fail(f"a sync failed ({error}), so what is on the disk is not known")
             raise
-        self._producers.end_offset = self._next_offset
-        self._set_state(
+        self._publish_written(self._next_offset if durable else self.state.durable_offset)
+
+    def _publish_written(self, durable_offset: int) -> None:
+        self.producers.end_offset = self._next_offset
+        self.set_state(
             active_size=self._written,
             end_offset=self._next_offset,
-            durable_offset=self._next_offset if level is Durability.SYNC else self.state.durable_offset,
+            durable_offset=durable_offset,
+            first_unstable_offset=self.producers.first_unstable_offset,
         )
 
-    def _set_state(self, **changes: Any) -> None:
-        self.state = dataclasses.replace(self.state, **changes)
-        self._active.size = self.state.active_size
+    def set_state(self, **changes: Any) -> None:
+        """Publishes the state with some fields changed."""
+        self._producers_before = None
+        slot = self._slot_now
+        self.state = self.state._replace(epoch=slot.epoch, truncation_count=slot.truncation_count, **changes)
+        if self.state.active is not None:
+            self.state.active.size = self.state.active_size
         self._publish(self.state)
 
-    def _fail(self, reason: str) -> None:
+    def fail(self, reason: str) -> None:
         """Ends writing for good: nothing is tried again on pages that the system may have marked clean (fsyncgate)."""
-        self._failure = f"{self._directory}: {reason}; close the store and open it again, which checks the end of the log"
-        LOGGER.error(self._failure)
+        self.failure = f"{self._directory}: {reason}; close the store and open it again, which checks the end of the log"
+        LOGGER.error(self.failure)
         with contextlib.suppress(StorageFailedError):  # the first failure is the one that is reported
-            self._point.write(flags=FAILED)
+            self.header.write(flags=FAILED)
 
     # ---- roll ----------------------------------------------------------------------------------------------------------------
 
@@ -308,7 +428,7 @@ class LogWriter:
             interval_bytes=self._config.index_interval_bytes,
         )
         self._builder = segment.builder = SegmentIndexBuilder(base_offset, self._config.index_interval_bytes)
-        self._active, self._file = segment, file
+        self.active, self._file = segment, file
         self._written, self._next_offset, self._first_timestamp = 0, base_offset, -1
         self._created_ms = self._clock.now_ms()
         segments = self.state.segments
@@ -316,46 +436,57 @@ class LogWriter:
             segments.insert(base_offset, segment)
         else:  # a log's first segment: making a list needs no kernel, inserting into one does
             segments = SkipList([(base_offset, segment)])
-        return dataclasses.replace(self.state, segments=segments, active=segment, active_size=0, end_offset=base_offset)
+        return self.state._replace(segments=segments, active=segment, active_size=0, end_offset=base_offset)
 
-    def _roll(self) -> None:
+    def roll(self) -> None:
         """Seals the active segment and begins the next one at the log's end (storage-format 6.3.7)."""
-        sealed, file, size = self._active, self._file, self._written
+        sealed, size = self.active, self._written
         try:
-            self._point.write(epoch=self._point.slot.epoch + 1)
-            file.sync()
+            self.begin_change()
+            self._file.sync()
             self._write_derived()
             begun = self._begin_segment(self._next_offset)
-            self._point.write_both(**self._rolled())
+            self.end_change(unsynced_bytes=self._unsynced_bytes, **self._ends())
         except StorageFailedError as error:
-            self._fail(f"a segment could not be sealed ({error})")
+            self.fail(f"a segment could not be sealed ({error})")
             raise
-        sealed.seal(size)
-        file.close()
+        sealed.seal(size)  # the file closes itself: a flusher may be syncing it
         self.state = begun
-        self._set_state(durable_offset=self._next_offset)
+        self.set_state(durable_offset=self._next_offset)
 
-    def _rolled(self) -> dict[str, int]:
-        """The slot's fields of a log whose active segment is new and empty."""
-        base = self._next_offset
+    def begin_change(self, *, durably: bool = False, **fields: Any) -> None:
+        """Says that segments are made, go or are replaced: others look again when it is over."""
+        write = self.header.write_both if durably else self.header.write
+        write(epoch=self._slot_now.epoch + 1, **fields)
+
+    def end_change(self, **fields: Any) -> None:
+        """Says that the change is over."""
+        self.header.write_both(epoch=self._slot_now.epoch + 1, **fields)
+
+    def cut(self, position: int) -> None:
+        """Cuts the active segment's file; durable when it returns, because what is written next must not meet the old bytes."""
+        self._file.truncate(position)
+        self._file.sync()
+
+    def _ends(self) -> dict[str, int]:
+        """The slot's fields of a log whose active segment is synced."""
+        base, position, offset = self.active.base_offset, self._written, self._next_offset
         return {
-            "epoch": self._point.slot.epoch + 1,
             "active_base": base,
             "active_inode": self._file.identity()[1],
-            "published_position": 0,
-            "published_offset": base,
+            "published_position": position,
+            "published_offset": offset,
             "durable_base": base,
-            "durable_position": 0,
-            "durable_offset": base,
-            "unsynced_bytes": self._unsynced_bytes,
+            "durable_position": position,
+            "durable_offset": offset,
         }
 
     def _write_derived(self) -> None:
         """The index files of a full or closing segment, and the producer snapshot behind it."""
         self._builder.finish()
-        self._active.write_indexes(self._builder)
-        self._producers.end_offset = self._next_offset
-        write_snapshot(self._fs, self._directory, self._producers)
+        self.active.write_indexes(self._builder)
+        self.producers.end_offset = self._next_offset
+        write_snapshot(self._fs, self._directory, self.producers)
 
     # ---- the end -------------------------------------------------------------------------------------------------------------
 
@@ -365,16 +496,30 @@ class LogWriter:
         Raises:
             StorageFailedError: the sync failed; the log takes no more writes.
         """
-        if self._failure is None and self.state.durable_offset < self.state.end_offset:
+        if self.failure is None and self.state.durable_offset < self.state.end_offset:
             self._commit(Durability.SYNC)
+
+    def sync_point(self) -> SyncPoint:
+        """What a sync of the active segment would make durable now."""
+        return SyncPoint(self._file, self._slot_now.epoch, self._written, self._next_offset)
+
+    def note_durable(self, point: SyncPoint) -> None:
+        """Says that a sync of that point succeeded, unless segments have come or gone since."""
+        if point.epoch == self._slot_now.epoch and point.offset > self.state.durable_offset:
+            self.header.write(durable_position=point.position, durable_offset=point.offset)
+            self.set_state(durable_offset=point.offset)
 
     def close(self) -> bool:
         """Flushes, writes the derived files, closes. Returns whether the partition is left as after a clean shutdown."""
         try:
-            if self._failure is None:
+            if self.failure is None:
                 self.flush()
                 self._write_derived()
         finally:
-            self._file.close()
-            self._point.close()
-        return self._failure is None
+            self.abandon()
+        return self.failure is None
+
+    def abandon(self) -> None:
+        """Closes the files and writes nothing: the log is loaded again, or another process goes on with it."""
+        self._file.close()
+        self.header.close()

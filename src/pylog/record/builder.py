@@ -5,22 +5,25 @@ Nothing is written here, and everything that can be wrong with the input is foun
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from pylog import limits
 from pylog.errors import InvalidRecordError, RecordTooLargeError
 from pylog.record import compression, encoding, kernels
 from pylog.record.batch import Table
+from pylog.record.checksum import crc32c
+from pylog.record.few import binary_column, encode_few
 from pylog.record.format import (
     ATTRIBUTES,
     ATTRIBUTES_AT,
+    BASE_OFFSET,
+    BASE_SEQUENCE,
     CODEC_NONE,
     COLUMN_COUNT,
     CRC,
@@ -30,81 +33,30 @@ from pylog.record.format import (
     LOG_APPEND_TIME_BIT,
     LOG_OVERHEAD,
     POSITION,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    PRODUCER_ID_AT,
     SIZE,
 )
-from pylog.record.types import Header
+from pylog.record.rows import (
+    ALL_NULL,
+    MAX_RECORD_OVERHEAD,
+    NO_BYTES,
+    NO_HEADERS,
+    Binary,
+    Bytes,
+    Headers,
+    Longs,
+    Rows,
+    read_only,
+    size_bound,
+)
+from pylog.record.types import Header, ProducerBatch
 
-Ints = NDArray[np.int32]
-Longs = NDArray[np.int64]
-Bytes = NDArray[np.uint8]
-
-NO_INTS: Ints = np.empty(0, np.int32)
-NO_BYTES: Bytes = np.empty(0, np.uint8)
-MAX_RECORD_OVERHEAD = 21 + HEADER_SIZE  # storage-format 1.5.5, and the batch around it
 HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-_CHUNK_ROWS = 16_384  # rows looked at together: temporaries stay in the cache
 _FEW = 256  # values of one call that are cheaper joined than handed to Arrow
+_PRODUCER: Final = struct.Struct(">qhi")  # id, epoch, base sequence
 COLUMNS = ("key", "value", "timestamp", "headers")
-
-
-class Binary(NamedTuple):
-    """A column of byte strings in Arrow's form: n + 1 offsets (empty: all null), bytes, validity bits (empty: all valid)."""
-
-    ends: Ints
-    data: Bytes
-    valid: Bytes
-
-
-ALL_NULL = Binary(NO_INTS, NO_BYTES, NO_BYTES)
-
-
-class Headers(NamedTuple):
-    """A column of header lists: n + 1 offsets into names and values (empty: no record has any)."""
-
-    ends: Ints
-    names: Binary
-    values: Binary
-
-
-NO_HEADERS = Headers(NO_INTS, ALL_NULL, ALL_NULL)
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """Records as columns, ready for the encoder. Timestamps in milliseconds."""
-
-    timestamps: Longs
-    keys: Binary
-    values: Binary
-    headers: Headers = NO_HEADERS
-
-    def __len__(self) -> int:
-        return len(self.timestamps)
-
-    def stamped(self, now_ms: int) -> Rows:
-        """The same records with the time of the append as timestamp (LogAppendTime)."""
-        return replace(self, timestamps=_read_only(np.full(len(self), now_ms, np.int64)))
-
-    def largest_record(self) -> int:
-        """An upper bound, in bytes, of the largest record with its batch header. Cost: one pass over the sizes."""
-        headers = self._header_sizes()
-        largest = 0
-        for first in range(0, len(self), _CHUNK_ROWS):  # small pieces: fresh memory would cost more than the sums
-            end = min(first + _CHUNK_ROWS, len(self))
-            sizes = np.zeros(end - first, np.int64) if headers is None else headers[first:end]
-            for column in (self.keys, self.values):
-                if column.ends.size:
-                    sizes = sizes + np.diff(column.ends[first : end + 1])
-            largest = max(largest, int(sizes.max(initial=0)))
-        return largest + MAX_RECORD_OVERHEAD
-
-    def _header_sizes(self) -> Longs | None:
-        """Bytes of each record's headers at most; None when no record has any."""
-        if not self.headers.ends.size:
-            return None
-        names, values = self.headers.names.ends, self.headers.values.ends
-        totals = np.append(0, np.cumsum(np.diff(names).astype(np.int64) + np.diff(values) + 10))
-        return np.diff(totals[self.headers.ends])
 
 
 # ---- from Arrow ------------------------------------------------------------------------------------------------------------
@@ -186,17 +138,17 @@ def _cast(name: str, column: pa.Array, target: pa.DataType) -> pa.Array:
 
 def _timestamps(column: pa.Array | None, count: int, now_ms: int) -> Longs:
     if column is None:
-        return _read_only(np.full(count, now_ms, np.int64))
+        return read_only(np.full(count, now_ms, np.int64))
     values = column.view(pa.int64()) if column.type != pa.int64() else column
     stamps = (pc.fill_null(values, now_ms) if values.null_count else values).to_numpy(zero_copy_only=False)
-    check_timestamps(stamps)
-    return _read_only(np.ascontiguousarray(stamps, np.int64))
+    check_timestamp(int(stamps.min(initial=0)))
+    return read_only(np.ascontiguousarray(stamps, np.int64))
 
 
-def check_timestamps(stamps: Longs) -> None:
+def check_timestamp(smallest: int) -> None:
     """Refuses timestamps below -1, which stands for "none" (storage-format 1.6.1)."""
-    if len(stamps) and int(stamps.min()) < -1:
-        raise InvalidRecordError(f"timestamp {int(stamps.min())} is before 1970; Kafka's format takes 0 or more, or -1 for none")
+    if smallest < -1:
+        raise InvalidRecordError(f"timestamp {smallest} is before 1970; Kafka's format takes 0 or more, or -1 for none")
 
 
 def _binary(column: pa.Array | None) -> Binary:
@@ -206,13 +158,13 @@ def _binary(column: pa.Array | None) -> Binary:
     _, ends, data = column.buffers()
     offsets = np.frombuffer(ends, np.int32, len(column) + 1, column.offset * 4)
     values = NO_BYTES if data is None or data.size == 0 else np.frombuffer(data, np.uint8)
-    return Binary(_read_only(offsets), _read_only(values), _validity(column))
+    return Binary(read_only(offsets), read_only(values), _validity(column))
 
 
 def _validity(column: pa.Array) -> Bytes:
     if column.null_count == 0:
-        return _read_only(NO_BYTES)
-    return _read_only(np.packbits(column.is_valid().to_numpy(zero_copy_only=False), bitorder="little"))
+        return read_only(NO_BYTES)
+    return read_only(np.packbits(column.is_valid().to_numpy(zero_copy_only=False), bitorder="little"))
 
 
 def _headers(column: pa.Array | None) -> Headers:
@@ -230,19 +182,8 @@ def _headers(column: pa.Array | None) -> Headers:
         raise InvalidRecordError("a header has no name; names are strings, only values may be null")
     name_column, value_column = _binary(names.cast(pa.binary())), _binary(values)
     if not value_column.ends.size:
-        value_column = Binary(_read_only(np.zeros(len(values) + 1, np.int32)), NO_BYTES, _validity(values))
-    return Headers(_read_only(ends), name_column, value_column)
-
-
-def _read_only(array: Any) -> Any:
-    if array.flags.writeable:
-        array = array.view()
-        array.flags.writeable = False
-    return array
-
-
-NO_INTS.flags.writeable = False
-NO_BYTES.flags.writeable = False
+        value_column = Binary(read_only(np.zeros(len(values) + 1, np.int32)), NO_BYTES, _validity(values))
+    return Headers(read_only(ends), name_column, value_column)
 
 
 # ---- from Python objects -----------------------------------------------------------------------------------------------------
@@ -260,12 +201,14 @@ def rows_from_records(
     Raises:
         InvalidRecordError: a key or value that is not bytes, a header that is not (str, bytes or None), a bad timestamp.
     """
-    stamps = np.full(len(values), now_ms, np.int64)
-    if timestamps is not None:
-        stamps = np.array([now_ms if stamp is None else _timestamp(stamp) for stamp in timestamps], np.int64)
-        check_timestamps(stamps)
+    if timestamps is None:
+        stamps = np.full(len(values), now_ms, np.int64)
+    else:
+        given = [now_ms if stamp is None else _timestamp(stamp) for stamp in timestamps]
+        check_timestamp(min(given, default=0))
+        stamps = np.array(given, np.int64)
     key_column = ALL_NULL if keys is None else _bytes_column("key", keys)
-    return Rows(_read_only(stamps), key_column, _bytes_column("value", values), _header_rows(headers))
+    return Rows(read_only(stamps), key_column, _bytes_column("value", values), _header_rows(headers))
 
 
 def _timestamp(given: Any) -> int:
@@ -277,21 +220,8 @@ def _timestamp(given: Any) -> int:
 def _bytes_column(name: str, values: Sequence[bytes | None]) -> Binary:
     """A column of byte strings. Arrow is faster for many; for a few it would first import pandas, where that is installed."""
     if len(values) < _FEW and all(type(value) is bytes or value is None for value in values):
-        return _few_bytes(values)
+        return binary_column(values)
     return _binary(_bytes_array(name, values))
-
-
-def _few_bytes(values: Sequence[bytes | None]) -> Binary:
-    present = [value for value in values if value is not None]
-    ends = np.zeros(len(values) + 1, np.int32)
-    np.cumsum([0 if value is None else len(value) for value in values], out=ends[1:])
-    data = np.frombuffer(b"".join(present), np.uint8)
-    if len(present) == len(values):
-        return Binary(_read_only(ends), data, NO_BYTES)
-    if not present:
-        return ALL_NULL
-    valid = np.packbits([value is not None for value in values], bitorder="little")
-    return Binary(_read_only(ends), data, _read_only(valid))
 
 
 def _bytes_array(name: str, values: Sequence[bytes | None]) -> pa.Array:
@@ -373,6 +303,10 @@ class BatchEncoder:
 
         Cost: one kernel call a few megabytes; about 30 M records/s of 100 bytes with their CRC.
         """
+        if len(rows) <= limits.FEW_RECORDS and self._codec == CODEC_NONE and size_bound(rows) <= self._batch_bytes:
+            data, column = encode_few(rows, base_offset, leader_epoch, self._attributes)
+            yield Encoded(memoryview(data), column)
+            return
         columns = (rows.timestamps, *rows.keys, *rows.values, rows.headers.ends, *rows.headers.names[:2], *rows.headers.values)
         kernel = encoding.encode_batches_with_headers if rows.headers.ends.size else encoding.encode_batches
         state = np.array([0, 0, len(rows), base_offset, 0, 0], np.int64)
@@ -423,15 +357,22 @@ def _reseal(batch: Bytes, header: memoryview, attributes: int) -> None:
     view[:HEADER_SIZE] = header
     view[LENGTH_AT : LENGTH_AT + 4] = (len(batch) - LOG_OVERHEAD).to_bytes(4, "big")
     view[ATTRIBUTES_AT : ATTRIBUTES_AT + 2] = attributes.to_bytes(2, "big")
-    view[CRC_AT : CRC_AT + 4] = int(kernels.checksum(_read_only(batch), ATTRIBUTES_AT, len(batch))).to_bytes(4, "big")
+    view[CRC_AT : CRC_AT + 4] = int(kernels.checksum(read_only(batch), ATTRIBUTES_AT, len(batch))).to_bytes(4, "big")
 
 
-def size_bound(rows: Rows) -> int:
-    """At least the bytes that the rows take when encoded."""
-    size = len(rows) * MAX_RECORD_OVERHEAD + HEADER_SIZE
-    for column in (rows.keys, rows.values):
-        if column.ends.size:
-            size += int(column.ends[-1] - column.ends[0])
-    if rows.headers.ends.size:
-        size += int(rows.headers.names.ends[-1]) + int(rows.headers.values.ends[-1]) + 10 * len(rows.headers.names.ends)
-    return size
+def stamp_producer(encoded: Encoded, producer: ProducerBatch, first_offset: int) -> Encoded:
+    """The same batches as a producer's, in its sequence (storage-format 1.7).
+
+    Args:
+        encoded: batches without a producer.
+        producer: with the sequence of the record at `first_offset`.
+    """
+    data, table = bytearray(encoded.data), encoded.table.copy()
+    for batch in range(table.shape[1]):
+        at, end = int(table[POSITION, batch]), int(table[POSITION, batch] + table[SIZE, batch])
+        sequence = (producer.sequence + int(table[BASE_OFFSET, batch]) - first_offset) & limits.INT32_MAX
+        _PRODUCER.pack_into(data, at + PRODUCER_ID_AT, producer.producer_id, producer.epoch, sequence)
+        crc = crc32c(memoryview(data)[at + ATTRIBUTES_AT : end])
+        data[at + CRC_AT : at + CRC_AT + 4] = crc.to_bytes(4, "big")
+        table[[PRODUCER_ID, PRODUCER_EPOCH, BASE_SEQUENCE, CRC], batch] = (*producer[:2], sequence, crc)
+    return Encoded(memoryview(data), table)

@@ -95,10 +95,10 @@ def find_record(
 ) -> int:
     """The first record at or above an offset and a timestamp: index search, batch, CRC and record in one call.
 
-    `index` holds `count` entries of an offset index, whose positions are hints; the walk begins at the one for `from_offset`. The
-    batch there must have a fitting offset, and a good CRC unless the next one follows on from it. Records of control batches count
-    only with `controls`. Whatever the status, result[F_BATCH_AT] is the position of the last batch looked at: NOT_PLAIN means one
-    that this kernel does not open.
+    `index` holds `count` entries of an offset index, whose positions are hints; the walk begins at the one for `from_offset`.
+    The batch there must have a fitting offset, and a good CRC unless the next one follows on from it. Records of control batches
+    count only with `controls`. Whatever the status, result[F_BATCH_AT] is the position of the last batch looked at: NOT_PLAIN
+    means one that this kernel does not open.
     """
     start = address(buffer)
     stop = start + min(end, buffer.size)

@@ -6,6 +6,10 @@ from typing import NamedTuple, Self
 
 import msgspec
 
+from pylog import limits
+from pylog.config import Durability
+from pylog.errors import InvalidArgumentError
+
 Header = tuple[str, bytes | None]
 
 
@@ -58,3 +62,57 @@ class TopicPartition(NamedTuple):
 
     topic: str
     partition: int
+
+
+class ProducerBatch(NamedTuple):
+    """What an idempotent producer numbers a batch with, so that a log takes it once however often it is sent.
+
+    Attributes:
+        producer_id: of the producer, 0 or more.
+        epoch: raised by one when the producer's numbering begins again at 0; the log then refuses batches of lower ones.
+        sequence: of the batch's first record: the number of records before it in this epoch; it wraps to 0 behind 2^31 - 1.
+    """
+
+    producer_id: int
+    epoch: int
+    sequence: int
+
+
+_PRODUCER_LIMITS = {"producer_id": limits.INT64_MAX, "epoch": 2**15 - 1, "sequence": limits.INT32_MAX}
+
+
+def check_producer_batch(batch: object) -> ProducerBatch:
+    """A producer's numbers, checked.
+
+    Args:
+        batch: a `ProducerBatch`.
+
+    Raises:
+        InvalidArgumentError: it is something else, or one of the numbers does not fit its field of a batch's header.
+
+    Spec: storage-format 1.7.1.
+
+    >>> check_producer_batch(ProducerBatch(2**48, 0, 17))
+    ProducerBatch(producer_id=281474976710656, epoch=0, sequence=17)
+    """
+    if not isinstance(batch, ProducerBatch):
+        raise InvalidArgumentError(f"producer={batch!r} is not a pylog.ProducerBatch")
+    for name, limit in _PRODUCER_LIMITS.items():
+        value = getattr(batch, name)
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= limit:
+            raise InvalidArgumentError(f"the producer's {name}={value!r} is not an int from 0 to {limit}")
+    return batch
+
+
+class Acknowledgement(NamedTuple):
+    """What an append of one batch answers.
+
+    Attributes:
+        offsets: of its records.
+        durability: the level that the answer waited for.
+        duplicate: the log had the batch already, at these offsets; nothing was written.
+    """
+
+    offsets: range
+    durability: Durability
+    duplicate: bool

@@ -313,6 +313,11 @@ class LogSegment:
         self.builder = None
         self._file = None
 
+    def renamed(self, suffix: str) -> None:
+        """Its files have got another suffix: readers that are in it and have not opened them yet still can."""
+        self.log_name += suffix
+        self._suffix += suffix
+
     def close(self) -> None:
         """Lets go of its file for good."""
         self._open_files.closed(self)

@@ -1,0 +1,73 @@
+"""The background thread of a store: flushes what `Durability.INTERVAL` promises, and ticks where that is asked for.
+
+It only calls what anybody could call; nothing depends on when it runs.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from pylog.errors import PylogError
+
+LOGGER = logging.getLogger("pylog")
+
+
+class Background:
+    """Runs tasks again and again, each after its own interval, in one thread that begins with the first task."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._wake = threading.Condition(self._guard)
+        self._tasks: dict[object, tuple[float, Callable[[], object]]] = {}
+        self._due: dict[object, float] = {}
+        self._now = 0.0  # seconds of this thread's own naps: what is late by a task's own work is late by just that
+        self._thread: threading.Thread | None = None
+        self._ended = False
+
+    def every(self, key: object, interval_ms: int, task: Callable[[], object]) -> None:
+        """Runs a task at least that often from now on; the shortest interval given for a key counts."""
+        known = self._tasks.get(key)
+        if known is not None and known[0] <= interval_ms / 1000:
+            return
+        with self._guard:
+            if self._ended:
+                return
+            self._tasks[key] = (interval_ms / 1000, task)
+            self._due[key] = self._now + interval_ms / 1000
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="pylog-background", daemon=True)
+                self._thread.start()
+            self._wake.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._guard:
+                if self._ended:
+                    return
+                nap = max(0.0, min(self._due.values()) - self._now)
+                interrupted = self._wake.wait(nap)
+                if interrupted:
+                    continue
+                self._now += nap
+                tasks = [(key, self._tasks[key]) for key, due in self._due.items() if due <= self._now]
+                for key, (interval, _) in tasks:
+                    self._due[key] = self._now + interval
+            for _, (_, task) in tasks:
+                self._attempt(task)
+
+    @staticmethod
+    def _attempt(task: Callable[[], object]) -> None:
+        try:
+            task()
+        except PylogError as error:
+            LOGGER.warning("in the background: %s", error)
+
+    def end(self) -> None:
+        """Ends the thread; no task runs any more when this returns."""
+        with self._guard:
+            self._ended = True
+            self._wake.notify()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()

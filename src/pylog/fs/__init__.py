@@ -1,0 +1,26 @@
+"""The only room that touches the operating system's files: everything pylog reads, writes, syncs, names and locks.
+
+`FileSystem` and `File` are protocols; `OsFileSystem` is the real one. Crash, fault and power-loss tests put another one
+behind the same engine (`pylog.testing`), so nothing above this room may know which it has.
+
+Rules kept here: no write is short (the loop ends or raises); files are made with `O_EXCL`, opened without following
+links, closed on exec; a sync that failed is never tried again; only files that never change again are mapped.
+"""
+
+from pylog.fs.pages import ResidentPages
+from pylog.fs.protocols import Bytes, DirectoryEntry, File, FileSystem, LockFile
+from pylog.fs.system import OsFileSystem, join, parent_of, process_id, write_atomically
+
+__all__ = [
+    "Bytes",
+    "DirectoryEntry",
+    "File",
+    "FileSystem",
+    "LockFile",
+    "OsFileSystem",
+    "ResidentPages",
+    "join",
+    "parent_of",
+    "process_id",
+    "write_atomically",
+]

@@ -1,0 +1,99 @@
+"""What the engine asks of a file system: protocols, and what a directory entry is."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Bytes = NDArray[np.uint8]
+
+
+class DirectoryEntry(NamedTuple):
+    """One name of a directory. Size in bytes, modification time in milliseconds."""
+
+    name: str
+    is_directory: bool
+    is_file: bool
+    size: int
+    mtime_ms: int
+
+
+class File(Protocol):
+    """An open file. Positions and sizes in bytes."""
+
+    @property
+    def path(self) -> str: ...
+
+    def read_into(self, view: memoryview, position: int) -> int:
+        """Fills `view` from `position` on and returns how many bytes there were: fewer only at the end of the file."""
+        ...
+
+    def write(self, data: memoryview, position: int) -> None:
+        """Writes all of `data`, or raises; what was written before the failure is left in place."""
+        ...
+
+    def size(self) -> int: ...
+
+    def identity(self) -> tuple[int, int]:
+        """Device and inode: what tells this file from another one that later has its name."""
+        ...
+
+    def truncate(self, size: int) -> None: ...
+
+    def sync(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class FileSystem(Protocol):
+    """Names and what they stand for. Every failure is a `StorageFailedError` or `NotALogDirectoryError`."""
+
+    def open(self, path: str, *, write: bool = False) -> File: ...
+
+    def create(self, path: str) -> File: ...
+
+    def map(self, path: str) -> Bytes: ...
+
+    def list(self, path: str) -> list[DirectoryEntry]: ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def read(self, path: str, limit: int) -> bytes | None: ...
+
+    def make_directory(self, path: str) -> None: ...
+
+    def rename(self, source: str, target: str) -> None: ...
+
+    def remove(self, path: str) -> None: ...
+
+    def remove_tree(self, path: str) -> None: ...
+
+    def sync_directory(self, path: str) -> None: ...
+
+    def check_directory(self, path: str, *, write: bool) -> None: ...
+
+    def open_locks(self, path: str) -> LockFile: ...
+
+    def lock_owner(self, path: str) -> int | None: ...
+
+    def boot_id(self) -> bytes:
+        """What changes when the operating system restarts; empty where the system does not tell."""
+        ...
+
+
+class LockFile(Protocol):
+    """A file whose bytes are locks between processes. They end with `close` or with the process, never by time."""
+
+    def try_lock(self, start: int, size: int, *, exclusive: bool) -> bool:
+        """Takes a range (a size of 0: to the end of everything) or changes how it is held; False when another's is in the way."""
+        ...
+
+    def unlock(self, start: int, size: int) -> None: ...
+
+    def is_current(self) -> bool:
+        """Whether the name still leads to this file."""
+        ...
+
+    def close(self) -> None: ...

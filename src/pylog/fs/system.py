@@ -1,0 +1,273 @@
+"""The operating system's files."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import functools
+import mmap
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from pylog.errors import NotALogDirectoryError, StorageFailedError
+from pylog.fs import locks
+from pylog.fs.locks import OsLockFile
+from pylog.fs.protocols import Bytes, DirectoryEntry, FileSystem
+
+FILE_MODE: Final = 0o600
+DIRECTORY_MODE: Final = 0o700
+_NO_LINKS: Final = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # O_NONBLOCK: opening a planted FIFO must not wait
+
+
+@contextlib.contextmanager
+def _reported(doing: str, path: str, position: int | None = None) -> Iterator[None]:
+    """Turns an OSError into a StorageFailedError that says what was being done to which file."""
+    try:
+        yield
+    except OSError as error:
+        raise _failed(doing, error, path, position) from error
+
+
+def _failed(doing: str, error: OSError, path: str, position: int | None = None) -> StorageFailedError:
+    where = path if position is None else f"{path} at position {position}"
+    told = f"cannot {doing} {where}: {os.strerror(error.errno or 0)}"
+    return StorageFailedError(told, path=path, position=position, errno=error.errno)
+
+
+@functools.cache
+def _boot_id() -> bytes:
+    """Read once: it cannot change under a process."""
+    if sys.platform == "darwin":
+        done = subprocess.run(["/usr/sbin/sysctl", "-n", "kern.bootsessionuuid"], capture_output=True, check=False)
+        return done.stdout.strip()
+    try:
+        with open("/proc/sys/kernel/random/boot_id", "rb") as file:
+            return file.read().strip()
+    except OSError:
+        return b""
+
+
+class OsFile:
+    """A regular file of the operating system."""
+
+    def __init__(self, descriptor: int, path: str) -> None:
+        self._descriptor = descriptor
+        self._path = path
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    def read_into(self, view: memoryview, position: int) -> int:
+        done = 0
+        try:
+            while done < len(view):
+                count = os.preadv(self._descriptor, [view[done:] if done else view], position + done)
+                if count == 0:
+                    break
+                done += count
+        except OSError as error:
+            raise _failed("read", error, self._path, position) from error
+        return done
+
+    def write(self, data: memoryview, position: int) -> None:
+        done = 0
+        try:
+            while done < len(data):
+                done += os.pwrite(self._descriptor, data[done:] if done else data, position + done)
+        except OSError as error:
+            raise _failed("write", error, self._path, position) from error
+
+    def size(self) -> int:
+        try:
+            return os.lseek(self._descriptor, 0, os.SEEK_END)  # a quarter of what fstat costs
+        except OSError as error:
+            raise _failed("look at", error, self._path) from error
+
+    def identity(self) -> tuple[int, int]:
+        with _reported("look at", self._path):
+            status = os.fstat(self._descriptor)
+            return status.st_dev, status.st_ino
+
+    def truncate(self, size: int) -> None:
+        with _reported("cut", self._path, size):
+            os.ftruncate(self._descriptor, size)
+
+    def sync(self) -> None:
+        with _reported("sync", self._path):
+            if sys.platform == "darwin":
+                fcntl.fcntl(self._descriptor, fcntl.F_FULLFSYNC)  # fsync leaves the data in the drive's cache there
+            else:
+                os.fdatasync(self._descriptor)
+
+    def close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            with _reported("close", self._path):
+                os.close(descriptor)
+
+    def __del__(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+
+
+class OsFileSystem:
+    """The operating system's files."""
+
+    def open(self, path: str, *, write: bool = False) -> OsFile:
+        """Opens an existing regular file; links, pipes and devices are refused."""
+        with _reported("open", path):
+            descriptor = os.open(path, (os.O_RDWR if write else os.O_RDONLY) | _NO_LINKS)
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                os.close(descriptor)
+                raise OSError(errno.EINVAL, "not a regular file")
+        return OsFile(descriptor, path)
+
+    def create(self, path: str) -> OsFile:
+        """Makes a new file, which must not exist. Its name is durable only after `sync_directory`."""
+        with _reported("create", path):
+            return OsFile(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _NO_LINKS, FILE_MODE), path)
+
+    def map(self, path: str) -> Bytes:
+        """A read-only view of a whole file that never changes again. It lives as long as any view of it."""
+        file = self.open(path)
+        try:
+            size = file.size()
+            if size == 0:
+                return np.empty(0, np.uint8)
+            with _reported("map", path):
+                mapping = mmap.mmap(file._descriptor, size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
+        finally:
+            file.close()
+        return np.frombuffer(mapping, np.uint8)
+
+    def list(self, path: str) -> list[DirectoryEntry]:
+        """The entries of a directory in the order of their names; those that vanish meanwhile are left out."""
+        found = []
+        with _reported("list", path), os.scandir(path) as entries:
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError):
+                    status = entry.stat(follow_symlinks=False)
+                    kind = stat.S_IFMT(status.st_mode)
+                    found.append(
+                        DirectoryEntry(
+                            entry.name,
+                            kind == stat.S_IFDIR,
+                            kind == stat.S_IFREG,
+                            status.st_size,
+                            status.st_mtime_ns // 1_000_000,
+                        )
+                    )
+        return sorted(found)
+
+    def exists(self, path: str) -> bool:
+        return os.path.lexists(path)
+
+    def read(self, path: str, limit: int) -> bytes | None:
+        """A whole small file, or None when there is none.
+
+        Raises:
+            StorageFailedError: it cannot be read, or is larger than `limit` bytes.
+        """
+        if not os.path.lexists(path):
+            return None
+        file = self.open(path)
+        try:
+            size = file.size()
+            if size > limit:
+                raise StorageFailedError(f"{path} has {size} bytes, more than the {limit} that such a file may have", path=path)
+            buffer = bytearray(size)
+            return bytes(buffer[: file.read_into(memoryview(buffer), 0)])
+        finally:
+            file.close()
+
+    def make_directory(self, path: str) -> None:
+        with _reported("make directory", path):
+            os.mkdir(path, DIRECTORY_MODE)
+
+    def rename(self, source: str, target: str) -> None:
+        with _reported("rename", source):
+            os.replace(source, target)
+
+    def remove(self, path: str) -> None:
+        with _reported("remove", path):
+            os.unlink(path)
+
+    def remove_tree(self, path: str) -> None:
+        """Removes a directory and what is in it; links are removed, not followed."""
+        with _reported("remove", path):
+            shutil.rmtree(path)
+
+    def sync_directory(self, path: str) -> None:
+        with _reported("sync directory", path):
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def check_directory(self, path: str, *, write: bool) -> None:
+        """Raises NotALogDirectoryError, with what to do, unless `path` is a directory that may be used as asked."""
+        if not os.path.exists(path):
+            raise NotALogDirectoryError(f"there is no directory {path}; give the path of an existing one", path=path)
+        if not os.path.isdir(path):
+            raise NotALogDirectoryError(f"{path} is not a directory; give the directory that holds the topics", path=path)
+        wanted = os.R_OK | os.X_OK | (os.W_OK if write else 0)
+        if not os.access(path, wanted):
+            verb = "read and write" if write else "read"
+            hint = 'open it with mode="r", or ' if write and os.access(path, os.R_OK | os.X_OK) else ""
+            raise NotALogDirectoryError(f"no permission to {verb} {path}; {hint}ask its owner for access", path=path)
+
+    def open_locks(self, path: str) -> OsLockFile:
+        """A file for locks on its bytes, made if missing."""
+        return OsLockFile(path)
+
+    def lock_owner(self, path: str) -> int | None:
+        """The process that has `path` locked against writers: its number, 0 when the system does not tell, None if none."""
+        return locks.owner(path)
+
+    def boot_id(self) -> bytes:
+        """What changes when the operating system restarts; empty where the system does not tell."""
+        return _boot_id()
+
+
+def process_id() -> int:
+    """This process's number: it changes in a forked child."""
+    return os.getpid()
+
+
+def join(*parts: str) -> str:
+    """A path from its parts."""
+    return os.path.join(*parts)
+
+
+def parent_of(path: str) -> str:
+    """The directory that a path lies in."""
+    return os.path.dirname(os.path.abspath(path))
+
+
+def write_atomically(fs: FileSystem, directory: str, name: str, data: bytes) -> None:
+    """Replaces a small file so that a crash leaves the old one or the new one, never half (reliability 4, checkpoints).
+
+    Temporary file, sync, rename, directory sync. Left-over temporary files of an earlier crash are replaced.
+    """
+    target = os.path.join(directory, name)
+    temporary = target + ".tmp"
+    if fs.exists(temporary):
+        fs.remove(temporary)
+    file = fs.create(temporary)
+    try:
+        file.write(memoryview(data), 0)
+        file.sync()
+    finally:
+        file.close()
+    fs.rename(temporary, target)
+    fs.sync_directory(directory)

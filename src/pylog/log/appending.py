@@ -1,0 +1,215 @@
+"""Group commit: appends of several threads that wait for each other become one write, one sync, one publication.
+
+A thread puts its request into the queue. The first one leads: it commits what is waiting, wakes those whose requests are settled,
+and hands over to one that has come meanwhile. So a request waits for one commit, or two, and no thread takes a lock only to find
+its work done. Small requests of plain records become one batch together, as a producer's `linger` would make of them.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from pylog import limits
+from pylog.config import Durability
+from pylog.errors import PylogError
+from pylog.record.builder import BatchEncoder, Encoded, stamp_producer
+from pylog.record.few import joined_rows
+from pylog.record.rows import Rows, size_bound
+from pylog.record.types import Acknowledgement, ProducerBatch
+
+
+@dataclass(eq=False)
+class Request:
+    """One call to append.
+
+    Attributes:
+        pieces: its records.
+        encoder: of its codec.
+        level: the durability asked for.
+        producer: who sends it and in which order, None without idempotence.
+        acknowledgement: once it is done.
+        error: why it failed.
+        done: whether one of the two is there, or its thread does not wait any more.
+    """
+
+    pieces: list[Rows]
+    encoder: BatchEncoder
+    level: Durability
+    producer: ProducerBatch | None = None
+    acknowledgement: Acknowledgement | None = None
+    error: BaseException | None = None
+    done: bool = False
+    count: int = field(init=False)
+    size: int = field(init=False)
+    _signal: threading.Lock = field(init=False)  # held until the request is settled, or its thread is to lead
+
+    def __post_init__(self) -> None:
+        self.count = sum(map(len, self.pieces))
+        self.size = sum(map(size_bound, self.pieces))
+        self._signal = threading.Lock()
+        self._signal.acquire()
+
+    def wait(self) -> None:
+        """Waits until the request is settled, or it is its thread's turn to lead."""
+        self._signal.acquire()
+
+    def wake(self) -> None:
+        """Ends the waiting."""
+        self._signal.release()
+
+    def acknowledge(self, offsets: range, level: Durability, *, duplicate: bool = False) -> None:
+        """It is in the log."""
+        self.acknowledgement = Acknowledgement(offsets, level, duplicate)
+        self._settled()
+
+    def refuse(self, error: BaseException) -> None:
+        """It is not."""
+        self.error = error
+        self._settled()
+
+    def _settled(self) -> None:
+        self.done = True
+        self.wake()
+
+    def result(self) -> Acknowledgement:
+        """The acknowledgement, or the error: a copy, because other threads raise it too."""
+        if self.error is not None:
+            raise copy.copy(self.error) if isinstance(self.error, PylogError) else self.error
+        assert self.acknowledgement is not None
+        return self.acknowledgement
+
+
+class Requests:
+    """The requests that wait to be committed, and whose thread does it."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._waiting: deque[Request] = deque()
+        self._leader: Request | None = None
+
+    def add(self, request: Request) -> bool:
+        """Takes a request; whether its thread is to lead."""
+        with self._guard:
+            self._waiting.append(request)
+            if self._leader is None:
+                self._leader = request
+            return self._leader is request
+
+    def take(self) -> list[Request]:
+        """Those to commit together: in order, of one call's size at most, with nobody waiting for those left out."""
+        group: list[Request] = []
+        size = 0
+        with self._guard:
+            while self._waiting and (not group or size + self._waiting[0].size <= limits.APPEND_CHUNK_BYTES):
+                request = self._waiting.popleft()
+                if not request.done:
+                    group.append(request)
+                    size += request.size
+        return group
+
+    def leave(self, request: Request) -> None:
+        """Its thread does not wait any more; if it led, the next one does."""
+        with self._guard:
+            request.done = True
+            if self._leader is not request:
+                return
+            while self._waiting and self._waiting[0].done:
+                self._waiting.popleft()
+            self._leader = self._waiting[0] if self._waiting else None
+            if self._leader is not None:
+                self._leader.wake()
+
+
+class Group(NamedTuple):
+    """Requests that are committed together.
+
+    Attributes:
+        requests: with the offset that each begins at.
+        level: the highest one asked for: what all get.
+        size: at least the bytes of their batches.
+    """
+
+    requests: list[tuple[Request, int]]
+    level: Durability
+    size: int
+
+    @property
+    def end_offset(self) -> int:
+        """The offset behind the last record."""
+        last, first_offset = self.requests[-1]
+        return first_offset + last.count
+
+    def settle(self, end_offset: int, error: BaseException | None) -> None:
+        """Acknowledges what lies below the log's end, and refuses the rest."""
+        for request, first in self.requests:
+            if first + request.count <= end_offset:
+                request.acknowledge(range(first, first + request.count), self.level)
+            elif error is not None:
+                request.refuse(error)
+
+
+def grouped(requests: Sequence[Request], end_offset: int) -> Group:
+    """A group whose first record gets `end_offset`."""
+    placed = []
+    for request in requests:
+        placed.append((request, end_offset))
+        end_offset += request.count
+    return Group(placed, max((request.level for request in requests), key=_strength), sum(request.size for request in requests))
+
+
+def _strength(level: Durability) -> tuple[int, int]:
+    return ("OS", "INTERVAL", "SYNC").index(level.name), -(level.interval_ms or 0)
+
+
+def encoded_group(group: Group, leader_epoch: int, stamp: Callable[[Rows], Rows]) -> Iterator[Encoded]:
+    """The batches of all requests, with consecutive offsets; `stamp` gives each piece its time of append where that is wanted."""
+    together: list[Rows] = []
+    for at, (request, first_offset) in enumerate(group.requests):
+        if _is_small(request):
+            together += request.pieces
+            following = group.requests[at + 1][0] if at + 1 < len(group.requests) else None
+            if following is not None and _is_small(following) and following.encoder is request.encoder:
+                continue
+            rows = joined_rows(together)
+            yield from request.encoder.encode(stamp(rows), first_offset + request.count - len(rows), leader_epoch)
+            together = []
+        else:
+            yield from _encoded(request, first_offset, leader_epoch, stamp)
+
+
+def _is_small(request: Request) -> bool:
+    return request.producer is None and len(request.pieces) == 1 and request.count <= limits.FEW_RECORDS
+
+
+def _encoded(request: Request, offset: int, leader_epoch: int, stamp: Callable[[Rows], Rows]) -> Iterator[Encoded]:
+    first = offset
+    for rows in request.pieces:
+        for encoded in request.encoder.encode(stamp(rows), offset, leader_epoch):
+            yield encoded if request.producer is None else stamp_producer(encoded, request.producer, first)
+        offset += len(rows)
+
+
+def append_in_turn(requests: Requests, request: Request, lock: Any, commit: Callable[[list[Request]], None]) -> Acknowledgement:
+    """Adds a request and waits until it is committed, by this thread or by another one.
+
+    Args:
+        requests, lock: the log's.
+        request: the new one.
+        commit: settles some requests; called under the lock.
+    """
+    leads = requests.add(request)
+    try:
+        if not leads:
+            request.wait()
+        if not request.done:
+            with lock:
+                while not request.done:
+                    commit(requests.take())
+    finally:
+        requests.leave(request)  # also when it was interrupted while it waited: nobody is to write it later
+    return request.result()

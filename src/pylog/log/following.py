@@ -1,0 +1,86 @@
+"""Waiting for what comes, and handing it out: reading a log for ever while any process appends to it (reliability 11)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from pylog import limits
+from pylog.clock import Clock
+from pylog.errors import OffsetOutOfRangeError
+from pylog.log import reader
+from pylog.log.state import LogState
+
+
+class Ends(NamedTuple):
+    """Which end of a log counts: only what is durable, only what is committed."""
+
+    durable: bool = False
+    committed: bool = False
+
+    def of(self, state: LogState) -> int:
+        """The offset that counts as the end."""
+        end = state.durable_offset if self.durable else state.end_offset
+        return min(end, state.stable_offset) if self.committed else end
+
+
+def wait(look: Callable[[], LogState], clock: Clock, offset: int, ends: Ends, timeout_ms: int | None) -> LogState:
+    """Waits until the end is above `offset`, the log was truncated, or the time is over. Cost: a look a millisecond."""
+    deadline = None if timeout_ms is None else clock.monotonic() + timeout_ms / 1000
+    first = state = look()
+    naps = 0
+    while ends.of(state) <= offset and state.truncation_count == first.truncation_count:
+        if deadline is not None and clock.monotonic() >= deadline:
+            break
+        clock.sleep(min(limits.LONGEST_NAP, limits.SHORTEST_NAP * (1 + naps / 16)))
+        naps += 1
+        state = look()
+    return state
+
+
+def follow(
+    look: Callable[[], LogState],
+    scan: Callable[[int, int], Iterator[pa.RecordBatch]],
+    clock: Clock,
+    offset: int,
+    ends: Ends,
+    timeout_ms: int | None,
+) -> Iterator[pa.RecordBatch]:
+    """Arrow batches from `offset` on, until nothing new has come for `timeout_ms`.
+
+    Args:
+        look: gives the state now.
+        scan: reads from an offset to before another one.
+        clock, offset, ends, timeout_ms: as for `wait`.
+
+    Raises:
+        OffsetOutOfRangeError: the log was truncated below what was handed out, or retention was faster.
+    """
+    before = look()
+    seen = reader.crc_before(before, offset)
+    while True:
+        state = wait(look, clock, offset, ends, timeout_ms)
+        if state.truncation_count != before.truncation_count and not _goes_on(state, offset, seen):
+            raise _truncated(state, offset)
+        end = ends.of(state)
+        if end > offset:
+            yield from scan(offset, end)
+            offset, seen = end, reader.crc_before(state, end)
+        elif state.truncation_count == before.truncation_count:
+            return
+        before = state
+
+
+def _goes_on(state: LogState, offset: int, seen: int | None) -> bool:
+    """Whether the record before `offset` is in a log that was truncated still the one that was handed out."""
+    return offset <= state.end_offset and reader.crc_before(state, offset) == seen
+
+
+def _truncated(state: LogState, offset: int) -> OffsetOutOfRangeError:
+    return OffsetOutOfRangeError(
+        f"the log was truncated while it was read: it ends at offset {state.end_offset} now, and what lay before offset {offset} "
+        "is not what was handed out; seek to where reading should go on",
+        offset=offset,
+    )

@@ -1,0 +1,155 @@
+"""What a process that does not write sees of a log that others write: it looks, and takes no lock (reliability 11).
+
+The header says where the published end is and whether segments came or went. While its epoch stands still, new batches are taken
+from behind the old end; after any other change the partition is loaded again, read-only, under one epoch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+
+from pylog.clock import Clock
+from pylog.errors import StorageFailedError
+from pylog.log.durable_point import Header, Slot, open_header
+from pylog.log.loader import Loaded, Source, load, producers_at_end
+from pylog.log.producer_state import ProducerState
+from pylog.log.state import LogState, first_state
+from pylog.record import kernels
+from pylog.record.format import BASE_OFFSET, LAST_OFFSET
+from pylog.segment.log_file import Region
+from pylog.segment.names import LOG
+from pylog.segment.segment import vanished
+
+_LOOKS: Final = 50  # while segments come and go: half of a second, then what two looks agree on is taken
+_NAP: Final = 0.01
+
+
+class Follower:
+    """The reading side of one log, kept up to date. Not thread-safe: its log calls it under its own lock.
+
+    Args:
+        source: the partition.
+        clock: for waiting while segments come and go.
+        loaded: the partition as it was loaded.
+        publish: takes each new state.
+
+    Attributes:
+        loaded: as it was loaded last.
+    """
+
+    def __init__(self, source: Source, clock: Clock, loaded: Loaded, publish: Callable[[LogState], None]) -> None:
+        self._source = dataclasses.replace(source, writable=False)
+        self._clock = clock
+        self._publish = publish
+        self._header: Header | None = None
+        self._slot: Slot | None = loaded.found
+        self._listing: object = None
+        self._producers: ProducerState | None = loaded.producers
+        self.loaded = loaded
+        self._state = first_state(loaded)
+        self._publish(self._state)
+
+    def look(self) -> None:
+        """Takes what is new. Cost: one pread when nothing is."""
+        header = self._header = self._header or open_header(self._source.fs, self._source.directory)
+        if header is None:
+            self._look_at_files()
+            return
+        slot = header.look()
+        if slot is not None and slot != self._slot and not self._extend(slot, same_boot=header.same_boot):
+            self.reload()
+
+    def _look_at_files(self) -> None:
+        """Without a header the names and sizes of the files tell: a broker writes here, or did."""
+        listing = [entry for entry in self._source.fs.list(self._source.directory) if entry.name.endswith(LOG)]
+        if listing != self._listing:
+            if self._listing is not None:
+                self.reload()
+            self._listing = listing
+
+    # ---- more of the same ----------------------------------------------------------------------------------------------------
+
+    def _extend(self, slot: Slot, *, same_boot: bool) -> bool:
+        """Takes the batches behind the known end, if that is all that has happened."""
+        old, active = self._slot, self._state.active
+        if old is None or active is None or not same_boot or not self.loaded.same_boot or active.builder is None:
+            return False
+        same = (slot.epoch, slot.active_base, slot.active_inode) == (old.epoch, old.active_base, old.active_inode)
+        if not same or slot.epoch % 2 or slot.flags or slot.published_position < self._state.active_size:
+            return False
+        end, offset = self._state.active_size, self._state.end_offset
+        for region in active.regions(end, slot.published_position, verify=True):
+            if not self._follows(region, offset):
+                return False
+            end, offset = region.end, int(region.table[LAST_OFFSET, -1]) + 1 if region.table.shape[1] else offset
+            active.builder.add(region.table, region.table.shape[1], position=region.shift)
+            if self._producers is not None:
+                self._producers.replay(region.buffer, region.table)
+        if (end, offset) != (slot.published_position, slot.published_offset):
+            return False
+        self._slot = slot
+        self.loaded.end, self.loaded.next_offset = end, offset
+        active.size = end
+        self._set_state(self._state._replace(active_size=end, end_offset=offset, durable_offset=min(slot.durable_offset, offset)))
+        return True
+
+    @staticmethod
+    def _follows(region: Region, offset: int) -> bool:
+        """Whether a region holds whole batches that go on from an offset."""
+        table = region.table
+        if region.status not in (kernels.OK, kernels.FULL):
+            return False
+        first = np.append(offset, table[LAST_OFFSET, :-1] + 1)[: table.shape[1]]
+        return bool((table[BASE_OFFSET] == first).all())
+
+    def _set_state(self, state: LogState) -> None:
+        unstable = None if self._producers is None else self._producers.first_unstable_offset
+        self._state = state._replace(first_unstable_offset=unstable)
+        self._publish(self._state)
+
+    # ---- anything else -------------------------------------------------------------------------------------------------------
+
+    def reload(self) -> None:
+        """Loads the partition again, under one even epoch, or as two looks agree on it when a process died in a change."""
+        loaded: Loaded | None = None
+        for look in range(_LOOKS):
+            loaded = self._loaded_once()
+            if loaded is not None and self._is_of_one_epoch(loaded, last=look + 1 == _LOOKS):
+                break
+            self._clock.sleep(_NAP)
+        if loaded is None:
+            loaded = load(self._source)
+        self.loaded, self._slot, self._producers = loaded, loaded.found, None
+        self._set_state(first_state(loaded))
+
+    def _is_of_one_epoch(self, loaded: Loaded, *, last: bool) -> bool:
+        """Whether no segments came or went while the partition was loaded, nor are about to."""
+        header = self._header = self._header or open_header(self._source.fs, self._source.directory)
+        slot = None if header is None else header.look()
+        if slot is None or loaded.found is None:
+            return slot is None
+        return slot.epoch == loaded.found.epoch and (slot.epoch % 2 == 0 or last)
+
+    def _loaded_once(self) -> Loaded | None:
+        """The partition; None when files went while it was loaded."""
+        try:
+            return load(self._source)
+        except StorageFailedError as error:
+            if vanished(error):
+                return None
+            raise
+
+    def know_transactions(self) -> None:
+        """Finds the open transactions: a log opened for reading does so when it is first asked."""
+        if self._producers is None:
+            self._producers, _ = producers_at_end(self._source.fs, self._source.directory, self.loaded)
+            self._set_state(self._state)
+
+    def close(self) -> None:
+        """Closes the header."""
+        if self._header is not None:
+            self._header.close()

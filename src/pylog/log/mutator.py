@@ -1,0 +1,362 @@
+"""What changes a log, and in which order its locks are taken: the log's own first (threads), then the partition's (processes).
+
+Every change begins with the same question: is the log as this process left it? Then the writer goes on; what others appended it
+takes over; after anything else the log is loaded again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from pylog import limits
+from pylog.clock import Clock
+from pylog.config import Durability
+from pylog.errors import (
+    CorruptionError,
+    InvalidArgumentError,
+    InvalidTransactionStateError,
+    OffsetOutOfRangeError,
+    ProducerError,
+    RecordTooLargeError,
+    StorageFailedError,
+    UnknownTopicOrPartitionError,
+)
+from pylog.log import trimming
+from pylog.log.appending import Group, Request, Requests, encoded_group, grouped
+from pylog.log.durable_point import DELETED, open_header
+from pylog.log.loader import Source, load
+from pylog.log.recovery import Finding
+from pylog.log.state import LogState, first_state
+from pylog.log.writer import LogWriter
+from pylog.record.ahead import one_ahead
+from pylog.record.rows import Rows
+from pylog.segment.names import LOG
+from pylog.segment.segment import vanished
+
+
+class Surroundings(NamedTuple):
+    """What a log asks of its store.
+
+    Attributes:
+        exclusive: nobody else writes, so nobody needs to be looked after.
+        before_first_write: called before anything is written.
+        found: takes what loading finds.
+        flush_every: (milliseconds, task): runs a flush that often.
+    """
+
+    exclusive: bool
+    before_first_write: Callable[[], None]
+    found: Callable[[list[Finding]], None]
+    flush_every: Callable[[int, Callable[[], None]], None]
+
+
+class Mutator:
+    """The changing side of one log.
+
+    Args:
+        source: the partition, with its locks.
+        clock: for time stamps, and for segments without any.
+        publish: takes each new state.
+        surroundings: what it asks of its store.
+
+    Attributes:
+        lock: the log's, taken before the partition's.
+        loaded: the partition as it was loaded last.
+        requests: appends that wait.
+        writer: made for the first write, None before.
+        gone: another process has deleted the partition.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        clock: Clock,
+        publish: Callable[[LogState], None],
+        surroundings: Surroundings,
+    ) -> None:
+        self._source = source
+        self._clock = clock
+        self._publish = publish
+        self._surroundings = surroundings
+        self._doomed = trimming.Doomed(source.fs)
+        self.lock = threading.RLock()
+        self.requests = Requests()
+        self.writer: LogWriter | None = None
+        self.gone = False
+        self._state: LogState
+        with self.lock, self._partition_lock():
+            self._load()
+
+    @contextmanager
+    def _partition_lock(self) -> Iterator[None]:
+        assert self._source.lock is not None
+        with self._source.lock:
+            yield
+
+    # ---- is it still what it was? --------------------------------------------------------------------------------------------
+
+    def _load(self) -> None:
+        if self.writer is not None:
+            self.writer.abandon()
+            self.writer = None
+        try:
+            self.loaded = load(self._source)
+        except StorageFailedError as error:
+            raise self._deleted() if vanished(error) else error from error
+        if self.loaded.slot is not None and self.loaded.slot.flags & DELETED:
+            raise self._deleted()
+        self._surroundings.found(self.loaded.findings)
+        self._set_state(first_state(self.loaded))
+
+    def _deleted(self) -> UnknownTopicOrPartitionError:
+        self.gone = True
+        directory = self._source.directory
+        return UnknownTopicOrPartitionError(
+            f"{directory} was deleted by another process; get the log from its store again", path=directory
+        )
+
+    def _set_state(self, state: LogState) -> None:
+        self._state = state
+        self._publish(state)
+
+    def _current(self) -> LogWriter:
+        """The writer of the log as it is now. Under both locks."""
+        self.take_changes()
+        self.check_sound()
+        if self.writer is None:
+            self._surroundings.before_first_write()
+            self.writer = LogWriter(self._source, self.loaded, self._state, self._set_state, self._clock)
+        return self.writer
+
+    def take_changes(self) -> None:
+        """Takes what other processes did. Under both locks; writes nothing."""
+        if self.writer is not None:
+            self.writer.check_alive()
+            if not self.writer.is_current() and not self.writer.catch_up():
+                self._load()
+        elif not self._is_as_loaded():
+            self._load()
+
+    def try_take_changes(self) -> None:
+        """The same for a reader of this process: not while another one is at work. Under the log's lock."""
+        assert self._source.lock is not None
+        if self._source.lock.try_enter():
+            try:
+                self.take_changes()
+            finally:
+                self._source.lock.__exit__()
+
+    def _is_as_loaded(self) -> bool:
+        """Whether nobody has written since the log was loaded: the same header, and the last file as long as it was."""
+        header = open_header(self._source.fs, self._source.directory)
+        if header is not None:
+            slot = header.look()
+            header.close()
+            if slot != self.loaded.found:
+                return False
+        elif self.loaded.found is not None:
+            return False
+        if not self.loaded.segments:
+            return not any(entry.name.endswith(LOG) for entry in self._source.fs.list(self._source.directory))
+        return self.loaded.segments[-1].file().size() == self.loaded.file_size
+
+    def check_sound(self) -> None:
+        """Raises CorruptionError when what was found forbids writing."""
+        found = self.loaded.corrupt
+        if found is not None:
+            raise CorruptionError(
+                f"{found.message}; the partition is open for reading only until that is repaired",
+                path=found.path,
+                position=found.position,
+                offset=found.offset,
+                next_offset=found.next_offset,
+            )
+
+    # ---- append --------------------------------------------------------------------------------------------------------------
+
+    def commit(self, requests: list[Request]) -> None:
+        """Settles some requests: one lock, one look, one write, one sync. Under the log's lock."""
+        try:
+            with self._partition_lock():
+                writer = self._current()
+                for group in self._groups(requests, writer):
+                    self._commit_group(group, writer)
+        except BaseException as error:
+            for request in requests:
+                if not request.done:
+                    request.refuse(error)
+            if not isinstance(error, Exception):
+                raise
+
+    def _groups(self, requests: list[Request], writer: LogWriter) -> Iterator[Group]:
+        """Plain requests together; one of a producer alone, because its number is checked against what is in the log by then."""
+        plain: list[Request] = []
+        for request in requests:
+            if request.producer is None:
+                plain.append(request)
+                continue
+            if plain:
+                yield grouped(plain, writer.state.end_offset)
+                plain = []
+            if not self._is_settled(request, writer):
+                yield grouped([request], writer.state.end_offset)
+        if plain:
+            yield grouped(plain, writer.state.end_offset)
+
+    @staticmethod
+    def _is_settled(request: Request, writer: LogWriter) -> bool:
+        """Whether a producer's batch needs no write: it is there already, or may not follow what is."""
+        assert request.producer is not None
+        try:
+            known = writer.producers.check(request.producer, request.count)
+        except (ProducerError, InvalidTransactionStateError) as error:  # raised by the thread that asked
+            request.refuse(error)
+            return True
+        if known is not None:
+            if request.level == Durability.SYNC:
+                writer.flush()  # it may have been acknowledged at a lower level, or not at all
+            request.acknowledge(range(known.first_offset, known.last_offset + 1), request.level, duplicate=True)
+        return known is not None
+
+    def _commit_group(self, group: Group, writer: LogWriter) -> None:
+        error = self._append(group, writer)
+        if isinstance(error, RecordTooLargeError) and len(group.requests) > 1:  # one of them is: the others need not suffer
+            for request, _ in group.requests:
+                self._commit_group(grouped([request], writer.state.end_offset), writer)
+            return
+        group.settle(writer.state.end_offset, error)
+        if error is not None and not isinstance(error, Exception):
+            raise error
+
+    def _append(self, group: Group, writer: LogWriter) -> BaseException | None:
+        encoded = encoded_group(group, writer.leader_epoch, self._stamp())
+        try:
+            if group.size <= limits.APPEND_CHUNK_BYTES:
+                writer.append(encoded, group.level, group.size)
+            else:
+                with one_ahead(encoded) as ahead:
+                    writer.append(ahead, group.level, group.size)
+        except BaseException as error:  # noqa: BLE001 - settled with the requests, and raised by the threads that asked
+            return error
+        return None
+
+    def _stamp(self) -> Callable[[Rows], Rows]:
+        if not self._source.config.log_append_time:
+            return lambda rows: rows
+        now_ms = self._clock.now_ms()
+        return lambda rows: rows.stamped(now_ms)
+
+    # ---- flush ---------------------------------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Makes everything published durable, whoever wrote it."""
+        with self.lock, self._partition_lock():
+            self.take_changes()
+            if self.loaded.corrupt is None and self._state.durable_offset < self._state.end_offset:
+                self._current().flush()
+
+    def flush_behind(self) -> None:
+        """The same for a background thread: appends go on while the disk works.
+
+        Raises:
+            StorageFailedError: the sync failed; the log takes no more writes.
+        """
+        with self.lock:
+            writer = self.writer
+            if writer is None or writer.failure is not None or self._state.durable_offset >= self._state.end_offset:
+                return
+            point = writer.sync_point()
+        try:
+            point.file.sync()
+        except StorageFailedError as error:
+            with self.lock, self._partition_lock():
+                writer.fail(f"a sync failed ({error}), so what is on the disk is not known")
+                writer.unreported = error
+            raise
+        with self.lock, self._partition_lock():
+            if self.writer is writer and writer.failure is None and (writer.is_current() or writer.catch_up()):
+                writer.note_durable(point)
+
+    # ---- trimming ------------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _trimming(self) -> Iterator[LogWriter]:
+        """The writer, for a change of segments: one that fails in the middle ends writing, as a failed sync does."""
+        with self.lock, self._partition_lock():
+            writer = self._current()
+            try:
+                yield writer
+            except StorageFailedError as error:
+                writer.fail(f"a change of its segments failed ({error})")
+                raise
+
+    def delete_records(self, before: int) -> int:
+        """Raises the log's start and frees the segments below it. Returns the start."""
+        policy = self._source.config.cleanup_policy
+        if "delete" not in policy:
+            raise InvalidArgumentError(
+                f"{self._source.directory}: cleanup_policy is {policy}; only topics with 'delete' lose records"
+            )
+        with self._trimming() as writer:
+            if before > writer.state.end_offset:
+                raise self._beyond("deleted before", before)
+            if before > writer.state.start_offset:
+                trimming.raise_start(writer, self._source, before)
+            trimming.apply_retention(writer, self._source, self._doomed, self._clock.now_ms(), None, only_start=True)
+            return writer.state.start_offset
+
+    def _beyond(self, what: str, offset: int) -> OffsetOutOfRangeError:
+        start, end = self._state.start_offset, self._state.end_offset
+        return OffsetOutOfRangeError(
+            f"{self._source.directory} has offsets from {start} to before {end}; it cannot be {what} {offset}",
+            path=self._source.directory,
+            offset=offset,
+        )
+
+    def retain(self, now_ms: int, committed: int | None) -> int:
+        """Applies the topic's retention, and forgets idle producers. Returns how many segments went."""
+        with self.lock, self._partition_lock():
+            self.take_changes()
+            self._doomed.sweep()
+            if self.writer is not None:
+                self.writer.producers.expire(now_ms, self._source.config.producer_id_expiration_ms)
+            if self.loaded.corrupt is not None or not trimming.is_due(self._state, self._source, now_ms, committed):
+                return 0
+            with self._trimming() as writer:
+                return trimming.apply_retention(writer, self._source, self._doomed, now_ms, committed)
+
+    def truncate(self, end: int) -> None:
+        """Cuts the log off at an offset."""
+        with self._trimming() as writer:
+            if end < writer.state.start_offset:
+                raise self._beyond("truncated to", end)
+            if end >= writer.state.end_offset:
+                return
+            trimming.truncate(writer, self._source, self._doomed, end)
+            self._load()
+            self._current()
+
+    # ---- the end -------------------------------------------------------------------------------------------------------------
+
+    def close(self) -> bool:
+        """Flushes and closes. Returns whether the partition is left as after a clean shutdown, as far as this process knows."""
+        with self.lock:
+            try:
+                if self.writer is None:
+                    return self.loaded.sound
+                with self._partition_lock():
+                    return self._close_writer(self.writer)
+            finally:
+                self._doomed.sweep(all_of_them=True)
+                if self.writer is not None:
+                    self.writer.abandon()
+
+    def _close_writer(self, writer: LogWriter) -> bool:
+        if writer.failure is not None:
+            return False
+        if writer.is_current() or writer.catch_up():
+            return writer.close()
+        return True  # another process goes on with it: its header says how it stands

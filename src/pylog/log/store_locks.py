@@ -1,0 +1,215 @@
+"""The locks of a store that writes: against brokers, against another machine, between processes and threads (reliability 10).
+
+`.lock` is Kafka's: pylog holds it shared, so a broker cannot start and other pylog processes can. All other locks are bytes of
+`pylog.lock`, which is never deleted: one for the root's files, one that every writing store holds (all of it: `exclusive`), and
+two a partition, found by a hash of its directory's name. In front of each byte stands a mutex: threads share the descriptor.
+
+No lock is broken by time; waiting has an end. No thread holds two partitions' locks, the root's is innermost, and no code of
+the user runs under any.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import threading
+from typing import Final, Self
+
+from pylog import limits
+from pylog.clock import Clock
+from pylog.errors import StorageFailedError, StoreLockedError
+from pylog.fs import FileSystem, LockFile, join
+
+KAFKA_LOCK: Final = ".lock"
+PYLOG_LOCK: Final = "pylog.lock"
+_ROOT: Final = 0
+_PRESENCE: Final = 1
+_PARTITIONS: Final = 2
+_BYTES: Final = 1 << 40  # of partition locks: two names that share one only wait for each other
+_NAPS: Final = (0.00002, 0.00005, 0.0001, 0.0002, 0.0005, 0.001)
+
+
+class ByteLock:
+    """One byte of `pylog.lock` and the mutex before it; a context manager that its thread may enter again.
+
+    Raises:
+        StoreLockedError: on entering, when another process or thread keeps it for longer than the store waits.
+    """
+
+    def __init__(self, locks: StoreLocks, start: int, what: str) -> None:
+        self._locks = locks
+        self._start = start
+        self._what = what
+        self._mutex = threading.RLock()
+        self._depth = 0
+
+    def __enter__(self) -> Self:
+        if not self._mutex.acquire(timeout=self._locks.timeout):
+            raise self._locks.refused(self._what)
+        try:
+            if self._depth == 0:
+                self._locks.wait_for(self._start, self._what)
+            self._depth += 1
+        except BaseException:
+            self._mutex.release()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._depth -= 1
+        if self._depth == 0:
+            self._locks.let_go(self._start)
+        self._mutex.release()
+
+    def try_enter(self) -> bool:
+        """Enters if nobody else is inside, without waiting."""
+        if not self._mutex.acquire(blocking=False):
+            return False
+        if self._depth == 0 and not self._locks.try_take(self._start):
+            self._mutex.release()
+            return False
+        self._depth += 1
+        return True
+
+
+class StoreLocks:
+    """All locks of one store.
+
+    Args:
+        fs, root: the log directory.
+        clock: for waiting.
+        exclusive: keep every other writer out until `close`, and lock nothing more.
+        timeout_ms: how long to wait for a lock that another process holds.
+
+    Attributes:
+        root: the lock of the files in the log directory itself.
+        was_alone: no other process had the directory open for writing when this one opened it.
+
+    Raises:
+        StoreLockedError: a broker, a pylog on another machine, or an exclusive one has the directory open for writing.
+    """
+
+    def __init__(self, fs: FileSystem, root: str, clock: Clock, *, exclusive: bool, timeout_ms: int) -> None:
+        self._fs = fs
+        self._root = root
+        self._clock = clock
+        self._guard = threading.Lock()
+        self._bytes: dict[int, ByteLock] = {}
+        self.exclusive = exclusive
+        self.timeout = timeout_ms / 1000
+        self.was_alone = False
+        self._kafka = self._lock_out_brokers()
+        self._file = fs.open_locks(join(root, PYLOG_LOCK))
+        start, size = (0, 0) if exclusive else (_PRESENCE, 1)
+        if not self._file.try_lock(start, size, exclusive=exclusive):
+            self.close()
+            other = "another pylog process or store" if exclusive else "a pylog process that opened it with exclusive=True"
+            raise StoreLockedError(
+                f"{other} has {root} open for writing; close it there, or open the store with mode='r'", path=root
+            )
+        self.root = ByteLock(self, _ROOT, root)
+
+    # ---- Kafka's lock --------------------------------------------------------------------------------------------------------
+
+    def _lock_out_brokers(self) -> LockFile:
+        """Holds `.lock` shared. Who can have it alone for a moment writes down this machine's boot id (reliability 10)."""
+        path = join(self._root, KAFKA_LOCK)
+        deadline = self._clock.monotonic() + self.timeout
+        while True:
+            file = self._fs.open_locks(path)
+            if file.try_lock(0, 0, exclusive=True) and file.is_current():
+                self.was_alone = True
+                self._write_boot_id()
+                file.try_lock(0, 0, exclusive=False)
+                return file
+            if file.try_lock(0, 0, exclusive=False) and file.is_current():
+                self._check_machine(file)
+                return file
+            file.close()
+            owner = self._fs.lock_owner(path)
+            if owner or self._clock.monotonic() > deadline:
+                raise self._broker_is_there(owner)
+            self._clock.sleep(_NAPS[-1])
+
+    def _broker_is_there(self, owner: int | None) -> StoreLockedError:
+        who = f"a Kafka broker (process {owner})" if owner else "a Kafka broker"
+        return StoreLockedError(
+            f"{who} has {self._root} open for writing; stop it, or open the store with mode='r'",
+            path=self._root,
+            pid=owner or None,
+        )
+
+    def _write_boot_id(self) -> None:
+        path, boot = join(self._root, PYLOG_LOCK), self._fs.boot_id()
+        file = self._fs.open(path, write=True) if self._fs.exists(path) else self._fs.create(path)
+        try:
+            file.truncate(0)
+            file.write(memoryview(boot), 0)
+        finally:
+            file.close()
+
+    def _check_machine(self, lock: LockFile) -> None:
+        there = self._fs.read(join(self._root, PYLOG_LOCK), limits.MAX_CHECKPOINT_BYTES)
+        if there and there != self._fs.boot_id():
+            lock.close()
+            raise StoreLockedError(
+                f"a pylog process on another machine has {self._root} open for writing; locks do not reach from one to the "
+                "other, so only one machine at a time may write",
+                path=self._root,
+            )
+
+    def alone(self) -> bool:
+        """Whether no other process has the directory open for writing; if so none can open it until `close`."""
+        return self._kafka.try_lock(0, 0, exclusive=True)
+
+    # ---- bytes ---------------------------------------------------------------------------------------------------------------
+
+    def partition(self, directory: str) -> ByteLock:
+        """The lock of whoever changes a partition: append, roll, retention, truncation, recovery."""
+        return self._byte(directory, 0)
+
+    def cleaner(self, directory: str) -> ByteLock:
+        """The lock of whoever compacts a partition."""
+        return self._byte(directory, 1)
+
+    def _byte(self, directory: str, which: int) -> ByteLock:
+        digest = hashlib.blake2b(directory.encode(), digest_size=8).digest()
+        start = _PARTITIONS + int.from_bytes(digest, "little") % _BYTES * 2 + which
+        with self._guard:
+            if start not in self._bytes:
+                self._bytes[start] = ByteLock(self, start, join(self._root, directory))
+            return self._bytes[start]
+
+    def try_take(self, start: int) -> bool:
+        """Takes a byte; an exclusive store has it already."""
+        return self.exclusive or self._file.try_lock(start, 1, exclusive=True)
+
+    def wait_for(self, start: int, what: str) -> None:
+        """Takes a byte, waiting for it in short naps."""
+        if self.try_take(start):
+            return
+        deadline = self._clock.monotonic() + self.timeout
+        naps = iter(_NAPS)
+        nap = 0.0
+        while self._clock.monotonic() < deadline:
+            nap = next(naps, nap)
+            self._clock.sleep(nap)
+            if self.try_take(start):
+                return
+        raise self.refused(what)
+
+    def refused(self, what: str) -> StoreLockedError:
+        return StoreLockedError(
+            f"another process or thread has been changing {what} for {self.timeout:g} s; try again, or raise lock_timeout_ms",
+            path=what,
+        )
+
+    def let_go(self, start: int) -> None:
+        if not self.exclusive:
+            with contextlib.suppress(StorageFailedError):  # closed by a fork meanwhile: the lock is not this process's any more
+                self._file.unlock(start, 1)
+
+    def close(self) -> None:
+        """Lets go of everything; the operating system does the same when the process ends."""
+        self._file.close()
+        self._kafka.close()

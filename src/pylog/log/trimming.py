@@ -1,0 +1,233 @@
+"""Making a log shorter: at its start by retention and `delete_records`, at its end by `truncate` (reliability 4).
+
+All of it runs under the partition's lock, between an odd and an even epoch of the header, and leaves at every step files that
+loading understands: what goes is renamed before it is removed, what is lowered is lowered durably first.
+
+No file is changed that a reader may have mapped: segments go by rename and unlink, and a sealed one that must become shorter is
+copied and replaced.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import weakref
+from itertools import islice
+
+import numpy as np
+
+from pylog import limits
+from pylog.errors import StorageFailedError
+from pylog.fs import FileSystem, join
+from pylog.index.skiplist import SkipList
+from pylog.log import checkpoints
+from pylog.log.loader import Source
+from pylog.log.retention import Decision, SegmentFacts, deletable
+from pylog.log.state import LogState
+from pylog.log.writer import LogWriter
+from pylog.record.format import LAST_OFFSET, POSITION
+from pylog.segment.names import DELETED, SEGMENT_SUFFIXES, SNAPSHOT, file_name, parse
+from pylog.segment.seal import SEAL
+from pylog.segment.segment import LogSegment
+
+
+class Doomed:
+    """Files of segments that are gone from the log: renamed, and removed when the last reader in this process has let go."""
+
+    def __init__(self, fs: FileSystem) -> None:
+        self._fs = fs
+        self._waiting: list[tuple[weakref.ref[LogSegment], list[str]]] = []
+
+    def add(self, segment: LogSegment, paths: list[str]) -> None:
+        """Takes a segment's renamed files."""
+        self._waiting.append((weakref.ref(segment), paths))
+
+    def sweep(self, *, all_of_them: bool = False) -> None:
+        """Removes the files of segments that nobody reads any more. What fails is tried again, or done at the next opening."""
+        kept = []
+        for segment, paths in self._waiting:
+            if all_of_them or segment() is None:
+                for path in paths:
+                    with contextlib.suppress(StorageFailedError):
+                        self._fs.remove(path)
+            else:
+                kept.append((segment, paths))
+        self._waiting = kept
+
+
+# ---- at the start ------------------------------------------------------------------------------------------------------------
+
+
+def raise_start(writer: LogWriter, source: Source, offset: int) -> None:
+    """Raises the log's start; no bytes go. The checkpoint, which is authoritative, comes first."""
+    assert source.root_lock is not None
+    with source.root_lock:
+        source.log_starts.update({source.partition: offset})
+    writer.begin_change(log_start_offset=offset)
+    writer.write_epochs(checkpoints.truncate_epochs_start(writer.epochs, offset))
+    writer.end_change()
+    writer.set_state(start_offset=offset)
+
+
+def is_due(state: LogState, source: Source, now_ms: int, committed: int | None) -> bool:
+    """Whether retention would delete anything."""
+    return _decide(state, source, now_ms, committed, only_start=False).count > 0
+
+
+def apply_retention(
+    writer: LogWriter, source: Source, doomed: Doomed, now_ms: int, committed: int | None, *, only_start: bool = False
+) -> int:
+    """Deletes the segments that the topic does not keep; returns how many.
+
+    Args:
+        writer, source, doomed: of the log.
+        now_ms: wall clock.
+        committed: what the topic's `retention_group` has committed, None for nothing.
+        only_start: only what lies below the log's start.
+    """
+    decision = _decide(writer.state, source, now_ms, committed, only_start=only_start)
+    if decision.count == 0:
+        return 0
+    if decision.roll_first:
+        writer.roll()
+    _delete_oldest(writer, source, doomed, decision)
+    doomed.sweep()
+    return decision.count
+
+
+def _decide(state: LogState, source: Source, now_ms: int, committed: int | None, *, only_start: bool) -> Decision:
+    config = dataclasses.replace(source.config, retention_ms=-1, retention_bytes=-1) if only_start else source.config
+    facts = [
+        SegmentFacts(segment.base_offset, state.size_of(segment), segment.largest_timestamp) for _, segment in state.segments
+    ]
+    ends = {"start_offset": state.start_offset, "end_offset": state.end_offset, "high_watermark": state.end_offset}
+    return deletable(facts, config, **ends, now_ms=now_ms, committed=committed)
+
+
+def _delete_oldest(writer: LogWriter, source: Source, doomed: Doomed, decision: Decision) -> None:
+    going = [segment for _, segment in islice(writer.state.segments, decision.count)]
+    start = max(decision.new_start_offset, writer.state.start_offset)
+    if start > writer.state.start_offset:
+        raise_start(writer, source, start)
+    writer.begin_change()
+    _rename_away(source, doomed, going)
+    writer.end_change()
+    staying = [item for item in writer.state.segments if item[1] not in going]
+    writer.set_state(segments=SkipList(staying))  # a list of its own: readers of older states keep theirs
+
+
+def _rename_away(source: Source, doomed: Doomed, going: list[LogSegment]) -> None:
+    """Gives the files of segments names that no loader takes for segments, the log's name first; durable when it returns."""
+    names = {entry.name for entry in source.fs.list(source.directory)}
+    for segment in going:
+        renamed: list[str] = []
+        for name in _files_of(segment.base_offset, names):
+            old, new = join(source.directory, name), join(source.directory, name + DELETED)
+            source.fs.rename(old, new)
+            renamed.append(new)
+        segment.renamed(DELETED)
+        doomed.add(segment, renamed)
+    source.fs.sync_directory(source.directory)
+
+
+def _files_of(base_offset: int, names: set[str]) -> list[str]:
+    """The files of a segment, `.log` first: a crash in between then leaves only orphans. Torn tails that were set aside stay."""
+    known = [file_name(base_offset, suffix) for suffix in (*SEGMENT_SUFFIXES, SNAPSHOT, SEAL)]
+    return [name for name in known if name in names]
+
+
+# ---- at the end --------------------------------------------------------------------------------------------------------------
+
+
+def truncate(writer: LogWriter, source: Source, doomed: Doomed, end: int) -> None:
+    """Cuts the log off: no record at or above `end` remains, and the next one gets that offset. The log is to be loaded again.
+
+    Args:
+        writer, source, doomed: of the log.
+        end: below the log's end; within a batch, that batch goes as a whole and leaves a gap (storage-format 6.5.2).
+    """
+    later = [segment for _, segment in writer.state.segments if segment.base_offset > end]
+    found = writer.state.segments.floor(end)
+    assert found is not None  # it is not below the log's start
+    target = found[1]
+    position = _position_of(target, writer.state.size_of(target), end)
+    lowered = {
+        "active_base": target.base_offset,
+        "active_inode": _inode(source, target),
+        "published_position": position,
+        "published_offset": end,
+        "durable_base": target.base_offset,
+        "durable_position": position,
+        "durable_offset": end,
+    }
+    writer.flush()
+    writer.begin_change(durably=True, **lowered)
+    _lower_recovery_point(source, end)
+    _rename_away(source, doomed, list(reversed(later)))
+    _remove_snapshots(source, end)
+    _cut(writer, source, target, position)
+    writer.write_epochs(checkpoints.truncate_epochs_end(writer.epochs, end))
+    slot = writer.header.slot
+    assert slot is not None
+    writer.end_change(active_inode=_inode(source, target), truncation_count=slot.truncation_count + 1)
+
+
+def _position_of(segment: LogSegment, size: int, end: int) -> int:
+    """Where the first batch that reaches `end` begins, or the end of the segment's bytes."""
+    for region in segment.regions(segment.locate(end), size):
+        reaching = np.flatnonzero(region.table[LAST_OFFSET] >= end)
+        if reaching.size:
+            return region.shift + int(region.table[POSITION, reaching[0]])
+    return size
+
+
+def _inode(source: Source, segment: LogSegment) -> int:
+    file = source.fs.open(segment.path)
+    try:
+        return file.identity()[1]
+    finally:
+        file.close()
+
+
+def _lower_recovery_point(source: Source, end: int) -> None:
+    assert source.root_lock is not None
+    with source.root_lock:
+        if source.recovery_point > end:
+            source.recovery_points.update({source.partition: end})
+
+
+def _remove_snapshots(source: Source, end: int) -> None:
+    """Producer snapshots of what is gone must not be taken for the state of what comes."""
+    for entry in source.fs.list(source.directory):
+        found = parse(entry.name)
+        if found is not None and found.suffix == SNAPSHOT and not found.state and found.offset > end:
+            source.fs.remove(join(source.directory, entry.name))
+
+
+def _cut(writer: LogWriter, source: Source, target: LogSegment, position: int) -> None:
+    """Makes the last segment that stays end at `position`, its indexes gone: they are made again when the log is loaded."""
+    if target is writer.active:
+        writer.cut(position)
+    elif position < target.size:
+        _replace_shortened(source, target, position)
+    names = {entry.name for entry in source.fs.list(source.directory)}
+    for name in _files_of(target.base_offset, names):
+        if name != target.log_name and parse(name) is not None and not name.endswith(SNAPSHOT):
+            source.fs.remove(join(source.directory, name))
+    source.fs.sync_directory(source.directory)
+
+
+def _replace_shortened(source: Source, target: LogSegment, position: int) -> None:
+    """A sealed file may be mapped by readers: it is copied and replaced, never cut."""
+    temporary = target.path + ".tmp"
+    if source.fs.exists(temporary):
+        source.fs.remove(temporary)
+    copy = source.fs.create(temporary)
+    try:
+        for start in range(0, position, limits.READ_CHUNK_BYTES):
+            part = target.file().read(start, min(limits.READ_CHUNK_BYTES, position - start))
+            copy.write(part.data, start)
+        copy.sync()
+    finally:
+        copy.close()
+    source.fs.rename(temporary, target.path)

@@ -1,0 +1,101 @@
+"""Records as columns, in Arrow's form: what the encoder takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pylog.record.format import HEADER_SIZE
+
+Ints = NDArray[np.int32]
+Longs = NDArray[np.int64]
+Bytes = NDArray[np.uint8]
+
+NO_INTS: Ints = np.empty(0, np.int32)
+NO_BYTES: Bytes = np.empty(0, np.uint8)
+NO_INTS.flags.writeable = False
+NO_BYTES.flags.writeable = False
+MAX_RECORD_OVERHEAD = 21 + HEADER_SIZE  # storage-format 1.5.5, and the batch around it
+_CHUNK_ROWS = 16_384  # rows looked at together: temporaries stay in the cache
+
+
+class Binary(NamedTuple):
+    """A column of byte strings in Arrow's form: n + 1 offsets (empty: all null), bytes, validity bits (empty: all valid)."""
+
+    ends: Ints
+    data: Bytes
+    valid: Bytes
+
+
+ALL_NULL = Binary(NO_INTS, NO_BYTES, NO_BYTES)
+
+
+class Headers(NamedTuple):
+    """A column of header lists: n + 1 offsets into names and values (empty: no record has any)."""
+
+    ends: Ints
+    names: Binary
+    values: Binary
+
+
+NO_HEADERS = Headers(NO_INTS, ALL_NULL, ALL_NULL)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Records as columns, ready for the encoder. Timestamps in milliseconds."""
+
+    timestamps: Longs
+    keys: Binary
+    values: Binary
+    headers: Headers = NO_HEADERS
+
+    def __len__(self) -> int:
+        return len(self.timestamps)
+
+    def stamped(self, now_ms: int) -> Rows:
+        """The same records with the time of the append as timestamp (LogAppendTime)."""
+        return replace(self, timestamps=read_only(np.full(len(self), now_ms, np.int64)))
+
+    def largest_record(self) -> int:
+        """An upper bound, in bytes, of the largest record with its batch header. Cost: one pass over the sizes."""
+        headers = self._header_sizes()
+        largest = 0
+        for first in range(0, len(self), _CHUNK_ROWS):  # small pieces: fresh memory would cost more than the sums
+            end = min(first + _CHUNK_ROWS, len(self))
+            sizes = np.zeros(end - first, np.int64) if headers is None else headers[first:end]
+            for column in (self.keys, self.values):
+                if column.ends.size:
+                    sizes = sizes + np.diff(column.ends[first : end + 1])
+            largest = max(largest, int(sizes.max(initial=0)))
+        return largest + MAX_RECORD_OVERHEAD
+
+    def _header_sizes(self) -> Longs | None:
+        """Bytes of each record's headers at most; None when no record has any."""
+        if not self.headers.ends.size:
+            return None
+        names, values = self.headers.names.ends, self.headers.values.ends
+        totals = np.append(0, np.cumsum(np.diff(names).astype(np.int64) + np.diff(values) + 10))
+        return np.diff(totals[self.headers.ends])
+
+
+def size_bound(rows: Rows) -> int:
+    """At least the bytes that the rows take when encoded."""
+    size = len(rows) * MAX_RECORD_OVERHEAD + HEADER_SIZE
+    for column in (rows.keys, rows.values):
+        if column.ends.size:
+            size += int(column.ends[-1] - column.ends[0])
+    if rows.headers.ends.size:
+        size += int(rows.headers.names.ends[-1]) + int(rows.headers.values.ends[-1]) + 10 * len(rows.headers.names.ends)
+    return size
+
+
+def read_only(array: Any) -> Any:
+    """The array, or a view of it, that cannot be written: what kernels take."""
+    if array.flags.writeable:
+        array = array.view()
+        array.flags.writeable = False
+    return array
