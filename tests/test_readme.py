@@ -30,3 +30,10 @@ def test_the_look_at_a_brokers_directory_runs(tmp_path: Path, capsys: pytest.Cap
 
     exec(blocks()[1].replace("/var/lib/kafka/data", str(case("4.3.0", "txn").log_directory)), {"pylog": __import__("pylog")})
     assert "txn [781, 162]" in capsys.readouterr().out
+
+
+def test_the_part_about_many_readers_and_writers_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    exec(blocks()[0] + blocks()[3], {})
+    with __import__("pylog").open("shop", mode="r") as store:
+        assert [record.value for record in store.log("orders", 0).records()] == [b"delivered", b"paid"]

@@ -24,7 +24,7 @@ SOURCES = Path(__file__).resolve().parent.parent / "src"
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("spark", "cli", "tools", "testing"),
     ("producer", "partitioner", "consumer", "groups"),
-    ("background", "topics", "store", "offsets"),
+    ("background", "options", "topics", "store", "offsets"),
     ("log",),
     ("segment",),
     ("index",),

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from pylog import limits
 from pylog.clock import Clock
-from pylog.errors import OffsetOutOfRangeError
+from pylog.errors import CorruptionError, OffsetOutOfRangeError
 from pylog.log import reader
 from pylog.log.state import LogState
 
@@ -38,6 +38,19 @@ def wait(look: Callable[[], LogState], clock: Clock, offset: int, ends: Ends, ti
         naps += 1
         state = look()
     return state
+
+
+def second_look(
+    look: Callable[[], LogState], state: LogState, frames: Iterator[pa.RecordBatch], directory: str
+) -> Iterator[pa.RecordBatch]:
+    """The same frames; what looks like damage may be a log that was truncated or replaced meanwhile (reliability 11e)."""
+    try:
+        yield from frames
+    except CorruptionError as error:
+        if look().epoch == state.epoch:
+            raise
+        told = f"{directory} was changed by another process while it was read; read on from what there is now"
+        raise OffsetOutOfRangeError(told, path=directory, offset=error.offset) from error
 
 
 def follow(

@@ -53,6 +53,11 @@ class Follower:
         self._state = first_state(loaded)
         self._publish(self._state)
 
+    @property
+    def slot(self) -> Slot | None:
+        """The header's slot that the state was taken from, None where the header does not count."""
+        return self._slot if self.loaded.slot is not None and self.loaded.same_boot else None
+
     def look(self) -> None:
         """Takes what is new. Cost: one pread when nothing is."""
         header = self._header = self._header or open_header(self._source.fs, self._source.directory)

@@ -28,6 +28,7 @@ from pylog.log.walk import Damage, Stretch, peek, start_offset_at, walk
 from pylog.record.format import BASE_OFFSET, LAST_OFFSET, LEADER_EPOCH, POSITION, SIZE
 from pylog.record.types import TopicPartition
 from pylog.segment.names import INDEX, LEADER_EPOCH_CHECKPOINT, LOG, SNAPSHOT, SWAP, LoadPlan, file_name, parse, plan_load
+from pylog.segment.seal import digest_of
 from pylog.segment.segment import LogSegment, OpenFiles
 
 
@@ -273,7 +274,22 @@ def _load_tail(source: Source, loaded: Loaded) -> None:
         _trust_active(source, loaded)
     else:  # the index files were not written, so all headers are needed, and the checksums cost little more
         _scan_active(source, loaded, verify=True)
+        _check_digest(loaded)
     _note_missing_bytes(loaded)
+
+
+def _check_digest(loaded: Loaded) -> None:
+    """Compares the batch headers with the digest in the header: it covers what their checksums do not (reliability 6.3)."""
+    active, slot = loaded.segments[-1], loaded.slot
+    if slot is None or slot.epoch % 2 or slot.flags or slot.active_base != active.base_offset or loaded.corrupt is not None:
+        return
+    end = slot.published_position
+    sure = loaded.same_boot or slot.durable_position == end  # else a power loss may have changed what lies above the durable end
+    if sure and end <= loaded.end and digest_of(active, end).value != slot.header_digest:
+        message = f"{active.path}: a batch header below position {end} has an offset, length or leader epoch that was not written"
+        found = Finding("corrupt", active.path, 0, end, active.base_offset, slot.published_offset, message)
+        loaded.findings.append(found)
+        loaded.corrupt = found
 
 
 def _note_missing_bytes(loaded: Loaded) -> None:
@@ -398,7 +414,8 @@ def _judge(source: Source, loaded: Loaded, segment: LogSegment, found: _Walked, 
     )
     if torn:
         loaded.torn = first._replace(end=segment.size)
-        loaded.end, loaded.next_offset = first.position, max(first.offset, loaded.start_offset)
+        told = _offset_told(loaded, first.position)  # it stands behind a gap that a truncation left: the log does not go back
+        loaded.end, loaded.next_offset = first.position, max(first.offset, loaded.start_offset, told)
         loaded.findings.append(_finding("torn", segment, loaded.torn))
         return
     findings = [_finding("corrupt", segment, damage) for damage in found.damage]

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pylog import limits
 from pylog.clock import Clock
 from pylog.config import Durability
-from pylog.errors import ClosedError, CorruptionError, InvalidArgumentError, OffsetOutOfRangeError, ReadOnlyError
+from pylog.errors import ClosedError, InvalidArgumentError, ReadOnlyError
 from pylog.fs import process_id
 from pylog.log import following, lookup, planning, reader
 from pylog.log.appending import Request, append_in_turn
@@ -23,8 +23,8 @@ from pylog.log.live import Follower
 from pylog.log.loader import Loaded, Source, load
 from pylog.log.lookup import TimeSearch
 from pylog.log.mutator import Mutator, Surroundings
-from pylog.log.reader import Wanted
 from pylog.log.recovery import Finding
+from pylog.log.report import Partition
 from pylog.log.state import LogState
 from pylog.record.builder import BatchEncoder, rows_from_arrow, rows_from_records
 from pylog.record.compression import codec_id
@@ -246,8 +246,7 @@ class Log:
             whether it was there already.
 
         Raises:
-            OutOfOrderSequenceError, ProducerFencedError: the batch may not follow what the producer sent before.
-            As `append`.
+            OutOfOrderSequenceError, ProducerFencedError: it may not follow what the producer sent before. As `append`.
 
         >>> import pylog, tempfile
         >>> store = pylog.open(tempfile.mkdtemp())
@@ -339,8 +338,7 @@ class Log:
 
         Raises:
             OffsetOutOfRangeError: it lies behind the end.
-            InvalidArgumentError: the topic's cleanup_policy does not contain "delete".
-            ReadOnlyError, ClosedError, CorruptionError, StorageFailedError: as `append`.
+            InvalidArgumentError: the topic's cleanup_policy does not contain "delete". As `append`.
 
         Spec: storage-format 6.6.2; unlike there it is durable when this returns.
         """
@@ -354,8 +352,7 @@ class Log:
                 the offsets below `end` that it held are a gap.
 
         Raises:
-            OffsetOutOfRangeError: it lies before the log's start.
-            ReadOnlyError, ClosedError, CorruptionError, StorageFailedError: as `append`.
+            OffsetOutOfRangeError: it lies before the log's start. As `append`.
 
         Spec: storage-format 6.5.
         """
@@ -427,30 +424,10 @@ class Log:
         schema_of(columns)  # a wrong choice is an error now, not at the first batch
         committed = isolation == "read_committed"
         state = self.look(committed=committed)
-        wanted = self._wanted(state, start, end, state.stable_offset if committed else state.end_offset)
+        last = state.stable_offset if committed else state.end_offset
+        wanted = lookup.wanted(state, self.partition, start, end, last)
         frames = reader.scan(state, wanted, columns, committed=committed, max_rows=max_rows, verify=verify)
-        return frames if self._surroundings.exclusive else self._second_look(state, frames)
-
-    def _second_look(self, state: LogState, frames: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The same frames; what looks like damage may be a log that was truncated or replaced meanwhile (reliability 11e)."""
-        try:
-            yield from frames
-        except CorruptionError as error:
-            if self.look().epoch == state.epoch:
-                raise
-            told = (
-                f"{lookup.name(self.partition)} was changed by another process while it was read; read on from what there is now"
-            )
-            raise OffsetOutOfRangeError(told, path=self._source.directory, offset=error.offset) from error
-
-    def _wanted(self, state: LogState, start: int | None, end: int | None, last: int) -> Wanted:
-        first = state.start_offset if start is None else offset_given("start", start)
-        stop = last if end is None else offset_given("end", end)
-        if not state.start_offset <= first <= state.end_offset:
-            raise lookup.out_of_range(state, self.partition, first)
-        if stop > state.end_offset:
-            raise lookup.out_of_range(state, self.partition, stop)
-        return Wanted(first, min(stop, last))
+        return frames if self._surroundings.exclusive else following.second_look(self.look, state, frames, self._source.directory)
 
     def records(
         self, start: int | None = None, end: int | None = None, *, isolation: str = "read_uncommitted", verify: bool = True
@@ -533,8 +510,7 @@ class Log:
             durable: hand out only what outlives a power loss.
 
         Raises:
-            OffsetOutOfRangeError: retention was faster, or the log was truncated below what was read already.
-            As `scan`.
+            OffsetOutOfRangeError: retention was faster, or the log was truncated below what was read already. As `scan`.
 
         >>> import pylog, tempfile
         >>> store = pylog.open(tempfile.mkdtemp())
@@ -578,6 +554,29 @@ class Log:
         if max_bytes < 1:
             raise InvalidArgumentError(f"max_bytes={max_bytes} is not positive")
         return planning.split_offsets(self._state, start, end, max_bytes)
+
+    # ---- integrity -----------------------------------------------------------------------------------------------------------
+
+    def as_partition(self, *, quiet: bool) -> Partition:
+        """The log as it is now, for `Store.check` and `Store.verify`.
+
+        Args:
+            quiet: no other process has it open for writing.
+        """
+        state = self.look()
+        writer = None if self._mutator is None else self._mutator.writer
+        slot = self._follower.slot if writer is None else writer.header.slot
+        known = slot is not None and slot.epoch == state.epoch and slot.published_position == state.active_size
+        return Partition(
+            self._source.fs,
+            self.partition,
+            self._source.directory,
+            state,
+            self._source.writable,
+            quiet,
+            self.recovery_report,
+            (slot.published_position, slot.header_digest) if slot is not None and known else None,
+        )
 
     # ---- the end -------------------------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from pylog import limits
 from pylog.errors import OffsetOutOfRangeError
 from pylog.log import reader
+from pylog.log.arguments import offset_given
 from pylog.log.reader import Wanted
 from pylog.log.state import LogState
 from pylog.record import finding, kernels
@@ -144,6 +145,17 @@ def out_of_range(state: LogState, partition: TopicPartition, offset: int) -> Off
         f"offset {offset} is not in {name(partition)}, which has those from {state.start_offset} to before {state.end_offset}",
         offset=offset,
     )
+
+
+def wanted(state: LogState, partition: TopicPartition, start: int | None, end: int | None, last: int) -> Wanted:
+    """A range of offsets as given, checked; the log's start and `last` where nothing is."""
+    first = state.start_offset if start is None else offset_given("start", start)
+    stop = last if end is None else offset_given("end", end)
+    if not state.start_offset <= first <= state.end_offset:
+        raise out_of_range(state, partition, first)
+    if stop > state.end_offset:
+        raise out_of_range(state, partition, stop)
+    return Wanted(first, min(stop, last))
 
 
 # ---- by time -----------------------------------------------------------------------------------------------------------------

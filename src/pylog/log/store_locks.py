@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import threading
+from collections.abc import Iterator
 from typing import Final, Self
 
 from pylog import limits
@@ -161,6 +162,15 @@ class StoreLocks:
     def alone(self) -> bool:
         """Whether no other process has the directory open for writing; if so none can open it until `close`."""
         return self._kafka.try_lock(0, 0, exclusive=True)
+
+    @contextlib.contextmanager
+    def alone_meanwhile(self) -> Iterator[bool]:
+        """Whether no other process has the directory open for writing; if so none can open it until the context ends."""
+        alone = self.alone()
+        try:
+            yield alone
+        finally:
+            self._kafka.try_lock(0, 0, exclusive=False)
 
     # ---- bytes ---------------------------------------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ from pylog.log.state import LogState
 from pylog.log.writer import LogWriter
 from pylog.record.format import LAST_OFFSET, POSITION
 from pylog.segment.names import DELETED, SEGMENT_SUFFIXES, SNAPSHOT, file_name, parse
-from pylog.segment.seal import SEAL
+from pylog.segment.seal import SEAL, digest_of
 from pylog.segment.segment import LogSegment
 
 
@@ -159,12 +159,13 @@ def truncate(writer: LogWriter, source: Source, doomed: Doomed, end: int) -> Non
         "durable_base": target.base_offset,
         "durable_position": position,
         "durable_offset": end,
+        "header_digest": digest_of(target, position).value,
     }
     writer.flush()
     writer.begin_change(durably=True, **lowered)
     _lower_recovery_point(source, end)
+    _remove_snapshots(source, end)  # first: one without its records would tell of a loss
     _rename_away(source, doomed, list(reversed(later)))
-    _remove_snapshots(source, end)
     _cut(writer, source, target, position)
     writer.write_epochs(checkpoints.truncate_epochs_end(writer.epochs, end))
     slot = writer.header.slot

@@ -1,17 +1,20 @@
 """Walking the batches of a segment: the good ones in order, and what lies between them.
 
 Reading and recovery both stand on `walk`, so that they agree on what is damage. A batch is good when its frame is whole, it fits
-between its neighbours (`continuity`) and, when that is asked for, its CRC is right. Behind damage the walk goes on at the next
-good batch, found byte by byte, so that one flipped bit never costs a neighbour.
+between its neighbours (`continuity`), its segment's seal, if there is one, says the same of its header and, when that is asked
+for, its CRC is right. Behind damage the walk goes on at the next good batch, found byte by byte, so that one flipped bit never
+costs a neighbour; only what a seal alone knows is known to an index interval.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
+from pylog.errors import CorruptionError, UnsupportedFormatError
 from pylog.log.continuity import Neighbour, first_suspect, last_neighbour
 from pylog.record import kernels
 from pylog.record.batch import WHY, Bytes, Table
@@ -35,6 +38,7 @@ from pylog.record.format import (
 )
 from pylog.record.legacy import legacy_crc_ok
 from pylog.segment.log_file import Region
+from pylog.segment.seal import ALTERED, Seal, SealedReader, is_foreign, read_seal
 from pylog.segment.segment import LogSegment
 
 
@@ -81,10 +85,11 @@ class _Place(NamedTuple):
 
 
 class _Fault(NamedTuple):
-    """The first thing wrong in a region, before it is known where the walk can go on."""
+    """The first thing wrong in a region, before it is known where the walk can go on (unless `end` says so)."""
 
     position: int
     why: str
+    end: int | None = None
 
 
 def walk(segment: LogSegment, position: int, end: int, following: int | None, *, verify: bool = False) -> Iterator[Stretch]:
@@ -99,11 +104,15 @@ def walk(segment: LogSegment, position: int, end: int, following: int | None, *,
 
     Cost: one pass over the headers (and the bytes, with `verify`); damage costs a search byte by byte.
     """
-    place = _start(segment, position)
+    seal = _seal_of(segment)
+    sealed = None if seal is None else SealedReader(seal, ahead=segment)
+    place = _start(segment, position if seal is None else seal.mark_before(position))
     while place.position < end:
         fault = None
         for region in segment.regions(place.position, end, verify=verify):
             table, fault = _checked(segment, region, end, following, place, verify)
+            if sealed is not None and table.shape[1]:
+                table, fault = _as_sealed(sealed, region, table, fault)
             if table.shape[1]:
                 place = _Place(region.end, int(table[LAST_OFFSET, -1]) + 1, last_neighbour(table))
             damage = None if fault is None else _measured(segment, fault, place.floor, end)
@@ -123,6 +132,26 @@ def _start(segment: LogSegment, position: int) -> _Place:
         return _Place(position, segment.base_offset)
     entry = segment.offset_index().lookup(head.last_offset)
     return _Place(position, head.base_offset if entry == (head.last_offset, position) else segment.base_offset)
+
+
+def _seal_of(segment: LogSegment) -> Seal | None:
+    """What vouches for a sealed segment's batch headers; None when it has no seal, or another file's. Looked up once."""
+    if segment.sealed and segment.sealed_by is None:
+        found = None
+        with contextlib.suppress(CorruptionError, UnsupportedFormatError):  # derived; `verify` reports it
+            found = read_seal(segment.fs, segment)
+        segment.sealed_by = (None if found is None or is_foreign(segment, found, segment.file().size()) else found,)
+    return segment.sealed_by[0] if segment.sealed and segment.sealed_by is not None else None
+
+
+def _as_sealed(sealed: SealedReader, region: Region, table: Table, fault: _Fault | None) -> tuple[Table, _Fault | None]:
+    """The batches up to the first whose header may not be what was sealed, and the interval that it is in."""
+    altered = sealed.altered(region.buffer, table, region.shift)
+    if not altered:
+        return table, fault
+    start, end = altered[0]
+    good = int(np.searchsorted(table[POSITION] + region.shift, start))
+    return np.ascontiguousarray(table[:, :good]), _Fault(max(start, region.shift), ALTERED, end)
 
 
 def peek(segment: LogSegment, position: int) -> Neighbour | None:
@@ -181,7 +210,7 @@ def crc_is_good(buffer: Bytes, table: Table, batch: int) -> bool:
 
 
 def _measured(segment: LogSegment, fault: _Fault, floor: int, end: int) -> Damage:
-    found = next_good_batch(segment, fault.position, end, floor)
+    found = next_good_batch(segment, fault.position, end, floor) if fault.end is None else fault.end if fault.end < end else None
     if found is None:
         return Damage(fault.position, end, floor, None, fault.why)
     return Damage(fault.position, found, floor, offset_at(segment, found), fault.why)

@@ -33,11 +33,12 @@ from pylog.log.rolling import SegmentUse, batches_before_roll
 from pylog.log.state import LogState
 from pylog.log.walk import Damage
 from pylog.record import kernels
-from pylog.record.batch import Table, scan_batches
+from pylog.record.batch import Bytes, Table, scan_batches
 from pylog.record.builder import Encoded
 from pylog.record.format import BASE_OFFSET, CRC_GOOD, CRC_STATE, LAST_OFFSET, MAX_TIMESTAMP, POSITION, PRODUCER_ID, SIZE
 from pylog.segment.log_file import Region
-from pylog.segment.names import LOG, TORN, file_name
+from pylog.segment.names import LOG, SNAPSHOT, TORN, file_name
+from pylog.segment.seal import HeaderDigest, digest_of, make_seal, write_seal
 from pylog.segment.segment import LogSegment
 
 LOGGER = logging.getLogger("pylog")
@@ -97,6 +98,7 @@ class LogWriter:
         self.state = state
         self._unsynced_bytes = min(limits.APPEND_CHUNK_BYTES, self._config.segment_bytes)  # of the call under way
         self._open_active()
+        self._drop_stale_snapshots()
         self._assign_epoch()
         self.header = self._take_header()
         self.set_state(
@@ -123,7 +125,16 @@ class LogWriter:
             self._set_aside(loaded.torn)
         if not loaded.clean:
             self._make_durable()
+        self._digest = digest_of(active, self._written, self._config.index_interval_bytes)
         self._first_timestamp = self._timestamp_of_first_batch()
+
+    def _drop_stale_snapshots(self) -> None:
+        """Removes producer snapshots behind the end, where a truncation that died left them: what comes will reach their names."""
+        stale = [offset for offset in self._loaded.snapshots if offset > self._next_offset]
+        for offset in stale:
+            self._fs.remove(join(self._directory, file_name(offset, SNAPSHOT)))
+        if stale:
+            self._fs.sync_directory(self._directory)
 
     def _set_aside(self, torn: Damage) -> None:
         """Keeps the bytes of a torn tail in a file of their own, then cuts them off; each step is synced before the next."""
@@ -176,7 +187,8 @@ class LogWriter:
     def _slot(self) -> Slot:
         """A slot that says what is true before the first write. Another epoch than before: whoever remembers one looks again."""
         old = self._loaded.found or Slot()
-        known = old if self._loaded.slot is not None and not old.epoch % 2 else old._replace(epoch=(old.epoch | 1) + 1)
+        same = self._loaded.slot is not None and not old.epoch % 2 and old.log_start_offset == self.state.start_offset
+        known = old if same else old._replace(epoch=(old.epoch | 1) + 1)
         return Slot(
             counter=old.counter,
             epoch=known.epoch,
@@ -188,6 +200,7 @@ class LogWriter:
             durable_position=self._written,
             durable_offset=self._next_offset,
             unsynced_bytes=self._unsynced_bytes,
+            header_digest=self._digest.value,
             log_start_offset=self.state.start_offset,
             truncation_count=old.truncation_count,
             leader_epoch=self.leader_epoch,
@@ -244,7 +257,7 @@ class LogWriter:
             return True
         if table[BASE_OFFSET, 0] != self._next_offset or np.any(table[BASE_OFFSET, 1:] != table[LAST_OFFSET, :-1] + 1):
             return False
-        self._note(table, 0, count, region.shift)
+        self._note(region.buffer, table, 0, count, region.shift)
         self.producers.replay(region.buffer, table)
         return True
 
@@ -334,15 +347,16 @@ class LogWriter:
         start = int(table[POSITION, first])
         stop = int(table[POSITION, end - 1] + table[SIZE, end - 1])
         self._file.write(piece.data[start:stop], self._written)
-        self._note(table, first, end, self._written - start)
+        self._note(piece.data, table, first, end, self._written - start)
         if table[PRODUCER_ID, first] >= 0:
             self._producers_before = self._producers_before or self.producers.copy()
             self.producers.replay(np.frombuffer(piece.data, np.uint8), np.ascontiguousarray(table[:, first:end]))
 
-    def _note(self, table: Table, first: int, end: int, shift: int) -> None:
-        """Takes batches that are in the file into the indexes and counts."""
+    def _note(self, data: memoryview | Bytes, table: Table, first: int, end: int, shift: int) -> None:
+        """Takes batches that are in the file into the indexes, the digest and the counts."""
         if self._written == 0:
             self._first_timestamp = int(table[MAX_TIMESTAMP, first])
+        self._digest.add(data, table, first, end, shift)
         self._builder.add(table, end, first=first, position=shift)
         self._written = shift + int(table[POSITION, end - 1] + table[SIZE, end - 1])
         self._next_offset = int(table[LAST_OFFSET, end - 1]) + 1
@@ -353,9 +367,9 @@ class LogWriter:
         try:
             self._file.truncate(self._written)
             self._file.sync()
+            self._digest = digest_of(self.active, self._written, self._config.index_interval_bytes)
             if self._slot_now.published_position != self._written:  # it was interrupted behind its commit
-                durable = {"durable_position": self._written, "durable_offset": self._next_offset}
-                self.header.write_both(published_position=self._written, published_offset=self._next_offset, **durable)
+                self.header.write_both(**self._ends())
         except StorageFailedError as error:
             self.fail(f"a failed append could not be cut off again ({error})")
             return
@@ -370,7 +384,8 @@ class LogWriter:
 
     def _commit(self, level: Durability) -> None:
         """Syncs if the level asks for it, then publishes what is written."""
-        changes: dict[str, Any] = {"published_position": self._written, "published_offset": self._next_offset}
+        published = {"published_position": self._written, "published_offset": self._next_offset}
+        changes: dict[str, Any] = published | {"header_digest": self._digest.value}
         durable = level == Durability.SYNC
         if durable:
             changes |= {"durable_position": self._written, "durable_offset": self._next_offset}
@@ -429,6 +444,7 @@ class LogWriter:
         )
         self._builder = segment.builder = SegmentIndexBuilder(base_offset, self._config.index_interval_bytes)
         self.active, self._file = segment, file
+        self._digest = HeaderDigest(self._config.index_interval_bytes)
         self._written, self._next_offset, self._first_timestamp = 0, base_offset, -1
         self._created_ms = self._clock.now_ms()
         segments = self.state.segments
@@ -444,6 +460,7 @@ class LogWriter:
         try:
             self.begin_change()
             self._file.sync()
+            write_seal(self._fs, self._directory, make_seal(sealed.base_offset, self._next_offset, self._digest))
             self._write_derived()
             begun = self._begin_segment(self._next_offset)
             self.end_change(unsynced_bytes=self._unsynced_bytes, **self._ends())
@@ -479,6 +496,7 @@ class LogWriter:
             "durable_base": base,
             "durable_position": position,
             "durable_offset": offset,
+            "header_digest": self._digest.value,
         }
 
     def _write_derived(self) -> None:

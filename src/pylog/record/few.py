@@ -10,6 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from pylog import limits
 from pylog.record.batch import Table
 from pylog.record.checksum import crc32c
 from pylog.record.format import ATTRIBUTES_AT, CRC_AT, CRC_GOOD, HEADER, HEADER_SIZE, LOG_OVERHEAD
@@ -36,9 +37,15 @@ def encode_few(rows: Rows, base_offset: int, leader_epoch: int, attributes: int)
 def _records(rows: Rows, stamps: list[int]) -> Iterator[bytes]:
     columns = zip(stamps, _items(rows.keys, len(stamps)), _items(rows.values, len(stamps)), _header_lists(rows), strict=True)
     for row, (stamp, key, value, headers) in enumerate(columns):
-        record = b"\0" + varint(stamp - stamps[0]) + varint(row) + _sized(key) + _sized(value)
+        record = b"\0" + varint(_between(stamps[0], stamp)) + varint(row) + _sized(key) + _sized(value)
         record += varint(len(headers)) + b"".join(_sized(name) + _sized(held) for name, held in headers)
         yield varint(len(record)) + record
+
+
+def _between(first: int, stamp: int) -> int:
+    """The difference as 64 bits hold it and readers add it up again: -1 and the largest timestamp are 2^63 apart."""
+    delta = stamp - first
+    return delta if delta <= limits.INT64_MAX else delta - (1 << 64)
 
 
 def varint(value: int) -> bytes:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -97,6 +98,7 @@ class LogSegment:
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
         self._transactions: TransactionIndex | None = None
+        self.sealed_by: tuple[Any] | None = None  # its seal, or None in it; looked up by who walks it
         self.builder: SegmentIndexBuilder | None = None  # of the active segment: it makes the indexes
 
     def __repr__(self) -> str:

@@ -1,0 +1,243 @@
+"""What `check` and `verify` are given, a partition as its log sees it, and what they hand back: findings, counts, verdicts.
+
+The kinds of findings here, on top of those of recovery ("torn", "corrupt", "missing"):
+
+* "unreadable": the system or pylog could not read it: a bad sector, a codec or version of a later pylog, a bomb.
+* "derived": a derived file is lacking, damaged, or says something else than the batches. It costs time, never data.
+* "state": what the open log holds in memory and what its files say differ: a mistake of pylog's, or of who changed the files.
+* "leftover": a file that should have been removed.
+* "foreign": the seal is of another file, because another program has written since. The segment counts as unsealed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+from pylog import limits
+from pylog.errors import CorruptionError, PylogError
+from pylog.fs import FileSystem, join
+from pylog.log.checkpoints import LOG_START, RECOVERY_POINT, EpochStart, Offsets, parse_offsets, read_epochs
+from pylog.log.durable_point import SLOT_SIZE, Slot, parse_slot
+from pylog.log.recovery import Finding
+from pylog.log.state import LogState
+from pylog.record.types import TopicPartition
+from pylog.segment.names import DURABLE_POINT, LEADER_EPOCH_CHECKPOINT, LOG
+from pylog.segment.seal import Seal, unmarked_seal
+from pylog.segment.segment import LogSegment
+
+GOOD: Final = "good"
+HARMLESS: Final = frozenset({"foreign", "torn"})  # a torn tail was never acknowledged
+_SHOWN: Final = 100  # findings in a report's text
+
+
+class Partition(NamedTuple):
+    """A partition as its open log sees it at one moment.
+
+    Attributes:
+        fs, key, directory: which.
+        state: as published.
+        writable: open for writing: the indexes of the active segment are those in memory.
+        quiet: nobody changes it meanwhile (its lock is held, or its store is alone), so what looks unfinished is left over.
+        found: what was found when it was opened.
+        header_digest: of the active segment (6.3): a position, and the digest up to there; None when it is not known.
+    """
+
+    fs: FileSystem
+    key: TopicPartition
+    directory: str
+    state: LogState
+    writable: bool
+    quiet: bool
+    found: tuple[Finding, ...] = ()
+    header_digest: tuple[int, int] | None = None
+
+    def segments(self) -> list[tuple[LogSegment, int | None]]:
+        """The segments of the state, each with the next one's base offset. One that is being made meanwhile is not among them."""
+        active = self.state.active
+        listed = [segment for base, segment in self.state.segments if active is not None and base <= active.base_offset]
+        return list(zip(listed, [*(segment.base_offset for segment in listed[1:]), None], strict=False))
+
+    def is_active(self, segment: LogSegment) -> bool:
+        """Whether a segment, or a copy of it, was the one that is appended to."""
+        return self.state.active is not None and segment.base_offset == self.state.active.base_offset
+
+    def has_moved(self) -> bool:
+        """Whether its log has grown since: what is found in its directory may be newer than the state."""
+        active = self.state.active
+        torn = [finding.position + finding.size for finding in self.found if finding.kind == "torn"]
+        known = {} if active is None else {active.log_name: max([self.state.active_size, *torn])}
+        segments = [entry for entry in self.fs.list(self.directory) if entry.name.endswith(LOG)]
+        return not self.quiet and bool(segments) and segments[-1].size > known.get(segments[-1].name, -1)
+
+    def was_cut(self) -> bool:
+        """Whether its end was ever truncated: within a batch that leaves a gap, as whole batches go."""
+        slot = self.slot()
+        return slot is not None and slot.truncation_count > 0
+
+    def shape(self) -> object:
+        """What is another one after segments went, were replaced or cut: then what was found meanwhile proves nothing."""
+        slot = self.slot()
+        sealed = [(entry.name, entry.size) for entry in self.fs.list(self.directory) if entry.name.endswith(LOG)][:-1]
+        return sealed, None if slot is None else (slot.epoch, slot.truncation_count)
+
+    def known_of(self, segment: LogSegment) -> Seal | None:
+        """What its header says of the batches of the segment that is appended to; None of every other one."""
+        if self.header_digest is None or not self.is_active(segment):
+            return None
+        return unmarked_seal(segment.base_offset, *self.header_digest)
+
+    def short_of(self, offset: int, who: str) -> Finding:
+        """That it ends before an offset that it once had."""
+        active, end = self.state.active, self.state.end_offset
+        path, position = (self.directory, 0) if active is None else (active.path, self.state.active_size)
+        told = f"ends at offset {end}, and {who} says that it reached {offset}"
+        return about("missing", path, told, position=position, offset=end)
+
+    def epochs(self) -> tuple[list[EpochStart] | None, list[Finding]]:
+        """Its leader epochs, None when there is no file or it is damaged; the latter is a finding."""
+        try:
+            return read_epochs(self.fs, self.directory), []
+        except PylogError as error:
+            return None, [of_error(error, join(self.directory, LEADER_EPOCH_CHECKPOINT), "derived")]
+
+    def slot(self) -> Slot | None:
+        """The valid slot of its header with the highest counter, whatever it is worth; None when there is none."""
+        data = self.fs.read(join(self.directory, DURABLE_POINT), limits.MAX_CHECKPOINT_BYTES) or b""
+        slots = [parse_slot(data[start : start + SLOT_SIZE]) for start in (0, SLOT_SIZE)]
+        return max((slot for slot in slots if slot is not None), key=lambda slot: slot.counter, default=None)
+
+    def is_own(self, slot: Slot) -> bool:
+        """Whether a slot speaks of the file that is the active segment."""
+        active = self.state.active
+        if active is None or active.base_offset != slot.active_base or not self.fs.exists(active.path):
+            return False
+        file = self.fs.open(active.path)
+        try:
+            return file.identity()[1] == slot.active_inode
+        finally:
+            file.close()
+
+
+Look = Callable[[], Partition]
+
+
+class Ends(NamedTuple):
+    """The checkpoints of a log directory: offsets that were synced, and where logs start."""
+
+    recovery_points: Offsets
+    log_starts: Offsets
+    path: str  # of the latter
+
+
+def read_ends(fs: FileSystem, root: str) -> tuple[Ends, list[Finding]]:
+    """The checkpoints, and what is wrong with them; a damaged one says nothing."""
+    read: list[Offsets] = []
+    findings = []
+    for path in (join(root, RECOVERY_POINT), join(root, LOG_START)):
+        try:
+            read.append(parse_offsets(fs.read(path, limits.MAX_CHECKPOINT_BYTES) or b"", path))
+        except PylogError as error:
+            read.append({})
+            findings.append(of_error(error, path, "derived"))
+    return Ends(read[0], read[1], join(root, LOG_START)), findings
+
+
+@dataclass(frozen=True)
+class FileVerdict:
+    """What became of one `.log` file when it was read.
+
+    Attributes:
+        path: the file.
+        size: bytes of it that count.
+        batches: good ones in it.
+        sealed: whether a seal of its own vouches for all of its bytes.
+        verdict: "good", or the kind of the first finding about it.
+    """
+
+    path: str
+    size: int
+    batches: int
+    sealed: bool
+    verdict: str
+
+    def __str__(self) -> str:
+        sealed = ", sealed" if self.sealed else ""
+        return f"{self.verdict}: {self.path} ({self.size} bytes, {self.batches} batches{sealed})"
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was found in a store, or in a part of it.
+
+    Attributes:
+        findings: what its owner should know, in the order of the files.
+        partitions, segments, batches, bytes: what was looked at; only what is good counts.
+        records: in those batches; an entry of format 0 or 1 counts as one.
+        files: a verdict for each `.log` file, where the files were read.
+
+    >>> report = Report(partitions=1)
+    >>> report.ok, str(report)
+    (True, 'nothing wrong in 1 partition: 0 segments, 0 batches, 0 records, 0 bytes')
+    """
+
+    findings: tuple[Finding, ...] = ()
+    partitions: int = 0
+    segments: int = 0
+    batches: int = 0
+    records: int = 0
+    bytes: int = 0
+    files: tuple[FileVerdict, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong: a torn tail or a foreign seal is worth knowing, not wrong."""
+        return all(finding.kind in HARMLESS for finding in self.findings)
+
+    def __add__(self, other: Report) -> Report:
+        return Report(
+            self.findings + other.findings,
+            self.partitions + other.partitions,
+            self.segments + other.segments,
+            self.batches + other.batches,
+            self.records + other.records,
+            self.bytes + other.bytes,
+            self.files + other.files,
+        )
+
+    def with_findings(self, findings: Iterable[Finding]) -> Report:
+        """The same with more findings."""
+        return replace(self, findings=(*self.findings, *findings))
+
+    def __str__(self) -> str:
+        plural = "" if self.partitions == 1 else "s"
+        counts = f"{self.segments} segments, {self.batches} batches, {self.records} records, {self.bytes} bytes"
+        told = f"{len(self.findings)} findings" if self.findings else "nothing wrong"
+        lines = [f"{told} in {self.partitions} partition{plural}: {counts}"]
+        lines += [f"  {finding.kind}: {finding.message}" for finding in self.findings[:_SHOWN]]
+        if len(self.findings) > _SHOWN:
+            lines.append(f"  and {len(self.findings) - _SHOWN} more")
+        return "\n".join(lines)
+
+
+def about(kind: str, path: str, message: str, *, position: int = 0, size: int = 0, offset: int = 0) -> Finding:
+    """A finding about a file; its message is the path and what is said of it.
+
+    >>> about("leftover", "/data/t-0/x.tmp", "is left over").message
+    '/data/t-0/x.tmp is left over'
+    """
+    return Finding(kind, path, position, size, offset, None, f"{path} {message}")
+
+
+def of_error(error: PylogError, path: str, kind: str = "") -> Finding:
+    """A finding that says what an error says.
+
+    Args:
+        error: what was raised.
+        path: the file, where the error names none.
+        kind: "corrupt" for damage and "unreadable" for everything else, unless another one is given.
+    """
+    usual = "corrupt" if isinstance(error, CorruptionError) else "unreadable"
+    next_offset = error.next_offset if isinstance(error, CorruptionError) else None
+    return Finding(kind or usual, error.path or path, error.position or 0, 0, error.offset or 0, next_offset, str(error))

@@ -1,0 +1,36 @@
+"""How a store is opened, checked when it is said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from pylog.config import Durability
+from pylog.errors import InvalidArgumentError
+from pylog.record.types import TopicPartition
+
+MODES: Final = ("rw", "r")
+Committed = Callable[[str, TopicPartition], int | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreOptions:
+    """How a store is opened; see `pylog.open`."""
+
+    mode: str = "rw"
+    durability: Durability = Durability.SYNC
+    exclusive: bool = False
+    lock_timeout_ms: int = 30_000
+    tick_interval_ms: int | None = None
+    committed: Committed | None = None
+
+    def __post_init__(self) -> None:
+        if self.mode not in MODES:
+            raise InvalidArgumentError(f"mode={self.mode!r} is not one of {', '.join(MODES)}")
+        if not isinstance(self.durability, Durability):
+            raise InvalidArgumentError(f"durability={self.durability!r} is not a pylog.Durability")
+        for name, low in (("lock_timeout_ms", 0), ("tick_interval_ms", 1)):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < low):
+                raise InvalidArgumentError(f"{name}={value!r} is not an int of at least {low}")

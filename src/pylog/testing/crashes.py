@@ -1,0 +1,346 @@
+"""Every state in which a crash can leave a recorded disk (reliability 8.2).
+
+What a completed sync covers is fixed. Of the operations that none covers, the *volatile* ones, any may have reached the disk and
+any may not: all subsets when they are few, else every prefix, every one missing, every one alone, every pair missing, and some
+at random. A volatile write may also have reached the disk in part: cut at each 512 bytes and at each of its last 64, the rest
+missing, zeros, noise, or what was on that part of the disk before.
+
+A state is described by a `Crash`, which can be written down, and read again for a replay. The same `Crash` of the same recording
+is the same state.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import random
+import re
+from collections.abc import Collection, Iterator, Sequence
+from functools import cached_property
+from typing import Final, NamedTuple, TypeVar
+
+from pylog.clock import Clock
+from pylog.errors import InvalidArgumentError
+from pylog.testing.disk import ROOT, Image
+from pylog.testing.memory import MAKE_DIRECTORY, SYNC, SYNC_DIRECTORY, TRUNCATE, WRITE, Operation
+from pylog.testing.recording import CallSite, Recording, RecordingFileSystem
+
+_T = TypeVar("_T")
+
+SECTOR: Final = 512
+FINE_CUTS: Final = 64  # of a write's last bytes each is a place to cut
+FEW: Final = 8  # volatile operations of which all subsets are tried
+RANDOM_SUBSETS: Final = 64
+FILLINGS: Final = ("absent", "zeros", "random", "stale")
+
+
+class Cut(NamedTuple):
+    """A write that reached the disk in part.
+
+    Attributes:
+        operation: its number.
+        size: bytes of it that did.
+        filling: what stands in place of the others: "absent", "zeros", "random", "stale".
+    """
+
+    operation: int
+    size: int
+    filling: str
+
+
+class Crash(NamedTuple):
+    """One way to crash.
+
+    Attributes:
+        after: how many operations had been asked for.
+        kept: the numbers of the volatile ones that reached the disk.
+        cut: one of them that did so in part.
+        power: whether the power was lost; else only the process died, and everything asked for is there.
+
+    >>> str(Crash(7, (3, 6), Cut(6, 57, "zeros")))
+    'after=7 kept=3,6 cut=6:57:zeros'
+    >>> Crash.parse("after=7 kept=3,6 cut=6:57:zeros")
+    Crash(after=7, kept=(3, 6), cut=Cut(operation=6, size=57, filling='zeros'), power=True)
+    """
+
+    after: int
+    kept: tuple[int, ...]
+    cut: Cut | None = None
+    power: bool = True
+
+    def __str__(self) -> str:
+        cut = "" if self.cut is None else " cut={}:{}:{}".format(*self.cut)
+        return f"after={self.after} kept={','.join(map(str, self.kept)) or '-'}{cut}{'' if self.power else ' process'}"
+
+    @classmethod
+    def parse(cls, text: str) -> Crash:
+        """A crash from its text.
+
+        Raises:
+            InvalidArgumentError: it is not one.
+        """
+        found = re.fullmatch(r"after=(\d+) kept=([\d,]+|-)(?: cut=(\d+):(\d+):(\w+))?( process)?", text.strip())
+        if found is None:
+            raise InvalidArgumentError(f"{text!r} does not describe a crash")
+        after, kept, operation, size, filling, process = found.groups()
+        cut = None if operation is None else Cut(int(operation), int(size), filling)
+        return cls(int(after), () if kept == "-" else tuple(map(int, kept.split(","))), cut, process is None)
+
+
+class _Bytes(NamedTuple):
+    """A file's content, and a hash that stands for it."""
+
+    data: bytes
+    digest: bytes
+
+
+class _Names(NamedTuple):
+    """A directory's content, and a hash that stands for it."""
+
+    names: dict[str, int]
+    digest: bytes
+
+
+def _bytes(data: bytes) -> _Bytes:
+    return _Bytes(data, hashlib.blake2b(data, digest_size=16).digest())
+
+
+def _names(names: dict[str, int]) -> _Names:
+    told = "\0".join(f"{name}/{number}" for name, number in sorted(names.items()))
+    return _Names(names, hashlib.blake2b(told.encode(), digest_size=16).digest())
+
+
+class Moment:
+    """A recording up to some operation: what is fixed by then, and what is volatile.
+
+    Attributes:
+        after: how many operations were asked for.
+        volatile: the numbers of those that no completed sync covers.
+    """
+
+    def __init__(self, recording: Recording) -> None:
+        self.after = 0
+        self.volatile: list[int] = []
+        self._recording = recording
+        self._files = {number: _bytes(data) for number, data in recording.start.files.items()}
+        self._directories = {number: _names(names) for number, names in recording.start.directories.items()}
+        self._changed: dict[tuple[object, ...], _Bytes | _Names] = {}
+
+    @classmethod
+    def of(cls, recording: Recording, after: int) -> Moment:
+        """The moment after so many operations. Cost: all of them, once."""
+        moment = cls(recording)
+        for _ in range(after):
+            moment.advance()
+        return moment
+
+    def advance(self) -> None:
+        """Goes on by one operation."""
+        operation = self._recording.operations[self.after]
+        self.after += 1
+        if operation.kind in (SYNC, SYNC_DIRECTORY):
+            self._settle(operation)
+        else:
+            self.volatile.append(self.after - 1)
+
+    def _settle(self, sync: Operation) -> None:
+        """Fixes what a sync covers: the bytes of its file, or the names of its directory."""
+        covered = [number for number in self.volatile if sync.number in self._concerned(number)]
+        if sync.kind == SYNC:
+            self._files[sync.number] = self._file(sync.number, covered, None)
+        else:
+            self._directories[sync.number] = self._directory(sync.number, covered)
+        self.volatile = [number for number in self.volatile if number not in set(covered)]
+        self._changed.clear()
+
+    def _concerned(self, number: int) -> set[int]:
+        """The files or directories that an operation changes."""
+        operation = self._recording.operations[number]
+        return {change.directory for change in operation.names} if operation.names else {operation.number}
+
+    # ---- states --------------------------------------------------------------------------------------------------------------
+
+    def state(self, crash: Crash) -> tuple[bytes, Image]:
+        """What a crash leaves, and a hash that is the same for the same state."""
+        changes: dict[int, list[int]] = {}
+        for number in crash.kept:
+            for concerned in self._concerned(number):
+                changes.setdefault(concerned, []).append(number)
+        image = Image({}, {}, self._last_number)
+        parts = self._collect(image, changes, crash.cut)
+        return hashlib.blake2b(b"".join(parts), digest_size=16).digest(), image
+
+    @cached_property
+    def _last_number(self) -> int:
+        made = [change.number for operation in self._recording.operations for change in operation.names if change.number]
+        return max([self._recording.start.last_number, *made])
+
+    def _collect(self, image: Image, changes: dict[int, list[int]], cut: Cut | None) -> list[bytes]:
+        """Fills an image with what can be reached from the root; returns what tells it from others."""
+        parts, waiting = [], [ROOT]
+        directories = self._directory_numbers
+        while waiting:
+            number = waiting.pop()
+            names, digest = self._directory(number, changes.get(number, []))
+            image.directories[number] = names
+            parts.append(digest)
+            for child in names.values():
+                if child in directories:
+                    waiting.append(child)
+                elif child not in image.files:
+                    image.files[child], digest = self._file(child, changes.get(child, []), cut)
+                    parts.append(digest)
+        return parts
+
+    @cached_property
+    def _directory_numbers(self) -> set[int]:
+        made = {operation.number for operation in self._recording.operations if operation.kind == MAKE_DIRECTORY}
+        return made | set(self._recording.start.directories)
+
+    def _directory(self, number: int, applied: Sequence[int]) -> _Names:
+        fixed = self._directories.get(number)
+        if fixed is not None and not applied:
+            return fixed
+        key = (number, *applied)
+        if key not in self._changed:
+            names = {} if fixed is None else dict(fixed.names)
+            for change in (change for each in applied for change in self._recording.operations[each].names):
+                if change.directory != number:
+                    continue
+                if change.number is None:
+                    names.pop(change.name, None)
+                else:
+                    names[change.name] = change.number
+            self._changed[key] = _names(names)
+        found = self._changed[key]
+        assert isinstance(found, _Names)
+        return found
+
+    def _file(self, number: int, applied: Sequence[int], cut: Cut | None) -> _Bytes:
+        fixed = self._files.get(number)
+        if fixed is not None and not applied:
+            return fixed
+        key = (number, *applied, cut if cut is not None and cut.operation in applied else None)
+        if key not in self._changed:
+            data = bytearray(b"" if fixed is None else fixed.data)
+            for each in applied:
+                self._apply(data, each, cut)
+            self._changed[key] = _bytes(bytes(data))
+        found = self._changed[key]
+        assert isinstance(found, _Bytes)
+        return found
+
+    def _apply(self, data: bytearray, number: int, cut: Cut | None) -> None:
+        operation = self._recording.operations[number]
+        if operation.kind == TRUNCATE:
+            del data[operation.position :]
+            data += bytes(operation.position - len(data))
+        elif operation.kind == WRITE:
+            written = operation.data if cut is None or cut.operation != number else self._torn(operation, cut)
+            data += bytes(max(0, operation.position - len(data)))
+            data[operation.position : operation.position + len(written)] = written
+
+    def _torn(self, operation: Operation, cut: Cut) -> bytes:
+        """What a write left that was cut: its first bytes, and something in place of the others."""
+        missing = len(operation.data) - cut.size
+        if cut.filling == "absent":
+            rest = b""
+        elif cut.filling == "zeros":
+            rest = bytes(missing)
+        elif cut.filling == "random":
+            rest = hashlib.shake_128(f"{cut.operation} {cut.size}".encode()).digest(missing)
+        else:
+            rest = self._stale(operation, cut)[cut.size :]
+        return operation.data[: cut.size] + rest
+
+    def _stale(self, operation: Operation, cut: Cut) -> bytes:
+        """As many bytes as a write has, of what an earlier one left on the disk: to the same file, if there was one."""
+        earlier = [other for other in self._recording.operations[: cut.operation] if other.kind == WRITE]
+        same = [other for other in earlier if other.number == operation.number]
+        old = (same or earlier)[-1].data if earlier else b"stale"
+        return (old * (len(operation.data) // max(1, len(old)) + 1))[: len(operation.data)]
+
+    # ---- ways to crash -------------------------------------------------------------------------------------------------------
+
+    def crashes(self, rng: random.Random, subsets: int | None = None, cuts: int | None = None) -> Iterator[Crash]:
+        """The ways to lose the power now.
+
+        Args:
+            rng: draws.
+            subsets: how many selections of whole operations at most; nothing and everything are among them. None is all.
+            cuts: how many partial writes at most; None is all.
+        """
+        nothing, everything = (), tuple(self.volatile)
+        selections = list(selected(self.volatile, rng))
+        for kept in dict.fromkeys([nothing, everything, *_drawn(selections, subsets, rng)]):
+            yield Crash(self.after, kept)
+        torn = [(cut, kept) for number in self.volatile for cut in self.cuts(number) for kept in self._around(number)]
+        for cut, kept in _drawn(torn, cuts, rng):
+            yield Crash(self.after, kept, cut)
+
+    def cuts(self, number: int) -> list[Cut]:
+        """The ways in which an operation can reach the disk in part."""
+        operation = self._recording.operations[number]
+        if operation.kind != WRITE:
+            return []
+        size = len(operation.data)
+        places = sorted({*range(0, size, SECTOR), *range(max(0, size - FINE_CUTS), size)})
+        return [Cut(number, place, filling) for place in places for filling in FILLINGS]
+
+    def _around(self, number: int) -> list[tuple[int, ...]]:
+        """What else is kept beside a partial write: everything, what came before it, nothing."""
+        before = tuple(other for other in self.volatile if other <= number)
+        return list(dict.fromkeys([tuple(self.volatile), before, (number,)]))
+
+    def deaths(self) -> list[Crash]:
+        """The ways for the process to die now: after the last call, or in the middle of it if it is a write."""
+        everything = tuple(self.volatile)
+        found = [Crash(self.after, everything, None, power=False)]
+        last = self.after - 1
+        if everything[-1:] == (last,):
+            found += [Crash(self.after, everything, cut, power=False) for cut in self.cuts(last) if cut.filling == "absent"]
+        return found
+
+
+def restarted(
+    recording: Recording, crash: Crash, *, clock: Clock | None = None, without: Collection[CallSite] = ()
+) -> RecordingFileSystem:
+    """The disk as a process finds it that starts after a crash, recording again.
+
+    After a loss of power a new recording begins. After the death of a process the old one goes on, as far as it got: what was
+    volatile then is volatile still, and a loss of power may yet take it.
+
+    Args:
+        recording, crash: what happened.
+        clock, without: as for `RecordingFileSystem`.
+    """
+    _, image = Moment.of(recording, crash.after).state(crash)
+    boots = recording.boots + crash.power
+    fs = RecordingFileSystem(clock=clock, image=image, boots=boots, without=without)
+    if not crash.power:
+        fs.recording = recording.until(crash.after)
+        if crash.cut is not None:
+            fs.recording.shorten(crash.cut.size)
+    return fs
+
+
+def _drawn(all_of_them: list[_T], count: int | None, rng: random.Random) -> list[_T]:
+    """So many of them, or all."""
+    return all_of_them if count is None or count >= len(all_of_them) else rng.sample(all_of_them, count)
+
+
+def selected(numbers: Sequence[int], rng: random.Random) -> Iterator[tuple[int, ...]]:
+    """The selections of volatile operations that are tried (reliability 8.2): all of a few, many of more.
+
+    >>> list(selected([4, 7], random.Random(0)))
+    [(), (4,), (7,), (4, 7)]
+    """
+    if len(numbers) <= FEW:
+        yield from itertools.chain.from_iterable(itertools.combinations(numbers, size) for size in range(len(numbers) + 1))
+        return
+    chosen = [tuple(numbers[:size]) for size in range(len(numbers) + 1)]
+    for missing in (1, 2):
+        chosen += [tuple(sorted(set(numbers) - set(left))) for left in itertools.combinations(numbers, missing)]
+    chosen += [(number,) for number in numbers]
+    chosen += [tuple(number for number in numbers if rng.random() < 0.5) for _ in range(RANDOM_SUBSETS)]
+    yield from dict.fromkeys(chosen)

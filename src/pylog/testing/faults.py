@@ -1,0 +1,252 @@
+"""A file system whose calls fail when told to: the n-th of a kind, once or for ever (reliability 8.1).
+
+It stands in front of any other one. What a real disk does beside the error is done too: a short write leaves its first half,
+and a failed sync leaves bytes that can be read and that no later sync writes (where the file system behind can show that).
+"""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+from pylog.errors import InvalidArgumentError, StorageFailedError
+from pylog.fs import Bytes, DirectoryEntry, File, FileSystem, LockFile
+
+
+class FaultKind(NamedTuple):
+    """What fails, and how.
+
+    Attributes:
+        call: "read", "write", "truncate", "sync", "sync_directory", "create", "rename" or "remove".
+        errno: the system's error number.
+        short: whether half of a write is done before it fails.
+    """
+
+    call: str
+    errno: int
+    short: bool = False
+
+
+FAULTS: Final[Mapping[str, FaultKind]] = MappingProxyType(
+    {
+        "write ENOSPC": FaultKind("write", errno.ENOSPC),
+        "write EDQUOT": FaultKind("write", errno.EDQUOT),
+        "write EFBIG": FaultKind("write", errno.EFBIG),
+        "write EIO": FaultKind("write", errno.EIO),
+        "short write ENOSPC": FaultKind("write", errno.ENOSPC, short=True),
+        "sync EIO": FaultKind("sync", errno.EIO),
+        "sync_directory EIO": FaultKind("sync_directory", errno.EIO),
+        "create ENOSPC": FaultKind("create", errno.ENOSPC),
+        "rename EIO": FaultKind("rename", errno.EIO),
+        "remove EIO": FaultKind("remove", errno.EIO),
+        "truncate EIO": FaultKind("truncate", errno.EIO),
+        "read EIO": FaultKind("read", errno.EIO),
+    }
+)
+
+
+class _Plan:
+    """Counts calls, and says which one fails. Shared by all files of a file system, from any thread."""
+
+    def __init__(self, kind: FaultKind | None = None, number: int = 0, *, forever: bool = False) -> None:
+        self._kind = kind
+        self._number = number
+        self._forever = forever
+        self._calls = 0
+        self._guard = threading.Lock()
+        self.fired = 0
+
+    def strikes(self, call: str) -> FaultKind | None:
+        """Counts a call; the fault that it meets, or None."""
+        kind = self._kind
+        if kind is None or kind.call != call:
+            return None
+        with self._guard:
+            self._calls += 1
+            hit = self._calls >= self._number if self._forever else self._calls == self._number
+            self.fired += hit
+            return kind if hit else None
+
+
+class FaultyFile:
+    """A file of a `FaultyFileSystem`."""
+
+    def __init__(self, fs: FaultyFileSystem, file: File) -> None:
+        self._fs = fs
+        self._file = file
+
+    @property
+    def path(self) -> str:
+        return self._file.path
+
+    def read_into(self, view: memoryview, position: int) -> int:
+        """Reads, or fails."""
+        self._fs.meet("read", self.path)
+        return self._file.read_into(view, position)
+
+    def write(self, data: memoryview, position: int) -> None:
+        """Writes, or fails: then nothing is written, or the first half."""
+        kind = self._fs.strikes("write")
+        if kind is None:
+            self._file.write(data, position)
+            return
+        if kind.short:
+            self._file.write(data[: len(data) // 2], position)
+        raise _failure(kind, self.path)
+
+    def size(self) -> int:
+        return self._file.size()
+
+    def identity(self) -> tuple[int, int]:
+        return self._file.identity()
+
+    def truncate(self, size: int) -> None:
+        """Cuts, or fails."""
+        self._fs.meet("truncate", self.path)
+        self._file.truncate(size)
+
+    def sync(self) -> None:
+        """Syncs, or fails: then what was written may never get to the disk, whatever a later sync says."""
+        kind = self._fs.strikes("sync")
+        if kind is None:
+            self._file.sync()
+            return
+        forget: Any = getattr(self._file, "forget_writes", None)
+        if forget is not None:
+            forget()
+        raise _failure(kind, self.path)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class FaultyFileSystem:
+    """Any file system, with faults.
+
+    Args:
+        fs: the one behind it.
+
+    >>> import pylog
+    >>> from pylog.testing import MemoryFileSystem
+    >>> fs = FaultyFileSystem(MemoryFileSystem())
+    >>> store = pylog.open("/shop", fs=fs)
+    >>> log = store.create_topic("orders") and store.log("orders")
+    >>> fs.fail("write ENOSPC")
+    >>> log.append(b"paid")
+    Traceback (most recent call last):
+    pylog.errors.StorageFailedError: cannot write ...
+    >>> fs.heal()
+    >>> log.append(b"paid")
+    0
+    >>> store.close()
+    """
+
+    def __init__(self, fs: FileSystem) -> None:
+        self._fs = fs
+        self._plan = _Plan()
+
+    def fail(self, kind: str, number: int = 1, *, forever: bool = False) -> None:
+        """Makes a call fail.
+
+        Args:
+            kind: one of `FAULTS`.
+            number: which call of that kind, counted from now on, from 1.
+            forever: that one and all after it.
+
+        Raises:
+            InvalidArgumentError: no such kind.
+        """
+        if kind not in FAULTS:
+            raise InvalidArgumentError(f"{kind!r} is not one of {', '.join(FAULTS)}")
+        self._plan = _Plan(FAULTS[kind], number, forever=forever)
+
+    def heal(self) -> None:
+        """Lets all calls succeed again."""
+        self._plan = _Plan()
+
+    @property
+    def fired(self) -> int:
+        """How many calls failed since the last `fail`."""
+        return self._plan.fired
+
+    def strikes(self, call: str) -> FaultKind | None:
+        """Counts a call; the fault that it meets, or None."""
+        return self._plan.strikes(call)
+
+    def meet(self, call: str, path: str) -> None:
+        """Counts a call, and raises the fault that it meets."""
+        kind = self._plan.strikes(call)
+        if kind is not None:
+            raise _failure(kind, path)
+
+    # ---- the calls -----------------------------------------------------------------------------------------------------------
+
+    def open(self, path: str, *, write: bool = False) -> File:
+        """Opens a file; its calls may fail."""
+        return FaultyFile(self, self._fs.open(path, write=write))
+
+    def create(self, path: str) -> File:
+        """Makes a file, or fails."""
+        self.meet("create", path)
+        return FaultyFile(self, self._fs.create(path))
+
+    def map(self, path: str) -> Bytes:
+        """Maps a file, or fails: what fails later in a mapping is a signal, which no file system object can send."""
+        self.meet("read", path)
+        return self._fs.map(path)
+
+    def list(self, path: str) -> list[DirectoryEntry]:
+        return self._fs.list(path)
+
+    def exists(self, path: str) -> bool:
+        return self._fs.exists(path)
+
+    def read(self, path: str, limit: int) -> bytes | None:
+        """Reads a small file, or fails."""
+        self.meet("read", path)
+        return self._fs.read(path, limit)
+
+    def make_directory(self, path: str) -> None:
+        """Makes a directory, or fails."""
+        self.meet("create", path)
+        self._fs.make_directory(path)
+
+    def rename(self, source: str, target: str) -> None:
+        """Renames, or fails."""
+        self.meet("rename", source)
+        self._fs.rename(source, target)
+
+    def remove(self, path: str) -> None:
+        """Removes a file, or fails."""
+        self.meet("remove", path)
+        self._fs.remove(path)
+
+    def remove_tree(self, path: str) -> None:
+        """Removes a directory, or fails."""
+        self.meet("remove", path)
+        self._fs.remove_tree(path)
+
+    def sync_directory(self, path: str) -> None:
+        """Syncs a directory, or fails."""
+        self.meet("sync_directory", path)
+        self._fs.sync_directory(path)
+
+    def check_directory(self, path: str, *, write: bool) -> None:
+        self._fs.check_directory(path, write=write)
+
+    def open_locks(self, path: str) -> LockFile:
+        return self._fs.open_locks(path)
+
+    def lock_owner(self, path: str) -> int | None:
+        return self._fs.lock_owner(path)
+
+    def boot_id(self) -> bytes:
+        return self._fs.boot_id()
+
+
+def _failure(kind: FaultKind, path: str) -> StorageFailedError:
+    doing = kind.call.replace("_", " ")
+    return StorageFailedError(f"cannot {doing} {path}: {errno.errorcode[kind.errno]}, for a test", path=path, errno=kind.errno)
