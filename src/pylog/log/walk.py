@@ -3,7 +3,7 @@
 Reading and recovery both stand on `walk`, so that they agree on what is damage. A batch is good when its frame is whole, it fits
 between its neighbours (`continuity`), its segment's seal, if there is one, says the same of its header and, when that is asked
 for, its CRC is right. Behind damage the walk goes on at the next good batch, found byte by byte, so that one flipped bit never
-costs a neighbour; only what a seal alone knows is known to an index interval.
+costs a neighbour; what a seal alone knows is told to the batch if one bit was flipped, else to an interval of the seal.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from pylog.record.format import (
     SIZE,
 )
 from pylog.record.legacy import legacy_crc_ok
+from pylog.segment.culprit import narrowed
 from pylog.segment.log_file import Region
 from pylog.segment.seal import ALTERED, Seal, SealedReader, is_foreign, read_seal
 from pylog.segment.segment import LogSegment
@@ -111,8 +112,8 @@ def walk(segment: LogSegment, position: int, end: int, following: int | None, *,
         fault = None
         for region in segment.regions(place.position, end, verify=verify):
             table, fault = _checked(segment, region, end, following, place, verify)
-            if sealed is not None and table.shape[1]:
-                table, fault = _as_sealed(sealed, region, table, fault)
+            if seal is not None and sealed is not None and table.shape[1]:
+                table, fault = _as_sealed(segment, seal, sealed, region, table, fault)
             if table.shape[1]:
                 place = _Place(region.end, int(table[LAST_OFFSET, -1]) + 1, last_neighbour(table))
             damage = None if fault is None else _measured(segment, fault, place.floor, end)
@@ -144,12 +145,14 @@ def _seal_of(segment: LogSegment) -> Seal | None:
     return segment.sealed_by[0] if segment.sealed and segment.sealed_by is not None else None
 
 
-def _as_sealed(sealed: SealedReader, region: Region, table: Table, fault: _Fault | None) -> tuple[Table, _Fault | None]:
-    """The batches up to the first whose header may not be what was sealed, and the interval that it is in."""
+def _as_sealed(
+    segment: LogSegment, seal: Seal, sealed: SealedReader, region: Region, table: Table, fault: _Fault | None
+) -> tuple[Table, _Fault | None]:
+    """The batches up to the first whose header is not what was sealed; where that cannot be told, up to its interval."""
     altered = sealed.altered(region.buffer, table, region.shift)
-    if not altered:
-        return table, fault
-    start, end = altered[0]
+    if not altered or (fault is not None and altered[0].start <= fault.position < altered[0].end):
+        return table, fault  # what is known to be wrong there is why the interval is not what it was
+    start, end = narrowed(segment, seal, altered[0])
     good = int(np.searchsorted(table[POSITION] + region.shift, start))
     return np.ascontiguousarray(table[:, :good]), _Fault(max(start, region.shift), ALTERED, end)
 

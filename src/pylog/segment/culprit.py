@@ -1,0 +1,53 @@
+"""Which one batch of an interval has the header that is not what was sealed, so that its neighbours stay readable.
+
+A seal vouches for intervals of batches. When one fails, the usual cause is one flipped bit: whichever bit, flipped back, makes
+the digest right again shows where it is. A CRC tells any two bits of an interval apart, so there is no second answer.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from google_crc32c import extend
+
+from pylog.record.format import CRC_AT, LEADER_EPOCH_AT, LENGTH_AT, OFFSET_AT, POSITION, SIZE
+from pylog.segment.seal import PREFIX_SIZE, Altered, Seal, prefixes
+from pylog.segment.segment import LogSegment
+
+_FIELDS: Final = (range(OFFSET_AT, LENGTH_AT), range(LEADER_EPOCH_AT, CRC_AT + 4))  # a wrong length breaks the walk itself
+_BITS: Final = [(byte, 1 << bit) for field in _FIELDS for byte in field for bit in range(8)]
+_MOST_BATCHES: Final = 256  # of an interval: beyond, looking would cost more than it is worth
+
+
+def narrowed(segment: LogSegment, seal: Seal, altered: Altered) -> Altered:
+    """The batch of an interval in which one bit was flipped; the whole interval when that is not what happened.
+
+    Cost: 136 digests of what follows a batch, for each batch of the interval.
+    """
+    digest, expected = seal.digest_at(altered.start), seal.digest_at(altered.end)
+    headers, places = _headers(segment, altered)
+    if digest is None or expected is None or len(headers) > _MOST_BATCHES or not places or places[-1].end != altered.end:
+        return altered
+    for at, header in enumerate(headers):
+        rest = b"".join(headers[at + 1 :])
+        if any(extend(extend(digest, flipped), rest) == expected for flipped in _flipped(header)):
+            return places[at]
+        digest = extend(digest, header)
+    return altered
+
+
+def _headers(segment: LogSegment, altered: Altered) -> tuple[list[bytes], list[Altered]]:
+    """The prefixes of the batches of an interval, and where each lies."""
+    headers: list[bytes] = []
+    places: list[Altered] = []
+    for region in segment.regions(altered.start, altered.end):
+        joined = prefixes(region.buffer, region.table) if region.table.shape[1] else b""
+        headers += [joined[first : first + PREFIX_SIZE] for first in range(0, len(joined), PREFIX_SIZE)]
+        starts = (region.table[POSITION] + region.shift).tolist()
+        places += [Altered(start, start + size) for start, size in zip(starts, region.table[SIZE].tolist(), strict=True)]
+    return headers, places
+
+
+def _flipped(header: bytes) -> list[bytes]:
+    """The header with each bit flipped that does not break the walk from batch to batch."""
+    return [header[:byte] + bytes((header[byte] ^ bit,)) + header[byte + 1 :] for byte, bit in _BITS]
