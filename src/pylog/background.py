@@ -34,23 +34,25 @@ class Background:
         with self._guard:
             if self._ended:
                 return
+            due = self._now + interval_ms / 1000
+            first = all(due < other for other in self._due.values())
             self._tasks[key] = (interval_ms / 1000, task)
-            self._due[key] = self._now + interval_ms / 1000
+            self._due[key] = due
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="pylog-background", daemon=True)
                 self._thread.start()
-            self._wake.notify()
+            elif first:
+                self._wake.notify()
 
     def _run(self) -> None:
         while True:
             with self._guard:
+                nap = max(0.0, min(self._due.values()) - self._now)
+                if not self._ended:
+                    self._wake.wait(nap)
                 if self._ended:
                     return
-                nap = max(0.0, min(self._due.values()) - self._now)
-                interrupted = self._wake.wait(nap)
-                if interrupted:
-                    continue
-                self._now += nap
+                self._now += nap  # all of it, also when a task came that is due before: one may run too early, none too late
                 tasks = [(key, self._tasks[key]) for key, due in self._due.items() if due <= self._now]
                 for key, (interval, _) in tasks:
                     self._due[key] = self._now + interval

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Self
 
 import msgspec
 
+from pylog import limits
 from pylog import topics as catalogs
 from pylog.background import Background
 from pylog.clock import Clock, SystemClock
@@ -21,7 +22,6 @@ from pylog.errors import (
     NotALogDirectoryError,
     PylogError,
     ReadOnlyError,
-    TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
 from pylog.fs import FileSystem, OsFileSystem, join, parent_of, process_id, write_atomically
@@ -58,6 +58,7 @@ class Store:
         self._clock = clock
         self._guard = threading.RLock()
         self._open_files = OpenFiles()
+        self._open_writers = OpenFiles(limits.OPEN_WRITERS)
         self._logs: dict[TopicPartition, Log] = {}
         self._findings: list[Finding] = []
         self._closed = False
@@ -104,7 +105,8 @@ class Store:
         try:
             self._marker = self._read_marker()
             if self._locks.was_alone:
-                self._finish_topic_changes()
+                with self._root_lock():
+                    catalogs.finish_changes(self._fs, self.path)
             if self._marker is None and not self._topic_directories():
                 self._marker = NEW_MARKER  # nothing can have been left under way in an empty directory
         except PylogError:
@@ -131,18 +133,6 @@ class Store:
 
     def _topic_directories(self) -> list[str]:
         return [entry.name for entry in self._fs.list(self.path) if catalogs.partition_of(entry) is not None]
-
-    def _finish_topic_changes(self) -> None:
-        """Completes what an earlier process decided and did not get to do: creations and deletions of topics."""
-        catalog = self._catalog()
-        if catalog.deleting:
-            catalogs.delete_directories(self._fs, self.path, catalog.deleting)
-            catalogs.write_catalog(self._fs, self.path, Catalog(topics=catalog.topics))
-        present = set(self._topic_directories())
-        for name, topic in catalog.topics.items():
-            missing = [n for n in range(topic.partitions) if directory_name(TopicPartition(name, n)) not in present]
-            if missing:
-                catalogs.make_partitions(self._fs, self.path, name, topic.id, missing)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -210,9 +200,10 @@ class Store:
         check_topic_name(name)
         with self._guard:
             self._leave_clean_state()
+            self._free_names(name, range(count))
             with self._root_lock():
-                self._check_new(name)
-                self._check_free(name, range(count))
+                catalogs.check_new(self.path, name, self.topics())
+                catalogs.check_free(self._fs, self.path, name, range(count))
                 added = CatalogTopic(checkpoints.new_topic_id(), count, checked.changed())
                 self._change_catalog(topics=self._catalog().topics | {name: added})
                 catalogs.make_partitions(self._fs, self.path, name, added.id, range(count))
@@ -221,25 +212,6 @@ class Store:
     def _change_catalog(self, **changes: Any) -> None:
         """Replaces parts of the catalog. Under the root's lock."""
         catalogs.write_catalog(self._fs, self.path, msgspec.structs.replace(self._catalog(), **changes))
-
-    def _check_new(self, name: str) -> None:
-        """Kafka refuses names that differ only in '.' and '_'; names that differ only in case collide on some file systems."""
-        for other in self.topics():
-            if other == name:
-                raise TopicAlreadyExistsError(f"topic {name!r} exists already", path=self.path)
-            if other.replace(".", "_").lower() == name.replace(".", "_").lower():
-                raise TopicAlreadyExistsError(
-                    f"topic {name!r} is too like {other!r}: '.' and '_', or the case, are all that differs", path=self.path
-                )
-
-    def _check_free(self, name: str, numbers: range) -> None:
-        """A file or link that has a new partition's name must be noticed before the catalog says that the partition is there."""
-        taken = {entry.name for entry in self._fs.list(self.path) if not entry.is_directory}
-        for found in sorted(taken & {directory_name(TopicPartition(name, number)) for number in numbers}):
-            path = join(self.path, found)
-            raise NotALogDirectoryError(
-                f"{path} is not a directory, so partition {found} cannot be made; move it away", path=path
-            )
 
     def add_partitions(self, name: str, partitions: int) -> Topic:
         """Raises a topic's number of partitions.
@@ -254,7 +226,7 @@ class Store:
         self._check_writable()
         count = catalogs.check_partition_count(partitions)
         with self._guard:
-            self._check_more(self.topic(name), count)
+            self._free_names(name, range(self._check_more(self.topic(name), count), count))
             self._leave_clean_state()
             with self._root_lock():
                 topic = self.topic(name)
@@ -269,7 +241,7 @@ class Store:
         present = topic.partition_ids[-1] + 1
         if count <= present:
             raise InvalidArgumentError(f"topic {topic.name!r} has {present} partitions; {count} is not more")
-        self._check_free(topic.name, range(present, count))
+        catalogs.check_free(self._fs, self.path, topic.name, range(present, count))
         return present
 
     def delete_topic(self, name: str) -> None:
@@ -293,20 +265,36 @@ class Store:
                 self._change_catalog(topics=kept, deleting=self._catalog().deleting | directories)
             for directory, target in directories.items():
                 self._rename_partition(directory, target)
-            catalogs.delete_directories(self._fs, self.path, directories)
+            catalogs.remove_directories(self._fs, self.path, directories.values())
             with self._root_lock():
-                left = {old: new for old, new in self._catalog().deleting.items() if old not in directories}
+                done = set(directories.values())
+                left = {old: new for old, new in self._catalog().deleting.items() if new not in done}
                 self._change_catalog(deleting=left)
                 self._recovery_points.update({}, partitions)
                 self._log_starts.update({}, partitions)
 
     def _rename_partition(self, directory: str, target: str) -> None:
-        """Ends a partition for every process that has it open: they see the flag before they write again."""
+        """Ends a partition for every process that has it open: they see the flag before they write again.
+
+        Unless somebody who needed the name has done it: what has the name now is another one.
+        """
         assert self._locks is not None
-        with self._locks.partition(directory):
-            mark_deleted(self._fs, join(self.path, directory))
-            if self._fs.exists(join(self.path, directory)):
+        with self._locks.partition(directory), self._root_lock():
+            if self._catalog().deleting.get(directory) == target and self._fs.exists(join(self.path, directory)):
+                mark_deleted(self._fs, join(self.path, directory))
                 self._fs.rename(join(self.path, directory), join(self.path, target))
+
+    def _free_names(self, topic: str, numbers: range) -> None:
+        """Renames directories that another store has decided to delete, and may never get to, before their names are used."""
+        wanted = {directory_name(TopicPartition(topic, number)) for number in numbers}
+        pending = {name: target for name, target in self._catalog().deleting.items() if name in wanted}
+        for name, target in pending.items():
+            self._rename_partition(name, target)
+        if pending:
+            self._fs.sync_directory(self.path)
+            with self._root_lock():  # they are still to be removed, under the names that they have now
+                moved = {new if old in pending else old: new for old, new in self._catalog().deleting.items()}
+                self._change_catalog(deleting=moved)
 
     # ---- logs ----------------------------------------------------------------------------------------------------------------
 
@@ -344,7 +332,8 @@ class Store:
             raise ReadOnlyError(
                 f"{topic} is a Kafka controller's own log; open the store with mode='r' to look at it", path=self.path
             )
-        if key not in self._logs and not self._fs.exists(join(self.path, directory_name(key))):
+        known = self._logs.get(key)
+        if (known is None or known.is_gone) and not self._fs.exists(join(self.path, directory_name(key))):
             self._check_partition(key)
         return key
 
@@ -382,7 +371,9 @@ class Store:
             lock=None if locks is None else locks.partition(directory_name(key)),
             root_lock=None if locks is None else locks.root,
         )
-        surroundings = Surroundings(self._options.exclusive, self._leave_clean_state, self._findings.extend, self._flush_every)
+        surroundings = Surroundings(
+            self._options.exclusive, self._leave_clean_state, self._findings.extend, self._flush_every, self._open_writers
+        )
         return Log(source, self._clock, self.durability, surroundings)
 
     def _flush_every(self, interval_ms: int, flush: Callable[[], None]) -> None:
@@ -480,7 +471,7 @@ class Store:
         self._check_writable()
         now = self._clock.now_ms() if now_ms is None else now_ms
         topics = self.topics().values()
-        return sum(self._retain(topic, number, now) for topic in topics for number in topic.partition_ids)
+        return sum(_each(partial(self._retain, topic, number, now) for topic in topics for number in topic.partition_ids))
 
     def _retain(self, topic: Topic, number: int, now_ms: int) -> int:
         group, ask = topic.config.retention_group, self._options.committed
@@ -494,8 +485,7 @@ class Store:
             StorageFailedError: a sync failed.
         """
         self._check_open()
-        for log in list(self._logs.values()):
-            log.flush()
+        _each(log.flush for log in list(self._logs.values()))
 
     def close(self) -> None:
         """Flushes and closes the logs, writes the checkpoints and the clean-shutdown marker, lets go of the locks.
@@ -516,15 +506,7 @@ class Store:
                     self._locks.close()
 
     def _close_logs(self, locks: StoreLocks) -> None:
-        failures: list[PylogError] = []
-        clean = True
-        for log in self._logs.values():
-            try:
-                clean &= log.close()
-            except PylogError as error:
-                failures.append(error)
-        if failures:
-            raise failures[0]
+        clean = all(_each(log.close for log in self._logs.values()))
         if not self._fs.exists(join(self.path, CLEAN_SHUTDOWN)) and locks.alone():
             self._end_cleanly(clean)
 
@@ -547,6 +529,21 @@ class Store:
 
     def _partitions(self) -> list[TopicPartition]:
         return [found for entry in self._fs.list(self.path) if (found := catalogs.partition_of(entry)) is not None]
+
+
+def _each(calls: Iterable[Callable[[], Any]]) -> list[Any]:
+    """Makes every call, one for each partition, and then raises the first error. What another process deleted needs nothing."""
+    results, errors = [], []
+    for call in calls:
+        try:
+            results.append(call())
+        except UnknownTopicOrPartitionError:
+            continue
+        except PylogError as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
+    return results
 
 
 def open_store(

@@ -17,7 +17,13 @@ import msgspec
 
 from pylog import limits
 from pylog.config import TopicConfig
-from pylog.errors import CorruptionError, InvalidArgumentError, UnsupportedFormatError
+from pylog.errors import (
+    CorruptionError,
+    InvalidArgumentError,
+    NotALogDirectoryError,
+    TopicAlreadyExistsError,
+    UnsupportedFormatError,
+)
 from pylog.fs import DirectoryEntry, FileSystem, join, write_atomically
 from pylog.log.checkpoints import format_partition_metadata, parse_partition_directory, read_topic_id
 from pylog.record.types import TopicPartition
@@ -155,11 +161,48 @@ def delete_directories(fs: FileSystem, root: str, names: Mapping[str, str]) -> N
     for name, target in names.items():
         if fs.exists(join(root, name)):
             fs.rename(join(root, name), join(root, target))
+    remove_directories(fs, root, names.values())
+
+
+def remove_directories(fs: FileSystem, root: str, names: Iterable[str]) -> None:
+    """Removes directories that were renamed for it; no crash brings them back under their old names."""
     fs.sync_directory(root)
-    for target in names.values():
-        if fs.exists(join(root, target)):
-            fs.remove_tree(join(root, target))
+    for name in names:
+        if fs.exists(join(root, name)):
+            fs.remove_tree(join(root, name))
     fs.sync_directory(root)
+
+
+def finish_changes(fs: FileSystem, root: str) -> None:
+    """Completes what an earlier process decided and did not get to do: topics made and deleted. Under the root's lock."""
+    catalog = read_catalog(fs, root)
+    if catalog.deleting:
+        delete_directories(fs, root, catalog.deleting)
+        write_catalog(fs, root, Catalog(topics=catalog.topics))
+    present = {entry.name for entry in fs.list(root) if partition_of(entry) is not None}
+    for name, topic in catalog.topics.items():
+        missing = [n for n in range(topic.partitions) if directory_name(TopicPartition(name, n)) not in present]
+        if missing:
+            make_partitions(fs, root, name, topic.id, missing)
+
+
+def check_new(root: str, name: str, present: Iterable[str]) -> None:
+    """Kafka refuses names that differ only in '.' and '_'; names that differ only in case collide on some file systems."""
+    for other in present:
+        if other == name:
+            raise TopicAlreadyExistsError(f"topic {name!r} exists already", path=root)
+        if other.replace(".", "_").lower() == name.replace(".", "_").lower():
+            raise TopicAlreadyExistsError(
+                f"topic {name!r} is too like {other!r}: '.' and '_', or the case, are all that differs", path=root
+            )
+
+
+def check_free(fs: FileSystem, root: str, topic: str, numbers: Iterable[int]) -> None:
+    """A file or link that has a new partition's name must be noticed before the catalog says that the partition is there."""
+    taken = {entry.name for entry in fs.list(root) if not entry.is_directory}
+    for found in sorted(taken & {directory_name(TopicPartition(topic, number)) for number in numbers}):
+        path = join(root, found)
+        raise NotALogDirectoryError(f"{path} is not a directory, so partition {found} cannot be made; move it away", path=path)
 
 
 def check_partition_count(count: object) -> int:

@@ -154,18 +154,13 @@ class OsFileSystem:
         found = []
         with _reported("list", path), os.scandir(path) as entries:
             for entry in entries:
-                with contextlib.suppress(FileNotFoundError):
+                try:
                     status = entry.stat(follow_symlinks=False)
-                    kind = stat.S_IFMT(status.st_mode)
-                    found.append(
-                        DirectoryEntry(
-                            entry.name,
-                            kind == stat.S_IFDIR,
-                            kind == stat.S_IFREG,
-                            status.st_size,
-                            status.st_mtime_ns // 1_000_000,
-                        )
-                    )
+                except FileNotFoundError:
+                    continue
+                kind = stat.S_IFMT(status.st_mode)
+                directory, regular, mtime_ms = kind == stat.S_IFDIR, kind == stat.S_IFREG, status.st_mtime_ns // 1_000_000
+                found.append(DirectoryEntry(entry.name, directory, regular, status.st_size, mtime_ms))
         return sorted(found)
 
     def exists(self, path: str) -> bool:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from pylog import limits
 from pylog.config import Durability
-from pylog.errors import PylogError
+from pylog.errors import PylogError, StorageFailedError
 from pylog.record.builder import BatchEncoder, Encoded, stamp_producer
 from pylog.record.few import joined_rows
 from pylog.record.rows import Rows, size_bound
@@ -42,7 +42,7 @@ class Request:
     level: Durability
     producer: ProducerBatch | None = None
     acknowledgement: Acknowledgement | None = None
-    error: BaseException | None = None
+    error: Exception | None = None
     done: bool = False
     count: int = field(init=False)
     size: int = field(init=False)
@@ -68,8 +68,9 @@ class Request:
         self._settled()
 
     def refuse(self, error: BaseException) -> None:
-        """It is not."""
-        self.error = error
+        """It is not. What interrupts the thread that commits for others is theirs only as a failure."""
+        told = "the thread that wrote these records together with its own was interrupted; they are not acknowledged"
+        self.error = error if isinstance(error, Exception) else StorageFailedError(told)
         self._settled()
 
     def _settled(self) -> None:
@@ -202,9 +203,8 @@ def append_in_turn(requests: Requests, request: Request, lock: Any, commit: Call
         request: the new one.
         commit: settles some requests; called under the lock.
     """
-    leads = requests.add(request)
     try:
-        if not leads:
+        if not requests.add(request):
             request.wait()
         if not request.done:
             with lock:

@@ -32,7 +32,7 @@ def offset_given(name: str, given: Any) -> int:
 
 def rows_of(items: Sequence[Any], now_ms: int) -> Rows:
     """Columns from a list of values, pairs, triples or quadruples."""
-    if all(isinstance(item, bytes) or item is None for item in items):
+    if set(map(type, items)) <= {bytes, type(None)}:
         return rows_from_records(None, items, None, None, now_ms)
     keys, values, headers, timestamps = [], [], [], []
     for item in items:

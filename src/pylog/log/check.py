@@ -23,7 +23,7 @@ from pylog.log.checkpoints import RECOVERY_POINT, EpochStart, parse_partition_di
 from pylog.log.durable_point import Slot
 from pylog.log.producer_state import parse_snapshot
 from pylog.log.recovery import Finding
-from pylog.log.report import GOOD, Ends, FileVerdict, Look, Partition, Report, about, of_error, read_ends
+from pylog.log.report import GOOD, Ends, FileVerdict, Look, Partition, Report, about, ask, of_error, read_ends
 from pylog.log.walk import Damage, Stretch, first_offsets, walk
 from pylog.record.batch import Table
 from pylog.record.format import (
@@ -66,14 +66,19 @@ def check_store(fs: FileSystem, root: str, partitions: Iterable[Look], topics: M
     Cost: one pass over the batch headers, and over the files beside them. Spec: reliability 6.5.
     """
     ends, findings = read_ends(fs, root)
-    report = Report().with_findings(findings)
+    report, quiet = Report().with_findings(findings), True
+
+    def question(partition: Partition) -> Report:
+        nonlocal quiet
+        quiet &= partition.quiet
+        return check_partition(partition).with_findings(check_ends(partition, ends))
+
     for look in partitions:
         try:
-            partition = look()
-            report += check_partition(partition).with_findings(check_ends(partition, ends))
+            report += ask(look, question)
         except PylogError as error:
             report += Report(partitions=1).with_findings([of_error(error, root)])
-    return report.with_findings(_check_topics(fs, root, topics))
+    return report.with_findings(_check_topics(fs, root, topics, quiet=quiet))
 
 
 def check_partition(partition: Partition) -> Report:
@@ -140,7 +145,9 @@ def _check_snapshots(partition: Partition, entries: Mapping[str, DirectoryEntry]
             continue
         beyond = max(beyond, found.offset)
         try:
-            parse_snapshot(partition.fs.read(path, limits.MAX_CHECKPOINT_BYTES) or b"", found.offset, path)
+            data = partition.fs.read(path, limits.MAX_CHECKPOINT_BYTES)
+            if data is not None:  # else it was removed meanwhile
+                parse_snapshot(data, found.offset, path)
         except PylogError as error:
             yield of_error(error, path, "derived")._replace(size=entries[name].size)
     if beyond > end and not partition.has_moved():
@@ -208,12 +215,12 @@ def _check_start(partition: Partition, log_start: int) -> Iterator[Finding]:
         yield about("missing", path, told, offset=offset)
 
 
-def _check_topics(fs: FileSystem, root: str, topics: Mapping[TopicPartition, str]) -> Iterator[Finding]:
+def _check_topics(fs: FileSystem, root: str, topics: Mapping[TopicPartition, str], *, quiet: bool) -> Iterator[Finding]:
     """Each partition that `pylog.json` names has a directory with its topic's id (storage-format 3.4.2)."""
     try:
         listed = {entry.name: parse_partition_directory(entry.name) for entry in fs.list(root)}
         for name, partition in listed.items():
-            if name.endswith(TEMPORARY):
+            if name.endswith(TEMPORARY) and quiet:
                 yield about("leftover", join(root, name), UNFINISHED)
             elif partition is not None and partition in topics:
                 yield from _check_id(fs, join(root, name), topics[partition])
@@ -374,8 +381,8 @@ class _SegmentWatch:
         except StorageFailedError as error:
             if not vanished(error):
                 self.findings.append(of_error(error, self._path))
-        vouched = self.seal or partition.known_of(segment)
-        self._reader = None if vouched is None else SealedReader(vouched)
+        known = partition.known_of(segment)  # of a sealed one `walk` has compared what its seal says
+        self._reader = None if known is None else SealedReader(known)
 
     def _load_seal(self, fs: FileSystem, size: int) -> None:
         """Takes the segment's seal, if it has a sound one of its own."""
@@ -408,8 +415,7 @@ class _SegmentWatch:
         if table.shape[1]:
             if self._reader is not None:
                 for altered in self._reader.altered(stretch.buffer, table, shift):
-                    self.tell(self._altered(altered, table, shift))
-                    self._indexes.clear()  # nothing can be told of what leads to such headers
+                    self.tell(self._altered(altered))
             for index in self._indexes:
                 index.take(stretch)
             self.batches += table.shape[1]
@@ -425,14 +431,10 @@ class _SegmentWatch:
         if len(self.findings) < MOST_FINDINGS:
             self.findings.append(finding)
 
-    def _altered(self, altered: Altered, table: Table, shift: int) -> Finding:
-        """Damage that the batches' own checksums do not show."""
-        start, end = altered
-        before, behind = (table[POSITION] + shift).searchsorted((start, end)).tolist()
-        offset = int(table[LAST_OFFSET, before - 1]) + 1 if before else self._next_offset
-        next_offset = int(table[BASE_OFFSET, behind]) if behind < table.shape[1] else None
-        message = f"{self._path} {ALTERED}: from position {start} on (offset {offset}), within {end - start} bytes"
-        return Finding("corrupt", self._path, start, end - start, offset, next_offset, message)
+    def _altered(self, altered: Altered) -> Finding:
+        """That some header of the segment that is appended to is another one than the log's digest says; which, is not known."""
+        told, size = f"{ALTERED}: those of {altered.end} bytes", altered.end - altered.start
+        return about("corrupt", self._path, told, position=altered.start, size=size, offset=self._segment.base_offset)
 
     def _damaged(self, damage: Damage) -> Finding:
         position, end, offset, next_offset, why = damage

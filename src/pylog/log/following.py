@@ -26,10 +26,22 @@ class Ends(NamedTuple):
         return min(end, state.stable_offset) if self.committed else end
 
 
-def wait(look: Callable[[], LogState], clock: Clock, offset: int, ends: Ends, timeout_ms: int | None) -> LogState:
-    """Waits until the end is above `offset`, the log was truncated, or the time is over. Cost: a look a millisecond."""
+def wait(
+    look: Callable[[], LogState],
+    clock: Clock,
+    offset: int,
+    ends: Ends,
+    timeout_ms: int | None,
+    *,
+    since: LogState | None = None,
+) -> LogState:
+    """Waits until the end is above `offset`, the log was truncated (since a known state), or the time is over.
+
+    Cost: a look each 0.1 ms at first, a millisecond later on.
+    """
     deadline = None if timeout_ms is None else clock.monotonic() + timeout_ms / 1000
-    first = state = look()
+    state = look()
+    first = since or state
     naps = 0
     while ends.of(state) <= offset and state.truncation_count == first.truncation_count:
         if deadline is not None and clock.monotonic() >= deadline:
@@ -74,13 +86,14 @@ def follow(
     before = look()
     seen = reader.crc_before(before, offset)
     while True:
-        state = wait(look, clock, offset, ends, timeout_ms)
+        state = wait(look, clock, offset, ends, timeout_ms, since=before)
         if state.truncation_count != before.truncation_count and not _goes_on(state, offset, seen):
             raise _truncated(state, offset)
         end = ends.of(state)
         if end > offset:
+            following = reader.crc_before(state, end)  # before it is handed out: what lies there later may be another record
             yield from scan(offset, end)
-            offset, seen = end, reader.crc_before(state, end)
+            offset, seen = end, following
         elif state.truncation_count == before.truncation_count:
             return
         before = state

@@ -13,9 +13,9 @@ from typing import Final
 import numpy as np
 
 from pylog.clock import Clock
-from pylog.errors import StorageFailedError
+from pylog.errors import StorageFailedError, UnknownTopicOrPartitionError
 from pylog.log.durable_point import Header, Slot, open_header
-from pylog.log.loader import Loaded, Source, load, producers_at_end
+from pylog.log.loader import Loaded, Source, deleted, listing, load, producers_at_end
 from pylog.log.producer_state import ProducerState
 from pylog.log.state import LogState, first_state
 from pylog.record import kernels
@@ -39,6 +39,10 @@ class Follower:
 
     Attributes:
         loaded: as it was loaded last.
+        gone: another process has deleted the partition.
+
+    Raises:
+        UnknownTopicOrPartitionError: from any look once it is gone.
     """
 
     def __init__(self, source: Source, clock: Clock, loaded: Loaded, publish: Callable[[LogState], None]) -> None:
@@ -47,9 +51,10 @@ class Follower:
         self._publish = publish
         self._header: Header | None = None
         self._slot: Slot | None = loaded.found
-        self._listing: object = None
+        self._files = [(segment.log_name, segment.size) for segment in loaded.segments]
         self._producers: ProducerState | None = loaded.producers
         self.loaded = loaded
+        self.gone = False
         self._state = first_state(loaded)
         self._publish(self._state)
 
@@ -60,21 +65,27 @@ class Follower:
 
     def look(self) -> None:
         """Takes what is new. Cost: one pread when nothing is."""
-        header = self._header = self._header or open_header(self._source.fs, self._source.directory)
-        if header is None:
+        try:
+            self._look()
+        except UnknownTopicOrPartitionError:
+            self.gone = True
+            raise
+
+    def _look(self) -> None:
+        header = self._opened_header()
+        slot = None if header is None else header.look()
+        if header is not None and slot is not None and slot != self._slot:
+            if not self._extend(slot, same_boot=header.same_boot):
+                self.reload()
+        elif self.slot is None:
             self._look_at_files()
-            return
-        slot = header.look()
-        if slot is not None and slot != self._slot and not self._extend(slot, same_boot=header.same_boot):
-            self.reload()
 
     def _look_at_files(self) -> None:
-        """Without a header the names and sizes of the files tell: a broker writes here, or did."""
-        listing = [entry for entry in self._source.fs.list(self._source.directory) if entry.name.endswith(LOG)]
-        if listing != self._listing:
-            if self._listing is not None:
-                self.reload()
-            self._listing = listing
+        """Where no header counts the names and sizes of the files tell: a broker writes here, or did."""
+        files = [(entry.name, entry.size) for entry in listing(self._source) if entry.name.endswith(LOG)]
+        if files != self._files:
+            self.reload()
+            self._files = files
 
     # ---- more of the same ----------------------------------------------------------------------------------------------------
 
@@ -121,6 +132,8 @@ class Follower:
     def reload(self) -> None:
         """Loads the partition again, under one even epoch, or as two looks agree on it when a process died in a change."""
         loaded: Loaded | None = None
+        self.close()
+        self._header = None  # its name may be another file's by now (reliability 13)
         for look in range(_LOOKS):
             loaded = self._loaded_once()
             if loaded is not None and self._is_of_one_epoch(loaded, last=look + 1 == _LOOKS):
@@ -133,7 +146,7 @@ class Follower:
 
     def _is_of_one_epoch(self, loaded: Loaded, *, last: bool) -> bool:
         """Whether no segments came or went while the partition was loaded, nor are about to."""
-        header = self._header = self._header or open_header(self._source.fs, self._source.directory)
+        header = self._opened_header()
         slot = None if header is None else header.look()
         if slot is None or loaded.found is None:
             return slot is None
@@ -142,11 +155,14 @@ class Follower:
     def _loaded_once(self) -> Loaded | None:
         """The partition; None when files went while it was loaded."""
         try:
-            return load(self._source)
+            loaded = load(self._source)
+            if not loaded.follows(self.loaded):
+                raise deleted(self._source)
         except StorageFailedError as error:
             if vanished(error):
                 return None
             raise
+        return loaded
 
     def know_transactions(self) -> None:
         """Finds the open transactions: a log opened for reading does so when it is first asked."""
@@ -156,5 +172,21 @@ class Follower:
 
     def close(self) -> None:
         """Closes the header."""
-        if self._header is not None:
-            self._header.close()
+        self._source.open_files.closed(self)
+        self._header = None
+
+    def release(self) -> None:
+        """Lets go of the header; the next look opens it again."""
+        self._header = None
+
+    def forget(self) -> None:
+        """Loads the partition again at the next look, because this process has written it meanwhile."""
+        self._slot = None
+
+    def _opened_header(self) -> Header | None:
+        header = self._header
+        if header is None:
+            header = self._header = open_header(self._source.fs, self._source.directory)
+            if header is not None:
+                self._source.open_files.opened(self)
+        return header

@@ -7,6 +7,7 @@ scanned, their checksums with them. Opening read-only writes nothing and repairs
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -14,22 +15,22 @@ import numpy as np
 
 from pylog import limits
 from pylog.config import TopicConfig
-from pylog.errors import CorruptionError, StorageFailedError
+from pylog.errors import CorruptionError, StorageFailedError, UnknownTopicOrPartitionError
 from pylog.fs import DirectoryEntry, FileSystem, join
 from pylog.index.builder import SegmentIndexBuilder
 from pylog.index.transaction_index import AbortedTransaction
 from pylog.log import checkpoints
 from pylog.log.checkpoints import Checkpoint, EpochStart
-from pylog.log.durable_point import FAILED, Slot, open_header
+from pylog.log.durable_point import DELETED, FAILED, Slot, open_header
 from pylog.log.producer_state import ProducerState, load_snapshot
 from pylog.log.recovery import Finding, is_torn
 from pylog.log.store_locks import ByteLock
 from pylog.log.walk import Damage, Stretch, peek, start_offset_at, walk
-from pylog.record.format import BASE_OFFSET, LAST_OFFSET, LEADER_EPOCH, POSITION, SIZE
+from pylog.record.format import BASE_OFFSET, LAST_OFFSET, LEADER_EPOCH, POSITION, PRODUCER_ID, SIZE
 from pylog.record.types import TopicPartition
 from pylog.segment.names import INDEX, LEADER_EPOCH_CHECKPOINT, LOG, SNAPSHOT, SWAP, LoadPlan, file_name, parse, plan_load
-from pylog.segment.seal import digest_of
-from pylog.segment.segment import LogSegment, OpenFiles
+from pylog.segment.seal import HeaderDigest, digest_of
+from pylog.segment.segment import LogSegment, OpenFiles, vanished
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,8 @@ class Loaded:
         producers: the producer state up to the end; None when the log is read-only (made when it is asked for).
         snapshots: offsets of the producer snapshots.
         unindexed: bases of sealed segments that have no `.index` file.
+        digest: of the active segment's batch headers, all of them; None when they were not all looked at.
+        plain: all of the active segment was looked at, and no batch of it has a producer.
         file_size: bytes of the last file, whatever they are.
         found: the header's newest slot, whatever it is worth; None when there is none.
         slot: the same, None when another program has written since: its word is stale then.
@@ -96,6 +99,7 @@ class Loaded:
         findings: what its owner should know.
         durable_offset: everything below is known to be synced.
         clean: nothing had to be scanned.
+        topic_id: of the topic that the directory belongs to, None when nothing says.
     """
 
     segments: list[LogSegment]
@@ -108,6 +112,8 @@ class Loaded:
     producers: ProducerState | None = None
     snapshots: list[int] = field(default_factory=list)
     unindexed: list[int] = field(default_factory=list)
+    digest: HeaderDigest | None = None
+    plain: bool = False
     file_size: int = 0
     found: Slot | None = None
     slot: Slot | None = None
@@ -118,16 +124,26 @@ class Loaded:
     findings: list[Finding] = field(default_factory=list)
     durable_offset: int = 0
     clean: bool = True
+    topic_id: str | None = None
 
     @property
     def sound(self) -> bool:
         """Whether the partition may stand under a clean-shutdown marker as it is."""
         return self.clean and self.torn is None and self.corrupt is None
 
+    def follows(self, before: Loaded) -> bool:
+        """Whether this is still the partition that was loaded before, not one that was made in its place, nor about to go."""
+        flags = 0 if self.slot is None else self.slot.flags
+        return not flags & DELETED and (None in (self.topic_id, before.topic_id) or self.topic_id == before.topic_id)
+
 
 def load(source: Source) -> Loaded:
-    """Opens a partition's directory. Nothing of its `.log` files is changed, whatever is found."""
-    entries = {entry.name: entry for entry in source.fs.list(source.directory)}
+    """Opens a partition's directory. Nothing of its `.log` files is changed, whatever is found.
+
+    Raises:
+        UnknownTopicOrPartitionError: it is not there.
+    """
+    entries = {entry.name: entry for entry in listing(source)}
     _check_regular(source, entries)
     plan = plan_load([name for name, entry in entries.items() if entry.is_file], lambda name: _end_of_swap(source, entries[name]))
     if source.writable:
@@ -142,6 +158,8 @@ def load(source: Source) -> Loaded:
     loaded.start_offset = max(source.log_start, first, 0 if loaded.slot is None else loaded.slot.log_start_offset)
     loaded.next_offset = loaded.start_offset
     _read_epochs(source, loaded)
+    with contextlib.suppress(CorruptionError):  # nothing is decided by an id that cannot be read
+        loaded.topic_id = checkpoints.read_topic_id(source.fs, source.directory)
     if loaded.segments:
         _load_tail(source, loaded)
     _note_missing_tail(source, loaded)
@@ -152,6 +170,24 @@ def load(source: Source) -> Loaded:
 
 
 # ---- files -------------------------------------------------------------------------------------------------------------------
+
+
+def listing(source: Source) -> list[DirectoryEntry]:
+    """The files of a partition.
+
+    Raises:
+        UnknownTopicOrPartitionError: it is not there.
+    """
+    try:
+        return source.fs.list(source.directory)
+    except StorageFailedError as error:
+        raise deleted(source) if vanished(error) else error from error
+
+
+def deleted(source: Source) -> UnknownTopicOrPartitionError:
+    """The error for a partition that another process has deleted."""
+    told = f"{source.directory} was deleted by another process; get the log from its store again"
+    return UnknownTopicOrPartitionError(told, path=source.directory)
 
 
 def _end_of_swap(source: Source, entry: DirectoryEntry) -> int:
@@ -285,11 +321,17 @@ def _check_digest(loaded: Loaded) -> None:
         return
     end = slot.published_position
     sure = loaded.same_boot or slot.durable_position == end  # else a power loss may have changed what lies above the durable end
-    if sure and end <= loaded.end and digest_of(active, end).value != slot.header_digest:
+    if sure and end <= loaded.end and _digest(loaded, end) != slot.header_digest:
         message = f"{active.path}: a batch header below position {end} has an offset, length or leader epoch that was not written"
         found = Finding("corrupt", active.path, 0, end, active.base_offset, slot.published_offset, message)
         loaded.findings.append(found)
         loaded.corrupt = found
+
+
+def _digest(loaded: Loaded, end: int) -> int:
+    """The digest of the active segment's headers below a position."""
+    known = loaded.digest
+    return known.value if known is not None and known.position == end else digest_of(loaded.segments[-1], end).value
 
 
 def _note_missing_bytes(loaded: Loaded) -> None:
@@ -373,17 +415,25 @@ def _scan_active(source: Source, loaded: Loaded, *, verify: bool) -> None:
     active = loaded.segments[-1]
     builder = SegmentIndexBuilder(active.base_offset, source.config.index_interval_bytes)
 
-    def take(stretch: Stretch) -> None:
-        builder.add(stretch.table, stretch.table.shape[1], position=stretch.shift)
+    digest = loaded.digest = HeaderDigest(source.config.index_interval_bytes)
+    loaded.plain = True
+
+    def take(stretch: Stretch) -> None:  # all that is made of headers, in one pass
+        table = stretch.table
+        builder.add(table, table.shape[1], position=stretch.shift)
+        digest.add(stretch.buffer, table, 0, table.shape[1], stretch.shift)
+        loaded.plain = loaded.plain and not (table[PRODUCER_ID] >= 0).any()
 
     found = _follow(active, 0, None, verify=verify, take=take)
+    if found.damage:
+        loaded.digest = None
     _settle(source, loaded, found, builder)
 
 
 def _settle(source: Source, loaded: Loaded, found: _Walked, builder: SegmentIndexBuilder) -> None:
     """Takes what a walk of the active segment found. What was synced is never a torn tail, however the log was closed."""
     active = loaded.segments[-1]
-    loaded.builder = builder
+    loaded.builder = active.builder = builder
     loaded.leader_epoch = found.leader_epoch
     end = max(found.next_offset, active.base_offset, loaded.start_offset, _offset_told(loaded, found.end))
     loaded.end, loaded.next_offset = found.end, end
@@ -438,9 +488,14 @@ def _finding(kind: str, segment: LogSegment, damage: Damage) -> Finding:
 
 
 def _durable_offset(source: Source, loaded: Loaded) -> int:
-    """What is known to be synced: all of it after a clean shutdown, else what the durable point or the recovery point says."""
-    known = loaded.slot.durable_offset if loaded.slot is not None else source.recovery_point
-    return min(max(loaded.next_offset if source.clean else known, loaded.start_offset), loaded.next_offset)
+    """What is known to be synced: what the durable point says; without one all of it after a clean shutdown, else Kafka's word.
+
+    The marker of a clean shutdown may have been there when the store was opened, and another process may have written since.
+    """
+    known = loaded.next_offset if source.clean else source.recovery_point
+    if loaded.slot is not None:
+        known = loaded.slot.durable_offset
+    return min(max(known, loaded.start_offset), loaded.next_offset)
 
 
 def _note_missing_tail(source: Source, loaded: Loaded) -> None:
@@ -472,6 +527,8 @@ def producers_at_end(fs: FileSystem, directory: str, loaded: Loaded) -> tuple[Pr
     start = loaded.segments[0].base_offset if loaded.segments else 0
     state, complaints = load_snapshot(fs, directory, loaded.snapshots, start, min([loaded.next_offset, *loaded.unindexed]))
     for segment, size in _behind(loaded, state.end_offset):
+        if loaded.plain and segment is loaded.segments[-1]:
+            continue  # it was walked already, and no batch of it has a producer
         segment.add_aborted(replay_segment(segment, size, state))
     state.end_offset = loaded.next_offset
     return state, complaints

@@ -62,6 +62,7 @@ class Log:
         self._lock = threading.RLock()
         self._closed = False
         self._pid = process_id()
+        self._rests = 0  # of the writer, that the follower knows of
         self._times = TimeSearch()
         self._encoders: dict[int, BatchEncoder] = {}
         self._state: LogState
@@ -80,7 +81,7 @@ class Log:
         self._follower = Follower(self._source, self._clock, loaded, self._publish)
 
     def __repr__(self) -> str:
-        return f"Log({lookup.name(self.partition)}, offsets {self.start_offset} to {self.end_offset})"
+        return f"Log({lookup.name(self.partition)}, offsets {self._state.start_offset} to {self._state.end_offset})"
 
     def _publish(self, state: LogState) -> None:
         self._state = state
@@ -99,7 +100,7 @@ class Log:
                 self._take_changes()
             finally:
                 self._lock.release()
-        if committed and not self.was_written:
+        if committed and (self._mutator is None or self._mutator.writer is None):
             with self._lock:
                 self._follower.know_transactions()
         return self._state
@@ -109,6 +110,9 @@ class Log:
         if mutator is None or mutator.writer is None:
             if mutator is not None and mutator.loaded is not self._followed:
                 self._follow_on(mutator.loaded)
+            elif mutator is not None and mutator.rests != self._rests:
+                self._rests = mutator.rests
+                self._follower.forget()
             self._follower.look()
         elif mutator.writer.failure is None and not mutator.writer.is_current():
             mutator.try_take_changes()
@@ -136,14 +140,9 @@ class Log:
         return self.look(committed=True).stable_offset
 
     @property
-    def was_written(self) -> bool:
-        """Whether this process has made the log ready for writing since it was opened or loaded again."""
-        return self._mutator is not None and self._mutator.writer is not None
-
-    @property
     def is_gone(self) -> bool:
         """Whether another process has deleted the partition."""
-        return self._mutator is not None and self._mutator.gone
+        return self._follower.gone or (self._mutator is not None and self._mutator.gone)
 
     @property
     def segments(self) -> tuple[LogSegment, ...]:
@@ -386,7 +385,7 @@ class Log:
         self._check_open()
         wanted = offset_given("offset", offset)
         state = self._state if wanted < self._state.end_offset else self.look()
-        return lookup.read_one(state, self.partition, wanted)
+        return lookup.read_live(self.look, state, self.partition, wanted)
 
     def scan(
         self,
@@ -485,7 +484,7 @@ class Log:
         Returns:
             The log's end (with `durable`, its durable end); at or below `offset` when the time is over.
 
-        Cost: a look a millisecond, each one pread.
+        Cost: a pread each 0.1 ms at first, each millisecond later on.
         """
         self._check_open()
         ends = Ends(durable=durable)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -9,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pylog import limits
-from pylog.errors import OffsetOutOfRangeError
+from pylog.errors import CorruptionError, OffsetOutOfRangeError, StorageFailedError
 from pylog.log import reader
 from pylog.log.arguments import offset_given
 from pylog.log.reader import Wanted
@@ -44,6 +45,17 @@ def read_one(state: LogState, partition: TopicPartition, offset: int) -> Record:
     raise OffsetOutOfRangeError(
         f"{name(partition)} has no record at or behind offset {offset}, only control records", offset=offset
     )
+
+
+def read_live(look: Callable[[], LogState], state: LogState, partition: TopicPartition, offset: int) -> Record:
+    """The same in a log that others change: what fails is tried once more if they have since `state` (reliability 11e)."""
+    try:
+        return read_one(state, partition, offset)
+    except (CorruptionError, OffsetOutOfRangeError, StorageFailedError):
+        now = look()
+        if now.epoch == state.epoch:
+            raise
+        return read_one(now, partition, offset)
 
 
 class _Question(NamedTuple):
@@ -109,7 +121,8 @@ def _find_reading(segment: LogSegment, position: int, end: int, question: _Quest
         status = finding.find_record(
             chunk, NO_BYTES, 0, segment.base_offset, 0, len(chunk), question.offset, question.timestamp, question.controls, result
         )
-        if status == kernels.OK and len(chunk) - int(result[finding.F_NEXT_AT]) < FRAME_SIZE and position + len(chunk) < end:
+        more = len(chunk) == size and position + len(chunk) < end  # a file that another process cut ends before
+        if status == kernels.OK and len(chunk) - int(result[finding.F_NEXT_AT]) < FRAME_SIZE and more:
             position, size = position + int(result[finding.F_BATCH_AT]), size + limits.LOOKUP_CHUNK_BYTES
             continue  # once more with what follows the batch, which vouches for its offsets
         if status == kernels.OK:

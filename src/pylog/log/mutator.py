@@ -26,15 +26,15 @@ from pylog.errors import (
 )
 from pylog.log import trimming
 from pylog.log.appending import Group, Request, Requests, encoded_group, grouped
-from pylog.log.durable_point import DELETED, open_header
-from pylog.log.loader import Source, load
+from pylog.log.durable_point import open_header
+from pylog.log.loader import Loaded, Source, deleted, load
 from pylog.log.recovery import Finding
 from pylog.log.state import LogState, first_state
 from pylog.log.writer import LogWriter
 from pylog.record.ahead import one_ahead
 from pylog.record.rows import Rows
 from pylog.segment.names import LOG
-from pylog.segment.segment import vanished
+from pylog.segment.segment import OpenFiles
 
 
 class Surroundings(NamedTuple):
@@ -45,12 +45,14 @@ class Surroundings(NamedTuple):
         before_first_write: called before anything is written.
         found: takes what loading finds.
         flush_every: (milliseconds, task): runs a flush that often.
+        writers: bounds how many logs are ready for writing at a time.
     """
 
     exclusive: bool
     before_first_write: Callable[[], None]
     found: Callable[[list[Finding]], None]
     flush_every: Callable[[int, Callable[[], None]], None]
+    writers: OpenFiles
 
 
 class Mutator:
@@ -68,6 +70,7 @@ class Mutator:
         requests: appends that wait.
         writer: made for the first write, None before.
         gone: another process has deleted the partition.
+        rests: how often the writer was closed: then what was loaded is older than the log.
     """
 
     def __init__(
@@ -86,6 +89,8 @@ class Mutator:
         self.requests = Requests()
         self.writer: LogWriter | None = None
         self.gone = False
+        self.rests = 0
+        self.loaded = Loaded([])
         self._state: LogState
         with self.lock, self._partition_lock():
             self._load()
@@ -103,20 +108,15 @@ class Mutator:
             self.writer.abandon()
             self.writer = None
         try:
-            self.loaded = load(self._source)
-        except StorageFailedError as error:
-            raise self._deleted() if vanished(error) else error from error
-        if self.loaded.slot is not None and self.loaded.slot.flags & DELETED:
-            raise self._deleted()
-        self._surroundings.found(self.loaded.findings)
-        self._set_state(first_state(self.loaded))
-
-    def _deleted(self) -> UnknownTopicOrPartitionError:
-        self.gone = True
-        directory = self._source.directory
-        return UnknownTopicOrPartitionError(
-            f"{directory} was deleted by another process; get the log from its store again", path=directory
-        )
+            loaded = load(self._source)
+            if not loaded.follows(self.loaded):
+                raise deleted(self._source)
+        except UnknownTopicOrPartitionError:
+            self.gone = True
+            raise
+        self.loaded = loaded
+        self._surroundings.found(loaded.findings)
+        self._set_state(first_state(loaded))
 
     def _set_state(self, state: LogState) -> None:
         self._state = state
@@ -129,6 +129,7 @@ class Mutator:
         if self.writer is None:
             self._surroundings.before_first_write()
             self.writer = LogWriter(self._source, self.loaded, self._state, self._set_state, self._clock)
+            self._surroundings.writers.opened(self)
         return self.writer
 
     def take_changes(self) -> None:
@@ -141,13 +142,17 @@ class Mutator:
             self._load()
 
     def try_take_changes(self) -> None:
-        """The same for a reader of this process: not while another one is at work. Under the log's lock."""
+        """The same for a reader of this process, which waits for nobody: what others append while they keep the partition's lock
+        is taken all the same, what they do to segments when they are done. Under the log's lock.
+        """
         assert self._source.lock is not None
         if self._source.lock.try_enter():
             try:
                 self.take_changes()
             finally:
                 self._source.lock.__exit__()
+        elif self.writer is not None:
+            self.writer.catch_up(published=True)
 
     def _is_as_loaded(self) -> bool:
         """Whether nobody has written since the log was loaded: the same header, and the last file as long as it was."""
@@ -174,6 +179,29 @@ class Mutator:
                 offset=found.offset,
                 next_offset=found.next_offset,
             )
+
+    def release(self) -> None:
+        """Closes the writer, if the log is at rest: other logs need its descriptors. The next write makes another one."""
+        assert self._source.lock is not None
+        if not self.lock.acquire(blocking=False):
+            return
+        try:
+            if self.writer is not None and self.writer.failure is None and self._source.lock.try_enter():
+                try:
+                    self._rest(self.writer)
+                finally:
+                    self._source.lock.__exit__()
+        finally:
+            self.lock.release()
+
+    def _rest(self, writer: LogWriter) -> None:
+        try:
+            self._close_writer(writer)
+        except StorageFailedError:
+            return  # it has failed for good, and says so to the next caller
+        writer.abandon()
+        self.writer = None
+        self.rests += 1
 
     # ---- append --------------------------------------------------------------------------------------------------------------
 
@@ -210,6 +238,7 @@ class Mutator:
     def _is_settled(request: Request, writer: LogWriter) -> bool:
         """Whether a producer's batch needs no write: it is there already, or may not follow what is."""
         assert request.producer is not None
+        writer.check_alive()  # else what the group before failed to write would pass for written
         try:
             known = writer.producers.check(request.producer, request.count)
         except (ProducerError, InvalidTransactionStateError) as error:  # raised by the thread that asked
@@ -265,14 +294,22 @@ class Mutator:
             StorageFailedError: the sync failed; the log takes no more writes.
         """
         with self.lock:
+            if self.gone or (self.writer is not None and self.writer.failure is not None):
+                return
+            self.try_take_changes()  # what a process that died since has left is this one's to flush
             writer = self.writer
-            if writer is None or writer.failure is not None or self._state.durable_offset >= self._state.end_offset:
+            if writer is None:
+                self.flush()
+                return
+            if self._state.durable_offset >= self._state.end_offset:
                 return
             point = writer.sync_point()
         try:
             point.file.sync()
         except StorageFailedError as error:
             with self.lock, self._partition_lock():
+                if self.writer is not writer:
+                    return  # it was given up meanwhile and its file closed: the log was loaded again
                 writer.fail(f"a sync failed ({error}), so what is on the disk is not known")
                 writer.unreported = error
             raise
@@ -346,10 +383,11 @@ class Mutator:
         with self.lock:
             try:
                 if self.writer is None:
-                    return self.loaded.sound
+                    return self.rests > 0 or self.loaded.sound
                 with self._partition_lock():
                     return self._close_writer(self.writer)
             finally:
+                self._surroundings.writers.closed(self)
                 self._doomed.sweep(all_of_them=True)
                 if self.writer is not None:
                     self.writer.abandon()

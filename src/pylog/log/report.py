@@ -29,6 +29,7 @@ from pylog.segment.segment import LogSegment
 
 GOOD: Final = "good"
 HARMLESS: Final = frozenset({"foreign", "torn"})  # a torn tail was never acknowledged
+LOOKS: Final = 3
 _SHOWN: Final = 100  # findings in a report's text
 
 
@@ -219,6 +220,24 @@ class Report:
         if len(self.findings) > _SHOWN:
             lines.append(f"  and {len(self.findings) - _SHOWN} more")
         return "\n".join(lines)
+
+
+def ask(look: Look, question: Callable[[Partition], Report]) -> Report:
+    """What a partition answers to a question; asked again when its segments were changed meanwhile by somebody else.
+
+    Something that is wrong then may be no more than an old name with a new file. If they are changed all the time, what two
+    looks agree on counts.
+    """
+    report = Report()
+    for number in range(LOOKS):
+        partition, told = look(), report.findings
+        before = partition.shape()
+        report = question(partition)
+        if report.ok or partition.quiet or partition.shape() == before:
+            break
+        if number:
+            report = replace(report, findings=tuple(finding for finding in report.findings if finding in told))
+    return report
 
 
 def about(kind: str, path: str, message: str, *, position: int = 0, size: int = 0, offset: int = 0) -> Finding:

@@ -45,7 +45,7 @@ class ByteLock:
         self._depth = 0
 
     def __enter__(self) -> Self:
-        if not self._mutex.acquire(timeout=self._locks.timeout):
+        if not self._mutex.acquire(blocking=False) and not self._mutex.acquire(timeout=self._locks.timeout):
             raise self._locks.refused(self._what)
         try:
             if self._depth == 0:
@@ -216,8 +216,10 @@ class StoreLocks:
 
     def let_go(self, start: int) -> None:
         if not self.exclusive:
-            with contextlib.suppress(StorageFailedError):  # closed by a fork meanwhile: the lock is not this process's any more
+            try:
                 self._file.unlock(start, 1)
+            except StorageFailedError:  # closed by a fork meanwhile: the lock is not this process's any more
+                return
 
     def close(self) -> None:
         """Lets go of everything; the operating system does the same when the process ends."""

@@ -209,7 +209,7 @@ def _cut(writer: LogWriter, source: Source, target: LogSegment, position: int) -
     """Makes the last segment that stays end at `position`, its indexes gone: they are made again when the log is loaded."""
     if target is writer.active:
         writer.cut(position)
-    elif position < target.size:
+    else:  # also when no byte of it goes: it will be cut one day, and readers that map it now may still do so then
         _replace_shortened(source, target, position)
     names = {entry.name for entry in source.fs.list(source.directory)}
     for name in _files_of(target.base_offset, names):

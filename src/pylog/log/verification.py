@@ -9,7 +9,6 @@ Files are read, never mapped: a bad sector is an error of `read`, and would be a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from pylog.index.transaction_index import AbortedTransaction, TransactionIndex
 from pylog.log.check import LogWatch, check_ends, check_files
 from pylog.log.producer_state import Producer, ProducerState, parse_snapshot
 from pylog.log.recovery import Finding
-from pylog.log.report import Ends, Look, Partition, Report, about, of_error, read_ends
+from pylog.log.report import Ends, Look, Partition, Report, about, ask, of_error, read_ends
 from pylog.log.walk import Stretch, walk
 from pylog.record.decoder import RecordDecoder
 from pylog.record.format import POSITION, SIZE
@@ -29,8 +28,6 @@ from pylog.segment.names import SNAPSHOT, TRANSACTION_INDEX, file_name
 from pylog.segment.segment import LogSegment, OpenFiles
 
 Progress = Callable[[int, int, str], None]
-
-_LOOKS: Final = 3  # at a partition whose segments go, are replaced or are cut while it is read
 
 
 def verify_store(
@@ -84,15 +81,13 @@ def _size(look: Look) -> int:
 
 
 def _verified(look: Look, ends: Ends, pace: _Pace, *, records: bool) -> Report:
-    """One partition, looked at again when what seems wrong may only be that its segments were changed meanwhile."""
-    begun, report = pace.done, Report()
-    for _ in range(_LOOKS):
-        pace.done, partition = begun, look()
-        before = partition.shape()
-        report = _verify_partition(partition, pace, records=records).with_findings(check_ends(partition, ends))
-        if report.ok or partition.shape() == before:
-            break
-    return report
+    begun = pace.done
+
+    def question(partition: Partition) -> Report:
+        pace.done = begun
+        return _verify_partition(partition, pace, records=records).with_findings(check_ends(partition, ends))
+
+    return ask(look, question)
 
 
 class _Pace:

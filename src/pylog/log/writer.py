@@ -91,6 +91,7 @@ class LogWriter:
         self._loaded = loaded
         self.failure: str | None = None
         self.unreported: StorageFailedError | None = None
+        self._no_room: StorageFailedError | None = None  # why the last roll was given up
         self.producers = ProducerState() if loaded.producers is None else loaded.producers
         self.epochs = epochs_from_batches(loaded) if loaded.epochs is None else loaded.epochs
         self.leader_epoch = max(loaded.leader_epoch, self.epochs[-1].epoch if self.epochs else 0, 0)
@@ -125,11 +126,12 @@ class LogWriter:
             self._set_aside(loaded.torn)
         if not loaded.clean:
             self._make_durable()
-        self._digest = digest_of(active, self._written, self._config.index_interval_bytes)
+        known = loaded.digest if loaded.digest is not None and loaded.digest.position == self._written else None
+        self._digest = known or digest_of(active, self._written, self._config.index_interval_bytes)
         self._first_timestamp = self._timestamp_of_first_batch()
 
     def _drop_stale_snapshots(self) -> None:
-        """Removes producer snapshots behind the end, where a truncation that died left them: what comes will reach their names."""
+        """Removes producer snapshots from behind the end, where a truncation that died left them: what comes will reach there."""
         stale = [offset for offset in self._loaded.snapshots if offset > self._next_offset]
         for offset in stale:
             self._fs.remove(join(self._directory, file_name(offset, SNAPSHOT)))
@@ -225,19 +227,24 @@ class LogWriter:
         The header alone is not enough: who dies in mid-append leaves it as it was.
         """
         slot = self.header.slot
-        even = slot is not None and slot.epoch % 2 == 0 and not slot.flags
+        even = slot is not None and slot.epoch == self.state.epoch and slot.epoch % 2 == 0 and not slot.flags
         return even and not self.header.changed() and self._file.size() == self._written
 
-    def catch_up(self) -> bool:
+    def catch_up(self, *, published: bool = False) -> bool:
         """Takes what another process appended; False when something else happened, or it is not what it should be.
+
+        Args:
+            published: only what it has published, while it may be appending more: for reading, without the partition's lock.
 
         Cost: one pass over the new bytes. After False this writer is of no use: load the log again.
         """
         old, slot = self.header.slot, self.header.look()
         if old is None or slot is None or not self.header.same_boot or slot.flags:
             return False
-        same = (slot.epoch, slot.active_base, slot.active_inode) == (old.epoch, old.active_base, old.active_inode)
-        if slot.epoch % 2 or not same or not self._written <= slot.published_position == self._file.size():
+        same = (slot.epoch, slot.active_base, slot.active_inode) == (self.state.epoch, self.active.base_offset, old.active_inode)
+        size = self._file.size()
+        whole = slot.published_position == size or (published and slot.published_position < size)
+        if slot.epoch % 2 or not same or not whole or slot.published_position < self._written:
             return False
         for region in self.active.regions(self._written, slot.published_position, verify=True):
             if not self._take(region):
@@ -455,21 +462,43 @@ class LogWriter:
         return self.state._replace(segments=segments, active=segment, active_size=0, end_offset=base_offset)
 
     def roll(self) -> None:
-        """Seals the active segment and begins the next one at the log's end (storage-format 6.3.7)."""
+        """Seals the active segment and begins the next one at the log's end (storage-format 6.3.7).
+
+        Raises:
+            StorageFailedError: there was no room for the new files: the log stays as it was. Anything else that goes wrong ends
+                writing, an interrupt too: between two segments there is nothing to go back to.
+        """
         sealed, size = self.active, self._written
         try:
             self.begin_change()
             self._file.sync()
-            write_seal(self._fs, self._directory, make_seal(sealed.base_offset, self._next_offset, self._digest))
-            self._write_derived()
-            begun = self._begin_segment(self._next_offset)
-            self.end_change(unsynced_bytes=self._unsynced_bytes, **self._ends())
-        except StorageFailedError as error:
-            self.fail(f"a segment could not be sealed ({error})")
+            begun = self._next_segment()
+            if begun is not None:
+                self.end_change(unsynced_bytes=self._unsynced_bytes, **self._ends())
+                sealed.seal(size)  # the file closes itself: a flusher may be syncing it
+                self.state = begun
+                self.set_state(durable_offset=self._next_offset)
+                return
+            self.end_change()
+        except BaseException as error:
+            self.fail(f"a segment could not be sealed ({error!r})")
             raise
-        sealed.seal(size)  # the file closes itself: a flusher may be syncing it
-        self.state = begun
-        self.set_state(durable_offset=self._next_offset)
+        assert self._no_room is not None
+        raise self._no_room
+
+    def _next_segment(self) -> LogState | None:
+        """The files that seal the active segment, and the next one; None, and why, when the disk does not take them."""
+        path = join(self._directory, file_name(self._next_offset, LOG))
+        try:
+            write_seal(self._fs, self._directory, make_seal(self.active.base_offset, self._next_offset, self._digest))
+            self._write_derived()
+            return self._begin_segment(self._next_offset)
+        except StorageFailedError as error:
+            self._no_room = error
+            if self._fs.exists(path):  # made, and its name may not be durable: nothing is in it
+                self._fs.remove(path)
+                self._fs.sync_directory(self._directory)
+            return None
 
     def begin_change(self, *, durably: bool = False, **fields: Any) -> None:
         """Says that segments are made, go or are replaced: others look again when it is over."""

@@ -19,6 +19,8 @@ DELETED: Final = ".deleted"
 CLEANED: Final = ".cleaned"
 SWAP: Final = ".swap"
 TORN: Final = ".torn"
+TEMPORARY: Final = ".tmp"
+_WRITTEN_UNDER_THE_LOCK: Final = (LOG, SNAPSHOT)  # so one that lies there is a dead process's; readers may be making indexes
 
 LEADER_EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
@@ -94,7 +96,11 @@ def plan_load(names: Iterable[str], end_of_swap: Callable[[str], int]) -> LoadPl
     """
     parsed = {name: found for name in sorted(names) if (found := parse(name)) is not None}
     cleaned = [found.offset for found in parsed.values() if found.state == CLEANED]
-    removals = [name for name, found in parsed.items() if found.state in (DELETED, CLEANED)]
+    removals = [
+        name
+        for name, found in parsed.items()
+        if found.state in (DELETED, CLEANED) or (found.state == TEMPORARY and found.suffix in _WRITTEN_UNDER_THE_LOCK)
+    ]
     swaps = [name for name, found in parsed.items() if found.state == SWAP]
     if cleaned:  # the swap was not complete when the process died: a smaller `.cleaned` was still to be renamed
         removals += [name for name in swaps if parsed[name].offset >= min(cleaned)]

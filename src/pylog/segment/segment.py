@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -30,24 +30,32 @@ from pylog.segment.names import INDEX, LOG, TIME_INDEX, TRANSACTION_INDEX, file_
 _EMPTY: Bytes = np.empty(0, np.uint8)
 
 
-class OpenFiles:
-    """Bounds how many segments of a store are open: beyond the limit the one opened first lets go of its file."""
+class Owner(Protocol):
+    """Who keeps a file open until it is asked to let go of it."""
 
-    def __init__(self, capacity: int = limits.MAPPED_SEGMENTS) -> None:
+    def release(self) -> None: ...
+
+
+class OpenFiles:
+    """Bounds how many files a store keeps open: beyond the limit the one opened first lets go of its file."""
+
+    def __init__(self, capacity: int = limits.OPEN_FILES) -> None:
         self._capacity = capacity
-        self._open: OrderedDict[int, LogSegment] = OrderedDict()
+        self._open: OrderedDict[int, Owner] = OrderedDict()
         self._guard = threading.Lock()
 
-    def opened(self, segment: LogSegment) -> None:
+    def opened(self, owner: Owner) -> None:
+        """Takes one that has opened its file."""
         with self._guard:
-            self._open[id(segment)] = segment
+            self._open[id(owner)] = owner
             while len(self._open) > self._capacity:
                 _, oldest = self._open.popitem(last=False)
                 oldest.release()  # a reader that is in it keeps the file until it is done
 
-    def closed(self, segment: LogSegment) -> None:
+    def closed(self, owner: Owner) -> None:
+        """Forgets one that needs it no more."""
         with self._guard:
-            self._open.pop(id(segment), None)
+            self._open.pop(id(owner), None)
 
 
 class LogSegment:
