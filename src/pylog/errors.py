@@ -9,6 +9,7 @@ it what was written (`CorruptionError`), is it small enough to be handled (`Deco
 
 from __future__ import annotations
 
+import errno
 import os
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "UnsupportedFormatError",
 ]
 
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})  # what passes when somebody makes room
 PathLike = str | os.PathLike[str]
 
 

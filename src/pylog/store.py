@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Self
+from weakref import WeakSet
 
 import msgspec
 
@@ -60,6 +61,7 @@ class Store:
         self._open_files = OpenFiles()
         self._open_writers = OpenFiles(limits.OPEN_WRITERS)
         self._logs: dict[TopicPartition, Log] = {}
+        self._readers: WeakSet[Log] = WeakSet()  # of a store that is open for reading
         self._findings: list[Finding] = []
         self._closed = False
         self._pid = process_id()
@@ -107,7 +109,7 @@ class Store:
             if self._locks.was_alone:
                 with self._root_lock():
                     catalogs.finish_changes(self._fs, self.path)
-            if self._marker is None and not self._topic_directories():
+            if self._marker is None and not self._partitions():
                 self._marker = NEW_MARKER  # nothing can have been left under way in an empty directory
         except PylogError:
             self._locks.close()
@@ -130,9 +132,6 @@ class Store:
             checkpoint.offsets()
             if checkpoint.complaint is not None:
                 self._findings.append(Finding("rebuilt", checkpoint.path, 0, 0, 0, None, checkpoint.complaint))
-
-    def _topic_directories(self) -> list[str]:
-        return [entry.name for entry in self._fs.list(self.path) if catalogs.partition_of(entry) is not None]
 
     def _check_open(self) -> None:
         if self._closed:
@@ -207,6 +206,7 @@ class Store:
                 added = CatalogTopic(checkpoints.new_topic_id(), count, checked.changed())
                 self._change_catalog(topics=self._catalog().topics | {name: added})
                 catalogs.make_partitions(self._fs, self.path, name, added.id, range(count))
+            self._logs = {key: log for key, log in self._logs.items() if key.topic != name}  # of one that another store deleted
             return self.topic(name)
 
     def _change_catalog(self, **changes: Any) -> None:
@@ -317,7 +317,9 @@ class Store:
         self._check_open()
         key = self._partition(topic, partition)
         if not self._writable:
-            return self._open_log(key)
+            reader = self._open_log(key)
+            self._readers.add(reader)
+            return reader
         with self._guard:
             known = self._logs.get(key)
             if known is None or known.is_gone:
@@ -390,9 +392,8 @@ class Store:
         """Checks all structural invariants: names, ends, indexes, headers of batches, seals, checkpoints, leftovers.
 
         Returns:
-            A `Report`; its `ok` is whether nothing was found. Nothing is changed, and no damage raises.
-
-        Cost: one pass over the batch headers of all partitions, and over the files beside them.
+            A `Report`; its `ok` is whether nothing was found. Nothing is changed, and no damage raises. Cost: one pass over the
+            batch headers of all partitions, and over the files beside them.
 
         >>> import tempfile
         >>> with open_store(tempfile.mkdtemp()) as store:
@@ -416,8 +417,7 @@ class Store:
         Returns:
             A `Report` with a verdict for each `.log` file. It works beside writers, up to what is published.
 
-        Raises:
-            InvalidArgumentError: `rate_limit` is not positive. No damage raises.
+        Raises: InvalidArgumentError when `rate_limit` is not positive. No damage raises.
 
         Cost: some 3 GB/s without `records`; memory for one batch.
         """
@@ -436,10 +436,11 @@ class Store:
 
     def _views(self, *, quiet: bool) -> list[Callable[[], Partition]]:
         """Each partition, opened when its turn comes."""
-        return [partial(self._view, key, quiet=quiet) for key in self._partitions()]
 
-    def _view(self, key: TopicPartition, *, quiet: bool) -> Partition:
-        return self.log(*key).as_partition(quiet=quiet)
+        def look(key: TopicPartition) -> Partition:
+            return self.log(*key).as_partition(quiet=quiet)
+
+        return [partial(look, key) for key in self._partitions()]
 
     # ---- the end -------------------------------------------------------------------------------------------------------------
 
@@ -501,6 +502,8 @@ class Store:
             try:
                 if process_id() == self._pid and self._locks is not None:
                     self._close_logs(self._locks)
+                for reader in list(self._readers):
+                    reader.close()
             finally:
                 if self._locks is not None:
                     self._locks.close()

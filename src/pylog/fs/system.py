@@ -13,7 +13,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NoReturn
 
 import numpy as np
 
@@ -55,6 +55,11 @@ def _boot_id() -> bytes:
         return b""
 
 
+def _nothing_written() -> NoReturn:
+    """A write that takes nothing and says nothing: trying for ever would be worse than failing."""
+    raise OSError(errno.EIO, "nothing was written")
+
+
 class OsFile:
     """A regular file of the operating system."""
 
@@ -82,7 +87,7 @@ class OsFile:
         done = 0
         try:
             while done < len(data):
-                done += os.pwrite(self._descriptor, data[done:] if done else data, position + done)
+                done += os.pwrite(self._descriptor, data[done:] if done else data, position + done) or _nothing_written()
         except OSError as error:
             raise _failed("write", error, self._path, position) from error
 
@@ -172,9 +177,12 @@ class OsFileSystem:
         Raises:
             StorageFailedError: it cannot be read, or is larger than `limit` bytes.
         """
-        if not os.path.lexists(path):
-            return None
-        file = self.open(path)
+        try:
+            file = self.open(path)
+        except StorageFailedError as error:
+            if error.errno == errno.ENOENT:
+                return None
+            raise
         try:
             size = file.size()
             if size > limit:

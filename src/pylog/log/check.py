@@ -19,7 +19,7 @@ from pylog.index.offset_index import OffsetIndex
 from pylog.index.time_index import TimeIndex
 from pylog.index.transaction_index import ENTRY_SIZE, TransactionIndex
 from pylog.log import checkpoints
-from pylog.log.checkpoints import RECOVERY_POINT, EpochStart, parse_partition_directory
+from pylog.log.checkpoints import LOG_START, RECOVERY_POINT, EpochStart, parse_partition_directory
 from pylog.log.durable_point import Slot
 from pylog.log.producer_state import parse_snapshot
 from pylog.log.recovery import Finding
@@ -195,12 +195,15 @@ def _check_state(partition: Partition, watch: LogWatch) -> Iterator[Finding]:
 
 def check_ends(partition: Partition, ends: Ends) -> Iterator[Finding]:
     """The checkpoints understate: the partition neither ends nor begins before what they say."""
-    state, reached, log_start = partition.state, ends.recovery_points.get(partition.key, 0), ends.log_starts.get(partition.key, 0)
-    if reached > state.end_offset and not partition.has_moved():
-        yield partition.short_of(reached, RECOVERY_POINT)
+    state, key, log_start = partition.state, partition.key, ends.log_starts.get(partition.key, 0)
+    if ends.recovery_points.get(key, 0) > state.end_offset:
+        now, _ = read_ends(partition.fs, ends.root)  # a truncation may have lowered it, and the end, since
+        reached = now.recovery_points.get(key, 0)
+        if reached > state.end_offset and not partition.has_moved():
+            yield partition.short_of(reached, RECOVERY_POINT)
     if log_start > state.start_offset and partition.quiet:
         told = f"says that {partition.directory} starts at {log_start}, behind its start {state.start_offset}"
-        yield about("state", ends.path, told, offset=log_start)
+        yield about("state", join(ends.root, LOG_START), told, offset=log_start)
     yield from _check_start(partition, log_start)
 
 

@@ -115,22 +115,31 @@ class Header:
         self.boot_mark = _boot_mark(fs, self._file)
         self.slot: Slot | None = None
         self._place = 0  # where the next slot goes
-        self._seen = bytes(2 * SLOT_SIZE)
+        self._seen = b""
         self._buffer = bytearray(2 * SLOT_SIZE)
         self._view = memoryview(self._buffer)
 
     def look(self) -> Slot | None:
         """The newest slot. Cost: one pread, 2 µs when nothing changed."""
         got = self._file.read_into(self._view, 0)
-        if self._buffer != self._seen or got < 2 * SLOT_SIZE:
-            self._seen = bytes(self._buffer[:got])
-            slots = [parse_slot(self._seen[start : start + SLOT_SIZE]) for start in (0, SLOT_SIZE)]
-            counters = [-1 if slot is None else slot.counter for slot in slots]
-            self._place = 1 if counters[0] > counters[1] else 0
-            newest = slots[1 - self._place]
-            if newest is not None and (self.slot is None or newest.counter >= self.slot.counter):
-                self.slot = newest
+        if self._buffer[:got] != self._seen:
+            self._take(bytes(self._buffer[:got]))
         return self.slot
+
+    def _take(self, data: bytes) -> None:
+        """Notes the newest valid slot. Two invalid ones mean: look again; only when they stay so the header is lost."""
+        slots = [parse_slot(data[start : start + SLOT_SIZE]) for start in (0, SLOT_SIZE)]
+        counters = [-1 if slot is None else slot.counter for slot in slots]
+        self._seen, self._place = data, 1 if counters[0] > counters[1] else 0
+        newest = slots[1 - self._place]
+        if newest is not None and (self.slot is None or newest.counter >= self.slot.counter):
+            self.slot = newest
+        elif newest is None and self.slot is not None:
+            again = bytes(self._buffer[: self._file.read_into(self._view, 0)])
+            if again == data:
+                self.slot = None
+            else:
+                self._take(again)
 
     def changed(self) -> bool:
         """Whether somebody else has written since the last look or write of this object. Cost: one pread."""

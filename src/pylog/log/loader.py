@@ -143,14 +143,18 @@ def load(source: Source) -> Loaded:
     Raises:
         UnknownTopicOrPartitionError: it is not there.
     """
+    header = open_header(source.fs, source.directory)  # before the files are listed: what it publishes is among them (11a)
+    slot, same_boot = (None, False) if header is None else (header.look(), header.same_boot)
+    if header is not None:
+        header.close()
     entries = {entry.name: entry for entry in listing(source)}
     _check_regular(source, entries)
     plan = plan_load([name for name, entry in entries.items() if entry.is_file], lambda name: _end_of_swap(source, entries[name]))
     if source.writable:
         _carry_out(source, plan)
     unindexed = [base for base in list(plan.segments)[:-1] if plan.current(file_name(base, INDEX)) not in entries]
-    loaded = Loaded(_open_segments(source, plan, entries), snapshots=plan.snapshots, unindexed=unindexed)
-    _own_slot(source, loaded)
+    loaded = Loaded(_open_segments(source, plan, entries), snapshots=plan.snapshots, unindexed=unindexed, found=slot)
+    _own_slot(source, loaded, same_boot)
     if not source.writable:
         _end_at_published(loaded)
     first = loaded.segments[0].base_offset if loaded.segments else 0
@@ -243,18 +247,13 @@ def _segment(source: Source, base: int, name: str, entry: DirectoryEntry) -> Log
     )
 
 
-def _own_slot(source: Source, loaded: Loaded) -> None:
+def _own_slot(source: Source, loaded: Loaded, same_boot: bool) -> None:
     """Takes the header, unless another program has written since (reliability 12): then its word is stale.
 
     The signs: its segment is gone or another file; one above it, which no roll of this boot explains; a batch of another leader
     epoch behind what it published. A segment that is the same file keeps its durable end all the same: nobody cuts there.
     """
-    header = open_header(source.fs, source.directory)
-    if header is None:
-        return
-    slot = loaded.found = header.look()
-    same_boot = header.same_boot
-    header.close()
+    slot = loaded.found
     named = [segment for segment in loaded.segments if slot is not None and segment.base_offset == slot.active_base]
     if slot is None or not named or not _is_file(source, named[0], slot.active_inode):
         return
@@ -500,7 +499,8 @@ def _durable_offset(source: Source, loaded: Loaded) -> int:
 
 def _note_missing_tail(source: Source, loaded: Loaded) -> None:
     """A snapshot is named by the log's end when it was made, a recovery point was synced: one beyond the end tells a loss."""
-    if source.foreign or loaded.corrupt is not None:  # damage says it better
+    live = not source.writable and loaded.slot is not None and loaded.same_boot  # a roll under way makes one for its segment
+    if source.foreign or live or loaded.corrupt is not None:  # damage says it better
         return
     told = {offset: join(source.directory, file_name(offset, SNAPSHOT)) for offset in loaded.snapshots[-1:]}
     told[source.recovery_point] = "the recovery point checkpoint"

@@ -73,6 +73,7 @@ class Log:
             self._follow_on(self._mutator.loaded)
         else:
             self._follow_on(load(source))
+            self._follower.look()  # segments may have come or gone while they were listed
             surroundings.found(self._follower.loaded.findings)
 
     def _follow_on(self, loaded: Loaded) -> None:

@@ -15,6 +15,8 @@ from pylog import limits
 from pylog.clock import Clock
 from pylog.config import Durability
 from pylog.errors import (
+    NO_ROOM,
+    ClosedError,
     CorruptionError,
     InvalidArgumentError,
     InvalidTransactionStateError,
@@ -89,6 +91,7 @@ class Mutator:
         self.requests = Requests()
         self.writer: LogWriter | None = None
         self.gone = False
+        self._failure: str | None = None  # why no writer can be made
         self.rests = 0
         self.loaded = Loaded([])
         self._state: LogState
@@ -128,9 +131,20 @@ class Mutator:
         self.check_sound()
         if self.writer is None:
             self._surroundings.before_first_write()
-            self.writer = LogWriter(self._source, self.loaded, self._state, self._set_state, self._clock)
+            self.writer = self._new_writer()
             self._surroundings.writers.opened(self)
         return self.writer
+
+    def _new_writer(self) -> LogWriter:
+        """A writer; a sync that fails while it makes the log ready is never tried again. Want of room is: nothing was cut."""
+        if self._failure is not None:
+            raise ClosedError(self._failure, path=self._source.directory)
+        try:
+            return LogWriter(self._source, self.loaded, self._state, self._set_state, self._clock)
+        except StorageFailedError as error:
+            if error.errno not in NO_ROOM:
+                self._failure = f"{error}; close the store and open it again, which checks the end of the log"
+            raise
 
     def take_changes(self) -> None:
         """Takes what other processes did. Under both locks; writes nothing."""
@@ -165,7 +179,8 @@ class Mutator:
         elif self.loaded.found is not None:
             return False
         if not self.loaded.segments:
-            return not any(entry.name.endswith(LOG) for entry in self._source.fs.list(self._source.directory))
+            fs, directory = self._source.fs, self._source.directory
+            return fs.exists(directory) and not any(entry.name.endswith(LOG) for entry in fs.list(directory))
         return self.loaded.segments[-1].file().size() == self.loaded.file_size
 
     def check_sound(self) -> None:
@@ -315,7 +330,7 @@ class Mutator:
             raise
         with self.lock, self._partition_lock():
             if self.writer is writer and writer.failure is None and (writer.is_current() or writer.catch_up()):
-                writer.note_durable(point)
+                writer.note_durable(point)  # else what was synced is another's to say
 
     # ---- trimming ------------------------------------------------------------------------------------------------------------
 

@@ -127,9 +127,9 @@ Look = Callable[[], Partition]
 class Ends(NamedTuple):
     """The checkpoints of a log directory: offsets that were synced, and where logs start."""
 
+    root: str
     recovery_points: Offsets
     log_starts: Offsets
-    path: str  # of the latter
 
 
 def read_ends(fs: FileSystem, root: str) -> tuple[Ends, list[Finding]]:
@@ -142,7 +142,7 @@ def read_ends(fs: FileSystem, root: str) -> tuple[Ends, list[Finding]]:
         except PylogError as error:
             read.append({})
             findings.append(of_error(error, path, "derived"))
-    return Ends(read[0], read[1], join(root, LOG_START)), findings
+    return Ends(root, *read), findings
 
 
 @dataclass(frozen=True)

@@ -90,6 +90,7 @@ class LogWriter:
         self._clock = clock
         self._loaded = loaded
         self.failure: str | None = None
+        self._stale = False  # it has seen a header whose log it does not know
         self.unreported: StorageFailedError | None = None
         self._no_room: StorageFailedError | None = None  # why the last roll was given up
         self.producers = ProducerState() if loaded.producers is None else loaded.producers
@@ -228,7 +229,7 @@ class LogWriter:
         """
         slot = self.header.slot
         even = slot is not None and slot.epoch == self.state.epoch and slot.epoch % 2 == 0 and not slot.flags
-        return even and not self.header.changed() and self._file.size() == self._written
+        return even and not self._stale and not self.header.changed() and self._file.size() == self._written
 
     def catch_up(self, *, published: bool = False) -> bool:
         """Takes what another process appended; False when something else happened, or it is not what it should be.
@@ -236,8 +237,12 @@ class LogWriter:
         Args:
             published: only what it has published, while it may be appending more: for reading, without the partition's lock.
 
-        Cost: one pass over the new bytes. After False this writer is of no use: load the log again.
+        Cost: one pass over the new bytes. After False this writer is of no use, and stays so: load the log again.
         """
+        self._stale = self._stale or not self._caught_up(published=published)
+        return not self._stale
+
+    def _caught_up(self, *, published: bool) -> bool:
         old, slot = self.header.slot, self.header.look()
         if old is None or slot is None or not self.header.same_boot or slot.flags:
             return False

@@ -331,7 +331,7 @@ class LogSegment:
     def close(self) -> None:
         """Lets go of its file for good."""
         self._open_files.closed(self)
-        self._file = None
+        self._file = self._offset_index = self._time_index = self._transactions = None  # maps hold descriptors
 
 
 def ordered_batches(region: Region, base_offset: int) -> int:

@@ -292,14 +292,18 @@ class Moment:
         before = tuple(other for other in self.volatile if other <= number)
         return list(dict.fromkeys([tuple(self.volatile), before, (number,)]))
 
-    def deaths(self) -> list[Crash]:
-        """The ways for the process to die now: after the last call, or in the middle of it if it is a write."""
+    def deaths(self, rng: random.Random, cuts: int | None = None) -> Iterator[Crash]:
+        """The ways for the process to die now: after the last call, or in the middle of it if it is a write.
+
+        Args:
+            rng, cuts: as for `crashes`.
+        """
         everything = tuple(self.volatile)
-        found = [Crash(self.after, everything, None, power=False)]
+        yield Crash(self.after, everything, None, power=False)
         last = self.after - 1
         if everything[-1:] == (last,):
-            found += [Crash(self.after, everything, cut, power=False) for cut in self.cuts(last) if cut.filling == "absent"]
-        return found
+            torn = [cut for cut in self.cuts(last) if cut.filling == "absent"]
+            yield from (Crash(self.after, everything, cut, power=False) for cut in _drawn(torn, cuts, rng))
 
 
 def restarted(

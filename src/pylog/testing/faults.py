@@ -51,18 +51,19 @@ FAULTS: Final[Mapping[str, FaultKind]] = MappingProxyType(
 class _Plan:
     """Counts calls, and says which one fails. Shared by all files of a file system, from any thread."""
 
-    def __init__(self, kind: FaultKind | None = None, number: int = 0, *, forever: bool = False) -> None:
+    def __init__(self, kind: FaultKind | None = None, number: int = 0, *, forever: bool = False, of: str = "") -> None:
         self._kind = kind
         self._number = number
         self._forever = forever
+        self._of = of
         self._calls = 0
         self._guard = threading.Lock()
         self.fired = 0
 
-    def strikes(self, call: str) -> FaultKind | None:
+    def strikes(self, call: str, path: str) -> FaultKind | None:
         """Counts a call; the fault that it meets, or None."""
         kind = self._kind
-        if kind is None or kind.call != call:
+        if kind is None or kind.call != call or not path.endswith(self._of):
             return None
         with self._guard:
             self._calls += 1
@@ -89,7 +90,7 @@ class FaultyFile:
 
     def write(self, data: memoryview, position: int) -> None:
         """Writes, or fails: then nothing is written, or the first half."""
-        kind = self._fs.strikes("write")
+        kind = self._fs.strikes("write", self.path)
         if kind is None:
             self._file.write(data, position)
             return
@@ -110,7 +111,7 @@ class FaultyFile:
 
     def sync(self) -> None:
         """Syncs, or fails: then what was written may never get to the disk, whatever a later sync says."""
-        kind = self._fs.strikes("sync")
+        kind = self._fs.strikes("sync", self.path)
         if kind is None:
             self._file.sync()
             return
@@ -148,20 +149,21 @@ class FaultyFileSystem:
         self._fs = fs
         self._plan = _Plan()
 
-    def fail(self, kind: str, number: int = 1, *, forever: bool = False) -> None:
+    def fail(self, kind: str, number: int = 1, *, forever: bool = False, of: str = "") -> None:
         """Makes a call fail.
 
         Args:
             kind: one of `FAULTS`.
             number: which call of that kind, counted from now on, from 1.
             forever: that one and all after it.
+            of: only calls for paths that end so count.
 
         Raises:
             InvalidArgumentError: no such kind.
         """
         if kind not in FAULTS:
             raise InvalidArgumentError(f"{kind!r} is not one of {', '.join(FAULTS)}")
-        self._plan = _Plan(FAULTS[kind], number, forever=forever)
+        self._plan = _Plan(FAULTS[kind], number, forever=forever, of=of)
 
     def heal(self) -> None:
         """Lets all calls succeed again."""
@@ -172,13 +174,13 @@ class FaultyFileSystem:
         """How many calls failed since the last `fail`."""
         return self._plan.fired
 
-    def strikes(self, call: str) -> FaultKind | None:
+    def strikes(self, call: str, path: str) -> FaultKind | None:
         """Counts a call; the fault that it meets, or None."""
-        return self._plan.strikes(call)
+        return self._plan.strikes(call, path)
 
     def meet(self, call: str, path: str) -> None:
         """Counts a call, and raises the fault that it meets."""
-        kind = self._plan.strikes(call)
+        kind = self._plan.strikes(call, path)
         if kind is not None:
             raise _failure(kind, path)
 

@@ -111,6 +111,10 @@ class LogModel:
         """Some records were asked for, behind all others."""
         self.promise = replace(self.promise, records=(*self.promise.records, *records))
 
+    def refused(self, end: int) -> None:
+        """The last append failed, and what it had written from `end` on was cut off again: none of it comes back."""
+        self.promise = replace(self.promise, records=self.promise.records[:end])
+
     def acknowledge(self, *, durable: bool) -> None:
         """All that was appended is acknowledged; `durable`: at a level that outlives a loss of power."""
         survives = self.end if durable else self.promise.survives_power_loss
