@@ -66,6 +66,8 @@ class Follower:
     def look(self) -> None:
         """Takes what is new. Cost: one pread when nothing is."""
         try:
+            if self.gone:
+                raise deleted(self._source)
             self._look()
         except UnknownTopicOrPartitionError:
             self.gone = True
@@ -130,39 +132,13 @@ class Follower:
     # ---- anything else -------------------------------------------------------------------------------------------------------
 
     def reload(self) -> None:
-        """Loads the partition again, under one even epoch, or as two looks agree on it when a process died in a change."""
-        loaded: Loaded | None = None
-        self.close()
-        self._header = None  # its name may be another file's by now (reliability 13)
-        for look in range(_LOOKS):
-            loaded = self._loaded_once()
-            if loaded is not None and self._is_of_one_epoch(loaded, last=look + 1 == _LOOKS):
-                break
-            self._clock.sleep(_NAP)
-        if loaded is None:
-            loaded = load(self._source)
+        """Loads the partition again."""
+        self.close()  # the header's name may be another file's by now (reliability 13)
+        loaded = load_live(self._source, self._clock)
+        if not loaded.follows(self.loaded):
+            raise deleted(self._source)
         self.loaded, self._slot, self._producers = loaded, loaded.found, None
         self._set_state(first_state(loaded))
-
-    def _is_of_one_epoch(self, loaded: Loaded, *, last: bool) -> bool:
-        """Whether no segments came or went while the partition was loaded, nor are about to."""
-        header = self._opened_header()
-        slot = None if header is None else header.look()
-        if slot is None or loaded.found is None:
-            return slot is None
-        return slot.epoch == loaded.found.epoch and (slot.epoch % 2 == 0 or last)
-
-    def _loaded_once(self) -> Loaded | None:
-        """The partition; None when files went while it was loaded."""
-        try:
-            loaded = load(self._source)
-            if not loaded.follows(self.loaded):
-                raise deleted(self._source)
-        except StorageFailedError as error:
-            if vanished(error):
-                return None
-            raise
-        return loaded
 
     def know_transactions(self) -> None:
         """Finds the open transactions: a log opened for reading does so when it is first asked."""
@@ -190,3 +166,39 @@ class Follower:
             if header is not None:
                 self._source.open_files.opened(self)
         return header
+
+
+def load_live(source: Source, clock: Clock) -> Loaded:
+    """A partition that others may be changing: under one even epoch, or as it is when a process died in a change.
+
+    Raises:
+        UnknownTopicOrPartitionError: it is not there.
+        StorageFailedError: it cannot be read.
+    """
+    for _ in range(_LOOKS):
+        try:
+            loaded = load(source)
+        except StorageFailedError as error:
+            if not vanished(error):
+                raise
+        else:
+            if _is_of_one_epoch(loaded.found, _slot_now(source)):
+                return loaded
+        clock.sleep(_NAP)
+    return load(source)
+
+
+def _is_of_one_epoch(before: Slot | None, after: Slot | None) -> bool:
+    """Whether no segments came or went between two looks at the header, nor were about to."""
+    if before is None or after is None:
+        return before is after
+    return before.epoch == after.epoch and after.epoch % 2 == 0
+
+
+def _slot_now(source: Source) -> Slot | None:
+    header = open_header(source.fs, source.directory)
+    if header is None:
+        return None
+    slot = header.look()
+    header.close()
+    return slot

@@ -19,8 +19,8 @@ from pylog.log import following, lookup, planning, reader
 from pylog.log.appending import Request, append_in_turn
 from pylog.log.arguments import checked_items, offset_given, rows_of
 from pylog.log.following import Ends
-from pylog.log.live import Follower
-from pylog.log.loader import Loaded, Source, load
+from pylog.log.live import Follower, load_live
+from pylog.log.loader import Loaded, Source
 from pylog.log.lookup import TimeSearch
 from pylog.log.mutator import Mutator, Surroundings
 from pylog.log.recovery import Finding
@@ -72,8 +72,7 @@ class Log:
             self._lock = self._mutator.lock
             self._follow_on(self._mutator.loaded)
         else:
-            self._follow_on(load(source))
-            self._follower.look()  # segments may have come or gone while they were listed
+            self._follow_on(load_live(source, clock))
             surroundings.found(self._follower.loaded.findings)
 
     def _follow_on(self, loaded: Loaded) -> None:

@@ -61,6 +61,8 @@ class Doomed:
 def raise_start(writer: LogWriter, source: Source, offset: int) -> None:
     """Raises the log's start; no bytes go. The checkpoint, which is authoritative, comes first."""
     assert source.root_lock is not None
+    if offset > writer.state.durable_offset:
+        writer.flush()  # the log does not begin behind what is known to be on the disk
     with source.root_lock:
         source.log_starts.update({source.partition: offset})
     writer.begin_change(log_start_offset=offset)
