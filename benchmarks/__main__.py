@@ -19,10 +19,14 @@ BENCHMARKS = {
     "records": "P4: iterate records as objects",
     "lookup": "P5: one record at a random offset",
     "times": "P6: an offset for a time",
+    "durable": "P7: appends that outlive a power loss",
+    "opening": "P8: opening a partition, and recovering one",
     "spark": "P11: Spark batch read",
     "startup": "P12: import, first append, first scan",
+    "processes": "P13: readers and writers in other processes",
+    "partitions": "P14: memory of 10,000 open partitions",
     "growth": "lookups and appends against the size of the log",
-    "memory": "memory of a scan of 2 GiB",
+    "memory": "P14: memory of a scan of 2 GiB",
 }
 
 
@@ -34,7 +38,7 @@ def main() -> int:
         epilog="benchmarks: " + "; ".join(f"{name} ({what})" for name, what in BENCHMARKS.items()),
     )
     parser.add_argument("names", nargs="*", metavar="name", help="only these benchmarks")
-    parser.add_argument("--quick", action="store_true", help="smaller logs, fewer rounds: rough figures, in three minutes")
+    parser.add_argument("--quick", action="store_true", help="smaller logs, fewer rounds: rough figures, in five minutes")
     parser.add_argument("--results", type=Path, help="keep the results there, also of a run that is not full")
     arguments = parser.parse_args()
     unknown = [name for name in arguments.names if name not in BENCHMARKS]

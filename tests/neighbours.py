@@ -184,11 +184,20 @@ def serve() -> None:
         code, given = json.loads(line)
         names.update(ast.literal_eval(given))
         try:
-            answer = [repr(_run(code, names)), None]
+            answer = [_literal(_run(code, names)), None]
         except Exception as error:  # noqa: BLE001 - whatever it is, who asked is told
             answer = [None, [type(error).__name__, str(error)]]
         sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()
+
+
+def _literal(value: Any) -> str:
+    """A value as source text; None where it is no plain one, such as a store."""
+    try:
+        ast.literal_eval(repr(value))
+    except (SyntaxError, ValueError):
+        return "None"
+    return repr(value)
 
 
 def _run(code: str, names: dict[str, Any]) -> Any:

@@ -20,7 +20,7 @@ from pylog.record.format import COLUMN_COUNT, LOG_APPEND_TIME_BIT
 from pylog.record.memory import INTERPRETED
 from pylog.record.rows import Rows, size_bound
 
-EXAMPLES = settings(max_examples=40 if INTERPRETED else 250)
+EXAMPLES = settings(max_examples=30 if INTERPRETED else 100)
 NOW = 1_700_000_000_000
 
 Header = tuple[str, bytes | None]

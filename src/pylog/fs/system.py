@@ -108,6 +108,8 @@ class OsFile:
 
     def sync(self) -> None:
         with _reported("sync", self._path):
+            if self._descriptor < 0:  # closed by another thread; the functions below would raise a ValueError
+                raise OSError(errno.EBADF, os.strerror(errno.EBADF))
             if sys.platform == "darwin":
                 fcntl.fcntl(self._descriptor, fcntl.F_FULLFSYNC)  # fsync leaves the data in the drive's cache there
             else:

@@ -79,7 +79,7 @@ class Follower:
         if header is not None and slot is not None and slot != self._slot:
             if not self._extend(slot, same_boot=header.same_boot):
                 self.reload()
-        elif self.slot is None:
+        elif header is None or self.slot is None:
             self._look_at_files()
 
     def _look_at_files(self) -> None:

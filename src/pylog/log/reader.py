@@ -64,15 +64,22 @@ def good_batches(state: LogState, wanted: Wanted) -> Iterator[Batches]:
 def _segment_batches(state: LogState, segment: LogSegment, segment_end: int, wanted: Wanted) -> Iterator[Batches]:
     position = segment.locate(max(wanted.start, segment.base_offset))
     following = None if segment is state.active else segment_end
-    for buffer, table, shift, damage in walk(segment, position, state.size_of(segment), following):
+    size, offset = state.size_of(segment), segment.base_offset
+    for buffer, table, shift, damage in walk(segment, position, size, following):
         inside = (table[LAST_OFFSET] >= wanted.start) & (first_offsets(table) < wanted.end)
         inside |= (table[MAGIC] < 2) & (table[LAST_OFFSET] >= wanted.start)  # where a wrapper begins is not known yet
         if inside.any():
             yield Batches(segment, buffer, np.ascontiguousarray(table[:, inside]), shift)
         if damage is not None:
             _check_missed(state, segment, segment_end, wanted, damage)
-        if table.shape[1] and int(table[LAST_OFFSET, -1]) + 1 >= wanted.end and table[MAGIC, -1] == 2:
+        offset = int(table[LAST_OFFSET, -1]) + 1 if table.shape[1] else offset
+        if table.shape[1] and offset >= wanted.end and table[MAGIC, -1] == 2:
             return
+    there = segment.file().size()
+    if there < size:
+        _check_missed(
+            state, segment, segment_end, wanted, Damage(there, size, offset, None, "is missing: the file ends before it")
+        )
 
 
 def _check_missed(state: LogState, segment: LogSegment, segment_end: int, wanted: Wanted, damage: Damage) -> None:

@@ -15,7 +15,7 @@ import hashlib
 import itertools
 import random
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Final, NamedTuple, TypeVar
 
@@ -23,7 +23,7 @@ from pylog.clock import Clock
 from pylog.errors import InvalidArgumentError
 from pylog.testing.disk import ROOT, Image
 from pylog.testing.memory import MAKE_DIRECTORY, SYNC, SYNC_DIRECTORY, TRUNCATE, WRITE, Operation
-from pylog.testing.recording import CallSite, Recording, RecordingFileSystem
+from pylog.testing.recording import Recording, RecordingFileSystem, Without
 
 _T = TypeVar("_T")
 
@@ -307,7 +307,7 @@ class Moment:
 
 
 def restarted(
-    recording: Recording, crash: Crash, *, clock: Clock | None = None, without: Collection[CallSite] = ()
+    recording: Recording, crash: Crash, *, clock: Clock | None = None, without: Without | None = None
 ) -> RecordingFileSystem:
     """The disk as a process finds it that starts after a crash, recording again.
 

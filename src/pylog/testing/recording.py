@@ -7,7 +7,8 @@ knew by then. `pylog.testing.crashes` makes from them the states that a crash co
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection
+from collections.abc import Callable
+from types import FrameType
 from typing import Final, NamedTuple, Self
 
 from pylog.clock import Clock
@@ -18,15 +19,25 @@ GUARDING: Final = (SYNC, SYNC_DIRECTORY, RENAME)  # the kinds that order others:
 
 
 class CallSite(NamedTuple):
-    """A place in the engine's source that asks something of the disk. Lines count from 1."""
+    """A place in the source that asks something of the disk.
 
+    Attributes:
+        kind: of the call.
+        module, function, line: where it is made; lines count from 1.
+        caller: the function that called that module: what the call is for, when many share it.
+    """
+
+    kind: str
     module: str
     function: str
     line: int
-    kind: str
+    caller: str
 
     def __str__(self) -> str:
-        return f"{self.kind} in {self.module}.{self.function}:{self.line}"
+        return f"{self.kind} in {self.module}.{self.function}:{self.line} for {self.caller}"
+
+
+Without = Callable[[CallSite], bool]
 
 
 class Recording:
@@ -80,7 +91,7 @@ class RecordingFileSystem(MemoryFileSystem):
 
     Args:
         clock, image, boots: as there.
-        without: call sites whose syncs and renames are left out, to see that somebody notices.
+        without: whether a call is left out, to see that somebody notices; by default none is.
 
     Attributes:
         recording: what happened since it was made, or since its last crash.
@@ -93,16 +104,16 @@ class RecordingFileSystem(MemoryFileSystem):
     """
 
     def __init__(
-        self, *, clock: Clock | None = None, image: Image | None = None, boots: int = 1, without: Collection[CallSite] = ()
+        self, *, clock: Clock | None = None, image: Image | None = None, boots: int = 1, without: Without | None = None
     ) -> None:
         super().__init__(clock=clock, image=image, boots=boots)
-        self._without = frozenset(without)
+        self._without = without
         self.recording = Recording(self.image(), boots)
 
     def admit(self, operation: Operation) -> bool:
         """Writes the call down, unless it comes from a site that is to be left out."""
         site = _call_site(operation.kind)
-        if site in self._without:
+        if self._without is not None and self._without(site):
             return False
         self.recording.operations.append(operation)
         self.recording.sites.append(site)
@@ -116,8 +127,17 @@ class RecordingFileSystem(MemoryFileSystem):
 
 
 def _call_site(kind: str) -> CallSite:
-    """Who called: the first frame outside this package."""
-    frame = sys._getframe(1)
-    while frame.f_globals.get("__name__", "").startswith("pylog.testing.") and frame.f_back is not None:
+    """Who called: the first frame outside this package, and the first one outside that frame's module."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and _module(frame).startswith("pylog.testing."):
         frame = frame.f_back
-    return CallSite(frame.f_globals.get("__name__", ""), frame.f_code.co_qualname, frame.f_lineno, kind)
+    assert frame is not None
+    caller = frame.f_back
+    while caller is not None and (_module(caller) == _module(frame) or _module(caller).startswith("pylog.testing.")):
+        caller = caller.f_back
+    asked = "" if caller is None else f"{_module(caller)}.{caller.f_code.co_qualname}"
+    return CallSite(kind, _module(frame), frame.f_code.co_qualname, frame.f_lineno, asked)
+
+
+def _module(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", ""))

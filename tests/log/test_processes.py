@@ -1,0 +1,848 @@
+"""Several processes write one partition in turn: nothing is lost, all see all of it at once, whoever dies or stands still.
+
+Open-file-description locks belong to a descriptor, so two stores of one process are two writers as those of two processes are;
+a `Neighbour` is another process where one must die, stand still, or really run at the same time.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pylog
+from neighbours import HookedFileSystem, Neighbour, NeighbourError, last_segment, values
+from pylog import Durability, topics
+from pylog.log.checkpoints import CLEAN_SHUTDOWN, LOG_START, RECOVERY_POINT, parse_offsets
+from pylog.log.durable_point import DELETED, Slot, open_header
+from pylog.record.types import TopicPartition
+from pylog.store import Store
+
+SMALL: dict[str, Any] = {"segment_bytes": 600, "index_interval_bytes": 100, "retention_ms": -1}
+LEVELS = [Durability.SYNC, Durability.OS, Durability.INTERVAL(60_000)]
+T = TopicPartition("t", 0)
+
+
+@pytest.fixture(scope="module")
+def neighbour() -> Iterator[Neighbour]:
+    """One process for all tests that let it live."""
+    with Neighbour() as other:
+        yield other
+
+
+@pytest.fixture
+def other(neighbour: Neighbour, path: Path) -> Iterator[Neighbour]:
+    """The same, with the store open."""
+    neighbour.run("store = pylog.open(path, lock_timeout_ms=20_000)", path=str(path))
+    yield neighbour
+    neighbour.run("store.close()")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A directory with one topic, of small segments."""
+    with pylog.open(tmp_path / "s") as store:
+        store.create_topic("t", **SMALL)
+    return tmp_path / "s"
+
+
+@pytest.fixture
+def one(path: Path) -> Iterator[Store]:
+    with pylog.open(path) as store:
+        yield store
+
+
+@pytest.fixture
+def two(path: Path) -> Iterator[Store]:
+    with pylog.open(path) as store:
+        yield store
+
+
+def slot_of(path: Path) -> Slot:
+    header = open_header(HookedFileSystem(), str(path / "t-0"))
+    assert header is not None
+    slot = header.look()
+    header.close()
+    assert slot is not None
+    return slot
+
+
+def bases(log: pylog.Log) -> list[int]:
+    return [segment.base_offset for segment in log.segments]
+
+
+# ---- in turn -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("level", LEVELS, ids=str)
+def test_what_two_stores_append_in_turn_is_all_there_and_seen_at_once(one: Store, two: Store, level: Durability) -> None:
+    logs = [one.log("t"), two.log("t")]
+    for number in range(40):
+        writer, reader = logs[number % 2], logs[1 - number % 2]
+        assert writer.append(b"%d" % number, durability=level) == number
+        assert reader.end_offset == number + 1
+        assert reader.read(number).value == b"%d" % number
+        assert values(reader, number) == [b"%d" % number]
+    assert values(logs[0]) == values(logs[1]) == [b"%d" % number for number in range(40)]
+    assert bases(logs[0]) == bases(logs[1])
+    assert len(bases(logs[0])) > 3
+
+
+def test_appends_of_every_sort_are_taken_over_by_the_other_store(one: Store, two: Store) -> None:
+    log, other = one.log("t"), two.log("t")
+    appends: list[Callable[[], range]] = [
+        lambda: log.append_many([b"many"] * 30),
+        lambda: log.append_many([b"packed"] * 30, compression="zstd"),
+        lambda: log.append_arrow(pa.table({"value": [b"arrow"] * 30})),
+        lambda: log.append_batch([b"numbered"] * 3, producer=pylog.ProducerBatch(1, 0, 0)).offsets,
+        lambda: log.append_many([(b"k", b"v", [("h", b"1")], 5), (None, None)]),
+    ]
+    for append in appends:
+        offsets = append()
+        assert other.append(b"between") == offsets.stop
+    assert list(log.records()) == list(other.records())
+    assert log.offset_for_timestamp(5) == other.offset_for_timestamp(5)
+
+
+def test_more_than_one_chunk_of_another_stores_appends_is_taken_over(path: Path, one: Store, two: Store) -> None:
+    one.create_topic("large")
+    one.log("large").append(b"first")
+    two.log("large").append(b"second")
+    offsets = one.log("large").append_arrow(pa.table({"value": [bytes(1000)] * 9000}))
+    assert two.log("large").append(b"third") == offsets.stop
+    assert two.log("large").read(8000).value == bytes(1000)
+    assert one.log("large").end_offset == 9003
+
+
+def test_two_processes_that_append_at_the_same_time_lose_nothing(path: Path, one: Store, other: Neighbour) -> None:
+    other.begin(
+        "told = {}\n"
+        "for number in range(150):\n"
+        "    sent = [b'theirs %d %d' % (number, part) for part in range(1 + number % 3)]\n"
+        "    told |= dict(zip(store.log('t').append_many(sent, durability=pylog.Durability.OS), sent))\n"
+        "told"
+    )
+    log, told = one.log("t"), {}
+    for number in range(150):
+        sent = [b"ours %d %d" % (number, part) for part in range(1 + number % 3)]
+        told |= dict(zip(log.append_many(sent, durability=Durability.OS), sent, strict=True))
+    theirs = other.answer()
+    assert not told.keys() & theirs.keys()
+    assert {record.offset: record.value for record in log.records()} == told | theirs
+    assert sorted(told | theirs) == list(range(600))
+    with pylog.open(path, mode="r") as reading:
+        assert reading.recovery_report == ()
+        assert values(reading.log("t")) == [(told | theirs)[offset] for offset in range(600)]
+
+
+def test_a_process_that_appends_beside_one_that_rolls_goes_on_in_the_new_segment(one: Store, other: Neighbour) -> None:
+    log = one.log("t")
+    log.append(b"ours")
+    segments = len(log.segments)
+    other.run("for _ in range(40): _ = store.log('t').append(bytes(50))")
+    assert log.append(b"ours again") == 41
+    assert len(log.segments) > segments + 3
+    assert other.run("store.log('t').read(41).value") == b"ours again"
+    assert other.run("[s.base_offset for s in store.log('t').segments]") == bases(log)
+
+
+def test_a_flush_makes_the_records_of_all_processes_durable(one: Store, two: Store) -> None:
+    log, other = one.log("t"), two.log("t")
+    log.append(b"a")
+    other.append(b"b")
+    log.append(b"c", durability=Durability.OS)
+    other.append(b"d", durability=Durability.OS)
+    assert log.durable_offset == other.durable_offset == 2
+    log.flush()
+    assert log.durable_offset == other.durable_offset == 4
+    other.append(b"e", durability=Durability.OS)
+    log.flush()  # this store did not write since
+    assert other.durable_offset == 5
+
+
+def test_a_synced_append_makes_the_other_processes_records_before_it_durable_too(one: Store, two: Store) -> None:
+    one.log("t").append(b"a", durability=Durability.OS)
+    assert two.log("t").append(b"b", durability=Durability.SYNC) == 1
+    assert one.log("t").durable_offset == 2
+
+
+def test_only_a_level_that_asks_for_more_raises_the_bound_on_unsynced_bytes(path: Path, one: Store, two: Store) -> None:
+    """It belongs to the segment, whoever appends."""
+    one.log("t").append(b"a", durability=Durability.OS)
+    bound = slot_of(path).unsynced_bytes
+    two.log("t").append(b"b", durability=Durability.SYNC)
+    assert slot_of(path).unsynced_bytes == bound == 600
+
+
+# ---- all that can be done to a log -------------------------------------------------------------------------------------------
+
+operations = st.lists(
+    st.tuples(
+        st.sampled_from(["append", "append", "append many", "truncate", "delete records", "flush", "reopen", "look"]),
+        st.integers(0, 1),
+        st.integers(0, 1000),
+    ),
+    max_size=25,
+)
+
+
+class Model:
+    """Two stores and a reader of one directory, and what must be in it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.stores = [pylog.open(path), pylog.open(path)]
+        self.stores[0].create_topic("t", **SMALL)
+        self.reading = pylog.open(path, mode="r")
+        self.reader = self.reading.log("t")
+        self.records: dict[int, bytes] = {}
+        self.start = self.end = 0
+
+    def do(self, operation: str, which: int, number: int) -> None:
+        log = self.stores[which].log("t")
+        place = self.start + number % (self.end - self.start + 1)
+        level = LEVELS[number % 2]
+        if operation.startswith("append"):
+            sent = [b"%d.%d" % (number, part) for part in range(1 if operation == "append" else 1 + number % 25)]
+            offsets = log.append_many(sent, durability=level)
+            assert offsets == range(self.end, self.end + len(sent))
+            self.records |= dict(zip(offsets, sent, strict=True))
+            self.end = offsets.stop
+        elif operation == "truncate":
+            log.truncate(place)
+            self._was_truncated(log, place)
+        elif operation == "delete records":
+            assert log.delete_records(place) == place
+            self.start = place
+        elif operation == "flush":
+            log.flush()
+            assert log.durable_offset == self.end
+        elif operation == "reopen":
+            self.stores[which].close()
+            self.stores[which] = pylog.open(self.path)
+        else:
+            self.check(log)
+
+    def _was_truncated(self, log: pylog.Log, end: int) -> None:
+        """The batch that `end` lies in went as a whole: how long it was, the log decided when it was appended."""
+        left = {record.offset: record.value for record in log.records()}
+        gone = [offset for offset in self.records if self.start <= offset < end and offset not in left]
+        assert gone == list(range(end - len(gone), end))
+        assert len(gone) < 25
+        if end < self.end:
+            self.records = {offset: value for offset, value in self.records.items() if offset < end and offset not in gone}
+            self.end = end
+
+    def check(self, log: pylog.Log) -> None:
+        assert (log.start_offset, log.end_offset) == (self.start, self.end)
+        expected = {offset: value for offset, value in self.records.items() if offset >= self.start}
+        assert {record.offset: record.value for record in log.records()} == expected
+
+    def close(self) -> None:
+        for store in (*self.stores, self.reading):
+            store.close()
+
+
+@settings(max_examples=40)
+@given(operations)
+def test_whatever_two_stores_do_in_turn_both_and_a_reader_see_the_same(
+    tmp_path_factory: pytest.TempPathFactory, done: list[tuple[str, int, int]]
+) -> None:
+    model = Model(tmp_path_factory.mktemp("model") / "s")
+    try:
+        for operation in done:
+            model.do(*operation)
+            model.check(model.reader)
+        for store in model.stores:
+            model.check(store.log("t"))
+            assert store.recovery_report == ()
+    finally:
+        model.close()
+    with pylog.open(model.path) as store:
+        model.check(store.log("t"))
+        assert store.recovery_report == ()
+    shutil.rmtree(model.path)
+
+
+# ---- changes of segments -----------------------------------------------------------------------------------------------------
+
+
+def test_a_truncation_is_seen_by_the_other_store_and_both_go_on_from_there(one: Store, two: Store) -> None:
+    log, other = one.log("t"), two.log("t")
+    for number in range(30):
+        log.append(b"%d" % number)
+    other.append(b"30")
+    assert len(log.segments) > 3
+    other.truncate(4)
+    assert log.end_offset == 4
+    assert values(log) == [b"0", b"1", b"2", b"3"]
+    with pytest.raises(pylog.OffsetOutOfRangeError):
+        log.read(4)
+    assert log.append(b"new") == 4
+    assert other.append(b"newer") == 5
+    assert values(other) == [b"0", b"1", b"2", b"3", b"new", b"newer"]
+
+
+def test_a_record_that_another_store_truncated_away_is_out_of_range_not_damaged(one: Store, two: Store) -> None:
+    """This store has not looked since: it finds the file shorter than it knows it."""
+    log = one.log("t")
+    log.append_many([b"0", b"1"])
+    for _ in range(3):
+        log.append(b"x")
+    assert len(values(log)) == 5
+    two.log("t").truncate(3)
+    with pytest.raises(pylog.OffsetOutOfRangeError):
+        log.read(4)
+    assert log.read(2).value == b"x"
+
+
+def test_deleted_records_are_gone_for_the_other_store_too(one: Store, two: Store) -> None:
+    log, other = one.log("t"), two.log("t")
+    for number in range(30):
+        log.append(b"%d" % number)
+    assert other.end_offset == 30
+    segments = len(other.segments)
+    assert log.delete_records(20) == 20
+    assert other.start_offset == 20
+    assert len(other.segments) < segments
+    with pytest.raises(pylog.OffsetOutOfRangeError):
+        other.read(19)
+    assert values(other) == [b"%d" % number for number in range(20, 30)]
+    assert other.append(b"30") == 30
+    assert other.delete_records(25) == 25
+    assert log.start_offset == 25
+
+
+def test_retention_of_one_store_is_seen_by_the_other(one: Store, two: Store) -> None:
+    one.create_topic("short", segment_bytes=300, retention_ms=1000)
+    log, other = one.log("short"), two.log("short")
+    for number in range(20):
+        log.append(b"%d" % number, timestamp=1000 * number)
+    assert other.end_offset == 20
+    assert two.tick(now_ms=15_000) > 0
+    start = log.start_offset
+    assert 0 < start < 15
+    assert log.append(b"20", timestamp=20_000) == 20
+    assert values(other) == [b"%d" % number for number in range(start, 21)]
+    assert one.tick(now_ms=15_000) == 0
+
+
+def test_retention_that_deletes_everything_leaves_a_log_that_both_go_on_with(one: Store, two: Store) -> None:
+    one.create_topic("short", retention_ms=1000)
+    for number in range(5):
+        one.log("short").append(b"%d" % number, timestamp=0)
+    assert two.tick(now_ms=10**6) == 1
+    assert (one.log("short").start_offset, one.log("short").end_offset) == (5, 5)
+    assert one.log("short").append(b"5") == 5
+    assert values(two.log("short")) == [b"5"]
+
+
+# ---- topics ------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_topic_that_another_store_makes_is_there_at_once(one: Store, two: Store) -> None:
+    made = one.create_topic("new", partitions=2, segment_bytes=1234)
+    assert two.topics()["new"] == made
+    assert two.log("new", 1).config.segment_bytes == 1234
+    assert two.log("new", 1).append(b"x") == 0
+    assert one.log("new", 1).read(0).value == b"x"
+
+
+def test_partitions_that_another_store_adds_are_there_at_once(one: Store, two: Store) -> None:
+    one.log("t").append(b"kept")
+    with pytest.raises(pylog.UnknownTopicOrPartitionError):
+        two.log("t", 2)
+    grown = one.add_partitions("t", 3)
+    assert two.topic("t") == grown
+    assert two.log("t", 2).append(b"x") == 0
+    assert two.log("t", 0).read(0).value == b"kept"
+
+
+def test_of_two_processes_that_make_the_same_topic_one_does(path: Path, one: Store, other: Neighbour) -> None:
+    other.begin(
+        "made = []\n"
+        "for number in range(20):\n"
+        "    try:\n"
+        "        made.append(store.create_topic(f'race-{number}', partitions=2).id)\n"
+        "    except pylog.TopicAlreadyExistsError:\n"
+        "        made.append(None)\n"
+        "made"
+    )
+    ours: list[str | None] = []
+    for number in range(20):
+        try:
+            ours.append(one.create_topic(f"race-{number}", partitions=2).id)
+        except pylog.TopicAlreadyExistsError:
+            ours.append(None)
+    for number, ids in enumerate(zip(ours, other.answer(), strict=True)):
+        (made,) = {*ids} - {None}
+        assert one.topics()[f"race-{number}"].id == made
+        for partition in range(2):
+            text = (path / f"race-{number}-{partition}" / "partition.metadata").read_text()
+            assert text.endswith(made)
+
+
+def test_two_stores_that_make_different_topics_keep_each_others_lines_of_the_catalog(one: Store, two: Store) -> None:
+    for number in range(5):
+        one.create_topic(f"one-{number}")
+        two.create_topic(f"two-{number}")
+    assert one.topics().keys() == two.topics().keys() == {"t"} | {f"{who}-{n}" for who in ("one", "two") for n in range(5)}
+
+
+def test_the_log_of_a_topic_that_another_store_deleted_says_so_and_the_store_gives_the_new_one(one: Store, two: Store) -> None:
+    old = one.log("t")
+    old.append(b"old")
+    two.delete_topic("t")
+    for _ in range(2):
+        with pytest.raises(pylog.UnknownTopicOrPartitionError):
+            old.append(b"never")
+    with pytest.raises(pylog.UnknownTopicOrPartitionError):
+        one.log("t")
+    two.create_topic("t", segment_bytes=1234)
+    assert two.log("t").append(b"new") == 0
+    assert one.log("t") is not old
+    assert one.log("t").config.segment_bytes == 1234
+    assert values(one.log("t")) == [b"new"]
+    assert one.log("t").append(b"newer") == 1
+
+
+@pytest.mark.parametrize("wrote", [True, False], ids=["wrote", "only-read"])
+def test_the_log_of_a_topic_that_another_store_deleted_and_made_again_never_writes_into_the_new_one(
+    one: Store, two: Store, wrote: bool
+) -> None:
+    old = one.log("t")
+    two.log("t").append(b"old")
+    assert old.append(b"old") == 1 if wrote else old.end_offset == 1
+    two.delete_topic("t")
+    two.create_topic("t")
+    two.log("t").append(b"new")
+    with pytest.raises(pylog.UnknownTopicOrPartitionError):
+        old.append(b"never")
+    assert values(one.log("t")) == [b"new"]
+    assert one.log("t").append(b"newer") == 1
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["gone", "made-again"])
+def test_a_log_that_was_only_read_says_that_its_topic_was_deleted_by_another_store(one: Store, two: Store, again: bool) -> None:
+    old = one.log("t")
+    two.log("t").append(b"old")
+    assert values(old) == [b"old"]
+    two.delete_topic("t")
+    if again:
+        two.create_topic("t")
+        two.log("t").append_many([b"new", b"newer"])
+    with pytest.raises(pylog.UnknownTopicOrPartitionError):
+        values(old)
+    if again:
+        assert values(one.log("t")) == [b"new", b"newer"]
+    else:
+        with pytest.raises(pylog.UnknownTopicOrPartitionError):
+            one.log("t")
+
+
+@pytest.mark.parametrize("moment", ["_rename_partition", "remove_directories"])
+def test_a_topic_that_is_made_again_while_the_old_one_goes_does_not_go_in_its_place(
+    one: Store, two: Store, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """One store has decided to delete it and written that down, and the other one needs the name."""
+    one.log("t").append(b"old")
+    place: Any = one if hasattr(one, moment) else topics
+    step = getattr(place, moment)
+
+    def make_it_again(*given: Any, **changes: Any) -> None:
+        if not one.topics().keys() & {"t"}:
+            monkeypatch.undo()
+            two.create_topic("t")
+            assert two.log("t").append(b"new") == 0
+        step(*given, **changes)
+
+    monkeypatch.setattr(place, moment, make_it_again)
+    one.delete_topic("t")
+    assert values(two.log("t")) == [b"new"]
+    assert values(one.log("t")) == [b"new"]
+    assert one.log("t").append(b"newer") == 1
+
+
+def test_a_topic_made_again_after_a_process_died_in_its_deletion_is_not_deleted_later(path: Path) -> None:
+    with Neighbour() as other, pylog.open(path) as one:
+        one.log("t").append(b"old")
+        other.run(
+            "fs = HookedFileSystem().before('open', 'durable-point', send_self(signal.SIGKILL)); store = pylog.open(path, fs=fs)",
+            path=str(path),
+        )
+        other.begin("store.delete_topic('t')")
+        assert other.wait() == -signal.SIGKILL
+        assert "t" not in one.topics()
+        one.create_topic("t")
+        assert one.log("t").append(b"new") == 0
+        assert values(one.log("t")) == [b"new"]
+    with pylog.open(path) as one:
+        assert values(one.log("t")) == [b"new"]
+
+
+def test_housekeeping_goes_on_beside_topics_that_others_delete(one: Store, two: Store) -> None:
+    for name in ("a", "b", "c"):
+        one.create_topic(name, segment_bytes=200, retention_ms=1000)
+        for number in range(10):
+            one.log(name).append(b"%d" % number, timestamp=number)
+    two.delete_topic("b")
+    assert one.tick(now_ms=10**6) > 2
+    assert one.log("a").start_offset == one.log("c").start_offset == 10
+    one.flush()
+
+
+# ---- death -------------------------------------------------------------------------------------------------------------------
+
+
+def batches(path: Path, count: int) -> list[bytes]:
+    """The bytes of the last segment's batches, which must all be of the same size."""
+    data = last_segment(path).read_bytes()
+    size = len(data) // count
+    return [data[start : start + size] for start in range(0, len(data), size)]
+
+
+def moved(batch: bytes, offset: int) -> bytes:
+    """The same batch at another offset, which no checksum covers."""
+    return struct.pack(">q", offset) + batch[8:]
+
+
+def add(path: Path, data: bytes) -> None:
+    with last_segment(path).open("ab") as file:
+        file.write(data)
+
+
+def test_whole_batches_that_a_dead_process_did_not_publish_are_kept(path: Path, one: Store, two: Store) -> None:
+    """Death between write and publication leaves bytes above the published end, whoever wrote them."""
+    one.log("t").append_many([b"x"])
+    two.log("t").append_many([b"x"])
+    batch = batches(path / "t-0", 2)[0]
+    add(path / "t-0", moved(batch, 2) + moved(batch, 3))
+    assert one.log("t").append(b"next") == 4
+    assert values(two.log("t")) == [b"x", b"x", b"x", b"x", b"next"]
+    assert one.recovery_report == two.recovery_report == ()
+
+
+@pytest.mark.parametrize("cut", [1, 30, 61, 65])
+def test_half_a_batch_of_a_dead_process_is_kept_aside_and_cut_off(path: Path, one: Store, two: Store, cut: int) -> None:
+    one.log("t").append(b"x")
+    two.log("t").append(b"x")
+    batch = batches(path / "t-0", 2)[0]
+    torn = moved(batch, 3)[:cut]
+    add(path / "t-0", moved(batch, 2) + torn)
+    assert two.log("t").append(b"next") == 3
+    assert values(one.log("t")) == [b"x", b"x", b"x", b"next"]
+    (aside,) = (path / "t-0").glob("*.torn.*")
+    assert aside.read_bytes() == torn
+    assert [finding.kind for finding in two.recovery_report] == ["torn"]
+    assert one.recovery_report == ()
+
+
+DYING = """
+fs = HookedFileSystem()
+store = pylog.open(path, fs=fs)
+log = store.log('t')
+log.append(b'theirs')
+fs.before(call, name, send_self(signal.SIGKILL))
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "name", "kept"),
+    [
+        ("write", ".log", False),
+        ("sync", ".log", True),
+        ("write", "durable-point", True),
+    ],
+)
+def test_an_append_whose_process_is_killed_on_the_way_is_whole_or_absent_for_those_who_live(
+    path: Path, one: Store, call: str, name: str, kept: bool
+) -> None:
+    one.log("t").append(b"ours")
+    with Neighbour() as other:
+        other.run(DYING, path=str(path), call=call, name=name)
+        other.begin("log.append_many([b'dying'] * 3)")
+        assert other.wait() == -signal.SIGKILL
+    left = [b"dying"] * 3 if kept else []
+    assert one.log("t").append(b"next") == 2 + len(left)
+    assert values(one.log("t")) == [b"ours", b"theirs", *left, b"next"]
+    assert one.log("t").durable_offset == one.log("t").end_offset
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [("sync", ".log"), ("rename", ".index.tmp"), ("rename", ".snapshot.tmp"), ("create", ".log"), ("sync_directory", "t-0")],
+)
+def test_a_roll_whose_process_is_killed_on_the_way_is_done_or_not_for_those_who_live(
+    path: Path, one: Store, call: str, name: str
+) -> None:
+    log = one.log("t")
+    log.append(b"ours")
+    with pylog.open(path, mode="r") as reading, Neighbour() as other:
+        reader = reading.log("t")
+        other.run(DYING, path=str(path), call=call, name=name)
+        other.begin("for number in range(100): log.append(b'%d' % number, durability=pylog.Durability.OS)")
+        assert other.wait() == -signal.SIGKILL
+        assert slot_of(path).epoch % 2 == 1
+        seen = values(reader)
+        assert values(log) == seen
+        assert seen[:2] == [b"ours", b"theirs"]
+        assert seen[2:] == [b"%d" % number for number in range(len(seen) - 2)]
+        assert log.append(b"next") == len(seen)
+        assert values(reader) == values(log) == [*seen, b"next"]
+        assert slot_of(path).epoch % 2 == 0
+        assert one.recovery_report == ()
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        ("write", "durable-point"),
+        ("rename", ".log"),
+        ("create", ".log.tmp"),
+        ("rename", ".log.tmp"),
+        ("rename", "leader-epoch-checkpoint.tmp"),
+    ],
+)
+def test_a_truncation_whose_process_is_killed_on_the_way_leaves_a_prefix_for_those_who_live(
+    path: Path, one: Store, call: str, name: str
+) -> None:
+    log = one.log("t")
+    for number in range(30):
+        log.append(b"%d" % number)
+    with Neighbour() as other:
+        other.run(DYING.replace("log.append(b'theirs')\n", "log.flush()\n"), path=str(path), call=call, name=name)
+        other.begin("log.truncate(7)")
+        assert other.wait() == -signal.SIGKILL
+    assert log.append(b"next") >= 7
+    told = values(log)
+    assert told == [*(b"%d" % number for number in range(len(told) - 1)), b"next"]
+    assert one.recovery_report == ()
+
+
+def test_what_a_process_that_died_in_a_truncation_left_is_never_taken_for_the_state_of_producers(path: Path) -> None:
+    """A snapshot of records that are gone says nothing of those that get their offsets."""
+    with pylog.open(path) as one:
+        log = one.log("t")
+        for sequence in range(5):
+            log.append_batch([b"x"], producer=pylog.ProducerBatch(7, 0, sequence))
+    with Neighbour() as other:
+        other.run(DYING.replace("log.append(b'theirs')\n", ""), path=str(path), call="rename", name="leader-epoch-checkpoint.tmp")
+        other.begin("log.truncate(2)")
+        assert other.wait() == -signal.SIGKILL
+    with pylog.open(path) as one:
+        log = one.log("t")
+        end = log.append(b"next") + 1
+        assert [int(name.stem) for name in (path / "t-0").glob("*.snapshot") if int(name.stem) > end] == []
+        known = end - 1
+        assert log.append_batch([b"y"], producer=pylog.ProducerBatch(7, 0, known)).offsets.start == end
+
+
+def test_a_torn_write_behind_the_gap_of_a_truncation_does_not_take_the_log_back(path: Path, one: Store, two: Store) -> None:
+    """The end that was told stays the end: readers wait there for the next record."""
+    one.log("t").append_many([b"x"] * 5)
+    two.log("t").truncate(3)  # in the middle of the batch, which goes as a whole
+    assert one.log("t").end_offset == 3
+    add(path / "t-0", b"half a header")
+    assert one.log("t").append(b"next") == 3
+    assert two.log("t").end_offset == 4
+
+
+# ---- standing still ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_process_stopped_in_an_append_stops_other_writers_for_a_time_and_readers_not_at_all(path: Path) -> None:
+    with Neighbour() as other, pylog.open(path, lock_timeout_ms=150) as one, pylog.open(path, mode="r") as reading:
+        log, reader = one.log("t"), reading.log("t")
+        log.append(b"ours")
+        other.run(
+            "fs = HookedFileSystem(); store = pylog.open(path, fs=fs); log = store.log('t'); log.append(b'theirs')\n"
+            "fs.before('sync', '.log', send_self(signal.SIGSTOP))",
+            path=str(path),
+        )
+        other.begin("log.append(b'held up')")
+        other.wait_until_stopped()
+        with pytest.raises(pylog.StoreLockedError, match=r"0.15 s"):
+            log.append(b"never")
+        assert values(reader) == values(log) == [b"ours", b"theirs"]
+        assert log.end_offset == reader.end_offset == 2
+        one.create_topic("another")
+        assert one.log("another").append(b"x") == 0  # other partitions go on
+        other.go_on()
+        assert other.answer() == 2
+        assert log.append(b"at last") == 3
+        assert values(reader) == [b"ours", b"theirs", b"held up", b"at last"]
+        other.run("store.close()")
+
+
+# ---- the only one ------------------------------------------------------------------------------------------------------------
+
+
+def test_an_exclusive_store_is_alone_and_says_so_to_others(path: Path, other: Neighbour) -> None:
+    with pytest.raises(pylog.StoreLockedError):
+        pylog.open(path, exclusive=True)
+    other.run("store.close()")
+    with pylog.open(path, exclusive=True) as store:
+        with pytest.raises(NeighbourError) as refused:
+            other.run("pylog.open(path)")
+        assert refused.value.kind == "StoreLockedError"
+        assert store.log("t").append(b"x") == 0
+        assert other.run("reading = pylog.open(path, mode='r'); reading.log('t').read(0).value") == b"x"
+        other.run("reading.close()")
+    other.run("store = pylog.open(path)")
+    assert other.run("store.log('t').append(b'y')") == 1
+
+
+def test_an_exclusive_store_goes_on_where_shared_ones_left_and_the_other_way_round(path: Path) -> None:
+    for number in range(0, 30, 2):
+        with pylog.open(path, exclusive=True) as store:
+            assert store.log("t").append(b"x") == number
+        with pylog.open(path) as store:
+            assert store.log("t").append(b"x") == number + 1
+
+
+# ---- leaving -----------------------------------------------------------------------------------------------------------------
+
+
+def recovery_points(path: Path) -> dict[TopicPartition, int]:
+    file = path / RECOVERY_POINT
+    return parse_offsets(file.read_bytes(), str(file)) if file.exists() else {}
+
+
+@pytest.fixture
+def used(path: Path) -> Iterator[tuple[Store, Store]]:
+    """Two stores that both have written; the test closes them."""
+    stores = pylog.open(path), pylog.open(path)
+    for store in stores:
+        store.log("t").append(b"x")
+    yield stores
+    for store in stores:
+        store.close()
+
+
+def test_the_marker_of_a_clean_shutdown_is_written_by_the_last_one_to_leave(path: Path, used: tuple[Store, Store]) -> None:
+    for store in used:
+        assert not (path / CLEAN_SHUTDOWN).exists()
+        store.close()
+    assert (path / CLEAN_SHUTDOWN).exists()
+
+
+def test_the_checkpoint_tells_of_partitions_that_others_wrote(path: Path) -> None:
+    one, two = pylog.open(path), pylog.open(path)
+    one.create_topic("theirs", partitions=2)
+    one.log("theirs", 1).append_many([b"x"] * 7)
+    one.log("t").append_many([b"x"] * 3, durability=Durability.OS)
+    one.log("t").delete_records(2)
+    one.close()
+    assert recovery_points(path) == {}
+    two.close()  # it has opened none of them
+    assert recovery_points(path) == {T: 3, TopicPartition("theirs", 1): 7}
+    assert parse_offsets((path / LOG_START).read_bytes(), "") == {T: 2}
+    assert (path / CLEAN_SHUTDOWN).exists()
+
+
+def test_no_marker_is_written_while_a_partition_that_a_dead_process_wrote_is_not_settled(path: Path) -> None:
+    with Neighbour() as other:
+        one = pylog.open(path)
+        other.run("store = pylog.open(path); store.log('t').append(b'x', durability=pylog.Durability.OS)", path=str(path))
+        other.kill()
+        one.close()
+    assert not (path / CLEAN_SHUTDOWN).exists()
+    assert recovery_points(path) == {}
+    with pylog.open(path) as one:
+        assert one.log("t").append(b"y") == 1
+    assert (path / CLEAN_SHUTDOWN).exists()
+    assert recovery_points(path) == {T: 2}
+
+
+def test_no_marker_is_written_over_bytes_that_nobody_published(path: Path, used: tuple[Store, Store]) -> None:
+    one, two = used
+    one.close()
+    add(path / "t-0", b"torn")
+    two.close()
+    assert not (path / CLEAN_SHUTDOWN).exists()
+
+
+def test_no_marker_is_written_by_one_whose_last_flush_failed_but_by_one_that_repaired_it(path: Path) -> None:
+    def fail() -> None:
+        raise pylog.errors.StorageFailedError("cannot sync: no room, for a test")
+
+    fs = HookedFileSystem()
+    one, two = pylog.open(path, fs=fs), pylog.open(path)
+    one.log("t").append(b"a")
+    fs.before("sync", ".log", fail)
+    with pytest.raises(pylog.errors.StorageFailedError):
+        one.log("t").append(b"b")
+    one.close()
+    two.log("t").append(b"c")
+    two.close()
+    assert (path / CLEAN_SHUTDOWN).exists()
+    assert recovery_points(path)[T] == slot_of(path).published_offset
+
+
+def test_a_marker_of_before_says_nothing_of_what_another_process_wrote_since(path: Path) -> None:
+    """This store found the marker when it was opened, and opens the partition only now."""
+    assert (path / CLEAN_SHUTDOWN).exists()
+    with Neighbour() as other, pylog.open(path) as one:
+        other.run("store = pylog.open(path); store.log('t').append(b'x', durability=pylog.Durability.OS)", path=str(path))
+        other.kill()
+        log = one.log("t")
+        assert (log.end_offset, log.durable_offset) == (1, 0)
+        log.flush()
+        assert log.durable_offset == 1
+        assert slot_of(path).durable_offset == 1
+
+
+def test_a_store_that_only_read_leaves_what_others_wrote_as_it_is(path: Path) -> None:
+    with pylog.open(path) as one, pylog.open(path) as two:
+        one.log("t").append(b"x", durability=Durability.OS)
+        assert values(two.log("t")) == [b"x"]
+        two.close()
+        assert slot_of(path).durable_offset == 0
+        assert one.log("t").append(b"y") == 1
+
+
+def test_a_failed_store_is_gone_on_from_by_another_one(path: Path) -> None:
+    """Its failed flag makes who comes next write what it keeps again, because pages that failed to sync look clean."""
+
+    def fail() -> None:
+        raise pylog.errors.StorageFailedError("cannot sync: no room, for a test")
+
+    fs, other_fs = HookedFileSystem(), HookedFileSystem()
+    with pylog.open(path, fs=fs) as one, pylog.open(path, fs=other_fs) as two:
+        one.log("t").append(b"a")
+        two.log("t").append(b"b")
+        fs.before("sync", ".log", fail)
+        with pytest.raises(pylog.errors.StorageFailedError):
+            one.log("t").append(b"c")
+        assert slot_of(path).flags
+        writes = other_fs.count("write", ".log")
+        end = two.log("t").append(b"d") + 1
+        assert other_fs.count("write", ".log") == writes + 2
+        assert slot_of(path).flags == 0
+        assert values(two.log("t")) == [b"a", b"b", *([b"c"] if end == 4 else []), b"d"]
+        with pytest.raises(pylog.ClosedError):
+            one.log("t").append(b"never")
+
+
+def test_nothing_is_written_to_a_partition_whose_header_says_that_it_is_deleted(path: Path, one: Store) -> None:
+    """The deleting process has marked it, and not renamed it yet."""
+    one.log("t").append(b"x")
+    header = open_header(HookedFileSystem(), str(path / "t-0"))
+    assert header is not None
+    header.close()
+    from pylog.log.durable_point import mark_deleted
+
+    mark_deleted(HookedFileSystem(), str(path / "t-0"))
+    assert slot_of(path).flags == DELETED
+    size = last_segment(path / "t-0").stat().st_size
+    with pytest.raises(pylog.UnknownTopicOrPartitionError):
+        one.log("t").append(b"never")
+    assert last_segment(path / "t-0").stat().st_size == size

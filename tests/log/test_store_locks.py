@@ -1,0 +1,293 @@
+"""Who may write a directory at the same time: brokers and pylog keep each other out, so do machines and `exclusive` stores.
+
+Open-file-description locks belong to a descriptor, so two stores of one process keep each other out as two processes do.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import pylog
+from neighbours import HookedFileSystem, Neighbour, NeighbourError
+from pylog.clock import ManualClock, SystemClock
+from pylog.errors import StorageFailedError
+from pylog.fs import OsFileSystem
+from pylog.fs.locks import OsLockFile
+from pylog.log.store_locks import KAFKA_LOCK, PYLOG_LOCK, StoreLocks
+
+LockAs = Callable[..., StoreLocks]
+
+
+@pytest.fixture
+def locks(tmp_path: Path) -> Iterator[LockAs]:
+    """Makes the locks of a store on `tmp_path`; closed with the test."""
+    made: list[StoreLocks] = []
+
+    def make(*, exclusive: bool = False, timeout_ms: int = 0, clock: ManualClock | SystemClock | None = None) -> StoreLocks:
+        made.append(StoreLocks(OsFileSystem(), str(tmp_path), clock or ManualClock(), exclusive=exclusive, timeout_ms=timeout_ms))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def boot_id() -> bytes:
+    return OsFileSystem().boot_id()
+
+
+# ---- between stores --------------------------------------------------------------------------------------------------------
+
+
+def test_the_first_one_was_alone_and_the_next_ones_were_not(locks: LockAs) -> None:
+    assert [locks().was_alone for _ in range(3)] == [True, False, False]
+
+
+def test_who_is_alone_again_is_so_only_when_all_others_have_left(locks: LockAs) -> None:
+    first, second, third = (locks() for _ in range(3))
+    second.close()
+    assert not first.alone()
+    third.close()
+    assert first.alone()
+
+
+def test_who_found_itself_alone_keeps_everybody_out_until_it_closes(locks: LockAs) -> None:
+    first = locks()
+    assert first.alone()
+    with pytest.raises(pylog.StoreLockedError):
+        locks()
+    first.close()
+    assert locks().was_alone
+
+
+def test_who_looks_whether_it_is_alone_for_a_while_lets_others_in_again(locks: LockAs) -> None:
+    first = locks()
+    with first.alone_meanwhile() as alone:
+        assert alone
+        with pytest.raises(pylog.StoreLockedError):
+            locks()
+    second = locks()
+    with first.alone_meanwhile() as alone:
+        assert not alone
+    assert not second.was_alone
+
+
+def test_an_exclusive_store_keeps_all_others_out_and_they_it(locks: LockAs) -> None:
+    first = locks(exclusive=True)
+    for exclusive in (False, True):
+        with pytest.raises(pylog.StoreLockedError, match="exclusive" if not exclusive else "another pylog process"):
+            locks(exclusive=exclusive)
+    first.close()
+    shared = locks()
+    with pytest.raises(pylog.StoreLockedError, match="another pylog process or store"):
+        locks(exclusive=True)
+    shared.close()
+    locks(exclusive=True)
+
+
+def test_a_refused_store_leaves_nothing_locked(locks: LockAs) -> None:
+    first = locks(exclusive=True)
+    with pytest.raises(pylog.StoreLockedError):
+        locks()
+    first.close()
+    assert locks().was_alone
+
+
+def test_a_store_that_opens_waits_while_another_one_has_its_moment_alone(locks: LockAs, tmp_path: Path) -> None:
+    """The exclusive moment in which the boot id is written is none of a broker's: it is waited for."""
+    first = locks()
+    assert first.alone()
+    opened: list[StoreLocks] = []
+    thread = threading.Thread(target=lambda: opened.append(locks(timeout_ms=20_000, clock=SystemClock())))
+    thread.start()
+    first.close()
+    thread.join(20)
+    assert len(opened) == 1
+
+
+# ---- one partition ---------------------------------------------------------------------------------------------------------
+
+
+def test_one_partition_is_changed_by_one_store_at_a_time_and_others_meanwhile(locks: LockAs) -> None:
+    one, two = locks(), locks()
+    with one.partition("t-0"):
+        assert not two.partition("t-0").try_enter()
+        with two.partition("t-1"), two.cleaner("t-0"), two.root:
+            pass
+    with two.partition("t-0"):
+        assert not one.partition("t-0").try_enter()
+
+
+def test_a_partitions_lock_is_the_same_object_each_time(locks: LockAs) -> None:
+    one = locks()
+    assert one.partition("t-0") is one.partition("t-0")
+    assert one.partition("t-0") is not one.cleaner("t-0")
+
+
+def test_a_thread_may_enter_again_and_leaves_with_the_last_exit(locks: LockAs) -> None:
+    one, two = locks(), locks()
+    lock = one.partition("t-0")
+    with lock:
+        with lock:
+            pass
+        assert lock.try_enter()
+        lock.__exit__()
+        assert not two.partition("t-0").try_enter()
+    assert two.partition("t-0").try_enter()
+
+
+def test_another_thread_of_the_same_store_is_kept_out_too(locks: LockAs) -> None:
+    """The threads of a store share one descriptor, so the system's lock would let both in."""
+    lock = locks().partition("t-0")
+    entered: list[bool] = []
+    with lock:
+        thread = threading.Thread(target=lambda: entered.append(lock.try_enter()))
+        thread.start()
+        thread.join()
+    assert entered == [False]
+
+
+def test_waiting_ends_with_the_time_and_breaks_no_lock(locks: LockAs) -> None:
+    clock = ManualClock()
+    one, two = locks(), locks(timeout_ms=700, clock=clock)
+    with one.partition("t-0"):
+        with pytest.raises(pylog.StoreLockedError, match=r"t-0 for 0.7 s"), two.partition("t-0"):
+            pass
+        assert 0.7 <= clock.monotonic() < 0.71
+        assert not two.partition("t-0").try_enter()
+    with two.partition("t-0"):
+        pass
+
+
+def test_a_thread_that_waits_for_another_one_is_refused_after_the_same_time(locks: LockAs) -> None:
+    lock = locks(timeout_ms=1).partition("t-0")
+    refused: list[Exception] = []
+
+    def enter() -> None:
+        try:
+            with lock:
+                pass
+        except pylog.StoreLockedError as error:
+            refused.append(error)
+
+    with lock:
+        thread = threading.Thread(target=enter)
+        thread.start()
+        thread.join()
+    assert len(refused) == 1
+
+
+def test_an_exclusive_stores_partitions_need_no_lock_of_the_system_but_keep_threads_apart(locks: LockAs) -> None:
+    lock = locks(exclusive=True).partition("t-0")
+    entered: list[bool] = []
+    with lock:
+        thread = threading.Thread(target=lambda: entered.append(lock.try_enter()))
+        thread.start()
+        thread.join()
+    assert entered == [False]
+    assert lock.try_enter()
+
+
+def test_the_lock_of_a_process_that_dies_is_free_at_once(tmp_path: Path) -> None:
+    with Neighbour() as other, pylog.open(tmp_path) as store:
+        store.create_topic("t")
+        other.run("store = pylog.open(path); lock = store._locks.partition('t-0'); _ = lock.__enter__()", path=str(tmp_path))
+        assert store._locks is not None
+        assert not store._locks.partition("t-0").try_enter()
+        other.kill()
+        assert store._locks.partition("t-0").try_enter()
+
+
+# ---- brokers ---------------------------------------------------------------------------------------------------------------
+
+AS_A_BROKER = """
+import fcntl
+file = open(path, "a+b")
+fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+"""
+
+
+def test_a_broker_keeps_pylog_from_writing_at_once_and_is_named(tmp_path: Path) -> None:
+    with Neighbour() as broker:
+        broker.run(AS_A_BROKER, path=str(tmp_path / KAFKA_LOCK))
+        with pytest.raises(pylog.StoreLockedError, match=rf"a Kafka broker \(process {broker.pid}\)") as refused:
+            pylog.open(tmp_path, lock_timeout_ms=60_000)  # it is not waited for
+        assert refused.value.pid == broker.pid
+        with pylog.open(tmp_path, mode="r") as store:
+            assert store.topics() == {}
+        broker.run("file.close()")
+        pylog.open(tmp_path).close()
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+def test_pylog_keeps_a_broker_from_starting(tmp_path: Path, exclusive: bool) -> None:
+    with Neighbour() as broker, pylog.open(tmp_path, exclusive=exclusive), pytest.raises(NeighbourError, match="unavailable"):
+        broker.run(AS_A_BROKER, path=str(tmp_path / KAFKA_LOCK))
+
+
+class UnlinkedOnce(OsFileSystem):
+    """`.lock` goes right after it was opened for the first time: a broker unlinks it when it stops."""
+
+    unlinked = False
+
+    def open_locks(self, path: str) -> OsLockFile:
+        file = super().open_locks(path)
+        if path.endswith(KAFKA_LOCK) and not self.unlinked:
+            os.unlink(path)
+            self.unlinked = True
+        return file
+
+
+def test_a_lock_on_a_file_that_a_stopping_broker_unlinked_is_none(tmp_path: Path) -> None:
+    with pylog.open(tmp_path, fs=UnlinkedOnce()):
+        assert OsFileSystem().lock_owner(str(tmp_path / KAFKA_LOCK)) is not None
+    assert OsFileSystem().lock_owner(str(tmp_path / KAFKA_LOCK)) is None
+
+
+# ---- machines --------------------------------------------------------------------------------------------------------------
+
+
+def test_who_is_alone_writes_down_which_boot_of_which_machine_it_is(locks: LockAs, tmp_path: Path) -> None:
+    (tmp_path / PYLOG_LOCK).write_bytes(b"another machine's boot id, and a longer one than ours is")
+    locks()
+    assert (tmp_path / PYLOG_LOCK).read_bytes() == boot_id()
+
+
+def test_a_directory_that_another_machine_has_open_for_writing_is_refused(locks: LockAs, tmp_path: Path) -> None:
+    """The volume is shared, the locks are not one system's: what they say here proves nothing."""
+    locks()
+    (tmp_path / PYLOG_LOCK).write_bytes(b"6cd1aebc-0000-4000-8000-another-boot")
+    with pytest.raises(pylog.StoreLockedError, match="another machine"):
+        pylog.open(tmp_path)
+    with pylog.open(tmp_path, mode="r") as store:
+        assert store.topics() == {}
+    (tmp_path / PYLOG_LOCK).write_bytes(boot_id())
+    pylog.open(tmp_path).close()
+
+
+def test_a_lock_file_that_is_a_link_is_refused_not_followed(tmp_path: Path) -> None:
+    for name in (KAFKA_LOCK, PYLOG_LOCK):
+        directory = tmp_path / f"with-{name.strip('.')}"
+        directory.mkdir()
+        (tmp_path / "elsewhere").write_bytes(b"not ours")
+        (directory / name).symlink_to(tmp_path / "elsewhere")
+        with pytest.raises(StorageFailedError):
+            pylog.open(directory)
+        assert (tmp_path / "elsewhere").read_bytes() == b"not ours"
+
+
+def test_lock_files_are_made_once_and_stay(tmp_path: Path) -> None:
+    pylog.open(tmp_path).close()
+    inodes = {name: (tmp_path / name).stat().st_ino for name in (KAFKA_LOCK, PYLOG_LOCK)}
+    fs = HookedFileSystem()
+    with pylog.open(tmp_path, fs=fs) as store:
+        store.create_topic("t")
+        store.log("t").append(b"x")
+        store.delete_topic("t")
+    assert {name: (tmp_path / name).stat().st_ino for name in inodes} == inodes
+    assert fs.count("remove", KAFKA_LOCK) == fs.count("remove", PYLOG_LOCK) == 0

@@ -1,0 +1,180 @@
+"""The background thread runs each task again and again, at least as often as it was asked to, until it is ended."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+import pytest
+
+from pylog.background import Background
+from pylog.errors import StorageFailedError
+
+LONG = 3_600_000  # ms: never, within a test
+PATIENCE = 20.0  # seconds that a test waits for what takes milliseconds
+
+
+class Counter:
+    """A task that counts its runs; `wait_for` waits for the n-th one."""
+
+    def __init__(self) -> None:
+        self.runs = 0
+        self._changed = threading.Condition()
+
+    def __call__(self) -> None:
+        with self._changed:
+            self.runs += 1
+            self._changed.notify_all()
+
+    def wait_for(self, runs: int) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: self.runs >= runs, PATIENCE)
+
+
+@pytest.fixture
+def background():
+    made = Background()
+    yield made
+    made.end()
+
+
+def background_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "pylog-background"]
+
+
+def test_there_is_no_thread_before_the_first_task_and_one_for_all_tasks(background: Background) -> None:
+    before = len(background_threads())
+    first, second = Counter(), Counter()
+    background.every("first", 1, first)
+    background.every("second", 1, second)
+    first.wait_for(2)
+    second.wait_for(2)
+    assert len(background_threads()) == before + 1
+
+
+def test_a_task_runs_again_and_again(background: Background) -> None:
+    task = Counter()
+    background.every("task", 1, task)
+    task.wait_for(5)
+
+
+def test_each_task_has_its_own_interval(background: Background) -> None:
+    often, seldom = Counter(), Counter()
+    background.every("often", 1, often)
+    background.every("seldom", LONG, seldom)
+    ran_early = seldom.runs
+    often.wait_for(10)
+    assert seldom.runs == ran_early <= 1
+
+
+def test_the_shortest_interval_given_for_a_task_counts(background: Background) -> None:
+    task, other = Counter(), Counter()
+    background.every("task", LONG, task)
+    background.every("task", 1, task)
+    task.wait_for(2)
+    background.every("task", LONG, task)
+    background.every("other", 1, other)
+    other.wait_for(2)
+    task.wait_for(task.runs + 2)
+
+
+def test_a_new_task_delays_no_other_one(background: Background) -> None:
+    """What a thread has waited for already is not waited for again, however often it is woken for something new."""
+    task = Counter()
+    background.every("task", 200, task)
+    newcomers = threading.Event()
+
+    def keep_adding() -> None:
+        number = 0
+        while not newcomers.wait(0.02):
+            background.every(number, LONG, Counter())
+            number += 1
+
+    adding = threading.Thread(target=keep_adding)
+    adding.start()
+    try:
+        task.wait_for(2)
+    finally:
+        newcomers.set()
+        adding.join()
+
+
+def test_a_new_task_that_is_due_sooner_does_not_wait_for_the_others(background: Background) -> None:
+    background.every("seldom", LONG, Counter())
+    often = Counter()
+    background.every("often", 1, often)
+    often.wait_for(3)
+
+
+@pytest.mark.parametrize(
+    "error", [StorageFailedError("cannot sync, for a test"), KeyError("the user's own")], ids=["ours", "other"]
+)
+def test_a_task_that_fails_is_told_of_and_tried_again_and_stops_no_other(
+    background: Background, caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    task = Counter()
+
+    def failing() -> None:
+        task()
+        raise error
+
+    other = Counter()
+    with caplog.at_level(logging.WARNING, logger="pylog"):
+        background.every("failing", 1, failing)
+        background.every("other", 1, other)
+        task.wait_for(3)
+        other.wait_for(3)
+    assert str(error) in caplog.text
+
+
+def test_no_task_runs_any_more_once_it_has_ended() -> None:
+    background, task = Background(), Counter()
+    background.every("task", 1, task)
+    task.wait_for(1)
+    before = len(background_threads())
+    background.end()
+    assert len(background_threads()) == before - 1
+    runs = task.runs
+    background.every("another", 1, task)
+    assert len(background_threads()) == before - 1
+    assert task.runs == runs
+
+
+def test_the_end_waits_for_a_task_that_is_running() -> None:
+    background = Background()
+    entered, leave, left = threading.Event(), threading.Event(), threading.Event()
+
+    def task() -> None:
+        entered.set()
+        assert leave.wait(PATIENCE)
+        left.set()
+
+    background.every("task", 1, task)
+    assert entered.wait(PATIENCE)
+    ending = threading.Thread(target=background.end)
+    ending.start()
+    assert ending.is_alive()
+    leave.set()
+    ending.join(PATIENCE)
+    assert left.is_set()
+
+
+def test_a_task_may_end_the_background_that_it_runs_in() -> None:
+    background, done = Background(), threading.Event()
+
+    def task() -> None:
+        background.end()
+        done.set()
+
+    background.every("task", 1, task)
+    assert done.wait(PATIENCE)
+    for thread in background_threads():
+        thread.join(PATIENCE)
+    assert not any(thread.is_alive() for thread in background_threads())
+
+
+def test_ending_twice_or_before_the_first_task_is_nothing_special() -> None:
+    background = Background()
+    background.end()
+    background.end()
+    assert background_threads() == []
