@@ -65,7 +65,7 @@ class Background:
             task()
         except PylogError as error:
             LOGGER.warning("in the background: %s", error)
-        except Exception:  # noqa: BLE001 - of a callback of the user's: what was promised to others must go on
+        except Exception:  # of a callback of the user: what was promised to others must go on
             LOGGER.exception("in the background, a task failed")
 
     def end(self) -> None:

@@ -234,7 +234,7 @@ def test_appends_go_on_while_the_disk_works(log: pylog.Log, fs: HookedFileSystem
     go_on.set()
     wait_for_durable(log, 2)
     assert log.durable_offset == 2
-    fs._hooks.clear()
+    fs.forget()
 
 
 def test_a_flush_that_a_truncation_overtakes_says_nothing_and_fails_nobody(

@@ -17,9 +17,9 @@ from pylog import limits
 from pylog.errors import InvalidRecordError, RecordTooLargeError
 from pylog.record import compression
 from pylog.record.builder import HEADERS_TYPE, BatchEncoder, rows_from_arrow, rows_from_records
-from pylog.record.rows import Rows
 from pylog.record.format import CODEC_NAMES
 from pylog.record.memory import INTERPRETED
+from pylog.record.rows import Rows
 
 EXAMPLES = settings(max_examples=20 if INTERPRETED else 100)
 

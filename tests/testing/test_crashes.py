@@ -94,6 +94,18 @@ def test_a_cut_may_be_lost_while_the_write_after_it_is_kept() -> None:
     assert states_now(fs) == [{"a": b"aX"}]
 
 
+def test_a_sync_covers_what_its_file_or_directory_has_open_and_nothing_else() -> None:
+    fs = RecordingFileSystem()
+    file, other = write(fs, "/a", b"1"), write(fs, "/b", b"2")
+    file.write(memoryview(b"3"), 1)
+    file.sync()
+    fs.sync_directory("/")
+    other.sync()
+    moment = Moment.of(fs.recording, 5)  # two creations, three writes
+    assert moment.volatile == [0, 1, 2, 3, 4]
+    assert [moment.covered_by(number) for number in (4, 5, 6, 7)] == [[], [1, 4], [0, 2], [3]]
+
+
 def test_a_rename_happens_whole_or_not_at_all_and_takes_the_old_file_away() -> None:
     fs = RecordingFileSystem()
     for name in ("/a", "/b"):

@@ -493,17 +493,22 @@ class LogWriter:
 
     def _next_segment(self) -> LogState | None:
         """The files that seal the active segment, and the next one; None, and why, when the disk does not take them."""
-        path = join(self._directory, file_name(self._next_offset, LOG))
         try:
             write_seal(self._fs, self._directory, make_seal(self.active.base_offset, self._next_offset, self._digest))
             self._write_derived()
             return self._begin_segment(self._next_offset)
         except StorageFailedError as error:
             self._no_room = error
-            if self._fs.exists(path):  # made, and its name may not be durable: nothing is in it
-                self._fs.remove(path)
-                self._fs.sync_directory(self._directory)
+            self._take_back(self._next_offset)
             return None
+
+    def _take_back(self, base_offset: int) -> None:
+        """Removes the files of a segment that was not begun. A snapshot ahead of the log would tell of a loss."""
+        for suffix in (LOG, SNAPSHOT):
+            path = join(self._directory, file_name(base_offset, suffix))
+            if self._fs.exists(path):
+                self._fs.remove(path)
+        self._fs.sync_directory(self._directory)
 
     def begin_change(self, *, durably: bool = False, **fields: Any) -> None:
         """Says that segments are made, go or are replaced: others look again when it is over."""

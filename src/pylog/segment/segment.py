@@ -8,6 +8,7 @@ from an index are hints: what is found there is checked, and the segment is walk
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any, Protocol
@@ -37,20 +38,24 @@ class Owner(Protocol):
 
 
 class OpenFiles:
-    """Bounds how many files a store keeps open: beyond the limit the one opened first lets go of its file."""
+    """Bounds how many files a store keeps open: beyond the limit the one opened first lets go of its file.
+
+    It keeps nobody alive: segments that are gone from their log go when the last reader has let go of them.
+    """
 
     def __init__(self, capacity: int = limits.OPEN_FILES) -> None:
         self._capacity = capacity
-        self._open: OrderedDict[int, Owner] = OrderedDict()
+        self._open: OrderedDict[int, weakref.ref[Owner]] = OrderedDict()
         self._guard = threading.Lock()
 
     def opened(self, owner: Owner) -> None:
         """Takes one that has opened its file."""
         with self._guard:
-            self._open[id(owner)] = owner
+            self._open[id(owner)] = weakref.ref(owner)
             while len(self._open) > self._capacity:
-                _, oldest = self._open.popitem(last=False)
-                oldest.release()  # a reader that is in it keeps the file until it is done
+                oldest = self._open.popitem(last=False)[1]()
+                if oldest is not None:
+                    oldest.release()  # a reader that is in it keeps the file until it is done
 
     def closed(self, owner: Owner) -> None:
         """Forgets one that needs it no more."""

@@ -143,9 +143,16 @@ class Moment:
         else:
             self.volatile.append(self.after - 1)
 
+    def covered_by(self, number: int) -> list[int]:
+        """The volatile operations that an operation fixes: none unless it is a sync."""
+        sync = self._recording.operations[number]
+        if sync.kind not in (SYNC, SYNC_DIRECTORY):
+            return []
+        return [other for other in self.volatile if sync.number in self._concerned(other)]
+
     def _settle(self, sync: Operation) -> None:
         """Fixes what a sync covers: the bytes of its file, or the names of its directory."""
-        covered = [number for number in self.volatile if sync.number in self._concerned(number)]
+        covered = self.covered_by(self.after - 1)
         if sync.kind == SYNC:
             self._files[sync.number] = self._file(sync.number, covered, None)
         else:
