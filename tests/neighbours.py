@@ -114,6 +114,10 @@ class HookedFileSystem(OsFileSystem):
         self._hooks.append((call, name, action))
         return self
 
+    def forget(self) -> None:
+        """Runs no action any more."""
+        self._hooks.clear()
+
     def count(self, call: str, name: str = "") -> int:
         """How many such calls there were."""
         return sum(made == call and path.endswith(name) for made, path in self.calls)

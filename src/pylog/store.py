@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any, Self
 from weakref import WeakSet
@@ -76,7 +76,7 @@ class Store:
         else:
             fs.check_directory(path, write=False)
             self._marker = self._read_marker()
-        self._report_checkpoints()
+            self._report_checkpoints()
         if options.tick_interval_ms is not None and self._writable:
             self._background.every("tick", options.tick_interval_ms, self.tick)
 
@@ -105,12 +105,15 @@ class Store:
             self._fs, self.path, self._clock, exclusive=options.exclusive, timeout_ms=options.lock_timeout_ms
         )
         try:
+            self._report_checkpoints()
             self._marker = self._read_marker()
             if self._locks.was_alone:
                 with self._root_lock():
                     catalogs.finish_changes(self._fs, self.path)
             if self._marker is None and not self._partitions():
                 self._marker = NEW_MARKER  # nothing can have been left under way in an empty directory
+            elif self._marker is None:
+                self._fs.sync_directory(self.path)  # whose directory a dead process may have made, and not synced
         except PylogError:
             self._locks.close()
             raise
@@ -204,6 +207,8 @@ class Store:
                 catalogs.check_new(self.path, name, self.topics())
                 catalogs.check_free(self._fs, self.path, name, range(count))
                 added = CatalogTopic(checkpoints.new_topic_id(), count, checked.changed())
+                for checkpoint in (self._recovery_points, self._log_starts):  # of a topic of that name that is gone
+                    checkpoint.update({}, [TopicPartition(name, number) for number in range(count)])
                 self._change_catalog(topics=self._catalog().topics | {name: added})
                 catalogs.make_partitions(self._fs, self.path, name, added.id, range(count))
             self._logs = {key: log for key, log in self._logs.items() if key.topic != name}  # of one that another store deleted
@@ -403,7 +408,7 @@ class Store:
         self._check_open()
         catalog = self._catalog()
         ids = {TopicPartition(name, at): topic.id for name, topic in catalog.topics.items() for at in range(topic.partitions)}
-        with self._still() as quiet:
+        with nullcontext(False) if self._locks is None else self._locks.alone_meanwhile() as quiet:
             return check_store(self._fs, self.path, self._views(quiet=quiet), ids)
 
     def verify(self, rate_limit: float | None = None, progress: Progress | None = None, *, records: bool = False) -> Report:
@@ -424,15 +429,6 @@ class Store:
         self._check_open()
         views = self._views(quiet=False)
         return verify_store(self._fs, self.path, views, self._clock, rate_limit=rate_limit, progress=progress, records=records)
-
-    @contextmanager
-    def _still(self) -> Iterator[bool]:
-        """Whether no other process writes until the context ends."""
-        if self._locks is None:
-            yield False
-        else:
-            with self._locks.alone_meanwhile() as alone:
-                yield alone
 
     def _views(self, *, quiet: bool) -> list[Callable[[], Partition]]:
         """Each partition, opened when its turn comes."""

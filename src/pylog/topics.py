@@ -8,8 +8,9 @@ atomic replacement of that file, and completed at the next opening if the proces
 from __future__ import annotations
 
 import contextlib
+import re
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -25,7 +26,7 @@ from pylog.errors import (
     UnsupportedFormatError,
 )
 from pylog.fs import DirectoryEntry, FileSystem, join, write_atomically
-from pylog.log.checkpoints import format_partition_metadata, parse_partition_directory, read_topic_id
+from pylog.log.checkpoints import format_partition_metadata, is_topic_name, parse_partition_directory, read_topic_id
 from pylog.record.types import TopicPartition
 from pylog.segment.names import PARTITION_METADATA
 
@@ -33,6 +34,8 @@ CATALOG: Final = "pylog.json"
 CLUSTER_METADATA: Final = "__cluster_metadata"  # a KRaft controller's log: no lock covers it, so it is never written
 _VERSION: Final = 1
 _DIRECTORY_NAME_CHARACTERS: Final = 255
+_TOPIC_ID = re.compile(r"[A-Za-z0-9_-]{22}")
+_DELETED = re.compile(r"[a-zA-Z0-9._-]+\.[0-9a-f]{32}-delete")
 
 
 @dataclass(frozen=True)
@@ -89,13 +92,28 @@ def read_catalog(fs: FileSystem, root: str) -> Catalog:
         return Catalog()
     try:
         catalog = msgspec.json.decode(data, type=Catalog)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:  # ValueError: bytes that are no UTF-8
         raise CorruptionError(
             f"{path} is damaged ({error}); restore it, or remove it to go on with default settings", path=path
         ) from error
     if catalog.version != _VERSION:
         raise UnsupportedFormatError(f"{path} has version {catalog.version}; this pylog knows version {_VERSION}", path=path)
+    wrong = next(_impossible(catalog), None)
+    if wrong is not None:
+        raise CorruptionError(f"{path} is damaged ({wrong}); restore it, or remove it to go on with default settings", path=path)
     return catalog
+
+
+def _impossible(catalog: Catalog) -> Iterator[str]:
+    """What no pylog wrote. Names become paths, and those to be deleted are removed: nothing may lead out of the directory."""
+    for name, topic in catalog.topics.items():
+        if not is_topic_name(name):
+            yield f"{name!r} is not a topic name"
+        if not 1 <= topic.partitions <= limits.MAX_PARTITIONS or not _TOPIC_ID.fullmatch(topic.id):
+            yield f"topic {name!r} has an impossible number of partitions, or id"
+    for old, new in catalog.deleting.items():
+        if (parse_partition_directory(old) is None and not _DELETED.fullmatch(old)) or not _DELETED.fullmatch(new):
+            yield f"{old!r} and {new!r} are not names of a partition that is deleted"
 
 
 def write_catalog(fs: FileSystem, root: str, catalog: Catalog) -> None:

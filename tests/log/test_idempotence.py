@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import shutil
 import signal
 import threading
 from collections.abc import Iterator
@@ -373,6 +374,23 @@ def test_a_snapshot_that_is_damaged_costs_a_replay_and_is_reported(path: Path) -
     with pylog.open(path) as store:
         assert send(store.log("t"), 1).duplicate
         assert [finding.kind for finding in store.recovery_report] == ["rebuilt"]
+
+
+def test_a_snapshot_behind_the_end_is_gone_before_the_log_gets_there(path: Path) -> None:
+    """It tells of records that are not there, and would be taken for the state of those that get their offsets."""
+    with pylog.open(path) as store:
+        send(store.log("t"), 0, 2)
+        send(store.log("small"), 0, 4)
+    (stale,) = (path / "small-0").glob("*.snapshot")
+    shutil.copy(stale, path / "t-0" / stale.name)
+    store = pylog.open(path)
+    log = store.log("t")
+    assert [finding.kind for finding in log.recovery_report] == ["missing"]
+    for _ in range(4):
+        log.append(b"x")
+    assert stale.name not in {file.name for file in (path / "t-0").iterdir()}
+    assert send(log, 2).offsets == range(6, 7)
+    store.close()
 
 
 def test_what_was_truncated_away_can_be_sent_again(log: pylog.Log) -> None:

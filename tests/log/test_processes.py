@@ -299,9 +299,9 @@ def test_a_record_that_another_store_truncated_away_is_out_of_range_not_damaged(
         log.append(b"x")
     assert len(values(log)) == 5
     two.log("t").truncate(3)
+    assert log.read(2).value == b"x"
     with pytest.raises(pylog.OffsetOutOfRangeError):
         log.read(4)
-    assert log.read(2).value == b"x"
 
 
 def test_deleted_records_are_gone_for_the_other_store_too(one: Store, two: Store) -> None:
@@ -428,6 +428,17 @@ def test_the_log_of_a_topic_that_another_store_deleted_and_made_again_never_writ
         old.append(b"never")
     assert values(one.log("t")) == [b"new"]
     assert one.log("t").append(b"newer") == 1
+
+
+def test_a_log_that_nobody_wrote_says_too_that_its_topic_was_deleted(one: Store, two: Store) -> None:
+    old = one.log("t")
+    two.delete_topic("t")
+    with pytest.raises(pylog.UnknownTopicOrPartitionError):
+        old.append(b"never")
+    with pytest.raises(pylog.UnknownTopicOrPartitionError):
+        one.log("t")
+    two.create_topic("t")
+    assert one.log("t").append(b"new") == 0
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["gone", "made-again"])
@@ -643,6 +654,22 @@ def test_what_a_process_that_died_in_a_truncation_left_is_never_taken_for_the_st
         assert [int(name.stem) for name in (path / "t-0").glob("*.snapshot") if int(name.stem) > end] == []
         known = end - 1
         assert log.append_batch([b"y"], producer=pylog.ProducerBatch(7, 0, known)).offsets.start == end
+
+
+def test_a_start_that_a_dead_process_could_only_half_raise_becomes_the_same_for_all(path: Path, one: Store) -> None:
+    """Its word stands in the checkpoint, which is authoritative, and not in the header yet."""
+    log = one.log("t")
+    for number in range(30):
+        log.append(b"%d" % number)
+    with Neighbour() as other:
+        other.run(DYING.replace("log.append(b'theirs')\n", "log.flush()\n"), path=str(path), call="write", name="durable-point")
+        other.begin("log.delete_records(12)")
+        assert other.wait() == -signal.SIGKILL
+    with pylog.open(path) as two:
+        assert two.log("t").start_offset == 12
+        assert two.log("t").append(b"next") == 30
+        assert log.start_offset == 12
+        assert values(log) == values(two.log("t"))
 
 
 def test_a_torn_write_behind_the_gap_of_a_truncation_does_not_take_the_log_back(path: Path, one: Store, two: Store) -> None:

@@ -206,6 +206,11 @@ _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _PARTITION_DIRECTORY = re.compile(r"(.+)-(0|[1-9][0-9]{0,9})")
 
 
+def is_topic_name(name: str) -> bool:
+    """Whether Kafka's rule for topic names allows a name (storage-format 3.2.2)."""
+    return _TOPIC_NAME.fullmatch(name) is not None and name not in (".", "..")
+
+
 def check_topic_name(name: str) -> str:
     """A topic's name, checked by Kafka's rule (storage-format 3.2.2).
 
@@ -215,7 +220,7 @@ def check_topic_name(name: str) -> str:
     >>> check_topic_name("orders.paid")
     'orders.paid'
     """
-    if not isinstance(name, str) or not _TOPIC_NAME.fullmatch(name) or name in (".", ".."):
+    if not isinstance(name, str) or not is_topic_name(name):
         raise InvalidTopicError(
             f"{name!r} is not a topic name; a name has 1 to {limits.MAX_TOPIC_NAME_CHARACTERS} of the characters "
             "a-z A-Z 0-9 . _ - and is neither '.' nor '..'"

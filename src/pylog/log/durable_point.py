@@ -203,6 +203,7 @@ def make_header(fs: FileSystem, directory: str, slot: Slot, seed: int) -> Header
         fs.create(path).close()
     header = Header(fs, directory, write=True)
     if header.look() is None:
+        new = True  # made by a process that died before its name was durable, perhaps
         mixed = hashlib.blake2b(header.boot_mark + b"%d" % seed, digest_size=5).digest()
         start = int.from_bytes(mixed, "little")
         slot = slot._replace(counter=start, epoch=2 * start)
@@ -210,6 +211,15 @@ def make_header(fs: FileSystem, directory: str, slot: Slot, seed: int) -> Header
     if new:
         fs.sync_directory(directory)
     return header
+
+
+def mark_failed(fs: FileSystem, directory: str) -> None:
+    """Says that a sync failed before there was a writer: what lies above the durable end proves nothing. Under the lock."""
+    header = Header(fs, directory, write=True) if fs.exists(join(directory, DURABLE_POINT)) else None
+    if header is not None:
+        if header.look() is not None and header.same_boot:
+            header.write(flags=FAILED)
+        header.close()
 
 
 def mark_deleted(fs: FileSystem, directory: str) -> None:

@@ -402,7 +402,7 @@ def _trust_active(source: Source, loaded: Loaded) -> None:
         first = int(np.searchsorted(stretch.table[LAST_OFFSET], indexed, side="right"))
         builder.add(stretch.table, stretch.table.shape[1], first=first, position=stretch.shift)
 
-    found = _follow(active, position, None, verify=False, take=take)
+    found = _follow(active, position, _end_told(loaded), verify=False, take=take)
     if found.damage and position and found.end == position:  # the index led into the damage: look at all of it
         _scan_active(source, loaded, verify=False)
     else:
@@ -423,7 +423,7 @@ def _scan_active(source: Source, loaded: Loaded, *, verify: bool) -> None:
         digest.add(stretch.buffer, table, 0, table.shape[1], stretch.shift)
         loaded.plain = loaded.plain and not (table[PRODUCER_ID] >= 0).any()
 
-    found = _follow(active, 0, None, verify=verify, take=take)
+    found = _follow(active, 0, _end_told(loaded), verify=verify, take=take)
     if found.damage:
         loaded.digest = None
     _settle(source, loaded, found, builder)
@@ -437,6 +437,15 @@ def _settle(source: Source, loaded: Loaded, found: _Walked, builder: SegmentInde
     end = max(found.next_offset, active.base_offset, loaded.start_offset, _offset_told(loaded, found.end))
     loaded.end, loaded.next_offset = found.end, end
     _judge(source, loaded, active, found, durable_position=loaded.known_position, last=True)
+    if loaded.torn is not None and found.end > loaded.end:  # batches behind the hole go with it
+        loaded.builder = active.builder = SegmentIndexBuilder(active.base_offset, source.config.index_interval_bytes)
+        for region in active.regions(0, loaded.end):
+            loaded.builder.add(region.table, region.table.shape[1], position=region.shift)
+
+
+def _end_told(loaded: Loaded) -> int | None:
+    """The offset behind the active segment's last batch, if the header knows it: no batch before it may reach beyond."""
+    return _offset_told(loaded, loaded.segments[-1].size) or None
 
 
 def _offset_told(loaded: Loaded, position: int) -> int:

@@ -71,6 +71,8 @@ class Log:
             self._mutator = Mutator(source, clock, self._publish, surroundings)
             self._lock = self._mutator.lock
             self._follow_on(self._mutator.loaded)
+            if self._mutator.writer is not None:
+                self._publish(self._mutator.writer.state)
         else:
             self._follow_on(load_live(source, clock))
             surroundings.found(self._follower.loaded.findings)
@@ -377,8 +379,7 @@ class Log:
         """The record at an offset; where compaction or a marker left a gap, the next one.
 
         Raises:
-            OffsetOutOfRangeError: before `start_offset`, or at or behind `end_offset`.
-            CorruptionError: the record's batch is not what was written.
+            OffsetOutOfRangeError: before `start_offset`, or at or behind `end_offset`. CorruptionError: its batch is damaged.
 
         Cost: O(log n) and one batch: some 6 µs from a mapped segment.
         """

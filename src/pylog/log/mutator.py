@@ -6,6 +6,7 @@ takes over; after anything else the log is loaded again.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,7 +29,7 @@ from pylog.errors import (
 )
 from pylog.log import trimming
 from pylog.log.appending import Group, Request, Requests, encoded_group, grouped
-from pylog.log.durable_point import open_header
+from pylog.log.durable_point import mark_failed, open_header
 from pylog.log.loader import Loaded, Source, deleted, load
 from pylog.log.recovery import Finding
 from pylog.log.state import LogState, first_state
@@ -97,6 +98,9 @@ class Mutator:
         self._state: LogState
         with self.lock, self._partition_lock():
             self._load()
+            if self._state.end_offset < self.loaded.next_offset and self.loaded.corrupt is None:
+                with contextlib.suppress(StorageFailedError):  # a full disk must not keep anybody from reading
+                    self._current()  # what a dead process left is shown when it is durable
 
     @contextmanager
     def _partition_lock(self) -> Iterator[None]:
@@ -144,6 +148,8 @@ class Mutator:
         except StorageFailedError as error:
             if error.errno not in NO_ROOM:
                 self._failure = f"{error}; close the store and open it again, which checks the end of the log"
+                with contextlib.suppress(StorageFailedError):  # the first failure is the one that is reported
+                    mark_failed(self._source.fs, self._source.directory)
             raise
 
     def take_changes(self) -> None:

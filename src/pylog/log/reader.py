@@ -16,7 +16,7 @@ import pyarrow as pa
 from pylog.errors import CorruptionError, OffsetOutOfRangeError, PylogError, StorageFailedError
 from pylog.index.transaction_index import AbortedTransaction
 from pylog.log.state import LogState
-from pylog.log.walk import Damage, first_offsets, next_good_batch, offset_at, walk
+from pylog.log.walk import Damage, crc_is_good, first_offsets, next_good_batch, offset_at, walk
 from pylog.record.batch import Bytes, Table
 from pylog.record.decoder import RecordDecoder
 from pylog.record.format import ATTRIBUTES, BASE_OFFSET, CONTROL_BIT, CRC, LAST_OFFSET, MAGIC, PRODUCER_ID, TRANSACTIONAL_BIT
@@ -63,9 +63,8 @@ def good_batches(state: LogState, wanted: Wanted) -> Iterator[Batches]:
 
 def _segment_batches(state: LogState, segment: LogSegment, segment_end: int, wanted: Wanted) -> Iterator[Batches]:
     position = segment.locate(max(wanted.start, segment.base_offset))
-    following = None if segment is state.active else segment_end
     size, offset = state.size_of(segment), segment.base_offset
-    for buffer, table, shift, damage in walk(segment, position, size, following):
+    for buffer, table, shift, damage in walk(segment, position, size, segment_end):
         inside = (table[LAST_OFFSET] >= wanted.start) & (first_offsets(table) < wanted.end)
         inside |= (table[MAGIC] < 2) & (table[LAST_OFFSET] >= wanted.start)  # where a wrapper begins is not known yet
         if inside.any():
@@ -126,8 +125,11 @@ def aborted_transactions(state: LogState, wanted: Wanted) -> list[AbortedTransac
     return found
 
 
-def visible(table: Table, aborted: Sequence[AbortedTransaction]) -> Table:
-    """The batches whose records a reader sees: no control batches, none of aborted transactions."""
+def visible(buffer: Bytes, table: Table, aborted: Sequence[AbortedTransaction]) -> Table:
+    """The batches whose records a reader sees: no control batches, none of aborted transactions.
+
+    What makes a batch invisible is believed only if its CRC is good; others are left to the decoder, which raises.
+    """
     keep = (table[ATTRIBUTES] & CONTROL_BIT) == 0
     transactional = (table[ATTRIBUTES] & TRANSACTIONAL_BIT) != 0
     if aborted and transactional.any():
@@ -135,6 +137,8 @@ def visible(table: Table, aborted: Sequence[AbortedTransaction]) -> Table:
             keep &= ~(
                 transactional & (table[PRODUCER_ID] == producer_id) & (table[BASE_OFFSET] >= first) & (table[LAST_OFFSET] <= last)
             )
+    for batch in np.flatnonzero(~keep).tolist():
+        keep[batch] = not crc_is_good(buffer, table, batch)
     return table if keep.all() else np.ascontiguousarray(table[:, keep])
 
 
@@ -158,19 +162,19 @@ def _frames(state: LogState, wanted: Wanted, decoder: RecordDecoder, committed: 
     try:
         for segment, buffer, table, shift in good_batches(state, wanted):
             try:
-                yield from decoder.feed(buffer, visible(table, aborted))
+                yield from decoder.feed(buffer, visible(buffer, table, aborted))
             except PylogError as error:
                 error.position = (error.position or 0) + shift
-                raise _with_way_on(state, segment, error) from error
+                raise _with_way_on(state, segment, error, wanted.start) from error
     except PylogError:
         yield from decoder.finish()
         raise
     yield from decoder.finish()
 
 
-def _with_way_on(state: LogState, segment: LogSegment, error: PylogError) -> PylogError:
-    """A decoder's error with the offset at which reading can go on."""
-    found = next_good_batch(segment, error.position or 0, state.size_of(segment), (error.offset or 0) + 1)
+def _with_way_on(state: LogState, segment: LogSegment, error: PylogError, start: int) -> PylogError:
+    """A decoder's error with the offset at which reading can go on: behind where this reading began, so that it ends."""
+    found = next_good_batch(segment, error.position or 0, state.size_of(segment), max(error.offset or 0, start) + 1)
     if found is not None:
         return placed(error, segment, offset_at(segment, found))
     following = state.segments.higher(segment.base_offset) if segment is not state.active else None

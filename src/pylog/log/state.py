@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from pylog.index.skiplist import SkipList
+from pylog.log.durable_point import FAILED
 from pylog.log.loader import Loaded
 from pylog.segment.segment import LogSegment
 
@@ -59,14 +60,27 @@ def first_state(loaded: Loaded) -> LogState:
     if active is not None:
         active.builder = loaded.builder
     slot = loaded.slot
+    end, next_offset = _published(loaded)
     return LogState(
         SkipList([(segment.base_offset, segment) for segment in loaded.segments]),
         active,
-        loaded.end,
-        loaded.start_offset,
-        loaded.next_offset,
-        loaded.durable_offset,
+        end,
+        min(loaded.start_offset, next_offset),
+        next_offset,
+        min(loaded.durable_offset, next_offset),
         None if loaded.producers is None else loaded.producers.first_unstable_offset,
         0 if slot is None else slot.epoch,
         0 if slot is None else slot.truncation_count,
     )
+
+
+def _published(loaded: Loaded) -> tuple[int, int]:
+    """The end that may be shown: what a process wrote under this boot and did not publish may be in memory only."""
+    slot = loaded.slot
+    if slot is None or not loaded.same_boot or slot.active_base != loaded.segments[-1].base_offset:
+        return loaded.end, loaded.next_offset
+    failed = slot.flags & FAILED
+    position, offset = (
+        (slot.durable_position, slot.durable_offset) if failed else (slot.published_position, slot.published_offset)
+    )
+    return (position, offset) if position < loaded.end else (loaded.end, loaded.next_offset)

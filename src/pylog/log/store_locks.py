@@ -18,7 +18,7 @@ from typing import Final, Self
 
 from pylog import limits
 from pylog.clock import Clock
-from pylog.errors import StorageFailedError, StoreLockedError
+from pylog.errors import PylogError, StorageFailedError, StoreLockedError
 from pylog.fs import FileSystem, LockFile, join
 
 KAFKA_LOCK: Final = ".lock"
@@ -118,19 +118,29 @@ class StoreLocks:
         deadline = self._clock.monotonic() + self.timeout
         while True:
             file = self._fs.open_locks(path)
-            if file.try_lock(0, 0, exclusive=True) and file.is_current():
-                self.was_alone = True
-                self._write_boot_id()
-                file.try_lock(0, 0, exclusive=False)
-                return file
-            if file.try_lock(0, 0, exclusive=False) and file.is_current():
-                self._check_machine(file)
-                return file
+            try:
+                if self._is_kept_out(file):
+                    return file
+            except PylogError:
+                file.close()  # else it would be held for as long as the error is
+                raise
             file.close()
             owner = self._fs.lock_owner(path)
             if owner or self._clock.monotonic() > deadline:
                 raise self._broker_is_there(owner)
             self._clock.sleep(_NAPS[-1])
+
+    def _is_kept_out(self, file: LockFile) -> bool:
+        """Takes the lock, shared, if nobody has it exclusively."""
+        if file.try_lock(0, 0, exclusive=True) and file.is_current():
+            self.was_alone = True
+            self._write_boot_id()
+            file.try_lock(0, 0, exclusive=False)
+            return True
+        if file.try_lock(0, 0, exclusive=False) and file.is_current():
+            self._check_machine(file)
+            return True
+        return False
 
     def _broker_is_there(self, owner: int | None) -> StoreLockedError:
         who = f"a Kafka broker (process {owner})" if owner else "a Kafka broker"

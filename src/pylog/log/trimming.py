@@ -127,9 +127,9 @@ def _rename_away(source: Source, doomed: Doomed, going: list[LogSegment]) -> Non
             old, new = join(source.directory, name), join(source.directory, name + DELETED)
             source.fs.rename(old, new)
             renamed.append(new)
+        source.fs.sync_directory(source.directory)  # one after the other: a crash must not leave a hole between two segments
         segment.renamed(DELETED)
         doomed.add(segment, renamed)
-    source.fs.sync_directory(source.directory)
 
 
 def _files_of(base_offset: int, names: set[str]) -> list[str]:
@@ -164,8 +164,8 @@ def truncate(writer: LogWriter, source: Source, doomed: Doomed, end: int) -> Non
         "header_digest": digest_of(target, position).value,
     }
     writer.flush()
+    _lower_recovery_point(source, end)  # it may always understate
     writer.begin_change(durably=True, **lowered)
-    _lower_recovery_point(source, end)
     _remove_snapshots(source, end)  # first: one without its records would tell of a loss
     _rename_away(source, doomed, list(reversed(later)))
     _cut(writer, source, target, position)
@@ -205,6 +205,7 @@ def _remove_snapshots(source: Source, end: int) -> None:
         found = parse(entry.name)
         if found is not None and found.suffix == SNAPSHOT and not found.state and found.offset > end:
             source.fs.remove(join(source.directory, entry.name))
+    source.fs.sync_directory(source.directory)
 
 
 def _cut(writer: LogWriter, source: Source, target: LogSegment, position: int) -> None:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pylog.errors import CorruptionError, UnsupportedFormatError
-from pylog.log.continuity import Neighbour, first_suspect, last_neighbour
+from pylog.log.continuity import Neighbour, Suspect, first_suspect, last_neighbour
 from pylog.record import kernels
 from pylog.record.batch import WHY, Bytes, Table
 from pylog.record.format import (
@@ -129,6 +129,8 @@ def walk(segment: LogSegment, position: int, end: int, following: int | None, *,
 def _start(segment: LogSegment, position: int) -> _Place:
     """A place that an index gave. The index's word for the batch there vouches for its offsets."""
     head = peek(segment, position) if position else None
+    if segment.index_is_of_headers:
+        return _Place(0, segment.base_offset)  # it cannot vouch for what it was made from: all of it is walked
     if head is None:
         return _Place(position, segment.base_offset)
     entry = segment.offset_index().lookup(head.last_offset)
@@ -176,7 +178,15 @@ def _checked(
     if fault is not None and good and not crc_is_good(region.buffer, table, good - 1):
         good -= 1  # its length is not to be trusted either: that is why nothing follows where something should
         fault = _Fault(region.shift + int(table[POSITION, good]), WHY[kernels.BAD_CRC])
-    suspect = first_suspect(table[:, :good], place.floor, place.before, _behind(segment, region, end, following, fault))
+    behind = _behind(segment, region, end, following, fault)
+    broken = _first_broken_at_a_gap(region, good, place, behind)
+    if broken is not None:
+        good, fault = broken, _Fault(region.shift + int(table[POSITION, broken]), WHY[kernels.BAD_CRC])
+        behind = None
+    suspect = first_suspect(table[:, :good], place.floor, place.before, behind)
+    at_end = suspect is None and fault is None and region.end >= end and good > 0
+    if at_end and following is not None and table[LAST_OFFSET, good - 1] >= following:  # where that begins is not in doubt
+        suspect = Suspect(good - 1, "reaches beyond the start of what follows it")
     if suspect is not None:
         good, fault = suspect.batch, _Fault(region.shift + int(table[POSITION, suspect.batch]), suspect.why)
     bad = _first_bad_crc(region, good) if verify else None
@@ -194,6 +204,27 @@ def _behind(segment: LogSegment, region: Region, end: int, following: int | None
     if following is None or not region.table.shape[1]:
         return None
     return Neighbour(following, following, int(region.table[LEADER_EPOCH, -1]))
+
+
+def _first_broken_at_a_gap(region: Region, count: int, place: _Place, behind: Neighbour | None) -> int | None:
+    """The first batch with a bad CRC next to a place where offsets do not go on: its offsets or its length made that gap.
+
+    A batch that says that it is longer than it is hides those that follow it; one that reaches too far makes its neighbours
+    overlap it. Both fields leave a trace in the offsets, and a checksum that tells who is wrong.
+    """
+    table = region.table[:, :count]
+    if not count:
+        return None
+    first = table[BASE_OFFSET] if behind is None else np.append(table[BASE_OFFSET], behind.base_offset)
+    expected = np.append(place.floor, table[LAST_OFFSET] + 1)[: first.size]
+    gaps = np.flatnonzero(first != expected)
+    if place.before is None and gaps.size and gaps[0] == 0:
+        gaps = gaps[1:]  # a compaction may have taken what was before a segment's first batch
+    beside = np.union1d(gaps - 1, gaps)
+    for batch in beside[(beside >= 0) & (beside < count)].tolist():
+        if not crc_is_good(region.buffer, table, batch):
+            return int(batch)
+    return None
 
 
 def _first_bad_crc(region: Region, count: int) -> int | None:

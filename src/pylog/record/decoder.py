@@ -379,7 +379,7 @@ class RecordDecoder:
         try:
             yield from self._plain(group.room, group.table, 0, group.end - group.first, False)
         except CorruptionError as error:
-            batch = group.first + int(np.searchsorted(table[BASE_OFFSET, group.first : group.end], error.offset or 0))
+            batch = group.first + int(np.searchsorted(group.table[POSITION], error.position or 0))
             raise corruption(table, batch, WHY[kernels.BAD_RECORD]) from error
 
     def _legacy(self, buffer: Bytes, table: Table, batch: int) -> pa.RecordBatch:

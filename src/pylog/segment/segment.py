@@ -113,6 +113,7 @@ class LogSegment:
         self._transactions: TransactionIndex | None = None
         self.sealed_by: tuple[Any] | None = None  # its seal, or None in it; looked up by who walks it
         self.builder: SegmentIndexBuilder | None = None  # of the active segment: it makes the indexes
+        self.index_is_of_headers = False  # made again from the batch headers: it cannot vouch for them
 
     def __repr__(self) -> str:
         return f"LogSegment({self.path}, {self.size} bytes, {'sealed' if self.sealed else 'active'})"
@@ -209,7 +210,7 @@ class LogSegment:
         if len(offset_index) and not self._fits(offset_index.last):
             return False
         if not len(time_index):
-            return True  # a search by time takes it for what it is
+            return self.size == 0
         if not self._names(time_index.last, offset_index):
             return False
         return not self.sealed or not self._outgrown(time_index, offset_index.last.position)
@@ -244,6 +245,7 @@ class LogSegment:
             if count < region.table.shape[1]:
                 break
         builder.finish()
+        self.index_is_of_headers = True
         self._offset_index, self._time_index = builder.offset_index(), builder.time_index()
         if self._writable and self.sealed:
             self.write_indexes(builder)
