@@ -99,6 +99,15 @@ def test_a_new_task_delays_no_other_one(background: Background) -> None:
         adding.join()
 
 
+def test_a_new_task_that_is_not_due_sooner_hurries_no_other_one(background: Background) -> None:
+    task = Counter()
+    background.every("task", LONG, task)
+    for number in range(10):
+        background.every(number, LONG, Counter())
+        threading.Event().wait(0.005)  # the thread would run it now
+    assert task.runs == 0
+
+
 def test_a_new_task_that_is_due_sooner_does_not_wait_for_the_others(background: Background) -> None:
     background.every("seldom", LONG, Counter())
     often = Counter()

@@ -18,7 +18,7 @@ UNKNOWN_IN_PARTITION = (  # names that a broker leaves alone too
     "00000000000000000000",
     "5.bloom",
     "00000000000000000000.bloom",
-    "00000000000000000000.seal",
+    "00000000000000000000.stamp",
     "00000000000000000000.log.bak",
     "00000000000000000007.columns.parquet",
     "00000000000000000000.snapshot.bak",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import reference
@@ -67,6 +67,7 @@ def decoded(data: bytes) -> list[Row]:
 
 
 @EXAMPLES
+@example([(None, None, (), stamp) for stamp in (-1, limits.INT64_MAX, 0)], 0, 0, 0)  # 2^63 apart
 @given(rows, st.integers(0, 2**62), st.integers(0, limits.INT32_MAX), st.sampled_from([0, LOG_APPEND_TIME_BIT]))
 def test_the_batch_and_its_column_are_the_kernels(made: list[Row], offset: int, epoch: int, attributes: int) -> None:
     data, column = encode_few(columns_of(made), offset, epoch, attributes)
@@ -76,6 +77,7 @@ def test_the_batch_and_its_column_are_the_kernels(made: list[Row], offset: int, 
 
 
 @EXAMPLES
+@example([(None, None, (), stamp) for stamp in (-1, limits.INT64_MAX, 0)])
 @given(rows)
 def test_the_records_are_read_back_as_they_were_given(made: list[Row]) -> None:
     data, _ = encode_few(columns_of(made), 0, 0, 0)
