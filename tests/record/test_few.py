@@ -49,7 +49,8 @@ def by_kernel(records: Rows, base_offset: int, leader_epoch: int, attributes: in
     state = np.array([0, 0, len(records), base_offset, 0, 0], np.int64)
     columns = records.timestamps, *records.keys, *records.values, records.headers.ends, *records.headers.names[:2]
     kernel = encoding.encode_batches_with_headers if records.headers.ends.size else encoding.encode_batches
-    kernel(buffer, state, buffer.size, leader_epoch, attributes, table, *columns, *records.headers.values)
+    with np.errstate(over="ignore"):  # interpreted, it warns where times are 2^63 apart; compiled, it wraps as it should
+        kernel(buffer, state, buffer.size, leader_epoch, attributes, table, *columns, *records.headers.values)
     assert state[encoding.E_ROW] == len(records)
     return buffer[: state[encoding.E_POSITION]].tobytes(), table
 
