@@ -149,9 +149,9 @@ class Writer:
         return range(self._next - count, self._next)
 
 
-def append(log: pylog.Log, numbers: range, rng: random.Random) -> int:
-    """Appends records in one call, by one of the ways that there are; returns the first offset."""
-    durability = a_level(rng) if rng.random() < 0.5 else None
+def append(log: pylog.Log, numbers: range, rng: random.Random, *, any_level: bool = True) -> int:
+    """Appends records in one call, by one of the ways that there are, at any level or the store's; returns the first offset."""
+    durability = a_level(rng) if any_level and rng.random() < 0.5 else None
     records = [record_of(number) for number in numbers]
     if len(records) == 1:
         key, value = records[0]

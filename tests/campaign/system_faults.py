@@ -118,6 +118,7 @@ class _Work:
         self._promise = promise
         self._persistent = persistent
         self._dies = rng.random() < 0.2  # of the first refusal
+        self._sync_only = rng.random() < 0.5
         self._refused = False
 
     def lives(self, scene: Scene) -> None:
@@ -152,7 +153,7 @@ class _Work:
         end = log.end_offset
         self._journal.appending(log.partition.partition, numbers)
         try:
-            offset = append(log, numbers, self._rng)
+            offset = append(log, numbers, self._rng, any_level=not self._sync_only)
         except (StorageFailedError, ClosedError) as error:
             cut_off = self._promise is Promise.CUT_OFF and error.offset == end
             self._journal.refused(nothing_happened=cut_off)
@@ -171,8 +172,13 @@ class _Work:
             raise CampaignError(f"an append failed and should not: {error}") from error
 
     def read(self, log: pylog.Log) -> None:
-        """Reads everything that is said to be there."""
-        self._journal.reading(log.partition.partition, 0, to_end=True)
+        """Reads everything that is said to be there.
+
+        After a failed sync that is only what was synced before it (reliability 5): until the log is sound again nobody is shown
+        what was acknowledged at a lower level, because the disk may not have it.
+        """
+        fails = self._promise in (Promise.FAIL_STOP, Promise.ERRORS)
+        self._journal.reading(log.partition.partition, 0, to_end=self._sync_only or not fails)
         self._journal.found(numbers_of(log, 0))
 
     def fill(self, scene: Scene, make_room: Callable[[], None]) -> None:
