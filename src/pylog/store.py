@@ -361,7 +361,7 @@ class Store:
 
     def _open_log(self, key: TopicPartition) -> Log:
         directory = join(self.path, directory_name(key))
-        self._fs.check_directory(directory, write=self._writable)
+        self._fs.check_directory(directory, write=self._writable, follow=False)
         known = self._catalog().topics.get(key.topic)
         locks = self._locks
         source = Source(
@@ -372,6 +372,7 @@ class Store:
             open_files=self._open_files,
             writable=self._writable,
             clean=self._marker is not None,
+            ours=self._marker == NEW_MARKER,
             foreign=not self._writable and bool(self._fs.lock_owner(join(self.path, KAFKA_LOCK))),
             recovery_points=self._recovery_points,
             log_starts=self._log_starts,

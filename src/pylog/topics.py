@@ -27,6 +27,7 @@ from pylog.errors import (
 )
 from pylog.fs import DirectoryEntry, FileSystem, join, write_atomically
 from pylog.log.checkpoints import format_partition_metadata, is_topic_name, parse_partition_directory, read_topic_id
+from pylog.record.checksum import crc32c
 from pylog.record.types import TopicPartition
 from pylog.segment.names import PARTITION_METADATA
 
@@ -57,7 +58,7 @@ class Topic:
     partition_ids: tuple[int, ...]
 
 
-class CatalogTopic(msgspec.Struct, frozen=True):
+class CatalogTopic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A topic in `pylog.json`."""
 
     id: str
@@ -65,25 +66,38 @@ class CatalogTopic(msgspec.Struct, frozen=True):
     config: dict[str, Any] = {}
 
 
-class Catalog(msgspec.Struct, frozen=True):
+class _Versioned(msgspec.Struct, frozen=True):
+    """What every version of `pylog.json` has."""
+
+    version: int
+
+
+class Catalog(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The content of `pylog.json`.
 
     Attributes:
         version: of the file's format.
         topics: by name.
         deleting: partition directories whose deletion was decided and may not be done, with the names that they get for it.
+        crc32c: of all that, so that no flipped bit of a retention time deletes anything; eight hexadecimal digits.
     """
 
     version: int = _VERSION
     topics: dict[str, CatalogTopic] = {}
     deleting: dict[str, str] = {}
+    crc32c: str = ""
+
+    def sealed(self) -> Catalog:
+        """The same with the checksum that belongs to it."""
+        bare = msgspec.structs.replace(self, crc32c="")
+        return msgspec.structs.replace(bare, crc32c=f"{crc32c(msgspec.json.encode(bare)):08x}")
 
 
 def read_catalog(fs: FileSystem, root: str) -> Catalog:
     """The catalog of a directory; an empty one where there is none.
 
     Raises:
-        CorruptionError: the file does not parse.
+        CorruptionError: the file is not as it was written.
         UnsupportedFormatError: it is of a later version.
     """
     path = join(root, CATALOG)
@@ -91,21 +105,29 @@ def read_catalog(fs: FileSystem, root: str) -> Catalog:
     if data is None:
         return Catalog()
     try:
+        version = msgspec.json.decode(data, type=_Versioned).version
+        if version != _VERSION:
+            raise UnsupportedFormatError(f"{path} has version {version}; this pylog knows version {_VERSION}", path=path)
         catalog = msgspec.json.decode(data, type=Catalog)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:  # ValueError: bytes that are no UTF-8
-        raise CorruptionError(
-            f"{path} is damaged ({error}); restore it, or remove it to go on with default settings", path=path
-        ) from error
-    if catalog.version != _VERSION:
-        raise UnsupportedFormatError(f"{path} has version {catalog.version}; this pylog knows version {_VERSION}", path=path)
+        raise _damaged(path, str(error)) from error
     wrong = next(_impossible(catalog), None)
     if wrong is not None:
-        raise CorruptionError(f"{path} is damaged ({wrong}); restore it, or remove it to go on with default settings", path=path)
+        raise _damaged(path, wrong)
     return catalog
+
+
+def _damaged(path: str, why: str) -> CorruptionError:
+    told = (
+        f"{path} is damaged ({why}); restore it: without it every topic has default settings, and loses what is older than a week"
+    )
+    return CorruptionError(told, path=path)
 
 
 def _impossible(catalog: Catalog) -> Iterator[str]:
     """What no pylog wrote. Names become paths, and those to be deleted are removed: nothing may lead out of the directory."""
+    if catalog != catalog.sealed():
+        yield "its checksum is of another content"
     for name, topic in catalog.topics.items():
         if not is_topic_name(name):
             yield f"{name!r} is not a topic name"
@@ -118,7 +140,7 @@ def _impossible(catalog: Catalog) -> Iterator[str]:
 
 def write_catalog(fs: FileSystem, root: str, catalog: Catalog) -> None:
     """Replaces `pylog.json` atomically."""
-    write_atomically(fs, root, CATALOG, msgspec.json.format(msgspec.json.encode(catalog), indent=1) + b"\n")
+    write_atomically(fs, root, CATALOG, msgspec.json.format(msgspec.json.encode(catalog.sealed()), indent=1) + b"\n")
 
 
 def find_topics(fs: FileSystem, root: str, catalog: Catalog) -> dict[str, Topic]:
@@ -161,7 +183,9 @@ def make_partitions(fs: FileSystem, root: str, topic: str, topic_id: str, number
     """Makes the partition directories that are missing, each with its `partition.metadata`, durably."""
     for number in numbers:
         directory = join(root, directory_name(TopicPartition(topic, number)))
-        if not fs.exists(directory):
+        if fs.exists(directory):
+            fs.check_directory(directory, write=True, follow=False)
+        else:
             fs.make_directory(directory)
         if not fs.exists(join(directory, PARTITION_METADATA)):
             write_atomically(fs, directory, PARTITION_METADATA, format_partition_metadata(topic_id))

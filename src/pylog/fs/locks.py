@@ -67,7 +67,7 @@ class OsLockFile:
         except OSError as error:
             raise StorageFailedError(f"cannot open {path}: {error.strerror}", path=path, errno=error.errno) from error
         if not stat.S_ISREG(os.fstat(self._descriptor).st_mode):
-            os.close(self._descriptor)
+            self.close()
             raise StorageFailedError(f"{path} is not a regular file, as a lock file must be; remove it", path=path)
         _open.add(self)
 
@@ -113,7 +113,7 @@ class OsLockFile:
 def owner(path: str) -> int | None:
     """Who has a lock on a file that a writer would meet: its process, 0 when the system does not tell, None if nobody."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe must not wait
     except OSError:
         return None  # no lock file, or none that this user may look at: nothing is known to hold it
     try:

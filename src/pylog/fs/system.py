@@ -219,8 +219,16 @@ class OsFileSystem:
             finally:
                 os.close(descriptor)
 
-    def check_directory(self, path: str, *, write: bool) -> None:
-        """Raises NotALogDirectoryError, with what to do, unless `path` is a directory that may be used as asked."""
+    def check_directory(self, path: str, *, write: bool, follow: bool = True) -> None:
+        """Raises NotALogDirectoryError, with what to do, unless `path` is a directory that may be used as asked.
+
+        Args:
+            path: the directory.
+            write: whether it will be written.
+            follow: whether a symbolic link to one will do.
+        """
+        if not follow and os.path.islink(path):
+            raise NotALogDirectoryError(f"{path} is a symbolic link, which is not followed; put the directory there", path=path)
         if not os.path.exists(path):
             raise NotALogDirectoryError(f"there is no directory {path}; give the path of an existing one", path=path)
         if not os.path.isdir(path):

@@ -288,6 +288,8 @@ class LogWatch:
                 watch.findings.clear()  # retention took it; if nobody did, `check_files` tells
             else:
                 watch.findings.append(of_error(error, segment.path))
+        for finding in self._partition.lost_end_of(segment):
+            watch.tell(finding)
         self._findings += watch.finish()
         self.damaged |= watch.damaged
         self.end = watch.end

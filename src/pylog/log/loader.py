@@ -42,6 +42,7 @@ class Source:
         open_files: the store's bound on open files.
         writable: open for writing.
         clean: the log directory was shut down cleanly (its marker was there); a partition with a header knows better.
+        ours: the marker is pylog's own: no broker was here since, so a partition's header knows better than the checkpoints.
         foreign: another program has the directory open now; nothing of it is judged.
         recovery_points, log_starts: Kafka's checkpoints.
         lock: the partition's, None for a reader.
@@ -55,6 +56,7 @@ class Source:
     open_files: OpenFiles
     writable: bool
     clean: bool
+    ours: bool
     foreign: bool
     recovery_points: Checkpoint
     log_starts: Checkpoint
@@ -159,7 +161,7 @@ def load(source: Source) -> Loaded:
         _end_at_published(loaded)
     first = loaded.segments[0].base_offset if loaded.segments else 0
     loaded.file_size = loaded.segments[-1].size if loaded.segments else 0
-    loaded.start_offset = max(source.log_start, first, 0 if loaded.slot is None else loaded.slot.log_start_offset)
+    loaded.start_offset = max(first, _log_start(source, loaded.slot))
     loaded.next_offset = loaded.start_offset
     _read_epochs(source, loaded)
     with contextlib.suppress(CorruptionError):  # nothing is decided by an id that cannot be read
@@ -275,6 +277,13 @@ def _is_file(source: Source, segment: LogSegment, inode: int) -> bool:
         return file.identity()[1] == inode
     finally:
         file.close()
+
+
+def _log_start(source: Source, slot: Slot | None) -> int:
+    """Where the log was told to begin. A broker raises it in its checkpoint only, where a flipped bit would delete segments."""
+    if slot is None:
+        return source.log_start
+    return slot.log_start_offset if source.ours else max(source.log_start, slot.log_start_offset)
 
 
 def _end_at_published(loaded: Loaded) -> None:

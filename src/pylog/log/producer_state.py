@@ -182,7 +182,7 @@ class ProducerState:
             if int(table[BASE_OFFSET, batch]) < self.end_offset:
                 continue
             if table[ATTRIBUTES, batch] & CONTROL_BIT:
-                marker = _control_record(buffer, table, batch)
+                marker = control_record(buffer, table, batch)
                 if marker is not None and marker.ends_transaction:
                     aborted += self._end_transaction(table, batch, marker)
             else:
@@ -245,7 +245,7 @@ def _check_follows(batch: ProducerBatch, known: Producer) -> None:
         raise InvalidTransactionStateError(message, offset=known.transaction_first_offset)
 
 
-def _control_record(buffer: Bytes, table: Table, batch: int) -> ControlRecord | None:
+def control_record(buffer: Bytes, table: Table, batch: int) -> ControlRecord | None:
     """The control record of a batch; None when compaction emptied it."""
     decoder = RecordDecoder(("key", "value"), verify=False)
     single = np.ascontiguousarray(table[:, batch : batch + 1])

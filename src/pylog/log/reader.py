@@ -7,19 +7,32 @@ reading can go on; what lies before it has been handed out by then.
 from __future__ import annotations
 
 import contextlib
+from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from pylog.errors import CorruptionError, OffsetOutOfRangeError, PylogError, StorageFailedError
 from pylog.index.transaction_index import AbortedTransaction
+from pylog.log.producer_state import control_record
 from pylog.log.state import LogState
 from pylog.log.walk import Damage, crc_is_good, first_offsets, next_good_batch, offset_at, walk
 from pylog.record.batch import Bytes, Table
 from pylog.record.decoder import RecordDecoder
-from pylog.record.format import ATTRIBUTES, BASE_OFFSET, CONTROL_BIT, CRC, LAST_OFFSET, MAGIC, PRODUCER_ID, TRANSACTIONAL_BIT
+from pylog.record.format import (
+    ATTRIBUTES,
+    CONTROL_ABORT,
+    CONTROL_BIT,
+    CRC,
+    LAST_OFFSET,
+    MAGIC,
+    POSITION,
+    PRODUCER_ID,
+    TRANSACTIONAL_BIT,
+)
 from pylog.segment.segment import LogSegment, vanished
 
 
@@ -114,8 +127,67 @@ def crc_before(state: LogState, offset: int) -> int | None:
 # ---- isolation ---------------------------------------------------------------------------------------------------------------
 
 
+class Outcomes:
+    """How the transactions ended whose records are read: the first marker of their producer behind them tells.
+
+    The batches themselves are asked, not the transaction indexes: these are derived, and one that lacks an entry would make
+    aborted records be served. Only where damage hides what follows the indexes have the word.
+
+    Cost: nothing in a stretch without transactions, else one more walk over the headers, ahead of the reader.
+    """
+
+    def __init__(self, state: LogState, wanted: Wanted) -> None:
+        self._state = state
+        self._wanted = wanted
+        self._ahead: Iterator[Batches] | None = None
+        self._markers: defaultdict[int, deque[tuple[int, bool]]] = defaultdict(deque)  # producer → (offset, aborted), ascending
+        self._indexed: list[AbortedTransaction] | None = None  # what the indexes say, once they have to be asked
+
+    def aborted(self, table: Table) -> NDArray[np.bool_]:
+        """Which batches belong to an aborted transaction. The tables of a reading come in the order of their offsets."""
+        found = np.zeros(table.shape[1], np.bool_)
+        for batch in np.flatnonzero((table[ATTRIBUTES] & (TRANSACTIONAL_BIT | CONTROL_BIT)) == TRANSACTIONAL_BIT).tolist():
+            found[batch] = self._is_aborted(int(table[PRODUCER_ID, batch]), int(table[LAST_OFFSET, batch]))
+        return found
+
+    def _is_aborted(self, producer_id: int, offset: int) -> bool:
+        markers = self._markers[producer_id]
+        while markers and markers[0][0] < offset:
+            markers.popleft()
+        while not markers and self._go_on(offset):
+            pass
+        if markers:
+            return markers[0][1]
+        return any(each[0] == producer_id and each[1] <= offset <= each[2] for each in self._indexed or ())
+
+    def _go_on(self, offset: int) -> bool:
+        """Takes the markers of the next region; False at the end, or where damage may hide one."""
+        if self._indexed is not None:
+            return False
+        if self._ahead is None:
+            self._ahead = good_batches(self._state, Wanted(offset, self._state.end_offset))
+        try:
+            batches = next(self._ahead, None)
+            if batches is not None:
+                self._take_markers(batches, offset)
+            return batches is not None
+        except CorruptionError:
+            self._indexed = aborted_transactions(self._state, self._wanted)
+            return False
+
+    def _take_markers(self, batches: Batches, offset: int) -> None:
+        _, buffer, table, shift = batches
+        for batch in np.flatnonzero(((table[ATTRIBUTES] & CONTROL_BIT) != 0) & (table[LAST_OFFSET] >= offset)).tolist():
+            if not crc_is_good(buffer, table, batch):
+                raise CorruptionError("a marker does not match its checksum", position=shift + int(table[POSITION, batch]))
+            marker = control_record(buffer, table, batch)
+            if marker is not None and marker.ends_transaction:
+                end = int(table[LAST_OFFSET, batch]), marker.type == CONTROL_ABORT
+                self._markers[int(table[PRODUCER_ID, batch])].append(end)
+
+
 def aborted_transactions(state: LogState, wanted: Wanted) -> list[AbortedTransaction]:
-    """The aborted transactions with records among the offsets wanted (storage-format 3.9.5)."""
+    """The aborted transactions with records among the offsets wanted, as the indexes have them (storage-format 3.9.5)."""
     found: list[AbortedTransaction] = []
     for segment, _ in state.from_offset(wanted.start):
         entries, complete = segment.transactions().collect(wanted.start, wanted.end)
@@ -125,18 +197,14 @@ def aborted_transactions(state: LogState, wanted: Wanted) -> list[AbortedTransac
     return found
 
 
-def visible(buffer: Bytes, table: Table, aborted: Sequence[AbortedTransaction]) -> Table:
-    """The batches whose records a reader sees: no control batches, none of aborted transactions.
+def visible(buffer: Bytes, table: Table, outcomes: Outcomes | None) -> Table:
+    """The batches whose records a reader sees: no control batches and, for committed reading, none of aborted transactions.
 
     What makes a batch invisible is believed only if its CRC is good; others are left to the decoder, which raises.
     """
     keep = (table[ATTRIBUTES] & CONTROL_BIT) == 0
-    transactional = (table[ATTRIBUTES] & TRANSACTIONAL_BIT) != 0
-    if aborted and transactional.any():
-        for producer_id, first, last, _ in aborted:
-            keep &= ~(
-                transactional & (table[PRODUCER_ID] == producer_id) & (table[BASE_OFFSET] >= first) & (table[LAST_OFFSET] <= last)
-            )
+    if outcomes is not None:
+        keep &= ~outcomes.aborted(table)
     for batch in np.flatnonzero(~keep).tolist():
         keep[batch] = not crc_is_good(buffer, table, batch)
     return table if keep.all() else np.ascontiguousarray(table[:, keep])
@@ -158,11 +226,11 @@ def scan(
 
 
 def _frames(state: LogState, wanted: Wanted, decoder: RecordDecoder, committed: bool) -> Iterator[pa.RecordBatch]:
-    aborted = aborted_transactions(state, wanted) if committed else []
+    outcomes = Outcomes(state, wanted) if committed else None
     try:
         for segment, buffer, table, shift in good_batches(state, wanted):
             try:
-                yield from decoder.feed(buffer, visible(buffer, table, aborted))
+                yield from decoder.feed(buffer, visible(buffer, table, outcomes))
             except PylogError as error:
                 error.position = (error.position or 0) + shift
                 raise _with_way_on(state, segment, error, wanted.start) from error

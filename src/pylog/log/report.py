@@ -72,6 +72,15 @@ class Partition(NamedTuple):
         segments = [entry for entry in self.fs.list(self.directory) if entry.name.endswith(LOG)]
         return not self.quiet and bool(segments) and segments[-1].size > known.get(segments[-1].name, -1)
 
+    def lost_end_of(self, segment: LogSegment) -> list[Finding]:
+        """What was found corrupt when the log was opened and lies behind its end since: nobody who reads the log meets it."""
+        if not self.is_active(segment):
+            return []
+        behind = (
+            finding for finding in self.found if finding.path == segment.path and finding.position >= self.state.active_size
+        )
+        return [finding for finding in behind if finding.kind == "corrupt"]
+
     def was_cut(self) -> bool:
         """Whether its end was ever truncated: within a batch that leaves a gap, as whole batches go."""
         slot = self.slot()

@@ -21,6 +21,7 @@ from pylog.record.batch import WHY, Bytes, Table
 from pylog.record.format import (
     ATTRIBUTES_AT,
     BASE_OFFSET,
+    COLUMN_COUNT,
     CRC,
     CRC_BAD,
     CRC_STATE,
@@ -39,7 +40,7 @@ from pylog.record.format import (
 from pylog.record.legacy import legacy_crc_ok
 from pylog.segment.culprit import narrowed
 from pylog.segment.log_file import Region
-from pylog.segment.seal import ALTERED, Seal, SealedReader, is_foreign, read_seal
+from pylog.segment.seal import ALTERED, Seal, SealedReader, has_lost_its_end, is_foreign, read_seal
 from pylog.segment.segment import LogSegment
 
 
@@ -107,7 +108,7 @@ def walk(segment: LogSegment, position: int, end: int, following: int | None, *,
     """
     seal = _seal_of(segment)
     sealed = None if seal is None else SealedReader(seal, ahead=segment)
-    place = _start(segment, position if seal is None else seal.mark_before(position))
+    place, fault = _start(segment, position if seal is None else seal.mark_before(position)), None
     while place.position < end:
         fault = None
         for region in segment.regions(place.position, end, verify=verify):
@@ -123,7 +124,10 @@ def walk(segment: LogSegment, position: int, end: int, following: int | None, *,
                 place = _Place(damage.end, max(place.floor, damage.next_offset or 0))
                 break
         if fault is None:
-            return
+            break
+    if fault is None and following is not None and place.floor < following and _has_lost_its_end(segment):
+        why = "is missing: the file was longer when it was sealed"
+        yield Stretch(np.empty(0, np.uint8), np.empty((COLUMN_COUNT, 0), np.int64), end, Damage(end, end, place.floor, None, why))
 
 
 def _start(segment: LogSegment, position: int) -> _Place:
@@ -143,8 +147,14 @@ def _seal_of(segment: LogSegment) -> Seal | None:
         found = None
         with contextlib.suppress(CorruptionError, UnsupportedFormatError):  # derived; `verify` reports it
             found = read_seal(segment.fs, segment)
-        segment.sealed_by = (None if found is None or is_foreign(segment, found, segment.file().size()) else found,)
+        size = segment.file().size()
+        own = None if found is None or is_foreign(segment, found, size) else found
+        segment.sealed_by = own, found is not None and own is None and has_lost_its_end(segment, found, size)
     return segment.sealed_by[0] if segment.sealed and segment.sealed_by is not None else None
+
+
+def _has_lost_its_end(segment: LogSegment) -> bool:
+    return segment.sealed and segment.sealed_by is not None and segment.sealed_by[1]
 
 
 def _as_sealed(

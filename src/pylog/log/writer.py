@@ -494,7 +494,9 @@ class LogWriter:
     def _next_segment(self) -> LogState | None:
         """The files that seal the active segment, and the next one; None, and why, when the disk does not take them."""
         try:
-            write_seal(self._fs, self._directory, make_seal(self.active.base_offset, self._next_offset, self._digest))
+            inode = self._slot_now.active_inode
+            seal = make_seal(self.active.base_offset, self._next_offset, self._digest, inode=inode)
+            write_seal(self._fs, self._directory, seal)
             self._write_derived()
             return self._begin_segment(self._next_offset)
         except StorageFailedError as error:
@@ -572,6 +574,7 @@ class LogWriter:
             if self.failure is None:
                 self.flush()
                 self._write_derived()
+                self.header.write()  # once more, in the other place: a flipped bit in one of them then takes nothing back
         finally:
             self.abandon()
         return self.failure is None

@@ -273,7 +273,7 @@ class RecordDecoder:
 
     def _new_output(self, table: Table, first: int, last: int) -> _Output:
         """Room for what is left of this run, between what the first batch needs and what one Arrow batch may hold."""
-        rows = np.cumsum(table[COUNT, first:last])
+        rows = np.cumsum(np.minimum(table[COUNT, first:last], table[SIZE, first:last]))  # a count may lie
         sizes = np.cumsum(table[SIZE, first:last])
         row_room = max(int(rows[0]), min(int(rows[-1]), self._max_rows))
         byte_room = max(int(sizes[0]), min(int(sizes[-1]), limits.SCAN_BYTES))

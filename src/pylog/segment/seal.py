@@ -10,6 +10,7 @@ foreign: it says nothing. Seals are pylog's own and derived; Kafka ignores them.
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -38,7 +39,7 @@ assert PREFIX_SIZE == CRC_AT + 4
 _MAGIC: Final = b"PYSL"
 _VERSION: Final = 1
 _KIND = struct.Struct("<4sH")
-_HEAD = struct.Struct("<4sHHqqqIIIII")  # … flags, base, end, size, last CRC, batches, digest, bases replaced, marks
+_HEAD = struct.Struct("<4sHHqqqQIIIII")  # … flags, base, end, size, inode, last CRC, batches, digest, bases replaced, marks
 _BASE = struct.Struct("<q")
 _MARK = struct.Struct("<II")  # position behind a batch, digest up to there; the file has all positions, then all digests
 _CRC = struct.Struct("<I")
@@ -173,6 +174,7 @@ class Seal(NamedTuple):
         base_offset: the segment's.
         end_offset: the offset behind its last record; the next segment begins there.
         size: bytes of its `.log` file.
+        inode: of that file, 0 when it is not known: a file that is shorter and the same has lost its end, another was compacted.
         last_crc: the stored checksum of its last batch, 0 without one.
         batches: how many.
         digest: of all of them.
@@ -183,6 +185,7 @@ class Seal(NamedTuple):
     base_offset: int
     end_offset: int
     size: int
+    inode: int
     last_crc: int
     batches: int
     digest: int
@@ -212,13 +215,13 @@ class Seal(NamedTuple):
         return int(self.positions.searchsorted(np.uint32(position), "right"))
 
 
-def make_seal(base_offset: int, end_offset: int, digest: HeaderDigest, replaces: Sequence[int] = ()) -> Seal:
+def make_seal(base_offset: int, end_offset: int, digest: HeaderDigest, replaces: Sequence[int] = (), *, inode: int = 0) -> Seal:
     """The seal of a segment whose batches a digest has taken, all of them.
 
     >>> make_seal(0, 0, HeaderDigest()).size
     0
     """
-    summary = (digest.position, digest.last_crc, digest.batches, digest.value)
+    summary = (digest.position, inode, digest.last_crc, digest.batches, digest.value)
     positions, digests = digest.marks
     return Seal(base_offset, end_offset, *summary, tuple(replaces), positions, digests)
 
@@ -226,7 +229,7 @@ def make_seal(base_offset: int, end_offset: int, digest: HeaderDigest, replaces:
 def unmarked_seal(base_offset: int, position: int, digest: int) -> Seal:
     """What vouches for the batches below a position of a segment that is appended to: their digest, and nothing else."""
     nothing = np.empty(0, np.uint32)
-    return Seal(base_offset, base_offset, position, 0, 0, digest, (), nothing, nothing)
+    return Seal(base_offset, base_offset, position, 0, 0, 0, digest, (), nothing, nothing)
 
 
 def encode_seal(seal: Seal) -> bytes:
@@ -442,6 +445,23 @@ def is_foreign(segment: LogSegment, seal: Seal, size: int) -> bool:
     for region in segment.regions(seal.mark_before(max(0, size - 1)), size):
         if region.end == size and region.table.shape[1] and region.table[CRC, -1] != seal.last_crc:
             return _ends_well(region)
+    return False
+
+
+def has_lost_its_end(segment: LogSegment, seal: Seal, size: int) -> bool:
+    """Whether the file is the very one that was sealed, and shorter now. A compaction makes another file; who cuts this one loses
+    what was in it.
+
+    Args:
+        segment, seal, size: as for `is_foreign`.
+
+    Cost: one pass over the headers, of a file that is shorter.
+    """
+    if size >= seal.size or not seal.inode or segment.inode() != seal.inode:
+        return False
+    mark = seal.mark_before(size)
+    with contextlib.suppress(CorruptionError):
+        return digest_of(segment, mark).value == (seal.digest_at(mark) or 0)
     return False
 
 

@@ -111,7 +111,7 @@ class LogSegment:
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
         self._transactions: TransactionIndex | None = None
-        self.sealed_by: tuple[Any] | None = None  # its seal, or None in it; looked up by who walks it
+        self.sealed_by: tuple[Any, bool] | None = None  # its seal or None, and whether its end is lost; noted by who walks it
         self.builder: SegmentIndexBuilder | None = None  # of the active segment: it makes the indexes
         self.index_is_of_headers = False  # made again from the batch headers: it cannot vouch for them
 
@@ -140,6 +140,14 @@ class LogSegment:
     def release(self) -> None:
         """Lets go of the open file; the next use opens it again."""
         self._file = None
+
+    def inode(self) -> int:
+        """The number of its `.log` file in the file system, another one for each file that ever has this name."""
+        file = self.fs.open(self.path)
+        try:
+            return file.identity()[1]
+        finally:
+            file.close()
 
     def regions(self, position: int, end: int | None = None, *, verify: bool = False) -> Iterator[Region]:
         """Walks its batches from a batch's position on; see `LogFile.regions`."""

@@ -236,8 +236,8 @@ class FaultyFileSystem:
         self.meet("sync_directory", path)
         self._fs.sync_directory(path)
 
-    def check_directory(self, path: str, *, write: bool) -> None:
-        self._fs.check_directory(path, write=write)
+    def check_directory(self, path: str, *, write: bool, follow: bool = True) -> None:
+        self._fs.check_directory(path, write=write, follow=follow)
 
     def open_locks(self, path: str) -> LockFile:
         return self._fs.open_locks(path)

@@ -355,7 +355,7 @@ class MemoryFileSystem:
             if self.admit(Operation(SYNC_DIRECTORY, directory.number, path)):
                 directory.sync()
 
-    def check_directory(self, path: str, *, write: bool) -> None:  # noqa: ARG002 - everything may be written here
+    def check_directory(self, path: str, *, write: bool, follow: bool = True) -> None:  # noqa: ARG002 - all may be written, no links
         """Raises NotALogDirectoryError unless `path` is a directory."""
         node = self.disk.find(path)
         if not isinstance(node, DirectoryNode):

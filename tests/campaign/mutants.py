@@ -1,0 +1,201 @@
+"""Engines without one of their syncs, directory syncs or renames: somebody must notice (reliability 8.1, suite 7).
+
+The calls are found twice: in the engine's source, and in recordings of what it does. One that is in the source and in no
+recording is a call around which no crash was ever tried. `broken_without` explores an engine that leaves calls out, in the
+workloads, and in the recoveries, in which they are made.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import random
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from itertools import takewhile, zip_longest
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pylog
+from campaign.explorer import Explorer, Violation, Workload, recorded, recovered
+from campaign.workloads import workloads
+from pylog.testing import CallSite, Crash, Moment, Recording
+from pylog.testing.memory import RENAME
+from pylog.testing.recording import GUARDING
+
+SOURCES = Path(pylog.__file__).parent
+OUTSIDE = ("testing", "spark")  # rooms that are not the engine
+SHORT = 2  # operations of the workloads that are looked through for calls
+SAMPLES = 12  # recordings of each sort that are explored for a call
+
+
+class Call(NamedTuple):
+    """A call in the engine's source."""
+
+    kind: str
+    module: str
+    function: str
+    line: int
+
+    @property
+    def name(self) -> str:
+        """Its place, which stays when lines move: the number counts the calls of that kind in the function."""
+        same = sorted(other for other in in_source() if other[:3] == self[:3])
+        return f"{self.kind} {same.index(self) + 1} in {self.module}.{self.function}"
+
+
+class Place(NamedTuple):
+    """Where a call is made: in a workload, or in the recovery from one of its crashes."""
+
+    workload: Workload
+    crash: Crash | None
+
+
+@functools.cache
+def in_source() -> frozenset[Call]:
+    """Every call in the engine's source of something that guards."""
+    found: set[Call] = set()
+    for path in sorted(SOURCES.rglob("*.py")):
+        parts = path.relative_to(SOURCES.parent).with_suffix("").parts
+        if parts[1] not in OUTSIDE:
+            module = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+            found |= set(_calls(ast.parse(path.read_text()), module, ()))
+    return frozenset(found)
+
+
+def _calls(node: ast.AST, module: str, names: tuple[str, ...]) -> Iterator[Call]:
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        names = (*names, node.name)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in GUARDING:
+        yield Call(node.func.attr, module, ".".join(names), node.lineno)
+    for child in ast.iter_child_nodes(node):
+        yield from _calls(child, module, names)
+
+
+@functools.cache
+def atlas() -> dict[CallSite, list[Place]]:
+    """Where each call is made, and for whom: in workloads, and in recoveries from crashes of single operations."""
+    found: defaultdict[CallSite, list[Place]] = defaultdict(list)
+    for workload in workloads(SHORT):
+        recording, start = recorded(workload)
+        _note(found, recording, start, Place(workload, None))
+        if len(workload) == 1:
+            for crash in _crashes(recording):
+                again = recovered(recording, crash)
+                _note(found, again, 0 if crash.power else crash.after, Place(workload, crash))
+    return dict(found)
+
+
+def _note(found: defaultdict[CallSite, list[Place]], recording: Recording, start: int, place: Place) -> None:
+    """Notes the calls of a recording that have something to guard: a sync of what is on the disk already is none."""
+    moment = Moment.of(recording, start)
+    made = set()
+    for number in range(start, len(recording)):
+        site = recording.sites[number]
+        if Call(*site[:4]) in in_source() and (site.kind == RENAME or moment.covered_by(number)):
+            made.add(site)
+        moment.advance()
+    for site in sorted(made):
+        found[site].append(place)
+
+
+def _crashes(recording: Recording) -> Iterator[Crash]:
+    """Some crashes of a recording at each of its moments, none that leaves what another one left."""
+    seen = set()
+    moment = Moment(recording)
+    while True:
+        for crash in _crashes_at(moment):
+            state = moment.state(crash)[0], crash.power
+            if state not in seen:
+                seen.add(state)
+                yield crash
+        if moment.after == len(recording):
+            return
+        moment.advance()
+
+
+def _crashes_at(moment: Moment) -> Iterator[Crash]:
+    """Nothing volatile kept, everything kept, a torn last write; and the death of the process."""
+    everything = tuple(moment.volatile)
+    yield Crash(moment.after, ())
+    yield Crash(moment.after, everything)
+    yield Crash(moment.after, everything, None, power=False)
+    for number in everything[-1:]:
+        yield from (Crash(moment.after, everything, cut) for cut in moment.cuts(number)[-8:-4])
+
+
+def reached() -> set[Call]:
+    """The calls that some workload, or some recovery, makes."""
+    return {Call(*site[:4]) for site in atlas()}
+
+
+def broken_without(call: Call, caller: str | None = None, samples: int = SAMPLES) -> Violation | None:
+    """The first promise that an engine breaks without a call; None if it breaks none.
+
+    Args:
+        call: which.
+        caller: leave it out only when it is made for that function.
+        samples: how many recordings of each sort are explored.
+    """
+
+    def without(site: CallSite) -> bool:
+        return site[:4] == call and caller in (None, site.caller)
+
+    for place in _samples([place for site, places in atlas().items() if without(site) for place in places], samples):
+        explorer = Explorer(subsets=64, cuts=4, without=without, enough=1)
+        if place.crash is None:
+            explorer.explore(place.workload)
+        else:
+            explorer.explore_recovery(place.workload, place.crash)
+        if explorer.violations:
+            return explorer.violations[0]
+    return None
+
+
+def _samples(places: list[Place], count: int) -> Iterator[Place]:
+    """Some places of each sort, in turn: single operations, recoveries of dead processes, of losses of power, longer workloads.
+
+    Of the short ones some that lie far apart; of the longer ones those that end with different operations.
+    """
+    sorts: list[list[Place]] = [[], [], [], []]
+    for place in dict.fromkeys(places):
+        sorts[len(place.workload) * 3 - 3 if place.crash is None else 1 + place.crash.power].append(place)
+    *short, longer = sorts
+    chosen = [sort[:: -(-len(sort) // count)] if sort else [] for sort in short]
+    chosen.append(_of_different_ends(longer)[: 2 * count])
+    return (place for row in zip_longest(*chosen) for place in row if place is not None)
+
+
+def _of_different_ends(places: list[Place]) -> list[Place]:
+    """The same places: first one for each last operation, then a second one."""
+    ranks: Counter[str] = Counter()
+    ranked = []
+    for place in places:
+        ranked.append((ranks[place.workload[-1]], place))
+        ranks[place.workload[-1]] += 1
+    return [place for _, place in sorted(ranked, key=lambda one: one[0])]
+
+
+# ---- for long runs -------------------------------------------------------------------------------------------------------------
+
+
+def run(seed: int, seconds: float) -> dict[str, Any]:
+    """Leaves calls out one by one, each for one of its callers only, until all were left out or the time is over.
+
+    Args:
+        seed: of the order.
+        seconds: how long.
+
+    Returns:
+        How many were left out, and as violations those that nobody noticed, as texts.
+    """
+    sites = sorted(atlas())
+    random.Random(seed).shuffle(sites)
+    survivors, done = [], 0
+    end = time.monotonic() + seconds
+    for site in takewhile(lambda _: time.monotonic() < end, sites):
+        done += 1
+        if broken_without(Call(*site[:4]), site.caller, 2 * SAMPLES) is None:
+            survivors.append(f"nobody misses {Call(*site[:4]).name} for {site.caller}")
+    return {"seed": seed, "mutants": done, "violations": sorted(survivors)}

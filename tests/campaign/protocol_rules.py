@@ -1,0 +1,234 @@
+"""The rules of the protocol (reliability 3, 10 to 12), each as a way to take it out of the engine.
+
+The names are those of the model in which each rule was found to be needed. A rule is taken out by the smallest change of one
+method; where the engine does more than the rule asks for, what is taken out is that too, and the reason stands beside it.
+
+To each rule belongs a schedule under which its absence shows. Its events name calls, so that it outlives most changes of the
+engine; when it does not, `missed` looks around.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+from unittest.mock import patch
+
+from campaign.protocol import Outcome, neighbour, run_once, usual_places
+from campaign.scheduler import Schedule
+from pylog.fs import process_id
+from pylog.log import live, loader
+from pylog.log.durable_point import FAILED, Header, Slot
+from pylog.log.live import Follower
+from pylog.log.loader import Loaded
+from pylog.log.writer import LogWriter
+
+Patches = contextlib.AbstractContextManager[Any]
+NEIGHBOURS: Final = 300  # tried when a rule's own schedule does not show its absence
+
+
+class Careless:
+    """A file, or a file system, that leaves a call out."""
+
+    def __init__(self, inner: Any, call: str) -> None:
+        self._inner = inner
+        self._call = call
+
+    def __getattr__(self, name: str) -> Any:
+        return (lambda *_: None) if name == self._call else getattr(self._inner, name)
+
+
+def careless(method: str, attribute: str, call: str) -> Patches:
+    """A writer's method leaves a call out: one of what an attribute holds."""
+    original = getattr(LogWriter, method)
+
+    def carelessly(self: LogWriter, *arguments: Any) -> Any:
+        inner = getattr(self, attribute)
+        setattr(self, attribute, Careless(inner, call))
+        try:
+            return original(self, *arguments)
+        finally:
+            if isinstance(getattr(self, attribute), Careless):
+                setattr(self, attribute, inner)
+
+    return patch.object(LogWriter, method, carelessly)
+
+
+@contextlib.contextmanager
+def both_of(first: Patches, second: Patches) -> Iterator[None]:
+    with first, second:
+        yield
+
+
+# ---- the rules ---------------------------------------------------------------------------------------------------------------
+
+
+def size() -> Patches:
+    """The counter alone says that the log is as it was left; who dies in mid-append leaves it so, and bytes behind the end."""
+
+    def is_current(self: LogWriter) -> bool:
+        slot = self.header.slot
+        return slot is not None and slot.epoch % 2 == 0 and not slot.flags and not self.header.changed()
+
+    return patch.object(LogWriter, "is_current", is_current)
+
+
+def odd() -> Patches:
+    """Segments are made and go under an even epoch; that they did is said only afterwards."""
+
+    def begin_change(self: LogWriter, *, durably: bool = False, **fields: Any) -> None:
+        if fields:
+            (self.header.write_both if durably else self.header.write)(**fields)
+
+    def end_change(self: LogWriter, **fields: Any) -> None:
+        self.header.write_both(epoch=self._slot_now.epoch + 2, **fields)
+
+    return patch.multiple(LogWriter, begin_change=begin_change, end_change=end_change)
+
+
+def poison() -> Patches:
+    """A failed sync is told nobody."""
+    write = Header.write
+
+    def without_flag(self: Header, **changes: Any) -> None:
+        if changes.get("flags") != FAILED:
+            write(self, **changes)
+
+    return patch.object(Header, "write", without_flag)
+
+
+def both() -> Patches:
+    """What is harmful when it is old is written into one slot, and not synced."""
+    return patch.object(Header, "write_both", Header.write)
+
+
+def bound() -> Patches:
+    """Batches are written further apart than the header says that unsynced ones can be."""
+    return patch.object(LogWriter, "_raise_bound", lambda self, level, size: None)
+
+
+def rboot() -> Patches:
+    """A reader believes the published end of another boot."""
+    end_at_published = loader._end_at_published
+
+    def whatever_the_boot(loaded: Loaded) -> None:
+        loaded.same_boot = True
+        end_at_published(loaded)
+
+    return patch.object(loader, "_end_at_published", whatever_the_boot)
+
+
+def early() -> Patches:
+    """A writer's first slot is written with its first commit, not before its first byte."""
+
+    def begin(self: Header, slot: Slot) -> None:
+        known = self.look()
+        counter = slot.counter if known is None else max(known.counter, slot.counter)
+        self.slot = slot._replace(counter=counter, boot_mark=self.boot_mark, pid=process_id())
+
+    return patch.object(Header, "begin", begin)
+
+
+def cutsync() -> Patches:
+    """A failed append is cut off without a sync."""
+    return careless("_undo", "_file", "sync")
+
+
+def ino() -> Patches:
+    """A file counts as the header's because it has its name.
+
+    After a compaction alone that is not missed: brokers do not compact the last segment, and a header that names another one is
+    told to be stale by that, or read after a restart, when the last segment is scanned. A file that was fetched anew is another
+    matter.
+    """
+    return patch.object(loader, "_is_file", lambda source, segment, inode: True)
+
+
+def retry() -> Patches:
+    """A slot that reads torn while it is written gives way to the older one, and a reader believes that.
+
+    The header's memory alone is not missed: who reads an older slot finds that it knows more, and loads again; that takes a
+    header no older than the one that it had seen.
+    """
+    look, extend = Header.look, Follower._extend
+
+    def look_without_memory(self: Header) -> Slot | None:
+        self.slot, self._seen = None, b""
+        return look(self)
+
+    def take(self: Follower, slot: Slot, *, same_boot: bool) -> bool:
+        if self._slot is not None and slot.epoch == self._slot.epoch and slot.counter < self._slot.counter:
+            self._set_state(self._state._replace(active_size=slot.published_position, end_offset=slot.published_offset))
+            return True
+        return extend(self, slot, same_boot=same_boot)
+
+    return both_of(patch.object(Header, "look", look_without_memory), patch.object(Follower, "_extend", take))
+
+
+def recheck() -> Patches:
+    """Nobody looks at the header again after the files."""
+    return patch.object(live, "_is_of_one_epoch", lambda before, after: True)
+
+
+def rollhdr() -> Patches:
+    """The newest file counts as the active segment, whatever the header says; and a roll makes it before the old one is synced.
+
+    The first alone is not missed: nothing is in a new file before the header names it, and what is in the old one by then,
+    and not published yet, is synced; it can be read early, and does not vanish.
+    """
+    end_at_published = loader._end_at_published
+
+    def with_newer_ones(loaded: Loaded) -> None:
+        sizes = [(segment, segment.size) for segment in loaded.segments]
+        end_at_published(loaded)
+        for segment, size in sizes[len(loaded.segments) :]:
+            loaded.segments[-1].size, loaded.segments[-1].sealed = sizes[len(loaded.segments) - 1][1], True
+            segment.size = size
+            loaded.segments.append(segment)
+
+    return both_of(patch.object(loader, "_end_at_published", with_newer_ones), careless("roll", "_file", "sync"))
+
+
+def dirsync() -> Patches:
+    """Who takes over syncs the file that he found, not its name."""
+    return careless("_make_durable", "_fs", "sync_directory")
+
+
+class Rule(NamedTuple):
+    """A rule: how to take it out, and when that shows."""
+
+    taken_out: Callable[[], Patches]
+    scenario: str
+    schedule: str
+
+
+RULES: Final[Mapping[str, Rule]] = {
+    rule.taken_out.__name__: rule
+    for rule in (
+        Rule(size, "die", "W W V V W V / X X X; W@3.sync/0.log:kill"),
+        Rule(odd, "roll", "W W V V W V / X X; W@3.create/2.log+1:kill"),
+        Rule(poison, "syncfail", "W W W V R W V V R R / X X / Y Y; W@4.sync/0.log:sync:0, V@2.end:power:0"),
+        Rule(both, "truncate", "W W W W W V V V R R R R / X X; W@4.truncate/0.log+2:power:1"),
+        Rule(bound, "mixed", "W W V V V V V V / X X; V@6.end:power:14"),
+        Rule(rboot, "power", "W W W V V R R R / S S X X T T; V@1.end:power:0"),
+        Rule(early, "first", "R W R W R / X X; W@2.sync/0.log:stop:R, R@3.end:power:0"),
+        Rule(cutsync, "full", "W W W W V V / X X; W@2.write/0.log#3:full, W@3.end:power:1"),
+        Rule(ino, "refetch", "W W W / B / R R X X"),
+        Rule(retry, "slots", "W W W R R R W W R / X X; R@3.pread/durable-point#2:stop:W, W@5.write/durable-point#2:stop:R"),
+        Rule(recheck, "readers", "W W R W R W R R S S S S / X X; R@2.list/t-0:stop:W, W@4.create/3.log:stop:R"),
+        Rule(rollhdr, "os", "W W W W / R R / X X S S S; W@4.end:power:0"),
+        Rule(dirsync, "roll", "W W V V W V / X X; W@3.create/2.log+1:kill, V@3.end:power:0"),
+    )
+}
+
+
+def missed(rule: Rule) -> Outcome | None:
+    """A run that shows that a rule is taken out: of its own schedule, or one near it."""
+    usual_places(rule.scenario)  # of the whole engine
+    own = Schedule.parse(rule.schedule)
+    with rule.taken_out():
+        for schedule in (own, *(neighbour(own, seed) for seed in range(NEIGHBOURS))):
+            outcome = run_once(rule.scenario, schedule)
+            if outcome.problem is not None:
+                return outcome
+    return None

@@ -1,0 +1,398 @@
+"""What the campaign does to a store, in every order: the operations, and what is known of the store after each of them.
+
+Workloads begin with the same store, closed cleanly: topic `t` with two small segments, topic `u` with one record, topic `w`
+with none. Those that begin with `new` find an empty disk. Times, values and file contents are the same in every run, so a state
+that two workloads share is one state.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import pylog
+from pylog.clock import ManualClock
+from pylog.log.checkpoints import CLEAN_SHUTDOWN
+from pylog.log.producer_state import Producer, ProducerState, encode_snapshot
+from pylog.segment.names import CLEANED, LOG, SNAPSHOT, SWAP, file_name
+from pylog.testing import FaultyFileSystem, Image, LogModel, MemoryFileSystem, Promise
+
+ROOT = "/store"
+NOW = 1_700_000_000_000
+TINY = {"segment_bytes": 512, "max_message_bytes": 512, "index_interval_bytes": 100, "retention_bytes": 300}
+ROOMY = {"segment_bytes": 4096, "max_message_bytes": 130}  # many batches of one small record in a segment
+NEVER_MS = 10**9
+PRODUCER = 1 << 48
+
+Item = tuple[bytes, int]  # a record as it is compared: value and timestamp
+
+
+class Tail(NamedTuple):
+    """Bytes at the end of a file that recovery takes for a torn write: nobody may lose them."""
+
+    path: str
+    position: int
+    data: bytes
+
+
+class TopicKnown(NamedTuple):
+    """What is known of a topic.
+
+    Attributes:
+        may_exist, may_lack: whether it may be there, and whether it may not.
+        log: what its log holds, if it is there.
+        tails: what must be somewhere, in its log or beside it.
+        short: a broker left word of records that are not there: opening it may tell of a loss, until somebody has appended.
+    """
+
+    may_exist: bool
+    may_lack: bool
+    log: Promise
+    tails: tuple[Tail, ...] = ()
+    short: bool = False
+
+
+Known = dict[str, TopicKnown]
+THERE, GONE = (True, False), (False, True)
+
+
+def clock() -> ManualClock:
+    return ManualClock(NOW)
+
+
+class Session:
+    """Somebody who uses a store, and tells the file system after each step what is known.
+
+    Args:
+        fs: a file system, with a store in it or without one.
+        known: what is known of that store.
+        mark: is told what is known, whenever that changes.
+    """
+
+    def __init__(self, fs: Any, known: Known, mark: Callable[[Known], None] = lambda known: None) -> None:
+        self.fs = fs
+        self.clock = clock()
+        self.known = dict(known)
+        self._other: pylog.Store | None = None  # of another process
+        self._starts = [0, 1, 2, 3]  # where the appends to `t` began
+        self._truncations = self._refused = 0
+        self._mark = mark
+        self._mark(dict(self.known))
+        self._faulty = FaultyFileSystem(fs)
+        self.store = self._open()
+
+    def _open(self) -> pylog.Store:
+        return pylog.open(ROOT, fs=self._faulty, clock=self.clock)
+
+    # ---- what is known -------------------------------------------------------------------------------------------------------
+
+    def model(self, topic: str) -> LogModel:
+        return LogModel(self.known[topic].log)
+
+    def learn(
+        self, topic: str, model: LogModel | None = None, there: tuple[bool, bool] | None = None, *, short: bool | None = None
+    ) -> None:
+        """Takes what is known now of one topic."""
+        old = self.known.get(topic, TopicKnown(*GONE, Promise()))
+        log = old.log if model is None else model.promise
+        self.known[topic] = TopicKnown(*(there or old[:2]), log, short=old.short if short is None else short)
+        self._mark(dict(self.known))
+
+    # ---- operations ----------------------------------------------------------------------------------------------------------
+
+    def run(self, names: Sequence[str]) -> None:
+        for name in names:
+            OPERATIONS[name](self)
+
+    def append(
+        self,
+        sizes: Sequence[int],
+        durability: pylog.Durability,
+        topic: str = "t",
+        *,
+        store: pylog.Store | None = None,
+        idempotent: bool = False,
+    ) -> None:
+        """Appends records of these sizes in one call."""
+        log, model = (store or self.store).log(topic), self.model(topic)
+        first = model.end
+        sequence = next_sequence(model.promise.records) if idempotent else None
+        new = [item(topic, offset, size, self._truncations, sequence) for offset, size in enumerate(sizes, first)]
+        model.append(new)
+        self.learn(topic, model)
+        done = log.append_batch(rows(new), durability=durability, producer=numbered(sequence))
+        assert done.offsets == range(first, model.end)
+        assert not done.duplicate
+        model.acknowledge(durable=durability == pylog.Durability.SYNC)
+        model.flushed(log.durable_offset)  # what a log says of itself is a promise too
+        self.learn(topic, model, short=False)
+        if topic == "t":
+            self._starts.append(first)
+
+    def append_twice(self) -> None:
+        """Two unsynced batches in one segment: the disk may have the second one only."""
+        for _ in range(2):
+            self.append([30], pylog.Durability.OS)
+
+    def append_elsewhere(self) -> None:
+        """Another process appends, between two appends of this one."""
+        if self._other is None:
+            self._other = pylog.open(ROOT, fs=self.fs.process(), clock=self.clock)
+        self.append([30], pylog.Durability.SYNC, store=self._other)
+
+    def append_interval(self) -> None:
+        """An append that somebody else flushes later: what the background thread does, which has no clock to wake it here."""
+        self.append([30], pylog.Durability.INTERVAL(NEVER_MS))
+        log, model = self.store.log("t"), self.model("t")
+        log.flush_behind()
+        model.flushed(log.durable_offset)
+        self.learn("t", model)
+
+    def append_refused(self) -> None:
+        """A write of four batches fails behind the second one, and is cut off again; then a batch as large as the first is kept.
+
+        If the cut could be lost and that batch not, the second one would stand behind it, whole, at its old offset.
+        """
+        model = self.model("w")
+        first = model.end
+        new = [item("w", offset, 30, self._refused) for offset in range(first, first + 4)]
+        self._refused += 1
+        model.append(new)
+        self.learn("w", model)
+        self._refuse("short write ENOSPC", LOG, lambda: self.store.log("w").append_batch(rows(new), durability=OS))
+        model.refused(first)
+        self.learn("w", model)
+        self.append([30], OS, "w")
+
+    def roll_refused(self) -> None:
+        """There is no room for a new segment, so an append whose second batch needs one is refused whole."""
+        model = self.model("t")
+        first = model.end
+        new = [item("t", first, 60, self._refused), item("t", first + 1, 401, self._refused)]
+        self._refused += 1
+        model.append(new)
+        self.learn("t", model)
+        self._refuse("create ENOSPC", LOG, lambda: self.store.log("t").append_batch(rows(new), durability=SYNC))
+        model.refused(first)
+        self.learn("t", model)
+
+    def _refuse(self, kind: str, path: str, call: Callable[[], object]) -> None:
+        """Makes a call that meets a fault, and is refused for it."""
+        self._faulty.fail(kind, of=path)
+        with contextlib.suppress(pylog.StorageFailedError):
+            call()
+        assert self._faulty.fired == 1
+        self._faulty.heal()
+
+    def flush(self) -> None:
+        log, model = self.store.log("t"), self.model("t")
+        log.flush()
+        model.flushed(model.end)
+        self.learn("t", model)
+
+    def truncate(self, call: int) -> None:
+        """Cuts off what an append wrote, and all behind it."""
+        log, model = self.store.log("t"), self.model("t")
+        starts = self._starts or [model.end]
+        end = max(starts[min(call, len(starts) - 1)], log.start_offset)
+        self._starts = [start for start in starts if start < end]
+        self._truncations += 1
+        model.truncate(end)
+        self.learn("t", model)
+        log.truncate(end)
+        model.truncated(end)
+        self.learn("t", model)
+
+    def delete_records(self, *, everything: bool) -> None:
+        log, model = self.store.log("t"), self.model("t")
+        before = model.end if everything else (log.start_offset + model.end) // 2
+        model.delete(before)
+        self.learn("t", model)
+        log.delete_records(before)
+        model.deleted(before)
+        self.learn("t", model)
+
+    def tick(self) -> None:
+        """Retention, which may delete whole segments of every topic."""
+        for topic in self.topics():
+            model = self.model(topic)
+            model.delete(model.end)
+            self.learn(topic, model)
+        self.store.tick()
+        for topic in self.topics():
+            model = self.model(topic)
+            model.deleted(self.store.log(topic).start_offset)
+            self.learn(topic, model)
+
+    def reopen(self, meanwhile: Callable[[], None] = lambda: None) -> None:
+        """Closes, lets somebody else do something, and opens again."""
+        if self._other is not None:
+            self._other.close()
+            self._other = None
+        self.store.close()
+        for topic in self.topics():
+            model = self.model(topic)
+            model.flushed(model.end)
+            self.learn(topic, model)
+        meanwhile()
+        self.store = self._open()
+
+    def swap(self) -> None:
+        """A broker has compacted a segment, and died before it gave the new file its name; then somebody opens the store."""
+        segments = self.store.log("t").segments
+        self.reopen()
+        if len(segments) > 1:
+            old = segments[0].path
+            new = self.fs.create(old + CLEANED)
+            new.write(memoryview(self.fs.read(old, 1 << 20)), 0)
+            new.sync()
+            self.fs.sync_directory(f"{ROOT}/t-0")
+            self.fs.rename(old + CLEANED, old + SWAP)
+            self.fs.sync_directory(f"{ROOT}/t-0")
+        self.store.log("t")
+
+    def broker_loses(self) -> None:
+        """A broker appends a producer's record, rolls and loses the power: the snapshot of the producers is there, the record not.
+
+        Brokers sync the one before the other. Then somebody opens the store. Should the snapshot come back when the log has got
+        to its offset, the producer's next record would pass for one that is there.
+        """
+        end = self.model("t").end
+        sequence = next_sequence(self.model("t").promise.records)
+        lost = ProducerState([Producer(PRODUCER, 0, sequence, end, 0, NOW + end)], end + 1)
+        self.learn("t", short=True)
+        self.reopen(meanwhile=lambda: self._leave_snapshot(lost))
+        self.store.log("t")
+
+    def _leave_snapshot(self, state: ProducerState) -> None:
+        self.fs.remove(f"{ROOT}/{CLEAN_SHUTDOWN}")
+        self.fs.sync_directory(ROOT)
+        path = f"{ROOT}/t-0/{file_name(state.end_offset, SNAPSHOT)}"
+        if not self.fs.exists(path):
+            data = encode_snapshot(state)
+            snapshot = self.fs.create(path)
+            snapshot.write(memoryview(data), 0)
+            snapshot.sync()
+            self.fs.sync_directory(f"{ROOT}/t-0")
+
+    def end(self) -> None:
+        """Dies, and lets go of what belongs to the process that runs the test."""
+        self.fs.kill()
+        for store in (self.store, self._other):
+            if store is not None:
+                with contextlib.suppress(pylog.PylogError):
+                    store.close()
+
+    def topics(self) -> list[str]:
+        return [name for name, known in self.known.items() if not known.may_lack]
+
+    def begin(self) -> None:
+        """Makes topics `t` and `w` in an empty store."""
+        self._starts = []
+        self.create("t")
+        self.create("w", **ROOMY)
+
+    def create_topic(self) -> None:
+        """Makes topic `u`, or `v` when that is there, and appends its first record."""
+        name = "v" if "u" in self.topics() else "u"
+        if name not in self.topics():
+            self.create(name)
+            self.append([30], SYNC, name)
+
+    def replace_topic(self) -> None:
+        """Somebody decides to delete topic `u`, and does not get to it; then it is made again, and is empty."""
+        if "u" in self.topics():
+            self.learn("u", LogModel(Promise(self.known["u"].log.records)), (True, True))
+            self._refuse("rename EIO", "/u-0", lambda: self.store.delete_topic("u"))
+            self.store.create_topic("u", **TINY)
+            self.learn("u", LogModel(), THERE)
+
+    def create(self, name: str, **config: int) -> None:
+        self.learn(name, LogModel(), (True, True))
+        self.store.create_topic(name, **{**TINY, **config})
+        self.learn(name, there=THERE)
+
+    def delete_topic(self) -> None:
+        name = next((name for name in ("v", "u") if name in self.topics()), None)
+        if name is None:
+            return
+        self.learn(name, there=(True, True))
+        self.store.delete_topic(name)
+        self.learn(name, there=GONE)
+
+
+def item(topic: str, offset: int, size: int, truncations: int = 0, sequence: int | None = None) -> Item:
+    """The record that a workload appends there: a value of so many bytes that no other record has, and its timestamp."""
+    text = b"%s %d %d %d %d." % (topic.encode(), offset, size, truncations, -1 if sequence is None else sequence)
+    return (text * (size // len(text) + 1))[:size], NOW + offset
+
+
+def rows(items: Sequence[Item]) -> list[tuple[bytes | None, bytes, tuple[()], int]]:
+    """Records as a log takes them."""
+    return [(None, value, (), timestamp) for value, timestamp in items]
+
+
+def sequence_of(record: Any) -> int:
+    """The number that the producer gave a record, -1 if it came without."""
+    return int(record[0].partition(b".")[0].split()[-1])
+
+
+def next_sequence(records: Sequence[Any]) -> int:
+    return max(map(sequence_of, records), default=-1) + 1
+
+
+def numbered(sequence: int | None) -> pylog.ProducerBatch | None:
+    return None if sequence is None else pylog.ProducerBatch(PRODUCER, 0, sequence)
+
+
+SYNC, OS = pylog.Durability.SYNC, pylog.Durability.OS
+OPERATIONS: dict[str, Callable[[Session], None]] = {
+    "new": Session.begin,
+    "append": lambda session: session.append([30], SYNC),
+    "append_os": Session.append_twice,
+    "append_idempotent": lambda session: session.append([30], OS, idempotent=True),
+    "append_interval": Session.append_interval,
+    "append_elsewhere": Session.append_elsewhere,
+    "append_many": lambda session: session.append([200] * 4, SYNC),
+    "append_many_os": lambda session: session.append([60] * 9, OS),
+    "append_refused": Session.append_refused,
+    "roll_refused": Session.roll_refused,
+    "flush": Session.flush,
+    "roll": lambda session: session.append([400], SYNC),
+    "truncate": lambda session: session.truncate(-1),
+    "truncate_deep": lambda session: session.truncate(1),
+    "delete_records": lambda session: session.delete_records(everything=False),
+    "delete_all": lambda session: session.delete_records(everything=True),
+    "tick": Session.tick,
+    "reopen": Session.reopen,
+    "swap": Session.swap,
+    "broker_loses": Session.broker_loses,
+    "create_topic": Session.create_topic,
+    "delete_topic": Session.delete_topic,
+    "replace_topic": Session.replace_topic,
+}
+
+
+def workloads(length: int) -> list[tuple[str, ...]]:
+    """All sequences of up to so many operations, short ones first; `new` is a beginning only."""
+    sizes = range(1, length + 1)
+    return [names for size in sizes for names in itertools.product(OPERATIONS, repeat=size) if "new" not in names[1:]]
+
+
+NOTHING: tuple[Image, Known] = (MemoryFileSystem().image(), {})
+
+
+@functools.cache
+def base() -> tuple[Image, Known]:
+    """The store that all workloads begin with, and what is known of it."""
+    fs = MemoryFileSystem(clock=clock())
+    session = Session(fs, {})
+    session.begin()
+    session.create_topic()
+    for size in (150, 150, 150, 30):
+        session.append([size], SYNC, idempotent=size == 30)
+    session.store.close()
+    return fs.image(), session.known
