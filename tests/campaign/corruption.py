@@ -34,9 +34,9 @@ COLUMNS: Final = ("offset", "timestamp", "timestamp_type", "key", "value", "head
 LEADER_EPOCH_AT: Final = 12
 PATIENCE_S: Final = 10  # for one case: it takes a millisecond
 
-# A sector that comes back from elsewhere can hold whole good batches. Of those that were there before nobody can tell by their
-# bytes which are in their place, so reading may go on behind some that are; it says so, and it never hands out a wrong record.
-MISPLACED: Final = ("copy", "swap", "past")
+# Two sectors that changed places, or an old one, can hold as many whole good batches as stand where they should. Nobody can tell by
+# their bytes which are in their place, so reading may go on behind some that are; it says so, and never hands out a wrong record.
+MISPLACED: Final = ("swap", "past")
 
 # ---- specimens ---------------------------------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
 from campaign.checker import Outcome, inspect, judge, lost_tails, probe_of, told_of
-from campaign.workloads import NOTHING, THERE, Known, Session, Tail, TopicKnown, base, clock, workloads
+from campaign.workloads import NOTHING, THERE, Known, Session, Tail, TopicKnown, base, clock, drawn_from, workloads
 from pylog.testing import Crash, Found, LogModel, MemoryFileSystem, Moment, Recording, RecordingFileSystem, restarted
 from pylog.testing.disk import Disk
 from pylog.testing.models import POWER_LOSS, PROCESS_DEATH
@@ -135,9 +135,10 @@ def recorded(workload: Workload, without: Without | None = None) -> tuple[Record
     fs = RecordingFileSystem(clock=clock(), image=image, without=without)
     session = Session(fs, known, fs.recording.mark)
     try:
-        session.run(workload[:-1])
-        start = len(fs.recording) if len(workload) > 1 else 0
-        session.run(workload[-1:])
+        with drawn_from("workload"):
+            session.run(workload[:-1])
+            start = len(fs.recording) if len(workload) > 1 else 0
+            session.run(workload[-1:])
         return fs.recording, start
     finally:
         session.end()

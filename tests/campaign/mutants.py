@@ -21,7 +21,7 @@ import pylog
 from campaign.explorer import Explorer, Violation, Workload, recorded, recovered
 from campaign.workloads import workloads
 from pylog.testing import CallSite, Crash, Moment, Recording
-from pylog.testing.memory import RENAME
+from pylog.testing.memory import RENAME, Operation
 from pylog.testing.recording import GUARDING
 
 SOURCES = Path(pylog.__file__).parent
@@ -46,10 +46,19 @@ class Call(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a call is made: in a workload, or in the recovery from one of its crashes."""
+    """Where a call is made.
+
+    Attributes:
+        workload: in it,
+        crash: or in the recovery from this crash of it.
+        early: not in its last operation, which is the one that is crashed.
+        guarded: what the call makes durable there that was not, by kinds of operations and files.
+    """
 
     workload: Workload
     crash: Crash | None
+    early: bool = False
+    guarded: frozenset[str] = frozenset()
 
 
 @functools.cache
@@ -88,16 +97,25 @@ def atlas() -> dict[CallSite, list[Place]]:
 
 
 def _note(found: defaultdict[CallSite, list[Place]], recording: Recording, start: int, place: Place) -> None:
-    """Notes the calls of a recording that have something to guard: a sync of what is on the disk already is none."""
-    moment = Moment.of(recording, start)
-    made = set()
-    for number in range(start, len(recording)):
+    """Notes the calls of a recording that have something to guard: a sync of what is on the disk already is none.
+
+    In a recovery those from `start` on; in a workload all, as it begins with a store that is closed.
+    """
+    moment = Moment.of(recording, 0 if place.crash is None else start)
+    made: dict[tuple[CallSite, Place], None] = {}
+    for number in range(moment.after, len(recording)):
         site = recording.sites[number]
-        if Call(*site[:4]) in in_source() and (site.kind == RENAME or moment.covered_by(number)):
-            made.add(site)
+        concerned = [number] if site.kind == RENAME else moment.covered_by(number)
+        if concerned and Call(*site[:4]) in in_source():
+            guarded = frozenset(map(_sort_of, (recording.operations[one] for one in concerned)))
+            made[site, place._replace(early=number < start, guarded=guarded)] = None
         moment.advance()
-    for site in sorted(made):
-        found[site].append(place)
+    for site, noted in made:
+        found[site].append(noted)
+
+
+def _sort_of(operation: Operation) -> str:
+    return f"{operation.kind} {operation.path.rpartition('/')[2].lstrip('0123456789')}"
 
 
 def _crashes(recording: Recording) -> Iterator[Crash]:
@@ -154,27 +172,27 @@ def broken_without(call: Call, caller: str | None = None, samples: int = SAMPLES
 
 
 def _samples(places: list[Place], count: int) -> Iterator[Place]:
-    """Some places of each sort, in turn: single operations, recoveries of dead processes, of losses of power, longer workloads.
-
-    Of the short ones some that lie far apart; of the longer ones those that end with different operations.
+    """Some places of each sort, in turn: single operations, recoveries of dead processes, of losses of power, longer workloads
+    whose last operation makes the call, and those in which an earlier one does.
     """
-    sorts: list[list[Place]] = [[], [], [], []]
+    sorts: list[list[Place]] = [[], [], [], [], []]
     for place in dict.fromkeys(places):
-        sorts[len(place.workload) * 3 - 3 if place.crash is None else 1 + place.crash.power].append(place)
-    *short, longer = sorts
-    chosen = [sort[:: -(-len(sort) // count)] if sort else [] for sort in short]
-    chosen.append(_of_different_ends(longer)[: 2 * count])
-    return (place for row in zip_longest(*chosen) for place in row if place is not None)
+        longer = len(place.workload) > 1
+        sorts[3 + place.early if longer else 0 if place.crash is None else 1 + place.crash.power].append(place)
+    chosen = zip_longest(*(_diverse(sort, count) for sort in sorts))
+    return (place for row in chosen for place in row if place is not None)
 
 
-def _of_different_ends(places: list[Place]) -> list[Place]:
-    """The same places: first one for each last operation, then a second one."""
-    ranks: Counter[str] = Counter()
-    ranked = []
-    for place in places:
-        ranked.append((ranks[place.workload[-1]], place))
-        ranks[place.workload[-1]] += 1
-    return [place for _, place in sorted(ranked, key=lambda one: one[0])]
+def _diverse(places: list[Place], count: int) -> Iterator[Place]:
+    """Some places that differ as far as possible in what the call guards, and in the operation that is crashed."""
+    used: Counter[object] = Counter()
+    rest = list(places)
+    while rest and count:
+        place = min(rest, key=lambda one: used[one.guarded] + used[one.workload[-1]])
+        used.update((place.guarded, place.workload[-1]))
+        rest.remove(place)
+        count -= 1
+        yield place
 
 
 # ---- for long runs -------------------------------------------------------------------------------------------------------------

@@ -10,8 +10,11 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-from collections.abc import Callable, Sequence
+import random
+import secrets
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import pylog
 from pylog.clock import ManualClock
@@ -61,6 +64,14 @@ THERE, GONE = (True, False), (False, True)
 
 def clock() -> ManualClock:
     return ManualClock(NOW)
+
+
+@contextlib.contextmanager
+def drawn_from(seed: str) -> Iterator[None]:
+    """What the engine draws at random, ids and names of what is deleted, is the same in every run."""
+    rng = random.Random(seed)
+    with patch.multiple(secrets, token_bytes=rng.randbytes, token_hex=lambda size: rng.randbytes(size).hex()):
+        yield
 
 
 class Session:
@@ -255,7 +266,7 @@ class Session:
         self.store.log("t")
 
     def broker_loses(self) -> None:
-        """A broker appends a producer's record, rolls and loses the power: the snapshot of the producers is there, the record not.
+        """A broker appends a producer's record, rolls and loses the power: the record is gone, the snapshot that tells of it is not.
 
         Brokers sync the one before the other. Then somebody opens the store. Should the snapshot come back when the log has got
         to its offset, the producer's next record would pass for one that is there.
@@ -389,9 +400,10 @@ NOTHING: tuple[Image, Known] = (MemoryFileSystem().image(), {})
 def base() -> tuple[Image, Known]:
     """The store that all workloads begin with, and what is known of it."""
     fs = MemoryFileSystem(clock=clock())
-    session = Session(fs, {})
-    session.begin()
-    session.create_topic()
+    with drawn_from("base"):
+        session = Session(fs, {})
+        session.begin()
+        session.create_topic()
     for size in (150, 150, 150, 30):
         session.append([size], SYNC, idempotent=size == 30)
     session.store.close()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 
-import pylog
 import pytest
+
+import pylog
 from pylog.testing import Image, MemoryFileSystem
 from reference import Batch, Record
 from reference_legacy import GZIP, Message, entry, message_set, wrapper

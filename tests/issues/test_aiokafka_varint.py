@@ -7,8 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pylog
 import pytest
+
+import pylog
 import record_cases
 from pylog.record import kernels
 from pylog.testing import Image, MemoryFileSystem

@@ -1,4 +1,4 @@
-"""KAFKA-12520: completing a segment's swap at startup threw the producer state away and made it again from the whole log, for hours."""
+"""KAFKA-12520: completing a segment's swap at startup threw the producer state away; making it again took hours."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""KAFKA-13603: a log whose records had expired kept its end in the name of an empty segment, which a clean shutdown did not sync."""
+"""KAFKA-13603: an emptied log kept its end in the name of an empty segment alone, and a clean shutdown did not sync that."""
 
 from __future__ import annotations
 
-import pylog
 import pytest
+
+import pylog
 from pylog.testing import MemoryFileSystem
 
 

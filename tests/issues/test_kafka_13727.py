@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pylog
 import pytest
+
+import pylog
 from golden_data import GoldenPartition, partitions
 from golden_rows import COLUMNS, rows
 from pylog.index.transaction_index import ENTRY_SIZE

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import pylog
 import pytest
+
+import pylog
 from pylog.testing import MemoryFileSystem
 
 

@@ -1,9 +1,10 @@
-"""raft-wal, ALICE 3: the directory was not synced after a file was made in it, and a power loss took the file with its records."""
+"""raft-wal, ALICE 3: the directory was not synced after a file was made in it, and a power loss took it with its records."""
 
 from __future__ import annotations
 
-import pylog
 import pytest
+
+import pylog
 from pylog import Durability
 from pylog.testing import CallSite, RecordingFileSystem
 from pylog.testing.memory import SYNC_DIRECTORY

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import struct
 
-import pylog
 import pytest
+
+import pylog
 from pylog.segment.seal import SEAL
 from pylog.testing import MemoryFileSystem
 from reference import Batch, Record, crc32c, resealed

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import pylog
 import pytest
+
+import pylog
 from pylog.segment.names import INDEX, LOG, TIME_INDEX
 from pylog.testing import Image, MemoryFileSystem, RecordingFileSystem
 

@@ -8,8 +8,9 @@ from contextlib import contextmanager, suppress
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
-import pylog
 import pytest
+
+import pylog
 from pylog import ProducerBatch
 from pylog.fs import DirectoryEntry
 from pylog.log import loader, recovery

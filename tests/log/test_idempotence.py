@@ -148,6 +148,25 @@ def test_a_duplicate_is_made_as_durable_as_its_sender_asks_for(log: pylog.Log) -
     assert log.durable_offset == 1
 
 
+def test_a_large_call_is_one_batch_and_is_known_again(log: pylog.Log) -> None:
+    """Larger than what is otherwise put into one batch, in several pieces of Arrow: the whole call has one sequence."""
+    table = pa.concat_tables(
+        pa.table({"value": [b"%d" % number * 40 for number in range(first, first + 900)]}) for first in (0, 900)
+    )
+    for duplicate in (False, True):
+        done = log.append_batch(table, producer=ProducerBatch(7, 0, 0))
+        assert (done.offsets, done.duplicate) == (range(1_800), duplicate)
+    assert send(log, 1_800).offsets == range(1_800, 1_801)
+    assert [record.value for record in log.records(0, 1_800)] == table.column("value").to_pylist()
+
+
+def test_a_call_that_is_too_large_for_one_batch_is_refused(log: pylog.Log) -> None:
+    values = [bytes(1_000)] * 2_000
+    with pytest.raises(pylog.RecordTooLargeError, match="a producer's batch of up to"):
+        log.append_batch(values, producer=ProducerBatch(7, 0, 0))
+    assert log.append_batch(values).offsets == range(2_000)
+
+
 def test_no_records_need_no_number(log: pylog.Log) -> None:
     send(log, 0)
     empty = log.append_batch([], producer=ProducerBatch(7, 0, 99))

@@ -190,7 +190,7 @@ def _is_small(request: Request) -> bool:
 def _encoded(request: Request, offset: int, leader_epoch: int, stamp: Callable[[Rows], Rows]) -> Iterator[Encoded]:
     first = offset
     for rows in request.pieces:
-        for encoded in request.encoder.encode(stamp(rows), offset, leader_epoch):
+        for encoded in request.encoder.encode(stamp(rows), offset, leader_epoch, whole=request.producer is not None):
             yield encoded if request.producer is None else stamp_producer(encoded, request.producer, first)
         offset += len(rows)
 

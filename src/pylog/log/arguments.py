@@ -9,8 +9,10 @@ import numpy as np
 
 from pylog import limits
 from pylog.errors import InvalidArgumentError, OffsetOutOfRangeError
-from pylog.record.builder import rows_from_records
+from pylog.record.builder import BatchEncoder, rows_from_records
+from pylog.record.few import joined_rows
 from pylog.record.rows import Rows
+from pylog.record.types import ProducerBatch
 
 
 def checked_items(items: Any) -> Sequence[Any]:
@@ -28,6 +30,20 @@ def offset_given(name: str, given: Any) -> int:
         error = OffsetOutOfRangeError if name != "timestamp" else InvalidArgumentError
         raise error(f"{name}={given} is negative")
     return int(given)
+
+
+def checked_pieces(pieces: list[Rows], encoder: BatchEncoder, producer: ProducerBatch | None) -> list[Rows]:
+    """Rows that fit into batches; a producer's into one, because the sequence of a call is that of its batch.
+
+    Raises:
+        RecordTooLargeError: they do not.
+    """
+    if producer is not None and pieces:
+        pieces = [joined_rows(pieces)]
+        encoder.check_one_batch(pieces[0])
+    for rows in pieces:
+        encoder.check(rows)
+    return pieces
 
 
 def rows_of(items: Sequence[Any], now_ms: int) -> Rows:

@@ -17,7 +17,7 @@ from pylog.errors import ClosedError, InvalidArgumentError, ReadOnlyError
 from pylog.fs import process_id
 from pylog.log import following, lookup, planning, reader
 from pylog.log.appending import Request, append_in_turn
-from pylog.log.arguments import checked_items, offset_given, rows_of
+from pylog.log.arguments import checked_items, checked_pieces, offset_given, rows_of
 from pylog.log.following import Ends
 from pylog.log.live import Follower, load_live
 from pylog.log.loader import Loaded, Source
@@ -247,7 +247,8 @@ class Log:
             whether it was there already.
 
         Raises:
-            OutOfOrderSequenceError, ProducerFencedError: it may not follow what the producer sent before. As `append`.
+            OutOfOrderSequenceError, ProducerFencedError: it may not follow what the producer sent before.
+            RecordTooLargeError: with `producer`, all records together are more than `max_message_bytes`. As `append`.
 
         >>> import pylog, tempfile
         >>> store = pylog.open(tempfile.mkdtemp())
@@ -273,8 +274,7 @@ class Log:
             raise InvalidArgumentError(f"durability={durability!r} is not a pylog.Durability")
         level = durability or self._durability
         encoder = self._encoder(compression)
-        for rows in pieces:
-            encoder.check(rows)
+        pieces = checked_pieces(pieces, encoder, producer)
         mutator = self._writing_side()
         if not pieces:
             end = self.end_offset

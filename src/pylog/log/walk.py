@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -42,6 +42,8 @@ from pylog.segment.culprit import narrowed
 from pylog.segment.log_file import Region
 from pylog.segment.seal import ALTERED, Seal, SealedReader, has_lost_its_end, is_foreign, read_seal
 from pylog.segment.segment import LogSegment
+
+_SECTORS: Final = 8192  # bytes: two of the largest sectors, the misplaced one and what it should have been followed by
 
 
 class Damage(NamedTuple):
@@ -271,9 +273,29 @@ def next_good_batch(segment: LogSegment, position: int, end: int, floor: int) ->
     at = position + 1
     while (found := file.find_batch(at, end, floor)) is not None:
         if found == declared or _is_followed(segment, found, end):
-            return found
+            return _in_place(segment, found, end, floor)
         at = found + 1
     return None
+
+
+def _in_place(segment: LogSegment, position: int, end: int, floor: int) -> int:
+    """The first good batch from `position` on that stands where it was written.
+
+    A sector that was written to a wrong place brings batches from elsewhere: good ones, with offsets that do not go on. Of those
+    within a sector's length the longest row of rising offsets is believed, of several the last: a copy may come before its batch.
+    """
+    places: list[int] = []
+    rows: list[tuple[int, int]] = []  # the longest one that begins with each batch: how many batches, where
+    found: int | None = position
+    while found is not None:
+        places.append(found)
+        behind = found + max(1, _declared_size(segment.file().read(found, FRAME_SIZE)))
+        found = segment.file().find_batch(behind, min(end, position + _SECTORS), floor) if behind < end else None
+    offsets = [offset_at(segment, place) for place in places]
+    for number in reversed(range(len(places))):
+        later = (rows[len(places) - 1 - other][0] for other in range(number + 1, len(places)) if offsets[other] > offsets[number])
+        rows.append((1 + max(later, default=0), places[number]))
+    return max(rows)[1]
 
 
 def _declared_size(head: Bytes) -> int:

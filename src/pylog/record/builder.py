@@ -298,8 +298,22 @@ class BatchEncoder:
                 f"max_message_bytes={self._max_message_bytes}; raise that option of the topic, or send less"
             )
 
-    def encode(self, rows: Rows, base_offset: int, leader_epoch: int) -> Iterator[Encoded]:
+    def check_one_batch(self, rows: Rows) -> None:
+        """Raises RecordTooLargeError when the rows may be more than one batch: a producer's numbers are of batches."""
+        size = size_bound(rows) - len(rows) * HEADER_SIZE
+        if size > self._max_message_bytes:
+            raise RecordTooLargeError(
+                f"a producer's batch of up to {size} bytes is more than max_message_bytes={self._max_message_bytes}; "
+                "send fewer records at a time, or raise that option of the topic"
+            )
+
+    def encode(self, rows: Rows, base_offset: int, leader_epoch: int, *, whole: bool = False) -> Iterator[Encoded]:
         """Yields whole batches, a few megabytes at a time, with consecutive offsets from `base_offset` on.
+
+        Args:
+            rows: the records.
+            base_offset, leader_epoch: of the first batch.
+            whole: make one batch of them, whatever its size.
 
         Cost: one kernel call a few megabytes; about 30 M records/s of 100 bytes with their CRC.
         """
@@ -310,12 +324,13 @@ class BatchEncoder:
         columns = (rows.timestamps, *rows.keys, *rows.values, rows.headers.ends, *rows.headers.names[:2], *rows.headers.values)
         kernel = encoding.encode_batches_with_headers if rows.headers.ends.size else encoding.encode_batches
         state = np.array([0, 0, len(rows), base_offset, 0, 0], np.int64)
-        room = min(limits.APPEND_CHUNK_BYTES, size_bound(rows))
+        room = size_bound(rows) if whole else min(limits.APPEND_CHUNK_BYTES, size_bound(rows))
+        batch_bytes = limits.MAX_SEGMENT_BYTES if whole else self._batch_bytes
         while state[encoding.E_ROW] < len(rows):
             self._turn = 1 - self._turn
             buffer, table = self._buffer_of(room), self._tables[self._turn]
             state[encoding.E_POSITION] = state[encoding.E_BATCHES] = 0
-            status = kernel(buffer, state, self._batch_bytes, leader_epoch, self._attributes, table, *columns)
+            status = kernel(buffer, state, batch_bytes, leader_epoch, self._attributes, table, *columns)
             batches = int(state[encoding.E_BATCHES])
             if status == kernels.FULL and batches == 0:
                 room = int(state[encoding.E_NEEDED])
