@@ -68,8 +68,7 @@ def inspect(
             logs[topic] = found_in(log)
             told = list(look_into(topic, log, logs[topic], before, fs, note))
             problems += [f"{topic}: {problem}" for problem in told]
-            missing = [finding.message for finding in log.recovery_report if finding.kind == "missing"]
-            short |= {topic: f"{topic}: {message}" for message in missing}  # one at most
+            short.update((topic, f"{topic}: {finding.message}") for finding in log.recovery_report if finding.kind == "missing")
             if marked and any(finding.kind == "torn" for finding in log.recovery_report):
                 problems.append(f"{topic}: a clean-shutdown marker stands over a torn tail: a broker would not look")
             if seen is not None and not told:

@@ -266,7 +266,7 @@ class Session:
         self.store.log("t")
 
     def broker_loses(self) -> None:
-        """A broker appends a producer's record, rolls and loses the power: the record is gone, the snapshot that tells of it is not.
+        """A broker appends a producer's record, rolls, loses the power: the record is gone, the snapshot that tells of it is not.
 
         Brokers sync the one before the other. Then somebody opens the store. Should the snapshot come back when the log has got
         to its offset, the producer's next record would pass for one that is there.

@@ -17,6 +17,8 @@ from pylog.log.durable_point import SLOT_SIZE, Slot, open_header
 from pylog.record.batch import scan_batches
 from pylog.record.format import POSITION
 from pylog.store import CLEAN_SHUTDOWN
+from pylog.testing import FaultyFileSystem as PublicFaultyFileSystem
+from pylog.testing import MemoryFileSystem
 
 SMALL = {"segment_bytes": 600, "index_interval_bytes": 100}
 
@@ -385,3 +387,21 @@ def test_a_failed_sync_says_from_which_offset_on_nothing_is_promised(tmp_path: P
         log.append(b"c")
     assert caught.value.offset == 2
     store.close()
+
+
+def test_an_index_that_is_gone_and_cannot_be_written_hinders_no_reading() -> None:
+    memory = MemoryFileSystem()
+    with pylog.open("/s", fs=memory, clock=memory.clock) as store:
+        log = store.create_topic("t", **SMALL) and store.log("t")
+        for number in range(30):
+            log.append(b"value %d" % number)
+    for entry in memory.list("/s/t-0"):
+        if entry.name.endswith("index"):
+            memory.remove(f"/s/t-0/{entry.name}")
+    fs = PublicFaultyFileSystem(memory)
+    with pylog.open("/s", fs=fs, clock=memory.clock) as store:
+        fs.fail("create ENOSPC", forever=True, of="index.tmp")
+        log = store.log("t")
+        assert [log.read(offset).value for offset in range(30)] == [b"value %d" % number for number in range(30)]
+        assert fs.fired
+        fs.heal()

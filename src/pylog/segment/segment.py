@@ -7,6 +7,7 @@ from an index are hints: what is found there is checked, and the segment is walk
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import weakref
 from collections import OrderedDict
@@ -256,7 +257,8 @@ class LogSegment:
         self.index_is_of_headers = True
         self._offset_index, self._time_index = builder.offset_index(), builder.time_index()
         if self._writable and self.sealed:
-            self.write_indexes(builder)
+            with contextlib.suppress(StorageFailedError):  # a full disk, or another process at the same, hinders no reading
+                self.write_indexes(builder)
         return builder
 
     def write_indexes(self, builder: SegmentIndexBuilder) -> None:
