@@ -73,11 +73,12 @@ class Crashing(RuleBasedStateMachine, Generic[Asked]):
             What had been asked for and not acknowledged; None if all of it was.
         """
         recording, step = self.fs.recording, self._last
-        after, asked = len(recording), None
+        after, asked, begun = len(recording), None, False
         if step is not None and part < 1:
             after, asked = step.start + int(part * (step.end - step.start)), step.asked
+            begun = after > step.start  # else the last write is one that was acknowledged: a death does not cut it
         moment, draw = Moment.of(recording, after), random.Random(seed)
-        crashes = moment.crashes(draw, subsets=6, cuts=6) if kind == POWER_LOSS else moment.deaths(draw, cuts=3)
+        crashes = moment.crashes(draw, subsets=6, cuts=6) if kind == POWER_LOSS else moment.deaths(draw, cuts=3 * begun)
         self.fs.kill()
         self.fs = restarted(recording, draw.choice(list(crashes)), clock=self.clock)
         self._last = None

@@ -6,6 +6,8 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
 import pylog
 
 RECORDS = 3_000
@@ -66,3 +68,34 @@ def test_appends_from_many_threads_get_offsets_of_their_own(tmp_path: Path) -> N
             told = dict(pair for pairs in pool.map(append, range(4)) for pair in pairs)
         assert told == {record.offset: record.value for record in log.records()}
         assert sorted(told) == list(range(400))
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+def test_readers_beside_truncations_are_told_so_and_never_of_damage(tmp_path: Path, exclusive: bool) -> None:
+    with pylog.open(tmp_path, durability=pylog.Durability.OS, exclusive=exclusive) as store:
+        store.create_topic("t", segment_bytes=2_000, index_interval_bytes=100)
+        log = store.log("t")
+        log.append_many([b"%d" % number * 20 for number in range(50)])
+        done = threading.Event()
+
+        def write() -> None:
+            for number in range(150):
+                log.truncate(20 + number % 25)
+                log.append_many([b"%d" % number * (1 + number % 30)] * (10 + number % 40))
+            done.set()
+
+        def read() -> int:
+            told = 0
+            while not done.is_set():
+                try:
+                    list(log.records(15))
+                    log.read(log.end_offset - 1)
+                except pylog.OffsetOutOfRangeError:
+                    told += 1
+            return told
+
+        with ThreadPoolExecutor(3) as pool:
+            readers = [pool.submit(read) for _ in range(2)]
+            pool.submit(write).result()
+            assert all(reader.result() >= 0 for reader in readers)
+        assert store.check().ok

@@ -61,7 +61,7 @@ def second_look(
     except CorruptionError as error:
         if look().epoch == state.epoch:
             raise
-        told = f"{directory} was changed by another process while it was read; read on from what there is now"
+        told = f"{directory} was changed while it was read; read on from what there is now"
         raise OffsetOutOfRangeError(told, path=directory, offset=error.offset) from error
 
 

@@ -88,16 +88,17 @@ class Log:
     def _publish(self, state: LogState) -> None:
         self._state = state
 
-    def look(self, *, committed: bool = False) -> LogState:
+    def look(self, *, committed: bool = False, settled: bool = False) -> LogState:
         """The state now: what other processes did is taken, unless this one is at work and will take it itself.
 
         Args:
             committed: also find the open transactions.
+            settled: wait for what another thread of this process is about to change.
 
         Cost: one pread when nothing has changed.
         """
         self._check_open()
-        if not self._surroundings.exclusive and self._lock.acquire(blocking=False):
+        if (settled or not self._surroundings.exclusive) and self._lock.acquire(blocking=settled):
             try:
                 self._take_changes()
             finally:
@@ -301,8 +302,9 @@ class Log:
     def _writing_side(self) -> Mutator:
         self._check_open()
         if self._mutator is None:
-            directory = self._source.directory
-            raise ReadOnlyError(f"{directory} is open for reading; open the store with mode='rw'", path=directory)
+            raise ReadOnlyError(
+                f"{self._source.directory} is open for reading; open it with mode='rw'", path=self._source.directory
+            )
         return self._mutator
 
     def _check_open(self) -> None:
@@ -386,7 +388,7 @@ class Log:
         self._check_open()
         wanted = offset_given("offset", offset)
         state = self._state if wanted < self._state.end_offset else self.look()
-        return lookup.read_live(self.look, state, self.partition, wanted)
+        return lookup.read_live(partial(self.look, settled=True), state, self.partition, wanted)
 
     def scan(
         self,
@@ -427,7 +429,7 @@ class Log:
         last = state.stable_offset if committed else state.end_offset
         wanted = lookup.wanted(state, self.partition, start, end, last)
         frames = reader.scan(state, wanted, columns, committed=committed, max_rows=max_rows, verify=verify)
-        return frames if self._surroundings.exclusive else following.second_look(self.look, state, frames, self._source.directory)
+        return following.second_look(partial(self.look, settled=True), state, frames, self._source.directory)
 
     def records(
         self, start: int | None = None, end: int | None = None, *, isolation: str = "read_uncommitted", verify: bool = True

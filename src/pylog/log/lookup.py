@@ -48,14 +48,15 @@ def read_one(state: LogState, partition: TopicPartition, offset: int) -> Record:
 
 
 def read_live(look: Callable[[], LogState], state: LogState, partition: TopicPartition, offset: int) -> Record:
-    """The same in a log that others change: what fails is tried once more if they have since `state` (reliability 11e)."""
-    try:
-        return read_one(state, partition, offset)
-    except (CorruptionError, OffsetOutOfRangeError, StorageFailedError):
-        now = look()
-        if now.epoch == state.epoch:
-            raise
-        return read_one(now, partition, offset)
+    """The same in a log that others change: what fails is tried again as long as they have since the last look (11e)."""
+    while True:
+        try:
+            return read_one(state, partition, offset)
+        except (CorruptionError, OffsetOutOfRangeError, StorageFailedError):
+            now = look()
+            if now.epoch == state.epoch:
+                raise
+            state = now
 
 
 class _Question(NamedTuple):
