@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 import pylog
+from campaign.processes import seeded, until
 from pylog.clock import ManualClock
 from pylog.record.batch import scan_batches
 from pylog.record.format import BASE_OFFSET, HEADER_SIZE, LAST_OFFSET, POSITION, SIZE
@@ -34,9 +35,10 @@ COLUMNS: Final = ("offset", "timestamp", "timestamp_type", "key", "value", "head
 LEADER_EPOCH_AT: Final = 12
 PATIENCE_S: Final = 10  # for one case: it takes a millisecond
 
-# Two sectors that changed places, or an old one, can hold as many whole good batches as stand where they should. Nobody can tell by
-# their bytes which are in their place, so reading may go on behind some that are; it says so, and never hands out a wrong record.
+# Two sectors that changed places, or an old one, can hold as many whole good batches as stand where they should. Nobody can tell
+# by their bytes which are in place, so reading may go on behind some that are; it says so, and never hands out a wrong record.
 MISPLACED: Final = ("swap", "past")
+_DRAWN: Final = 100  # damages to each file of a specimen, in long runs
 
 # ---- specimens ---------------------------------------------------------------------------------------------------------------
 
@@ -513,3 +515,30 @@ def complaints_of_writing(specimen: Specimen, damage: Damage, boots: int) -> Ite
     with pylog.open(ROOT, "r", fs=fs, clock=fs.clock) as store:
         for told in Judge(specimen).complaints(damage, damaged, read_all(store.log(TOPIC), 0, count)):
             yield f"{damage}, opened for writing: {told}"
+
+
+# ---- for long runs -------------------------------------------------------------------------------------------------------------
+
+
+def run(seed: int, seconds: float) -> dict[str, Any]:
+    """Damages logs with all sorts of codecs at random, until the time is over.
+
+    Args:
+        seed: decides what happens.
+        seconds: how long.
+
+    Returns:
+        How many cases there were, and as violations what was found, each with the damage that repeats it.
+    """
+    rng = seeded(seed)
+    cases, violations = 0, []
+    for _ in until(None, seconds):
+        codec = rng.choice(("none", "gzip", "snappy", "lz4", "zstd"))
+        specimen = make_specimen([codec])
+        laboratory = Laboratory(specimen)
+        for path in specimen.files:
+            every = [*flips(specimen, path), *cuts(specimen, path), *sectors(specimen, path)]
+            drawn = rng.sample(every, min(len(every), _DRAWN))
+            cases += len(drawn)
+            violations += [f"make_specimen([{codec!r}]): {told}" for told in laboratory.complaints(drawn)]
+    return {"seed": seed, "cases": cases, "violations": violations}

@@ -3,6 +3,7 @@
 python -m campaign.fuzz_targets loop <cases> <seed>              a mutation loop of our own, within a bound on memory and time
 python -m campaign.fuzz_targets one <target> <file>              repeats what either found
 python -m campaign.fuzz_targets atheris <target> [options]       libFuzzer, where atheris is installed; the options are its own
+python -m campaign.fuzz_targets all [<seconds> [<target> …]]     libFuzzer for each target: `./dev fuzz`
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import itertools
 import random
 import resource
 import struct
+import subprocess
 import sys
 import tempfile
 import zlib
@@ -352,6 +354,24 @@ def fuzz(name: str, options: list[str]) -> None:
         atheris.Fuzz()
 
 
+def fuzz_all(seconds: str = "60", *names: str) -> None:
+    """LibFuzzer for each target, or those named, in its own process, so many seconds each; fails if one finds something."""
+    found = []
+    for name in names or TARGETS:
+        command = [
+            sys.executable,
+            "-m",
+            "campaign.fuzz_targets",
+            "atheris",
+            name,
+            f"-max_total_time={seconds}",
+            "-print_final_stats=1",
+        ]
+        if subprocess.run(command, check=False).returncode:
+            found.append(name)
+    sys.exit(f"found by {', '.join(found)}" if found else 0)
+
+
 def main(action: str, *arguments: str) -> None:
     match action:
         case "loop":
@@ -362,6 +382,8 @@ def main(action: str, *arguments: str) -> None:
             target.read(target.seal(data))
         case "atheris":
             fuzz(arguments[0], list(arguments[1:]))
+        case "all":
+            fuzz_all(*arguments)
 
 
 if __name__ == "__main__":

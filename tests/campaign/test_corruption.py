@@ -69,8 +69,7 @@ def beside(some: Specimen, suffix: str) -> list[str]:
 
 def samples(some: Specimen) -> list[Damage]:
     """Some of all that can happen to the segments."""
-    every = [damage for path in some.logs for damage in (*flips(some, path)[::29], *cuts(some, path)[::13], *sectors(some, path))]
-    return every
+    return [damage for path in some.logs for damage in (*flips(some, path)[::29], *cuts(some, path)[::13], *sectors(some, path))]
 
 
 def test_the_cases_are_as_many_as_planned() -> None:

@@ -11,7 +11,6 @@ import functools
 import gzip
 import json
 import os
-import random
 import shutil
 import stat
 import struct
@@ -30,8 +29,10 @@ from hypothesis import strategies as st
 import pylog
 import reference
 import reference_legacy
+from campaign import hostile
 from campaign.corruption import NOW, ROOT, TOPIC, Specimen, make_specimen, patience
 from campaign.fuzz_targets import TARGETS
+from campaign.processes import new_seed
 from pylog.clock import ManualClock
 from pylog.errors import PylogError
 from pylog.record.compression import compress
@@ -48,18 +49,6 @@ COMPARED = 2_000
 INPUTS = 2_000  # of each parser
 
 
-def seed() -> int:
-    return 1 if os.environ.get("CI") else random.randrange(10**6)
-
-
-def program(module: str, *arguments: object) -> subprocess.CompletedProcess[str]:
-    """Runs a program of the campaign in a process of its own: it may die."""
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, (str(TESTS), os.environ.get("PYTHONPATH"))))}
-    environment.pop("NUMBA_DISABLE_JIT", None)  # interpreted kernels check each access themselves
-    command = [sys.executable, "-m", f"campaign.{module}", *map(str, arguments)]
-    return subprocess.run(command, env=environment, cwd=TESTS, capture_output=True, text=True, timeout=600, check=False)
-
-
 # ---- kernels -----------------------------------------------------------------------------------------------------------------
 
 MUST_BE_MET = {
@@ -71,24 +60,15 @@ MUST_BE_MET = {
 }
 
 
-def test_kernels_stay_inside_their_arrays_on_millions_of_damaged_inputs(tmp_path: Path) -> None:
-    note, chosen = tmp_path / "case", seed()
-    note.write_bytes(bytes(16))
-    result = program("fuzz_pages", "run", 0, CASES, chosen, note)
-    case = int.from_bytes(note.read_bytes()[:8], "little")
-    assert result.returncode == 0, (
-        f"again: python -m campaign.fuzz_pages run {case} 1 {chosen} <a file of 16 bytes>\n{result.stderr}"
-    )
-    answers = json.loads(result.stdout)
+def test_kernels_stay_inside_their_arrays_on_millions_of_damaged_inputs() -> None:
+    answers = hostile.pages(CASES, new_seed())
     assert sum(map(sum, answers.values())) == CASES
     for kernel, statuses in MUST_BE_MET.items():
         assert all(answers[kernel][status] for status in statuses), (kernel, answers[kernel])
 
 
 def test_compiled_kernels_answer_what_their_plain_meaning_does() -> None:
-    chosen = seed()
-    result = program("fuzz_pages", "compare", COMPARED, chosen)
-    assert result.returncode == 0, f"seed {chosen}\n{result.stderr}"
+    hostile.compared(COMPARED, new_seed())
 
 
 # ---- parsers -----------------------------------------------------------------------------------------------------------------
@@ -115,9 +95,7 @@ def test_any_bytes_are_read_or_refused(name: str) -> None:
 
 def test_inputs_that_are_almost_right_are_read_or_refused_within_bounds() -> None:
     """Thousands for each parser, in a process with a bound on its memory; one that takes a minute ends it."""
-    chosen = seed()
-    result = program("fuzz_targets", "loop", INPUTS, chosen)
-    assert result.returncode == 0, f"again: python -m campaign.fuzz_targets loop {INPUTS} {chosen}\n{result.stderr}"
+    hostile.parsers(INPUTS, new_seed())
 
 
 # ---- a log with one batch that costs more than it is worth ---------------------------------------------------------------------
