@@ -19,6 +19,7 @@ import pytest
 
 import pylog
 from pylog.clock import ManualClock
+from pylog.store import CLEAN_SHUTDOWN
 
 NOW = 1_700_000_000_000
 
@@ -430,6 +431,7 @@ def test_reads_of_what_is_not_there_are_refused_at_once(
 
 def test_offsets_below_the_logs_start_are_out_of_range(root: Path) -> None:
     (root / "log-start-offset-checkpoint").write_text("0\n1\nt 0 2\n")
+    (root / CLEAN_SHUTDOWN).write_text('{"version":0,"brokerEpoch":7}')  # a broker was here, and deleted records
     with pylog.open(root, "r") as store:
         log = store.log("t")
         assert (log.start_offset, log.end_offset) == (2, 5)

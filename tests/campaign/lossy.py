@@ -194,9 +194,9 @@ class View:
         self._point("map", path)
         return self.fs.map(path)
 
-    def list(self, path: str) -> list[DirectoryEntry]:
+    def list(self, path: str, *, sizes: str = "") -> list[DirectoryEntry]:
         self._point("list", path)
-        return self.fs.list(path)
+        return self.fs.list(path, sizes=sizes)
 
     def exists(self, path: str) -> bool:
         return self.fs.exists(path)

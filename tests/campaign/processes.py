@@ -43,8 +43,10 @@ class CampaignError(AssertionError):
 
 
 def new_seed() -> int:
-    """The seed of a run: PYLOG_SEED where it is set, to do again what failed; another one each time otherwise."""
-    return int(os.environ.get("PYLOG_SEED") or secrets.randbits(32))
+    """The seed of a run: PYLOG_SEED where it is set, to do again what failed; in CI always the same, so that a change that fails
+    there is to blame for it; another one each time otherwise.
+    """
+    return int(os.environ.get("PYLOG_SEED") or (1 if os.environ.get("CI") else secrets.randbits(32)))
 
 
 # ---- journals ----------------------------------------------------------------------------------------------------------------

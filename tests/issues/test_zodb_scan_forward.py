@@ -289,17 +289,18 @@ class BesideABroker(MemoryFileSystem):
 class WithALink(MemoryFileSystem):
     """A segment's name stands for something that is no file."""
 
-    def list(self, path: str) -> list[DirectoryEntry]:
-        return [entry._replace(is_file=False) if entry.name == f"{0:020d}.log" else entry for entry in super().list(path)]
+    def list(self, path: str, *, sizes: str = "") -> list[DirectoryEntry]:
+        found = super().list(path, sizes=sizes)
+        return [entry._replace(is_file=False) if entry.name == f"{0:020d}.log" else entry for entry in found]
 
 
 class WhereItVanishes(MemoryFileSystem):
     """The partition is deleted by another process while it is being opened."""
 
-    def list(self, path: str) -> list[DirectoryEntry]:
+    def list(self, path: str, *, sizes: str = "") -> list[DirectoryEntry]:
         if path == PARTITION:
             self.remove_tree(PARTITION)
-        return super().list(path)
+        return super().list(path, sizes=sizes)
 
 
 class WhereAnotherHandWrites(MemoryFileSystem):

@@ -663,8 +663,8 @@ class Ghostly(OsFileSystem):
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def list(self, path: str) -> list[DirectoryEntry]:
-        return sorted([*super().list(path), DirectoryEntry(self._name, False, True, 10, 0)])
+    def list(self, path: str, *, sizes: str = "") -> list[DirectoryEntry]:
+        return sorted([*super().list(path, sizes=sizes), DirectoryEntry(self._name, False, True, 10, 0)])
 
 
 def test_a_snapshot_that_retention_takes_meanwhile_is_no_finding(root: Path) -> None:

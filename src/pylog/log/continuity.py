@@ -6,13 +6,15 @@ two here: offsets rise, and an epoch that only one batch has, out of order with 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from pylog import limits
 from pylog.record.batch import Table
 from pylog.record.format import BASE_OFFSET, LAST_OFFSET, LEADER_EPOCH, MAGIC
+
+OUT_OF_REACH: Final = "has offsets that its segment cannot hold"
 
 
 class Neighbour(NamedTuple):
@@ -83,7 +85,7 @@ def _is_dense(table: Table, floor: int, before: Neighbour | None, after: Neighbo
 def _out_of_reach(table: Table, near: int) -> list[Suspect]:
     """A batch whose offsets are further from the ones before than a segment can span."""
     far = np.flatnonzero(table[LAST_OFFSET] - near > limits.MAX_RELATIVE_OFFSET)
-    return [Suspect(int(far[0]), "has offsets that its segment cannot hold")] if far.size else []
+    return [Suspect(int(far[0]), OUT_OF_REACH)] if far.size else []
 
 
 def _ends(table: Table) -> tuple[Table, Table]:

@@ -179,13 +179,13 @@ def load(source: Source) -> Loaded:
 
 
 def listing(source: Source) -> list[DirectoryEntry]:
-    """The files of a partition.
+    """The files of a partition, `.log` files with their sizes.
 
     Raises:
         UnknownTopicOrPartitionError: it is not there.
     """
     try:
-        return source.fs.list(source.directory)
+        return source.fs.list(source.directory, sizes=LOG)
     except StorageFailedError as error:
         raise deleted(source) if vanished(error) else error from error
 

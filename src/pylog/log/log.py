@@ -93,7 +93,7 @@ class Log:
 
         Args:
             committed: also find the open transactions.
-            settled: wait for what another thread of this process is about to change.
+            settled: wait for what this process is about to change.
 
         Cost: one pread when nothing has changed.
         """
@@ -204,9 +204,8 @@ class Log:
 
         Cost: about 0.1 µs a record of plain values, on top of the write.
         """
-        if not checked_items(items):
-            return range(self.end_offset, self.end_offset)
-        return self._append([rows_of(items, self._clock.now_ms())], compression, durability).offsets
+        pieces = [rows_of(items, self._clock.now_ms())] if checked_items(items) else []
+        return self._append(pieces, compression, durability).offsets
 
     def append_arrow(self, data: Any, *, compression: str | None = None, durability: Durability | None = None) -> range:
         """Appends a `pyarrow.Table` or `RecordBatch` with columns `key`, `value`, `timestamp`, `headers`.
@@ -302,9 +301,8 @@ class Log:
     def _writing_side(self) -> Mutator:
         self._check_open()
         if self._mutator is None:
-            raise ReadOnlyError(
-                f"{self._source.directory} is open for reading; open it with mode='rw'", path=self._source.directory
-            )
+            path = self._source.directory
+            raise ReadOnlyError(f"{path} is open for reading; open it with mode='rw'", path=path)
         return self._mutator
 
     def _check_open(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from pylog.log.continuity import OUT_OF_REACH
 from pylog.log.walk import Damage
 
 
@@ -44,6 +45,6 @@ def is_torn(damage: Damage, *, durable_position: int, last_segment: bool, unsync
     >>> is_torn(Damage(90, 100, 7, 8, ""), durable_position=90, last_segment=True, unsynced_bytes=0)
     False
     """
-    if damage.position < durable_position or not last_segment:
-        return False
+    if damage.position < durable_position or not last_segment or damage.why == OUT_OF_REACH:
+        return False  # the last: a whole batch, which somebody wrote
     return damage.next_offset is None or damage.end - damage.position <= unsynced_bytes

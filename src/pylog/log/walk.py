@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from pylog.errors import CorruptionError, UnsupportedFormatError
-from pylog.log.continuity import Neighbour, Suspect, first_suspect, last_neighbour
+from pylog.log.continuity import OUT_OF_REACH, Neighbour, Suspect, first_suspect, last_neighbour
 from pylog.record import kernels
 from pylog.record.batch import WHY, Bytes, Table
 from pylog.record.format import (
@@ -200,7 +200,10 @@ def _checked(
     if at_end and following is not None and table[LAST_OFFSET, good - 1] >= following:  # where that begins is not in doubt
         suspect = Suspect(good - 1, "reaches beyond the start of what follows it")
     if suspect is not None:
-        good, fault = suspect.batch, _Fault(region.shift + int(table[POSITION, suspect.batch]), suspect.why)
+        good, why = suspect
+        if why == OUT_OF_REACH and not crc_is_good(region.buffer, table, good):
+            why = WHY[kernels.BAD_CRC]  # no offsets at all
+        fault = _Fault(region.shift + int(table[POSITION, good]), why)
     bad = _first_bad_crc(region, good) if verify else None
     if bad is not None:
         good, fault = bad, _Fault(region.shift + int(table[POSITION, bad]), WHY[kernels.BAD_CRC])

@@ -54,6 +54,9 @@ def parse(name: str) -> NumberedName | None:
     >>> parse("durable-point") is None
     True
     """
+    if len(name) > 20 and name[20] == "." and name.count(".") == 1 and name.isascii() and name[:20].isdigit():  # the usual case
+        offset = int(name[:20])
+        return NumberedName(offset, name[20:], "") if offset < 1 << 62 and len(name) > 21 else None
     match = _NUMBERED.fullmatch(name)
     if match is None or int(match[1]) >= 1 << 62:
         return None

@@ -200,8 +200,8 @@ class FaultyFileSystem:
         self.meet("read", path)
         return self._fs.map(path)
 
-    def list(self, path: str) -> list[DirectoryEntry]:
-        return self._fs.list(path)
+    def list(self, path: str, *, sizes: str = "") -> list[DirectoryEntry]:
+        return self._fs.list(path, sizes=sizes)
 
     def exists(self, path: str) -> bool:
         return self._fs.exists(path)

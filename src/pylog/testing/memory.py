@@ -282,7 +282,7 @@ class MemoryFileSystem:
 
     # ---- names ---------------------------------------------------------------------------------------------------------------
 
-    def list(self, path: str) -> list[DirectoryEntry]:
+    def list(self, path: str, *, sizes: str = "") -> list[DirectoryEntry]:  # noqa: ARG002 - all of them cost nothing here
         """The entries of a directory in the order of their names."""
         with self._running():
             names = self.disk.directory(path).names
