@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import math
 import random
 import time
 from collections import Counter
@@ -18,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
 from campaign.checker import Outcome, inspect, judge, lost_tails, probe_of, told_of
-from campaign.workloads import NOTHING, THERE, Known, Session, Tail, TopicKnown, base, clock, drawn_from, workloads
+from campaign.workloads import NOTHING, THERE, Known, Session, Tail, TopicKnown, base, clock, drawn_from, quiet, workloads
 from pylog.testing import Crash, Found, LogModel, MemoryFileSystem, Moment, Recording, RecordingFileSystem, restarted
 from pylog.testing.disk import Disk
 from pylog.testing.models import POWER_LOSS, PROCESS_DEATH
@@ -51,6 +52,7 @@ class Explorer:
         deeper: of how many states one is recovered while it is recorded, and crashed again; 0 is none.
         without: which calls are left out.
         enough: after so many violations nothing more is explored.
+        end: nor after this time of the monotonic clock.
 
     Attributes:
         opened: the states that were opened, and what was found.
@@ -64,6 +66,7 @@ class Explorer:
     deeper: int = 0
     without: Without | None = None
     enough: int = 1000
+    end: float = math.inf
     opened: dict[tuple[bytes, int], Outcome] = field(default_factory=dict)
     judged: int = 0
     violations: list[Violation] = field(default_factory=list)
@@ -107,7 +110,7 @@ class Explorer:
                 if new and not before and self.deeper and rng.randrange(self.deeper) == 0:
                     again = recovered(recording, crash, self.without)
                     self._crash_all(workload, (crash,), again, 0 if crash.power else crash.after)
-            if moment.after == len(recording) or len(self.violations) >= self.enough:
+            if moment.after == len(recording) or len(self.violations) >= self.enough or time.monotonic() >= self.end:
                 return
             moment.advance()
 
@@ -200,7 +203,7 @@ def run(seed: int, seconds: float, *, length: int = 3) -> dict[str, Any]:
 
     Args:
         seed: of the order, and of all draws.
-        seconds: how long; the workload that is under way then is finished.
+        seconds: how long.
         length: operations of a workload.
 
     Returns:
@@ -212,7 +215,7 @@ def run(seed: int, seconds: float, *, length: int = 3) -> dict[str, Any]:
     violations: list[str] = []
     end = time.monotonic() + seconds
     for workload in itertools.takewhile(lambda _: time.monotonic() < end, todo):
-        with Explorer(seed, subsets=64, cuts=24, deeper=200) as explorer:
+        with quiet(), Explorer(seed, subsets=32, cuts=12, deeper=200, end=end) as explorer:
             explorer.explore(workload)
         total.update(workloads=1, states=len(explorer.opened), judged=explorer.judged)
         violations += map(str, explorer.violations)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import pylog
 from campaign.checker import Outcome, inspect, told_of
 from campaign.explorer import recorded
-from campaign.workloads import NOTHING, OS, ROOT, SYNC, TINY, Item, base, clock, rows
+from campaign.workloads import NOTHING, OS, ROOT, SYNC, TINY, Item, base, clock, drawn_from, quiet, rows
 from pylog.segment.names import LOG
 from pylog.testing import FAULTS, Crash, Cut, FaultyFileSystem, Found, Image, MemoryFileSystem, Moment
 from pylog.testing.models import POWER_LOSS, PROCESS_DEATH
@@ -270,7 +270,8 @@ def execute(case: Case) -> tuple[int, list[str]]:
     told = []
     try:
         fs.fail(case.fault, case.number, forever=case.forever)
-        done = [driver.attempt(step) for step in SCENARIOS[case.scenario]]
+        with drawn_from("case"):
+            done = [driver.attempt(step) for step in SCENARIOS[case.scenario]]
         fired = fs.fired
         if not fired:
             told += [f"step {number} was refused without a fault: {driver.refusals}" for number, ok in enumerate(done) if not ok]
@@ -363,8 +364,9 @@ def run(seed: int, seconds: float) -> dict[str, Any]:
     for number in takewhile(lambda _: time.monotonic() < end, count()):
         name = f"random {seed} {number}"
         SCENARIOS[name] = rng.choices([step for name in ("append", "trim") for step in SCENARIOS[name]], k=rng.randrange(3, 12))
-        for fault in FAULTS:
-            done, told = sweep(name, fault, forever=rng.random() < 0.5)
+        for fault in takewhile(lambda _: time.monotonic() < end, rng.sample(list(FAULTS), len(FAULTS))):
+            with quiet():
+                done, told = sweep(name, fault, forever=rng.random() < 0.5)
             total.update(executions=done, sweeps=1)
             problems += told
         del SCENARIOS[name]

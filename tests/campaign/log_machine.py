@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,8 +12,23 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
 import pylog
-from campaign.crashing import GAP, Crashing, Stored, as_arrow, as_found, as_stored, bury, found_in, kinds, levels, parts, seeds, wrong_in
-from pylog import Durability, ProducerBatch, TopicConfig
+from campaign.crashing import (
+    GAP,
+    LEVELS,
+    Crashing,
+    Stored,
+    as_arrow,
+    as_found,
+    as_stored,
+    bury,
+    found_in,
+    kinds,
+    levels,
+    parts,
+    seeds,
+    wrong_in,
+)
+from pylog import ProducerBatch, TopicConfig
 from pylog.testing import Found, LogModel, Promise, strategies
 from pylog.testing.models import POWER_LOSS
 from pylog.testing.strategies import NewRecord
@@ -40,7 +56,9 @@ class LogMachine(Crashing[list[Promise]]):
         self.model = LogModel()
         self.calls: list[int] = []  # the first offset of each append that is in the log
         self.producers: dict[int, Sent | None] = {}
+        self.before: tuple[list[int], dict[int, Sent | None]] = [], {}  # the same before the last step
         self.has_crashed = False
+        self.is_ready = True  # not so after a crash until the first write: opening leaves the disk as it is
         self.config = {**config, "retention_ms": -1}
         self.store = self.opened()
         self.store.create_topic("t", **self.config)
@@ -75,38 +93,52 @@ class LogMachine(Crashing[list[Promise]]):
             if sent is not None and sent.offsets.stop > end:
                 del self.producers[producer]
 
+    @contextmanager
+    def doing(self, asked: list[Promise]) -> Iterator[None]:
+        self.before = list(self.calls), dict(self.producers)
+        with super().doing(asked):
+            yield
+
+    def forget_last_step(self) -> None:
+        """It may have happened or not: no batch is known that it was about."""
+        calls, producers = self.before
+        self.calls = sorted({*calls, *self.calls})
+        self.producers = {key: sent for key, sent in producers.items() if self.producers.get(key) == sent is not None}
+
     # ---- appends -------------------------------------------------------------------------------------------------------------
 
-    def appending(self, batch: list[NewRecord], level: Durability, call: Any) -> range:
+    def appending(self, batch: list[NewRecord], level: str, call: Any) -> range:
         first = self.model.end
         self.model.append(self.stored(batch))
         with self.doing([self.model.promise]):
             offsets = call()
-        self.model.acknowledge(durable=level == Durability.SYNC)
+        self.model.acknowledge(durable=level == "sync")
+        self.is_ready = True
         self.calls.append(first)
         assert offsets == range(first, self.model.end)
+        assert level != "sync" or self.log.durable_offset == self.model.end
         return range(first, self.model.end)
 
     @rule(record=strategies.records(), level=levels)
-    def append(self, record: NewRecord, level: Durability) -> None:
+    def append(self, record: NewRecord, level: str) -> None:
         key, value, headers, timestamp = record
 
         def call() -> range:
-            offset = self.log.append(value, key, headers, timestamp, durability=level)
+            offset = self.log.append(value, key, headers, timestamp, durability=LEVELS[level])
             return range(offset, offset + 1)
 
         self.appending([record], level, call)
 
     @rule(batch=strategies.batches(), level=levels, compression=st.sampled_from([None, "none", "gzip", "lz4", "zstd", "snappy"]))
-    def append_many(self, batch: list[NewRecord], level: Durability, compression: str | None) -> None:
-        self.appending(batch, level, lambda: self.log.append_many(batch, compression=compression, durability=level))
+    def append_many(self, batch: list[NewRecord], level: str, compression: str | None) -> None:
+        self.appending(batch, level, lambda: self.log.append_many(batch, compression=compression, durability=LEVELS[level]))
 
     @rule(batch=strategies.batches(), level=levels)
-    def append_arrow(self, batch: list[NewRecord], level: Durability) -> None:
-        self.appending(batch, level, lambda: self.log.append_arrow(as_arrow(batch), durability=level))
+    def append_arrow(self, batch: list[NewRecord], level: str) -> None:
+        self.appending(batch, level, lambda: self.log.append_arrow(as_arrow(batch), durability=LEVELS[level]))
 
     @rule(number=st.integers(0, 2), given=strategies.batches(max_records=3, max_size=20), level=levels)
-    def produce(self, number: int, given: list[NewRecord], level: Durability) -> None:
+    def produce(self, number: int, given: list[NewRecord], level: str) -> None:
         """The next batch of a producer; one whose batches are gone begins again as another one."""
         known = sorted(self.producers)
         producer = known[number] if number < len(known) else self.new_producer()
@@ -114,7 +146,9 @@ class LogMachine(Crashing[list[Promise]]):
         sequence = 0 if before is None else before.sequence + len(before.records)
         numbered = ProducerBatch(producer, 0, sequence)
         batch = [(*record[:3], self.clock.now_ms()) for record in given]
-        offsets = self.appending(batch, level, lambda: self.log.append_batch(batch, durability=level, producer=numbered).offsets)
+        offsets = self.appending(
+            batch, level, lambda: self.log.append_batch(batch, durability=LEVELS[level], producer=numbered).offsets
+        )
         self.producers[producer] = Sent(sequence, tuple(batch), offsets)
 
     def new_producer(self) -> int:
@@ -124,16 +158,17 @@ class LogMachine(Crashing[list[Promise]]):
         return producer
 
     @rule(part=parts, level=levels)
-    def send_again(self, part: float, level: Durability) -> None:
+    def send_again(self, part: float, level: str) -> None:
         """What is in the log already is acknowledged with the offsets that it has, and never twice there."""
         known = [(producer, sent) for producer, sent in sorted(self.producers.items()) if sent is not None]
         if known:
             producer, sent = known[int(part * (len(known) - 1))]
             with self.doing([self.model.promise]):
-                done = self.log.append_batch(**sent.again(producer), durability=level)
+                done = self.log.append_batch(**sent.again(producer), durability=LEVELS[level])
             assert (done.offsets, done.duplicate) == (sent.offsets, True)
-            if level == Durability.SYNC:
+            if level == "sync":
                 self.model.flushed(sent.offsets.stop)
+                assert self.log.durable_offset >= sent.offsets.stop
 
     @rule(ahead=st.integers(1, 5))
     def send_too_early(self, ahead: int) -> None:
@@ -151,6 +186,7 @@ class LogMachine(Crashing[list[Promise]]):
         with self.doing([self.model.promise]):
             self.log.flush()
         self.model.flushed(self.model.end)
+        assert self.log.durable_offset == self.model.end
 
     @rule(part=parts)
     def delete_records(self, part: float) -> None:
@@ -195,7 +231,7 @@ class LogMachine(Crashing[list[Promise]]):
 
     @rule()
     def tick(self) -> None:
-        assert self.store.tick() == 0
+        assert self.store.tick() == 0 or self.has_crashed  # in the middle of a deletion, which is finished now
 
     # ---- reads ---------------------------------------------------------------------------------------------------------------
 
@@ -227,11 +263,21 @@ class LogMachine(Crashing[list[Promise]]):
         records = self.readable()
         if records:
             timestamp = max(0, records[int(part * (len(records) - 1))][1][3] + shift)
-            wanted = next(((offset, record[3]) for offset, record in records if record[3] >= timestamp), None)
+            wanted = self.first_of(timestamp)
             found = self.log.offset_for_timestamp(timestamp)
             assert (None if found is None else (found.offset, found.timestamp)) == wanted
 
-    def readable(self) -> list[tuple[int, Stored]]:
+    def first_of(self, timestamp: int) -> tuple[int, int] | None:
+        """As Kafka looks: the first segment that was ever as late decides, and what was deleted from it does not count."""
+        bases = [segment.base_offset for segment in self.log.segments]
+        records: tuple[Any, ...] = self.model.promise.records
+        for base, end in zip(bases, [*bases[1:], self.model.end], strict=True):
+            late = [each for each in range(base, end) if records[each] is not GAP and records[each][3] >= timestamp]
+            if late:
+                return next(((each, records[each][3]) for each in late if each >= self.start), None)
+        return None
+
+    def readable(self) -> list[tuple[int, Any]]:
         start, records = self.expected
         return [(offset, record) for offset, record in enumerate(records, start) if record is not GAP]
 
@@ -242,6 +288,7 @@ class LogMachine(Crashing[list[Promise]]):
         with pylog.open(self.store.path, "r", fs=other, clock=self.clock) as store:
             assert found_in(store.log("t")) == self.expected
 
+    @precondition(lambda self: self.is_ready)
     @rule()
     def check(self) -> None:
         assert wrong_in(self.store, crashed=self.has_crashed) == []
@@ -266,15 +313,18 @@ class LogMachine(Crashing[list[Promise]]):
     def crash(self, kind: str, part: float, seed: int, look: bool) -> None:
         """The end at some moment of the last step; then what is left is judged, first by a reader perhaps."""
         dead = self.store
-        asked = self.crashed(kind, part, seed) or [self.model.promise]
+        asked = self.crashed(kind, part, seed)
         bury(dead)
-        self.has_crashed = True
+        if asked is not None:
+            self.forget_last_step()
+        in_rest, asked = asked is None, asked or [self.model.promise]
+        self.has_crashed, self.is_ready = True, False
         seen = self.seen_by_reader(kind, asked) if look else None
         self.store = self.opened()
         self.log = self.store.log("t")
         found = found_in(self.log)
         kept = self.judged(found, kind, asked)
-        assert seen is None or found.records[: len(seen.records)] == seen.records
+        assert seen is None or not in_rest or found.records[: len(seen.records)] == seen.records
         assert {finding.kind for finding in self.log.recovery_report} <= {"torn", "rebuilt"}
         self.model = LogModel(kept.adopted(found, kind))
         self.forget_behind(found.end)

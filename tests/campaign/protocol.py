@@ -13,7 +13,6 @@ import contextlib
 import functools
 import gc
 import itertools
-import logging
 import random
 import struct
 import time
@@ -39,6 +38,7 @@ from campaign.protocol_actors import (
     value_of,
 )
 from campaign.scheduler import FULL, KILL, POWER, STOP, SYNC_FAILS, Call, Event, Machine, Schedule, VirtualClock
+from campaign.workloads import quiet
 from pylog import limits
 from pylog.log.durable_point import SLOT_SIZE
 from pylog.log.report import HARMLESS
@@ -387,18 +387,6 @@ def shrunk_limits() -> Iterator[None]:
     """Sizes at which a few records are many."""
     with patch.multiple(limits, APPEND_CHUNK_BYTES=CHUNK_BYTES, FLUSH_BYTES=2 * CHUNK_BYTES):
         yield
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Torn tails are warned of, and there are thousands."""
-    logger = logging.getLogger("pylog")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
 
 
 @contextlib.contextmanager

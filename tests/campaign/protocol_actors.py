@@ -14,7 +14,7 @@ from typing import Any, Final
 import pylog
 from campaign.ledger import Ledger, Records, ViolationError
 from campaign.lossy import LossyFileSystem, View
-from campaign.scheduler import FULL, Call, Killed, Machine, Process, VirtualClock
+from campaign.scheduler import FULL, SYNC_FAILS, Call, Killed, Machine, Process, VirtualClock
 from pylog.errors import ClosedError, OffsetOutOfRangeError, PylogError, StorageFailedError
 from pylog.log.checkpoints import CLEAN_SHUTDOWN, NEW_MARKER, RECOVERY_POINT, EpochStart, format_offsets, write_epochs
 from pylog.record.builder import BatchEncoder, rows_from_records
@@ -247,6 +247,8 @@ class Reader(Actor):
 
     def _look_at_end(self, before: int) -> int:
         switches, acknowledged = self.machine.switches, self.ledger.acknowledged
+        if self.machine.has_struck(SYNC_FAILS):  # readers then see what is durable, until somebody has written the rest again
+            acknowledged = min(acknowledged, self.ledger.safe)
         if self.level == "fresh" and self.store is not None:
             self.log = self.store.log(TOPIC)
         end = self.log.durable_offset if self.level == "durable" else self.log.end_offset

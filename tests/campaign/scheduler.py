@@ -283,6 +283,10 @@ class Machine:
                 return event
         return None
 
+    def has_struck(self, kind: str) -> bool:
+        """Whether a fault of that kind has met anybody."""
+        return any(kind == met for process in self._processes.values() for met, _ in process.met)
+
     def remark(self, text: str) -> None:
         """Adds a line to the trace."""
         self._trace.append(Call(self._current.name, 0, 0, text))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 
 import pytest
 
 import pylog
 from campaign.faults import SCENARIOS, Case, Ledger, execute, run, sweep
+from campaign.workloads import quiet
 from pylog.testing import FAULTS, Found
 from pylog.testing.models import POWER_LOSS, PROCESS_DEATH
 
@@ -17,12 +17,8 @@ SHOWN = 5
 
 @pytest.fixture(autouse=True)
 def _quiet() -> Iterator[None]:
-    """Every failed sync is an error in the log; here there are thousands."""
-    logger = logging.getLogger("pylog")
-    before = logger.level
-    logger.setLevel(logging.CRITICAL)
-    yield
-    logger.setLevel(before)
+    with quiet():
+        yield
 
 
 @pytest.mark.parametrize("fault", FAULTS)

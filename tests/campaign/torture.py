@@ -25,6 +25,10 @@ SUITES: dict[str, tuple[str, dict[str, Any], str]] = {
     "crowds": ("kills:run", {"writers": 2, "readers": 1}, "two writers and a reader, each killed at any moment"),
     "traffic": ("traffic:run", {}, "histories of several processes, checked for lost, doubled and reordered records"),
     "system": ("system_faults:run", {}, "faults below Python: full disks, limits, lying calls"),
+    "crashes": ("explorer:run", {}, "states of the disk that crashes leave, and crashes of their recoveries"),
+    "mutants": ("mutants:run", {}, "engines without one of their syncs or renames: somebody must notice"),
+    "faults": ("faults:run", {}, "each call of the file system fails, in each way"),
+    "protocol": ("protocol:run", {}, "several processes under a scheduler that stops and kills them anywhere"),
 }
 TURN_SECONDS = 60.0
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import logging
 import random
 import secrets
 from collections.abc import Callable, Iterator, Sequence
@@ -72,6 +73,18 @@ def drawn_from(seed: str) -> Iterator[None]:
     rng = random.Random(seed)
     with patch.multiple(secrets, token_bytes=rng.randbytes, token_hex=lambda size: rng.randbytes(size).hex()):
         yield
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """The engine warns of every torn tail and every failed sync, and there are thousands."""
+    logger = logging.getLogger("pylog")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 class Session:
