@@ -22,6 +22,7 @@ BENCHMARKS = {
     "durable": "P7: appends that outlive a power loss",
     "opening": "P8: opening a partition, and recovering one",
     "spark": "P11: Spark batch read",
+    "connector": "P11: the same from Spark's Kafka connector and a broker",
     "startup": "P12: import, first append, first scan",
     "processes": "P13: readers and writers in other processes",
     "partitions": "P14: memory of 10,000 open partitions",

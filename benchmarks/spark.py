@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 PROJECT = Path(__file__).resolve().parent.parent
 PARTITIONS = 4
-COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+ALL = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 BATCH_ROWS = 65_536
 
 
@@ -29,9 +29,9 @@ def run(settings: Settings) -> None:
     with new_log(directory) as log:
         fill(log, count)
     touch(directory)
-    spark = _session(settings)
+    spark = session(settings)
     try:
-        for columns in (("value",), COLUMNS):
+        for columns in (("value",), ALL):
             _measure(settings, spark, directory, count, columns)
     finally:
         spark.stop()
@@ -39,15 +39,13 @@ def run(settings: Settings) -> None:
 
 def _measure(settings: Settings, spark: SparkSession, directory: Path, count: int, columns: tuple[str, ...]) -> None:
     names = ",".join(columns)
-    split = str(int(count * RECORD_BYTES / PARTITIONS * 1.05))
-    options = {"path": str(directory), "subscribe": "events", "columns": names, "maxBytesPerPartition": split}
-    log = spark.read.format("pylog").options(**options).load()
+    log = frame_of(spark, directory, count, columns)
     memory = spark.read.format("rows_from_memory").options(columns=names, rows=str(count // PARTITIONS)).load()
     frames = {"pylog": log, "memory": memory}
     if len(columns) == 1:  # of more columns Spark would read only the one that the query needs
         frames["parquet"] = _parquet(log, directory.parent / "parquet")
     contestants: dict[str, Callable[[], float]] = {
-        name: lambda frame=frame: millions(count, lambda: _query(frame, count))  # type: ignore[misc]
+        name: lambda frame=frame: millions(count, lambda: count_bytes(frame, count))  # type: ignore[misc]
         for name, frame in frames.items()
     }
     speed = race(contestants, settings.scaled(5, 2))
@@ -73,7 +71,14 @@ def _measure(settings: Settings, spark: SparkSession, directory: Path, count: in
         )
 
 
-def _query(frame: DataFrame, count: int) -> None:
+def frame_of(spark: SparkSession, directory: Path, count: int, columns: tuple[str, ...]) -> DataFrame:
+    """The rows of a log through pylog's data source, in four tasks."""
+    split = str(int(count * RECORD_BYTES / PARTITIONS * 1.05))
+    options = {"path": str(directory), "subscribe": "events", "columns": ",".join(columns), "maxBytesPerPartition": split}
+    return spark.read.format("pylog").options(**options).load()
+
+
+def count_bytes(frame: DataFrame, count: int) -> None:
     """Everything that the frame has is read, and the values looked at: Spark must not leave out columns of its own accord."""
     (row,) = frame.selectExpr("sum(length(value))").collect()
     assert row[0] == count * 100
@@ -84,7 +89,7 @@ def _parquet(frame: DataFrame, path: Path) -> DataFrame:
     return frame.sparkSession.read.parquet(str(path))
 
 
-def _session(settings: Settings) -> SparkSession:
+def session(settings: Settings) -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ["PYTHONPATH"] = os.pathsep.join(

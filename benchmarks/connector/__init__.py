@@ -1,0 +1,122 @@
+"""P11: a Spark batch read from pylog's files, against Spark's own Kafka connector and a broker that serves the same files.
+
+The connector needs another version of Spark, so it runs in an environment of its own, in a process that takes turns with pylog.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, Self
+
+import pylog
+from benchmarks.data import fill, new_log, touch
+from benchmarks.measure import Row, Settings, millions, race, times
+from benchmarks.spark import ALL, count_bytes, frame_of, session
+
+PROJECT: Final = Path(__file__).resolve().parent.parent.parent
+CACHE: Final = PROJECT / ".cache" / "connector"
+PYSPARK: Final = "4.0.0"  # the newest whose connector can be had
+sys.path.append(str(PROJECT / "tests" / "kafka"))  # the harness that runs a broker
+
+
+def run(settings: Settings) -> None:
+    """Reports what the connector adds to the rows of P11."""
+    count = settings.scaled(4_000_000, 2_000_000)
+    directory = Path(settings.directory) / "log"
+    with new_log(directory) as log:
+        fill(log, count)
+    jars = fetched()
+    spark = session(settings)
+    try:
+        with _broker(directory) as bootstrap, _Connector(bootstrap, jars) as connector:
+            touch(directory)
+            frames = {names: frame_of(spark, directory, count, names) for names in (("value",), ALL)}
+            contestants: dict[str, Callable[[], float]] = {
+                len(names): lambda frame=frame: millions(count, lambda: count_bytes(frame, count))  # type: ignore[misc]
+                for names, frame in frames.items()
+            }
+            speed = race(contestants | {"connector": lambda: count / connector.seconds() / 1e6}, settings.scaled(5, 2))
+    finally:
+        spark.stop()
+    for names, factor in ((("value",), 5), (ALL, 3)):
+        mine = speed[len(names)]
+        settings.report(
+            Row(
+                part="P11",
+                work=f"Spark local[2], sum(length(value)), {count / 1e6:g} M rows, "
+                + ("value only" if len(names) == 1 else "all seven columns"),
+                unit="M rows/s",
+                measured=mine,
+                rival=f"Spark {PYSPARK}'s Kafka connector, from a Kafka broker on this machine",
+                rival_measured=speed["connector"],
+                ratio=mine.over(speed["connector"]),
+                target=times(factor),
+            )
+        )
+
+
+@contextmanager
+def _broker(directory: Path) -> Iterator[str]:
+    """A broker on a copy of pylog's directory; its address."""
+    from kafka_adopt import AdoptedTopic, adopt
+    from kafka_harness import Broker, KafkaJars
+
+    served = directory.with_name("served")
+    shutil.copytree(directory, served)
+    with pylog.open(served, mode="r") as store:
+        topics = [AdoptedTopic(name, topic.partitions, str(topic.id)) for name, topic in store.topics().items()]
+    adopt(served, topics)
+    with Broker(served, KafkaJars.fetch(PROJECT / ".cache" / "kafka")) as broker:
+        yield broker.bootstrap
+
+
+def fetched() -> Path:
+    """The connector's jars and its environment, fetched once: 450 MB."""
+    jars = CACHE / "jars"
+    if not (CACHE / "fetched").exists():
+        print(f"fetching PySpark {PYSPARK} and its Kafka connector (once, 450 MB)", flush=True)
+        CACHE.mkdir(parents=True, exist_ok=True)
+        _run(sys.executable, "-m", "venv", str(CACHE / "venv"))
+        _run(str(CACHE / "venv/bin/python"), "-m", "pip", "install", "--quiet", f"pyspark=={PYSPARK}")
+        goal = ("-DexcludeTransitive=true", f"-DoutputDirectory={jars}", "dependency:copy-dependencies")
+        _run("mvn", "-q", "-B", "-f", str(Path(__file__).parent / "pom.xml"), *goal)
+        (CACHE / "fetched").touch()
+    return jars
+
+
+def _run(*command: str) -> None:
+    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)} failed; it needs Maven, and a network, once:\n{done.stdout}")
+
+
+class _Connector:
+    """A process with the connector's Spark that runs the query when it is asked to."""
+
+    def __init__(self, bootstrap: str, jars: Path) -> None:
+        found = ",".join(map(str, sorted(jars.glob("*.jar"))))
+        command = [str(CACHE / "venv/bin/python"), str(Path(__file__).parent / "query.py"), bootstrap, found]
+        environment = {name: value for name, value in os.environ.items() if name not in ("PYSPARK_PYTHON", "PYTHONPATH")}
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        self._process = subprocess.Popen(command, env=environment, text=True, **pipes)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()
+        self._process.wait()
+
+    def seconds(self) -> float:
+        """How long the query takes now."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        return float(self._process.stdout.readline())
