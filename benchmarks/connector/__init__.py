@@ -27,7 +27,7 @@ sys.path.append(str(PROJECT / "tests" / "kafka"))  # the harness that runs a bro
 
 def run(settings: Settings) -> None:
     """Reports what the connector adds to the rows of P11."""
-    count = settings.scaled(4_000_000, 2_000_000)
+    count = settings.scaled(8_000_000, 2_000_000)
     directory = Path(settings.directory) / "log"
     with new_log(directory) as log:
         fill(log, count)
@@ -41,7 +41,7 @@ def run(settings: Settings) -> None:
                 len(names): lambda frame=frame: millions(count, lambda: count_bytes(frame, count))  # type: ignore[misc]
                 for names, frame in frames.items()
             }
-            speed = race(contestants | {"connector": lambda: count / connector.seconds() / 1e6}, settings.scaled(5, 2))
+            speed = race(contestants | {"connector": lambda: count / connector.seconds() / 1e6}, settings.scaled(3, 2))
     finally:
         spark.stop()
     for names, factor in ((("value",), 5), (ALL, 3)):

@@ -137,8 +137,8 @@ class LogMachine(Crashing[list[Promise]]):
     def append_arrow(self, batch: list[NewRecord], level: str) -> None:
         self.appending(batch, level, lambda: self.log.append_arrow(as_arrow(batch), durability=LEVELS[level]))
 
-    @rule(number=st.integers(0, 2), given=strategies.batches(max_records=3, max_size=20), level=levels)
-    def produce(self, number: int, given: list[NewRecord], level: str) -> None:
+    @rule(number=st.integers(0, 2), given=strategies.batches(max_records=3, max_size=20), level=levels, again=st.none() | levels)
+    def produce(self, number: int, given: list[NewRecord], level: str, again: str | None) -> None:
         """The next batch of a producer; one whose batches are gone begins again as another one."""
         known = sorted(self.producers)
         producer = known[number] if number < len(known) else self.new_producer()
@@ -149,7 +149,9 @@ class LogMachine(Crashing[list[Promise]]):
         offsets = self.appending(
             batch, level, lambda: self.log.append_batch(batch, durability=LEVELS[level], producer=numbered).offsets
         )
-        self.producers[producer] = Sent(sequence, tuple(batch), offsets)
+        sent = self.producers[producer] = Sent(sequence, tuple(batch), offsets)
+        if again is not None:
+            self.resend(producer, sent, again)
 
     def new_producer(self) -> int:
         self.made = getattr(self, "made", 0) + 1
@@ -162,13 +164,15 @@ class LogMachine(Crashing[list[Promise]]):
         """What is in the log already is acknowledged with the offsets that it has, and never twice there."""
         known = [(producer, sent) for producer, sent in sorted(self.producers.items()) if sent is not None]
         if known:
-            producer, sent = known[int(part * (len(known) - 1))]
-            with self.doing([self.model.promise]):
-                done = self.log.append_batch(**sent.again(producer), durability=LEVELS[level])
-            assert (done.offsets, done.duplicate) == (sent.offsets, True)
-            if level == "sync":
-                self.model.flushed(sent.offsets.stop)
-                assert self.log.durable_offset >= sent.offsets.stop
+            self.resend(*known[int(part * (len(known) - 1))], level)
+
+    def resend(self, producer: int, sent: Sent, level: str) -> None:
+        with self.doing([self.model.promise]):
+            done = self.log.append_batch(**sent.again(producer), durability=LEVELS[level])
+        assert (done.offsets, done.duplicate) == (sent.offsets, True)
+        if level == "sync":
+            self.model.flushed(sent.offsets.stop)
+            assert self.log.durable_offset >= sent.offsets.stop
 
     @rule(ahead=st.integers(1, 5))
     def send_too_early(self, ahead: int) -> None:
