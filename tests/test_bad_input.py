@@ -456,6 +456,7 @@ def changed_magic(path: Path, batch: int, magic: int) -> None:
     path.write_bytes(data)
 
 
+@pytest.mark.damaged("it was damaged on purpose")
 @pytest.mark.parametrize("magic", [3, 127, 255])
 @pytest.mark.parametrize(("segment", "batch", "good"), [(0, 0, 0), (0, 1, 1), (0, 2, 2), (1, 0, 3), (1, 1, 4)])
 def test_an_unknown_format_is_reported_and_never_cut_off(root: Path, magic: int, segment: int, batch: int, good: int) -> None:
@@ -480,6 +481,7 @@ def test_an_unknown_format_is_reported_and_never_cut_off(root: Path, magic: int,
     assert not {path for path in changed if path.endswith(".log") or ".torn" in path}
 
 
+@pytest.mark.damaged("it was damaged on purpose")
 @pytest.mark.parametrize("kind", ["link", "link to nowhere", "fifo", "socket"])
 @pytest.mark.parametrize("segment", [0, 1])
 def test_what_stands_in_a_segments_place_and_is_no_file_is_refused(

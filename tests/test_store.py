@@ -237,6 +237,7 @@ def test_a_damaged_catalog_is_an_error_that_names_the_file(tmp_path: Path) -> No
         pylog.open(tmp_path)
 
 
+@pytest.mark.damaged("it was damaged on purpose")
 def test_damaged_checkpoints_of_the_root_cost_nothing_but_time(tmp_path: Path) -> None:
     with pylog.open(tmp_path) as store:
         store.create_topic("t")

@@ -29,6 +29,9 @@ SUITES: dict[str, tuple[str, dict[str, Any], str]] = {
     "mutants": ("mutants:run", {}, "engines without one of their syncs or renames: somebody must notice"),
     "faults": ("faults:run", {}, "each call of the file system fails, in each way"),
     "protocol": ("protocol:run", {}, "several processes under a scheduler that stops and kills them anywhere"),
+    "models": ("models:run", {}, "stateful models of a log and of a store, with crashes"),
+    "damage": ("corruption:run", {}, "flipped bits, cuts and misplaced sectors in logs with all codecs"),
+    "hostile": ("hostile:run", {}, "kernels beside forbidden pages, and each parser, with bytes that are almost right"),
 }
 TURN_SECONDS = 60.0
 

@@ -27,6 +27,7 @@ def of_another_producer(data: bytes) -> bytes:
     return data[:9] + bytes((data[9] ^ 1,)) + data[10:]
 
 
+@pytest.mark.damaged("its transaction index was damaged")
 @pytest.mark.parametrize("mode", ["r", "rw"])
 @pytest.mark.parametrize("change", [without_last_entry, of_another_producer, nothing, None])
 @pytest.mark.parametrize("golden", ABORTING, ids=lambda golden: golden.id)

@@ -108,3 +108,20 @@ def test_batches_of_a_later_magic_are_never_cut_off_while_others_follow_them(mag
             with pytest.raises(pylog.CorruptionError):
                 log.append(b"over it")
     assert fs.read(path, 1 << 20) == data
+
+
+def test_a_header_of_a_later_version_is_not_taken_for_none_and_is_not_overwritten() -> None:
+    fs = MemoryFileSystem()
+    with pylog.open("/data", fs=fs, clock=fs.clock) as store:
+        log = store.create_topic("t") and store.log("t")
+        log.append(b"0")
+    path = "/data/t-0/durable-point"
+    header = bytearray(fs.read(path, 1024) or b"")
+    for start in (0, 128):
+        struct.pack_into("<H", header, start + 4, 2)
+        struct.pack_into("<I", header, start + 124, crc32c(header[start : start + 124]))
+    file = fs.open(path, write=True)
+    file.write(memoryview(bytes(header)), 0)
+    with pytest.raises(pylog.UnsupportedFormatError), pylog.open("/data", fs=fs, clock=fs.clock) as store:
+        store.log("t").append(b"over it")
+    assert fs.read(path, 1024) == bytes(header)

@@ -146,6 +146,7 @@ def listing(root: Path) -> dict[str, tuple[str, int]]:
     }
 
 
+@pytest.mark.damaged("it was damaged on purpose")
 def test_checking_changes_no_file_damaged_or_not(root: Path, directory: Path) -> None:
     with pylog.open(root) as store:
         log = store.log("t")
@@ -304,6 +305,7 @@ def test_a_foreign_seal_is_told_and_is_no_fault(root: Path) -> None:
     assert report.ok
 
 
+@pytest.mark.damaged("it was damaged on purpose")
 def test_a_segment_that_was_cut_is_foreign_and_its_lost_offsets_are_missing(root: Path) -> None:
     report = rewritten(root, -1)
     assert [found.kind for found in report.findings] == ["foreign", "missing"]
@@ -690,6 +692,7 @@ def test_what_is_wrong_while_segments_are_changed_counts_when_two_looks_agree_on
         assert next(numbers) == LOOKS + 2, "asked once"
 
 
+@pytest.mark.damaged("it was damaged on purpose")
 def test_a_store_checks_itself(root: Path, directory: Path) -> None:
     with pylog.open(root) as store:
         assert store.check().findings == ()

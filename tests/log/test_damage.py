@@ -85,6 +85,7 @@ def test_reading_a_damaged_directory_changes_no_byte_of_it(variant: CorruptVaria
     assert listing(variant.log_directory) == before
 
 
+@pytest.mark.damaged("a damaged directory of a broker")
 @pytest.mark.parametrize("variant", corrupt_variants(), ids=lambda variant: variant.id)
 def test_opening_damage_for_writing_loses_no_undamaged_record(variant: CorruptVariant, tmp_path: Path) -> None:
     directory = variant.copy(tmp_path / "copy")
@@ -115,6 +116,7 @@ def unclean(request: pytest.FixtureRequest) -> UncleanCase:
 LOST_BY_THE_CHANGE = {"u-cut-0"}  # its last records are not in the file any more
 
 
+@pytest.mark.damaged("a damaged directory of a broker")
 @pytest.mark.parametrize("mode", ["r", "rw"])
 def test_a_killed_brokers_directory_loses_nothing_that_is_still_in_the_file(
     unclean: UncleanCase, mode: str, tmp_path: Path
@@ -135,6 +137,7 @@ def test_a_killed_brokers_directory_loses_nothing_that_is_still_in_the_file(
                 assert not errors, errors
 
 
+@pytest.mark.damaged("a damaged directory of a broker")
 def test_where_the_broker_threw_good_records_away_they_are_kept(unclean: UncleanCase, tmp_path: Path) -> None:
     """A flipped bit made the broker drop everything behind it; only the damaged batch is unreadable."""
     directory = unclean.crashed(tmp_path)
@@ -150,6 +153,7 @@ def test_where_the_broker_threw_good_records_away_they_are_kept(unclean: Unclean
                     log.append(b"never behind damage")
 
 
+@pytest.mark.damaged("a damaged directory of a broker")
 def test_a_torn_tail_is_kept_aside_and_appending_goes_on(unclean: UncleanCase, tmp_path: Path) -> None:
     directory = unclean.crashed(tmp_path)
     with pylog.open(directory) as store:

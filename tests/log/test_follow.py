@@ -220,6 +220,7 @@ def test_a_scan_that_meets_a_truncation_says_so_and_never_calls_it_damage(path: 
         assert values(reading.log("long")) == [bytes(100), bytes(9000)]
 
 
+@pytest.mark.damaged("it was damaged on purpose")
 def test_records_that_are_missing_below_the_published_end_are_damage(path: Path, log: pylog.Log, reader: pylog.Log) -> None:
     """Nobody has truncated the log: its file has lost whole batches, and two looks agree on it."""
     append(log, range(1, 4))
@@ -280,6 +281,7 @@ def test_a_reader_of_a_topic_that_nobody_wrote_is_told_of_its_deletion_too(path:
             values(reader)
 
 
+@pytest.mark.damaged("it was damaged on purpose")
 def test_a_partition_that_is_marked_for_deletion_is_not_read_any_more(path: Path, reader: pylog.Log) -> None:
     mark_deleted(OsFileSystem(), str(path / "t-0"))
     assert slot_of(path).flags == DELETED
@@ -458,6 +460,7 @@ def test_a_reader_of_a_directory_that_a_broker_has_written_since_goes_on_with_th
         assert values(reader) == texts(range(3))
 
 
+@pytest.mark.damaged("it was damaged on purpose")
 def test_a_slot_that_reads_torn_takes_nothing_back(path: Path, log: pylog.Log, reader: pylog.Log) -> None:
     append(log, range(1, 4))
     assert reader.end_offset == 4

@@ -384,6 +384,7 @@ def test_a_snapshot_made_at_closing_holds_everything(path: Path) -> None:
     assert entries == [Producer(7, 0, 3, 3, 3), Producer(8, 2, 9, 4, 0)]
 
 
+@pytest.mark.damaged("it was damaged on purpose")
 def test_a_snapshot_that_is_damaged_costs_a_replay_and_is_reported(path: Path) -> None:
     with pylog.open(path) as store:
         for sequence in range(3):

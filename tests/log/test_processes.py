@@ -25,6 +25,7 @@ from pylog.log.checkpoints import CLEAN_SHUTDOWN, LOG_START, RECOVERY_POINT, par
 from pylog.log.durable_point import DELETED, Slot, open_header
 from pylog.record.types import TopicPartition
 from pylog.store import Store
+from pylog.testing import MemoryFileSystem
 
 SMALL: dict[str, Any] = {"segment_bytes": 600, "index_interval_bytes": 100, "retention_ms": -1}
 LEVELS = [Durability.SYNC, Durability.OS, Durability.INTERVAL(60_000)]
@@ -859,6 +860,7 @@ def test_a_failed_store_is_gone_on_from_by_another_one(path: Path) -> None:
             one.log("t").append(b"never")
 
 
+@pytest.mark.damaged("it was damaged on purpose")
 def test_nothing_is_written_to_a_partition_whose_header_says_that_it_is_deleted(path: Path, one: Store) -> None:
     """The deleting process has marked it, and not renamed it yet."""
     one.log("t").append(b"x")
@@ -873,3 +875,20 @@ def test_nothing_is_written_to_a_partition_whose_header_says_that_it_is_deleted(
     with pytest.raises(pylog.UnknownTopicOrPartitionError):
         one.log("t").append(b"never")
     assert last_segment(path / "t-0").stat().st_size == size
+
+
+def test_a_log_without_a_header_that_another_process_deletes_says_so_to_who_appends() -> None:
+    """As a broker leaves a partition: there is nothing in it that could be marked."""
+    fs = MemoryFileSystem()
+    with pylog.open("/s", fs=fs, clock=fs.clock) as store:
+        store.create_topic("t")
+        store.log("t").append(b"x")
+    fs.remove("/s/t-0/durable-point")
+    store = pylog.open("/s", fs=fs, clock=fs.clock)
+    log = store.log("t")
+    other = fs.process()
+    with pylog.open("/s", fs=other, clock=other.clock) as elsewhere:
+        elsewhere.delete_topic("t")
+    with pytest.raises(pylog.UnknownTopicOrPartitionError, match="was deleted by another process"):
+        log.append(b"to nowhere")
+    store.close()

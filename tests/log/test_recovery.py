@@ -101,6 +101,7 @@ def test_a_whole_batch_that_was_not_acknowledged_may_stay(tmp_path: Path) -> Non
         assert values(store.log("t")) == [b"value 0", b"value 1", b"value 2", b"value 0"]
 
 
+@pytest.mark.damaged("it was damaged on purpose")
 @pytest.mark.parametrize("bit", [0, 3, 7])
 def test_a_flipped_bit_below_the_durable_end_is_corruption_and_never_a_torn_tail(tmp_path: Path, bit: int) -> None:
     """Also in the very last batch, where nothing that follows could tell."""
@@ -126,6 +127,7 @@ def test_a_flipped_bit_below_the_durable_end_is_corruption_and_never_a_torn_tail
         assert store.log("t").append(b"again") == 6
 
 
+@pytest.mark.damaged("it was damaged on purpose")
 def test_records_missing_below_the_durable_end_are_corruption(tmp_path: Path) -> None:
     directory = crashed(tmp_path / "s", 6, segment_bytes=1 << 20)
     segment = last_segment(directory)
@@ -326,6 +328,7 @@ def test_a_large_append_says_beforehand_how_much_of_it_may_be_unsynced(tmp_path:
         assert bound(tmp_path) == 1 << 30
 
 
+@pytest.mark.damaged("it was damaged on purpose")
 def test_damage_below_a_brokers_recovery_point_is_corruption_and_never_a_torn_tail(tmp_path: Path) -> None:
     """A broker that stopped cleanly had everything on the disk: what is broken at the end was not being written."""
     directory = case("4.3.0", "txn").copy(tmp_path / "broker")
@@ -405,3 +408,20 @@ def test_an_index_that_is_gone_and_cannot_be_written_hinders_no_reading() -> Non
         assert [log.read(offset).value for offset in range(30)] == [b"value %d" % number for number in range(30)]
         assert fs.fired
         fs.heal()
+
+
+def test_a_torn_write_behind_the_gap_of_a_truncation_is_torn_also_below_the_recovery_point() -> None:
+    """The batch went whole: what the file holds begins below the log's end, and so below the recovery point."""
+    fs = MemoryFileSystem()
+    with pylog.open("/s", fs=fs, clock=fs.clock) as store:
+        store.create_topic("t")
+        store.log("t").append_many([b"a", b"b", b"c"])
+    store = pylog.open("/s", fs=fs, clock=fs.clock)
+    store.log("t").truncate(1)
+    fs.kill()
+    fs = fs.process()
+    fs.open(f"/s/t-0/{0:020d}.log", write=True).write(memoryview(b"half of a batch of offset 1"), 0)
+    with pylog.open("/s", fs=fs, clock=fs.clock) as store:
+        log = store.log("t")
+        assert [finding.kind for finding in log.recovery_report] == ["torn"]
+        assert log.append(b"again") == 1

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -260,6 +261,7 @@ def garble(path: Path, how: str, seed: int) -> None:
 GARBLES = ("remove", "truncate", "random", "zeros", "empty", "flip")
 
 
+@pytest.mark.damaged("it was damaged on purpose")
 @EXAMPLES
 @given(
     configurations,
@@ -406,5 +408,6 @@ class LogMachine(RuleBasedStateMachine):
 LogMachine.TestCase.settings = settings(max_examples=25, stateful_step_count=20, suppress_health_check=[HealthCheck.too_slow])
 
 
+@pytest.mark.damaged("it was damaged on purpose")
 class TestOneLogThroughItsLife(LogMachine.TestCase):
     """The machine above, as pytest finds it."""

@@ -160,6 +160,7 @@ def test_the_start_is_kept_over_closing_and_over_a_kill(path: Path, store: Store
         assert values(again.log("t")) == digits(range(7, 15))
 
 
+@pytest.mark.damaged("it was damaged on purpose")
 def test_the_start_is_kept_where_only_one_of_its_two_places_is_left(path: Path, store: Store, log: pylog.Log) -> None:
     log.delete_records(7)
     store.close()

@@ -126,6 +126,7 @@ def listing(root: Path) -> dict[str, tuple[str, int]]:
     }
 
 
+@pytest.mark.damaged("it was damaged on purpose")
 def test_verifying_changes_no_file_damaged_or_not(root: Path, directory: Path) -> None:
     with pylog.open(root) as store:
         log = store.log("t")
@@ -409,6 +410,7 @@ def test_a_segment_that_retention_takes_meanwhile_is_no_finding(root: Path, dire
     assert [file.batches > 0 for file in report.files] == [False, True, True]
 
 
+@pytest.mark.damaged("it was damaged on purpose")
 def test_a_segment_that_is_replaced_while_it_is_read_is_looked_at_again(root: Path, directory: Path) -> None:
     """Another process compacts: what was half read of the old file and half of the new one proves nothing."""
     path = directory / file_name(0, LOG)

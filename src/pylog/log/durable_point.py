@@ -14,7 +14,7 @@ import hashlib
 import struct
 from typing import Any, Final, NamedTuple
 
-from pylog.errors import StorageFailedError
+from pylog.errors import StorageFailedError, UnsupportedFormatError
 from pylog.fs import File, FileSystem, join, process_id
 from pylog.record.checksum import crc32c
 from pylog.segment.names import DURABLE_POINT
@@ -82,8 +82,11 @@ class Slot(NamedTuple):
         return same and self.epoch % 2 == 0 and not self.flags
 
 
-def parse_slot(data: bytes) -> Slot | None:
+def parse_slot(data: bytes, path: str = DURABLE_POINT) -> Slot | None:
     """A slot from its bytes, None when they are not a whole valid one.
+
+    Raises:
+        UnsupportedFormatError: a later pylog wrote it.
 
     >>> parse_slot(Slot(counter=7).encoded()).counter
     7
@@ -91,7 +94,9 @@ def parse_slot(data: bytes) -> Slot | None:
     if len(data) != SLOT_SIZE or crc32c(data[:-4]) != int.from_bytes(data[-4:], "little"):
         return None
     magic, version, *fields = _SLOT.unpack(data[:-4])
-    return Slot(*fields) if magic == _MAGIC and version == _VERSION else None
+    if magic == _MAGIC and version != _VERSION:
+        raise UnsupportedFormatError(f"{path} has version {version}; this pylog knows version {_VERSION}", path=path)
+    return Slot(*fields) if magic == _MAGIC else None
 
 
 class Header:
@@ -103,6 +108,7 @@ class Header:
 
     Raises:
         StorageFailedError: there is none, or it cannot be opened.
+        UnsupportedFormatError: from any look: a later pylog wrote it.
 
     Attributes:
         slot: the newest one seen, None while there is no valid one. It never goes back: while a slot is being written it reads
@@ -128,7 +134,7 @@ class Header:
 
     def _take(self, data: bytes) -> None:
         """Notes the newest valid slot. Two invalid ones mean: look again; only when they stay so the header is lost."""
-        slots = [parse_slot(data[start : start + SLOT_SIZE]) for start in (0, SLOT_SIZE)]
+        slots = [parse_slot(data[start : start + SLOT_SIZE], self._file.path) for start in (0, SLOT_SIZE)]
         counters = [-1 if slot is None else slot.counter for slot in slots]
         self._seen, self._place = data, 1 if counters[0] > counters[1] else 0
         newest = slots[1 - self._place]

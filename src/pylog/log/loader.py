@@ -472,7 +472,9 @@ def _judge(source: Source, loaded: Loaded, segment: LogSegment, found: _Walked, 
     if source.foreign or not found.damage:
         return
     first = found.damage[0]
-    synced = first.offset < source.recovery_point  # a broker's word that these offsets were on the disk
+    told = _offset_told(loaded, first.position)  # it stands behind a gap that a truncation left: the log does not go back
+    offset = max(first.offset, loaded.start_offset, told)
+    synced = offset < source.recovery_point  # a broker's word that these offsets were on the disk
     torn = is_torn(
         first,
         durable_position=segment.size if synced else durable_position,
@@ -481,8 +483,7 @@ def _judge(source: Source, loaded: Loaded, segment: LogSegment, found: _Walked, 
     )
     if torn:
         loaded.torn = first._replace(end=segment.size)
-        told = _offset_told(loaded, first.position)  # it stands behind a gap that a truncation left: the log does not go back
-        loaded.end, loaded.next_offset = first.position, max(first.offset, loaded.start_offset, told)
+        loaded.end, loaded.next_offset = first.position, offset
         loaded.findings.append(_finding("torn", segment, loaded.torn))
         return
     findings = [_finding("corrupt", segment, damage) for damage in found.damage]

@@ -98,7 +98,8 @@ class Mutator:
         self._state: LogState
         with self.lock, self._partition_lock():
             self._load()
-            if self._state.end_offset < self.loaded.next_offset and self.loaded.corrupt is None:
+            under_way = self.loaded.slot is not None and self.loaded.slot.epoch % 2 == 1
+            if (under_way or self._state.end_offset < self.loaded.next_offset) and self.loaded.corrupt is None:
                 with contextlib.suppress(StorageFailedError):  # a full disk must not keep anybody from reading
                     self._current()  # what a dead process left is shown when it is durable
 
@@ -187,7 +188,8 @@ class Mutator:
         if not self.loaded.segments:
             fs, directory = self._source.fs, self._source.directory
             return fs.exists(directory) and not any(entry.name.endswith(LOG) for entry in fs.list(directory))
-        return self.loaded.segments[-1].file().size() == self.loaded.file_size
+        last = self.loaded.segments[-1]
+        return self._source.fs.exists(last.path) and last.file().size() == self.loaded.file_size
 
     def check_sound(self) -> None:
         """Raises CorruptionError when what was found forbids writing."""

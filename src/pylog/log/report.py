@@ -114,8 +114,9 @@ class Partition(NamedTuple):
 
     def slot(self) -> Slot | None:
         """The valid slot of its header with the highest counter, whatever it is worth; None when there is none."""
-        data = self.fs.read(join(self.directory, DURABLE_POINT), limits.MAX_CHECKPOINT_BYTES) or b""
-        slots = [parse_slot(data[start : start + SLOT_SIZE]) for start in (0, SLOT_SIZE)]
+        path = join(self.directory, DURABLE_POINT)
+        data = self.fs.read(path, limits.MAX_CHECKPOINT_BYTES) or b""
+        slots = [parse_slot(data[start : start + SLOT_SIZE], path) for start in (0, SLOT_SIZE)]
         return max((slot for slot in slots if slot is not None), key=lambda slot: slot.counter, default=None)
 
     def is_own(self, slot: Slot) -> bool:

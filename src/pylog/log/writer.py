@@ -125,7 +125,7 @@ class LogWriter:
         self._written, self._next_offset = loaded.end, loaded.next_offset  # with what is not published yet
         if loaded.torn is not None:
             self._set_aside(loaded.torn)
-        if not loaded.clean:
+        if not loaded.clean or not self._source.clean:  # who died may have cut it, and not synced that
             self._make_durable()
         known = loaded.digest if loaded.digest is not None and loaded.digest.position == self._written else None
         self._digest = known or digest_of(active, self._written, self._config.index_interval_bytes)
@@ -377,16 +377,17 @@ class LogWriter:
         """Cuts off what was written and not published, so that the next append begins where this one did."""
         self._written, self._next_offset = self.state.active_size, self.state.end_offset
         try:
+            self.begin_change()  # who takes over from here on must not take the cut for durable
             self._file.truncate(self._written)
             self._file.sync()
             self._digest = digest_of(self.active, self._written, self._config.index_interval_bytes)
-            if self._slot_now.published_position != self._written:  # it was interrupted behind its commit
-                self.header.write_both(**self._ends())
+            self.end_change(**self._ends())
         except StorageFailedError as error:
             self.fail(f"a failed append could not be cut off again ({error})")
             return
         self._builder = self.active.builder = self._builder_of(self.active, self._written)
         self.producers = self._producers_before or self.producers
+        self.set_state(durable_offset=self._next_offset)
 
     def _builder_of(self, segment: LogSegment, size: int) -> SegmentIndexBuilder:
         builder = SegmentIndexBuilder(segment.base_offset, self._config.index_interval_bytes)

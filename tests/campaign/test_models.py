@@ -1,0 +1,24 @@
+"""A log and a store are what their models say, whatever is done to them and however they end (reliability 8.3, suite 5)."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis.stateful import run_state_machine_as_test
+
+from campaign import models
+from campaign.log_machine import LogMachine
+from campaign.processes import new_seed
+from campaign.store_machine import StoreMachine
+
+EXAMPLES, STEPS = 50, 50
+CHOSEN = "PYLOG_SEED" in os.environ  # other steps than each time: those of a seed
+
+
+@pytest.mark.parametrize("machine", [LogMachine, StoreMachine])
+def test_every_order_of_steps_leaves_what_the_model_promises(machine: type[LogMachine | StoreMachine]) -> None:
+    if CHOSEN:
+        models.seeded(machine, str(new_seed()), EXAMPLES, STEPS)
+    else:
+        run_state_machine_as_test(machine, settings=models.ordinary(EXAMPLES, STEPS))
