@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+import pylog
 from pylog.background import Background
 from pylog.errors import StorageFailedError
 
@@ -187,3 +191,27 @@ def test_ending_twice_or_before_the_first_task_is_nothing_special() -> None:
     background.end()
     background.end()
     assert background_threads() == []
+
+
+@pytest.mark.damaged("no: but a check would ask for the log first")
+def test_a_store_closes_while_a_task_in_the_background_asks_it_for_a_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The task needs what closing holds, and closing waits for the task: neither may do both."""
+    store = pylog.open(tmp_path)
+    store.create_topic("t")
+    begun, go_on = threading.Event(), threading.Event()
+    check = store._partition
+
+    def slowly(*asked: Any) -> Any:
+        begun.set()
+        go_on.wait()
+        return check(*asked)
+
+    monkeypatch.setattr(store, "_partition", slowly)
+    store._background.every("asks", 1, lambda: store.log("t"))
+    assert begun.wait(10)
+    closing = threading.Thread(target=store.close, daemon=True)
+    closing.start()
+    time.sleep(0.05)
+    go_on.set()
+    closing.join(10)
+    assert not closing.is_alive()

@@ -40,7 +40,7 @@ from pylog.log.verification import Progress, verify_store
 from pylog.options import Committed, StoreOptions
 from pylog.record.types import TopicPartition
 from pylog.segment.segment import OpenFiles
-from pylog.topics import CLUSTER_METADATA, Catalog, CatalogTopic, Topic, directory_name
+from pylog.topics import CLUSTER_METADATA, UNKNOWN_CONFIG, Catalog, CatalogTopic, Topic, directory_name
 
 
 class Store:
@@ -368,7 +368,7 @@ class Store:
             fs=self._fs,
             directory=directory,
             partition=key,
-            config=TopicConfig() if known is None else TopicConfig.of(known.config),
+            config=UNKNOWN_CONFIG if known is None else TopicConfig.of(known.config),
             open_files=self._open_files,
             writable=self._writable,
             clean=self._marker is not None,
@@ -491,11 +491,11 @@ class Store:
         Raises:
             StorageFailedError: a sync failed; everything is closed all the same.
         """
+        self._background.end()  # before the guard is taken: a task may be waiting for it
         with self._guard:
             if self._closed:
                 return
             self._closed = True
-            self._background.end()
             try:
                 if process_id() == self._pid and self._locks is not None:
                     self._close_logs(self._locks)

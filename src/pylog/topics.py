@@ -1,6 +1,7 @@
 """Topics of a store: what the directory's names say, and what `pylog.json` adds (configurations and ids).
 
-`pylog.json` is pylog's own and optional: a directory that a broker wrote has none, and every topic there has Kafka's defaults.
+`pylog.json` is pylog's own and optional: a directory that a broker wrote has none. Every topic there has Kafka's defaults, but is
+kept for ever: what a broker was told to keep is not known here.
 A topic exists when it is named there or has a partition directory, so creation and deletion are each committed by one
 atomic replacement of that file, and completed at the next opening if the process dies on the way.
 """
@@ -38,6 +39,9 @@ _DIRECTORY_NAME_CHARACTERS: Final = 255
 _TOPIC_ID = re.compile(r"[A-Za-z0-9_-]{22}")
 _DELETED = re.compile(r"[a-zA-Z0-9._-]+\.[0-9a-f]{32}-delete")
 
+# Of a topic that `pylog.json` does not name: a broker made it, and only that knows how long it keeps it. So nothing of it goes.
+UNKNOWN_CONFIG: Final = TopicConfig(retention_ms=-1)
+
 
 @dataclass(frozen=True)
 class Topic:
@@ -47,7 +51,7 @@ class Topic:
         name: its name.
         id: 22 characters, or None when no partition has one (directories of brokers before 2.8).
         partitions: how many partitions this store has of it.
-        config: its configuration; Kafka's defaults where nothing else is known.
+        config: its configuration; where nothing is known of it Kafka's defaults, but retention keeps everything.
         partition_ids: their numbers, ascending; a broker of a cluster may have any of them.
     """
 
@@ -167,7 +171,7 @@ def _topic(fs: FileSystem, root: str, catalog: Catalog, name: str, numbers: list
     topic_id = None
     with contextlib.suppress(CorruptionError):  # reported when the partition is opened; an id is not needed to read
         topic_id = read_topic_id(fs, join(root, directory_name(TopicPartition(name, ids[0]))))
-    return Topic(name, topic_id, len(ids), TopicConfig(), ids)
+    return Topic(name, topic_id, len(ids), UNKNOWN_CONFIG, ids)
 
 
 def directory_name(partition: TopicPartition) -> str:

@@ -9,9 +9,12 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+import pylog
+from pylog.clock import ManualClock
 from pylog.config import TopicConfig
 from pylog.log.checkpoints import EpochStart, assign_epoch, epoch_for_offset, truncate_epochs_end, truncate_epochs_start
 from pylog.log.retention import Decision, Reason, SegmentFacts, deletable
+from pylog.testing import MemoryFileSystem
 
 NOW = 1_700_000_000_000
 DELETE = TopicConfig(retention_ms=-1)
@@ -307,3 +310,18 @@ def test_epochs_of_a_log_cut_at_both_ends_are_those_of_its_records(column: list[
         assert epoch_for_offset(cut, offset) == by_offset[offset]
     assert all(entry.start_offset >= start for entry in cut)
     assert all(entry.start_offset < end or entry.start_offset == start for entry in cut)
+
+
+def test_what_a_broker_made_is_kept_because_nobody_knows_for_how_long() -> None:
+    """Its configuration is in the broker's metadata log. Without this a directory that is only looked after loses old records."""
+    fs = MemoryFileSystem(clock=ManualClock(1_000))
+    with pylog.open("/s", fs=fs, clock=fs.clock) as store:
+        log = store.create_topic("t", segment_bytes=200) and store.log("t")
+        for number in range(9):
+            log.append(b"%d" % number, timestamp=1_000)
+    fs.remove("/s/pylog.json")
+    fs.clock.advance(100 * 365 * 86_400_000)
+    with pylog.open("/s", fs=fs, clock=fs.clock) as store:
+        assert store.topic("t").config.retention_ms == -1
+        store.tick()
+        assert [record.value for record in store.log("t").records()] == [b"%d" % number for number in range(9)]
