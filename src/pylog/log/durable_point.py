@@ -160,10 +160,11 @@ class Header:
     def write(self, **changes: Any) -> None:
         """Writes the next slot over the older one, without a sync. Cost: some 5 µs."""
         assert self.slot is not None
-        self.slot = self.slot._replace(counter=self.slot.counter + 1, **changes)
-        data = self.slot.encoded()
+        slot = self.slot._replace(counter=self.slot.counter + 1, **changes)
+        data = slot.encoded()
         start = self._place * SLOT_SIZE
         self._file.write(memoryview(data), start)
+        self.slot = slot
         self._seen = self._seen[:start].ljust(start, b"\0") + data + self._seen[start + SLOT_SIZE :]
         self._place = 1 - self._place
 

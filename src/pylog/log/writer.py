@@ -374,16 +374,25 @@ class LogWriter:
         self._next_offset = int(table[LAST_OFFSET, end - 1]) + 1
 
     def _undo(self) -> None:
-        """Cuts off what was written and not published, so that the next append begins where this one did."""
+        """Cuts off what was written and not published, so that the next append begins where this one did.
+
+        Between an odd and an even epoch: who takes over meanwhile must not take the cut for durable. A header that cannot be told
+        so is no reason to stop: what is cut is cut, and the log is loaded again before the next write.
+        """
         self._written, self._next_offset = self.state.active_size, self.state.end_offset
+        with contextlib.suppress(StorageFailedError):
+            self.begin_change()
         try:
-            self.begin_change()  # who takes over from here on must not take the cut for durable
             self._file.truncate(self._written)
             self._file.sync()
             self._digest = digest_of(self.active, self._written, self._config.index_interval_bytes)
-            self.end_change(**self._ends())
         except StorageFailedError as error:
             self.fail(f"a failed append could not be cut off again ({error})")
+            return
+        try:
+            self.header.write_both(epoch=self._slot_now.epoch // 2 * 2 + 2, **self._ends())
+        except StorageFailedError:
+            self._stale = True
             return
         self._builder = self.active.builder = self._builder_of(self.active, self._written)
         self.producers = self._producers_before or self.producers
