@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -278,3 +279,15 @@ for number in range(10**9):
         found = {record.offset: record.value for record in store.log("t").records()}
     assert {offset: found[offset] for offset in said} == {offset: b"value %d" % number for offset, number in said.items()}
     assert sorted(found) == list(range(len(found)))
+
+
+def test_a_reader_is_told_of_a_partition_whose_maker_did_not_get_to_it(tmp_path: Path) -> None:
+    with pylog.open(tmp_path) as store:
+        store.create_topic("t", partitions=2)
+    shutil.rmtree(tmp_path / "t-1")
+    with pylog.open(tmp_path, mode="r") as store:
+        assert store.topic("t").partitions == 2
+        with pytest.raises(pylog.UnknownTopicOrPartitionError, match="t-1 is not made yet"):
+            store.log("t", 1)
+    with pylog.open(tmp_path) as store:
+        assert store.log("t", 1).append(b"x") == 0

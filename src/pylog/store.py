@@ -345,7 +345,7 @@ class Store:
         return key
 
     def _check_partition(self, key: TopicPartition) -> None:
-        """Whether the topic has the partition; then its directory is made, which its maker did not get to."""
+        """Whether the topic has the partition; then its directory is made, which its maker did not get to, by who may write."""
         known = self.topic(key.topic)
         if key.partition not in known.partition_ids:
             ids = known.partition_ids
@@ -353,11 +353,13 @@ class Store:
             raise UnknownTopicOrPartitionError(
                 f"topic {key.topic!r} has no partition {key.partition}; it has {told}", path=self.path
             )
-        if self._writable:
-            self._leave_clean_state()
-            with self._root_lock():
-                topic_id = known.id or checkpoints.new_topic_id()
-                catalogs.make_partitions(self._fs, self.path, key.topic, topic_id, [key.partition])
+        if not self._writable:
+            told = f"{directory_name(key)} is not made yet: who makes the topic is at it, or died; a writer completes it"
+            raise UnknownTopicOrPartitionError(told, path=self.path)
+        self._leave_clean_state()
+        with self._root_lock():
+            topic_id = known.id or checkpoints.new_topic_id()
+            catalogs.make_partitions(self._fs, self.path, key.topic, topic_id, [key.partition])
 
     def _open_log(self, key: TopicPartition) -> Log:
         directory = join(self.path, directory_name(key))

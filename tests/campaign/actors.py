@@ -255,7 +255,7 @@ def inspect(scene: Scene, mode: str, numbers: Iterator[int]) -> Inspection:
 def _inspect_store(scene: Scene, found: Inspection, numbers: Iterator[int]) -> None:
     with pylog.open(scene.directory, mode="rw" if found.appended else "r") as store:
         if TOPIC in store.topics() or found.appended:
-            for log in scene.logs(store):
+            for log in _logs(scene, store, found):
                 _inspect_log(log, found, next(numbers) if found.appended else None)
         found.findings.update(finding.kind for finding in store.recovery_report)
         if found.findings["corrupt"] or found.findings["missing"]:
@@ -269,6 +269,16 @@ def _check_whole(store: pylog.Store) -> None:
     report = store.check()
     if not {finding.kind for finding in report.findings} <= HARMLESS | {"leftover"}:
         raise CampaignError(f"after recovery {report}")
+
+
+def _logs(scene: Scene, store: pylog.Store, found: Inspection) -> list[pylog.Log]:
+    """The partitions; none for a reader of a topic whose maker died at it: a writer completes what nobody was told of."""
+    try:
+        return scene.logs(store)
+    except pylog.UnknownTopicOrPartitionError:
+        if found.appended:
+            raise
+        return []
 
 
 def _inspect_log(log: pylog.Log, found: Inspection, number: int | None) -> None:

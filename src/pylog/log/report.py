@@ -233,7 +233,7 @@ class Report:
 
 
 def ask(look: Look, question: Callable[[Partition], Report]) -> Report:
-    """What a partition answers to a question; asked again when its segments were changed meanwhile by somebody else.
+    """What a partition answers to a question; asked again when its segments were changed meanwhile.
 
     Something that is wrong then may be no more than an old name with a new file. If they are changed all the time, what two
     looks agree on counts.
@@ -243,7 +243,7 @@ def ask(look: Look, question: Callable[[Partition], Report]) -> Report:
         partition, told = look(), report.findings
         before = partition.shape()
         report = question(partition)
-        if report.ok or partition.quiet or partition.shape() == before:
+        if report.ok or partition.shape() == before:
             break
         if number:
             report = replace(report, findings=tuple(finding for finding in report.findings if finding in told))
