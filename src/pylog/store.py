@@ -40,7 +40,7 @@ from pylog.log.verification import Progress, verify_store
 from pylog.options import Committed, StoreOptions
 from pylog.record.types import TopicPartition
 from pylog.segment.segment import OpenFiles
-from pylog.topics import CLUSTER_METADATA, UNKNOWN_CONFIG, Catalog, CatalogTopic, Topic, directory_name
+from pylog.topics import CLUSTER_METADATA, Catalog, CatalogTopic, Topic, directory_name
 
 
 class Store:
@@ -364,13 +364,12 @@ class Store:
     def _open_log(self, key: TopicPartition) -> Log:
         directory = join(self.path, directory_name(key))
         self._fs.check_directory(directory, write=self._writable, follow=False)
-        known = self._catalog().topics.get(key.topic)
         locks = self._locks
         source = Source(
             fs=self._fs,
             directory=directory,
             partition=key,
-            config=UNKNOWN_CONFIG if known is None else TopicConfig.of(known.config),
+            config=self._catalog().config_of(key.topic),
             open_files=self._open_files,
             writable=self._writable,
             clean=self._marker is not None,

@@ -91,6 +91,11 @@ class Catalog(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     deleting: dict[str, str] = {}
     crc32c: str = ""
 
+    def config_of(self, topic: str) -> TopicConfig:
+        """A topic's configuration, as far as it is known."""
+        known = self.topics.get(topic)
+        return UNKNOWN_CONFIG if known is None else TopicConfig.of(known.config)
+
     def sealed(self) -> Catalog:
         """The same with the checksum that belongs to it."""
         bare = msgspec.structs.replace(self, crc32c="")
@@ -122,10 +127,7 @@ def read_catalog(fs: FileSystem, root: str) -> Catalog:
 
 
 def _damaged(path: str, why: str) -> CorruptionError:
-    told = (
-        f"{path} is damaged ({why}); restore it: without it every topic has default settings, and loses what is older than a week"
-    )
-    return CorruptionError(told, path=path)
+    return CorruptionError(f"{path} is damaged ({why}); restore it: without it every topic has default settings", path=path)
 
 
 def _impossible(catalog: Catalog) -> Iterator[str]:
@@ -167,11 +169,11 @@ def _topic(fs: FileSystem, root: str, catalog: Catalog, name: str, numbers: list
     known = catalog.topics.get(name)
     ids = tuple(sorted(set(numbers) | set(range(known.partitions) if known is not None else ())))
     if known is not None:
-        return Topic(name, known.id, len(ids), TopicConfig.of(known.config), ids)
+        return Topic(name, known.id, len(ids), catalog.config_of(name), ids)
     topic_id = None
     with contextlib.suppress(CorruptionError):  # reported when the partition is opened; an id is not needed to read
         topic_id = read_topic_id(fs, join(root, directory_name(TopicPartition(name, ids[0]))))
-    return Topic(name, topic_id, len(ids), UNKNOWN_CONFIG, ids)
+    return Topic(name, topic_id, len(ids), catalog.config_of(name), ids)
 
 
 def directory_name(partition: TopicPartition) -> str:

@@ -6,7 +6,6 @@ The programs that meet them run in processes of their own, because what goes wro
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -14,9 +13,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
-from campaign.processes import CampaignError, until
+from campaign.processes import CampaignError, own_environment, until
 
-TESTS: Final = Path(__file__).parent.parent
 _ROUND: Final = 2_000_000  # calls of kernels between two rounds of the parsers
 _INPUTS: Final = 500
 
@@ -63,10 +61,10 @@ def run(seed: int, seconds: float) -> dict[str, Any]:
 
 
 def _program(module: str, *arguments: object) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, (str(TESTS), os.environ.get("PYTHONPATH"))))}
+    environment = own_environment()
     environment.pop("NUMBA_DISABLE_JIT", None)  # interpreted kernels check each access themselves
     command = [sys.executable, "-m", f"campaign.{module}", *map(str, arguments)]
-    return subprocess.run(command, env=environment, cwd=TESTS, capture_output=True, text=True, timeout=600, check=False)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
 
 
 def _check(done: subprocess.CompletedProcess[str], again: str) -> None:

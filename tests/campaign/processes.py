@@ -241,19 +241,19 @@ def in_fresh_process(
     Raises:
         CampaignError: it raised; with what it wrote on stderr.
     """
-    tests = str(Path(__file__).resolve().parent.parent)
-    variables = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(filter(None, (tests, os.environ.get("PYTHONPATH")))),
-        "OPENBLAS_NUM_THREADS": "1",
-        **(environment or {}),
-    }
+    variables = {**own_environment(), "OPENBLAS_NUM_THREADS": "1", **(environment or {})}
     call = json.dumps([function.__module__, function.__qualname__, arguments])
     command = [*before, sys.executable, "-c", "from campaign.processes import main; main()", call]
     done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
     if done.returncode:
         raise CampaignError(f"{function.__module__}.{function.__qualname__}{arguments} failed:\n{done.stderr}")
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def own_environment() -> dict[str, str]:
+    """The environment of a process that finds the campaign's modules."""
+    tests = str(Path(__file__).resolve().parent.parent)
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (tests, os.environ.get("PYTHONPATH"))))}
 
 
 def main() -> None:

@@ -288,7 +288,7 @@ class LogWatch:
                 watch.findings.clear()  # retention took it; if nobody did, `check_files` tells
             else:
                 watch.findings.append(of_error(error, segment.path))
-        for finding in self._partition.lost_end_of(segment):
+        for finding in self._partition.behind_the_end("corrupt") if self._partition.is_active(segment) else ():
             watch.tell(finding)
         self._findings += watch.finish()
         self.damaged |= watch.damaged

@@ -12,6 +12,8 @@ from __future__ import annotations
 import errno
 import hashlib
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
 from pylog.errors import StorageFailedError, UnsupportedFormatError
@@ -222,19 +224,28 @@ def make_header(fs: FileSystem, directory: str, slot: Slot, seed: int) -> Header
 
 def mark_failed(fs: FileSystem, directory: str) -> None:
     """Says that a sync failed before there was a writer: what lies above the durable end proves nothing. Under the lock."""
-    header = Header(fs, directory, write=True) if fs.exists(join(directory, DURABLE_POINT)) else None
-    if header is not None:
-        if header.look() is not None and header.same_boot:
+    with _marking(fs, directory) as header:
+        if header is not None and header.same_boot:
             header.write(flags=FAILED)
-        header.close()
 
 
 def mark_deleted(fs: FileSystem, directory: str) -> None:
     """Says in a partition's header, if it has one, that nothing may be written any more. Under the partition's lock."""
-    if fs.exists(join(directory, DURABLE_POINT)):
-        header = Header(fs, directory, write=True)
-        if header.look() is not None:
+    with _marking(fs, directory) as header:
+        if header is not None:
             header.write_both(flags=DELETED)
+
+
+@contextmanager
+def _marking(fs: FileSystem, directory: str) -> Iterator[Header | None]:
+    """A partition's header for writing, if it has one with a valid slot."""
+    if not fs.exists(join(directory, DURABLE_POINT)):
+        yield None
+        return
+    header = Header(fs, directory, write=True)
+    try:
+        yield None if header.look() is None else header
+    finally:
         header.close()
 
 

@@ -447,9 +447,7 @@ def _settle(source: Source, loaded: Loaded, found: _Walked, builder: SegmentInde
     loaded.end, loaded.next_offset = found.end, end
     _judge(source, loaded, active, found, durable_position=loaded.known_position, last=True)
     if loaded.torn is not None and found.end > loaded.end:  # batches behind the hole go with it
-        loaded.builder = active.builder = SegmentIndexBuilder(active.base_offset, source.config.index_interval_bytes)
-        for region in active.regions(0, loaded.end):
-            loaded.builder.add(region.table, region.table.shape[1], position=region.shift)
+        loaded.builder = active.builder = active.indexed_to(loaded.end)
 
 
 def _end_told(loaded: Loaded) -> int | None:

@@ -72,14 +72,11 @@ class Partition(NamedTuple):
         segments = [entry for entry in self.fs.list(self.directory) if entry.name.endswith(LOG)]
         return not self.quiet and bool(segments) and segments[-1].size > known.get(segments[-1].name, -1)
 
-    def lost_end_of(self, segment: LogSegment) -> list[Finding]:
-        """What was found corrupt when the log was opened and lies behind its end since: nobody who reads the log meets it."""
-        if not self.is_active(segment):
-            return []
-        behind = (
-            finding for finding in self.found if finding.path == segment.path and finding.position >= self.state.active_size
-        )
-        return [finding for finding in behind if finding.kind == "corrupt"]
+    def behind_the_end(self, kind: str) -> list[Finding]:
+        """What was found when the log was opened and lies behind its end: nobody who reads the log meets it."""
+        active, size = self.state.active, self.state.active_size
+        found = (finding for finding in self.found if active is not None and finding.path == active.path)
+        return [finding for finding in found if finding.kind == kind and finding.position >= size]
 
     def was_cut(self) -> bool:
         """Whether its end was ever truncated: within a batch that leaves a gap, as whole batches go."""

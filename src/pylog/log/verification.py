@@ -126,7 +126,7 @@ def _verify_partition(partition: Partition, pace: _Pace, *, records: bool) -> Re
         producers.enter(own)
         stretches = _read(own, following, pace, watch, producers, records=records)
         verdicts.append(watch.follow(own, own.size, stretches))
-    findings = [*check_files(partition), *_torn(partition)]
+    findings = [*check_files(partition), *partition.behind_the_end("torn")]  # if it is still there
     if watch.whole:
         findings += producers.findings()
     return (watch.report() + Report(files=tuple(verdicts))).with_findings(findings)
@@ -186,16 +186,6 @@ def _bad_records(segment: LogSegment, stretch: Stretch) -> Iterator[Finding]:
             message = f"{segment.path} at position {position}: {error}"
             yield of_error(error, segment.path)._replace(position=position, size=size, offset=offset, message=message)
             first = batch + 1
-
-
-def _torn(partition: Partition) -> list[Finding]:
-    """The torn tail that was found when the log was opened, if it is still there."""
-    active, size = partition.state.active, partition.state.active_size
-    return [
-        finding
-        for finding in partition.found
-        if finding.kind == "torn" and active is not None and finding.path == active.path and finding.position >= size
-    ]
 
 
 # ---- producers ---------------------------------------------------------------------------------------------------------------

@@ -288,17 +288,17 @@ def _in_place(segment: LogSegment, position: int, end: int, floor: int) -> int:
     within a sector's length the longest row of rising offsets is believed, of several the last: a copy may come before its batch.
     """
     places: list[int] = []
-    rows: list[tuple[int, int]] = []  # the longest one that begins with each batch: how many batches, where
     found: int | None = position
     while found is not None:
         places.append(found)
         behind = found + max(1, _declared_size(segment.file().read(found, FRAME_SIZE)))
         found = segment.file().find_batch(behind, min(end, position + _SECTORS), floor) if behind < end else None
     offsets = [offset_at(segment, place) for place in places]
+    longest = [1] * len(places)  # of the rows that begin with each batch
     for number in reversed(range(len(places))):
-        later = (rows[len(places) - 1 - other][0] for other in range(number + 1, len(places)) if offsets[other] > offsets[number])
-        rows.append((1 + max(later, default=0), places[number]))
-    return max(rows)[1]
+        later = (longest[other] for other in range(number + 1, len(places)) if offsets[other] > offsets[number])
+        longest[number] += max(later, default=0)
+    return max(zip(longest, places, strict=True))[1]
 
 
 def _declared_size(head: Bytes) -> int:

@@ -394,15 +394,9 @@ class LogWriter:
         except StorageFailedError:
             self._stale = True
             return
-        self._builder = self.active.builder = self._builder_of(self.active, self._written)
+        self._builder = self.active.builder = self.active.indexed_to(self._written)
         self.producers = self._producers_before or self.producers
         self.set_state(durable_offset=self._next_offset)
-
-    def _builder_of(self, segment: LogSegment, size: int) -> SegmentIndexBuilder:
-        builder = SegmentIndexBuilder(segment.base_offset, self._config.index_interval_bytes)
-        for region in segment.regions(0, size):
-            builder.add(region.table, region.table.shape[1], position=region.shift)
-        return builder
 
     def _commit(self, level: Durability) -> None:
         """Syncs if the level asks for it, then publishes what is written."""

@@ -242,6 +242,13 @@ class LogSegment:
         last = time_index.last.timestamp
         return any(int(region.table[MAX_TIMESTAMP].max(initial=-1)) > last for region in self.regions(position))
 
+    def indexed_to(self, size: int) -> SegmentIndexBuilder:
+        """Indexes of its batches below a position, made in memory. Cost: one pass over their headers."""
+        builder = SegmentIndexBuilder(self.base_offset, self._interval_bytes)
+        for region in self.regions(0, size):
+            builder.add(region.table, region.table.shape[1], position=region.shift)
+        return builder
+
     def rebuild_indexes(self) -> SegmentIndexBuilder:
         """Makes both indexes again from the batch headers, and writes them where that is allowed.
 
