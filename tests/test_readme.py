@@ -32,6 +32,15 @@ def test_the_look_at_a_brokers_directory_runs(tmp_path: Path, capsys: pytest.Cap
     assert "txn [781, 162]" in capsys.readouterr().out
 
 
+def test_the_part_about_committed_offsets_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    exec(blocks()[0] + blocks()[4] + blocks()[4].split("store.create_topic")[0], {})
+    printed = capsys.readouterr().out
+    assert printed.count("TopicPartition(topic='orders', partition=0): OffsetAndMetadata(offset=") == 2
+
+
 def test_the_part_about_many_readers_and_writers_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     exec(blocks()[0] + blocks()[3], {})

@@ -40,9 +40,10 @@ from pylog.errors import (
 )
 
 if TYPE_CHECKING:
-    from pylog.config import Durability, TopicConfig
+    from pylog.config import Durability, OffsetsConfig, TopicConfig
     from pylog.log.log import Log
-    from pylog.record.types import Acknowledgement, OffsetAndTimestamp, ProducerBatch, Record, TopicPartition
+    from pylog.offsets.store import OffsetStore
+    from pylog.record.types import Acknowledgement, OffsetAndMetadata, OffsetAndTimestamp, ProducerBatch, Record, TopicPartition
     from pylog.store import Store
     from pylog.store import open_store as open  # noqa: A004 - `pylog.open`, as with gzip and sqlite3's kin
     from pylog.topics import Topic
@@ -59,8 +60,11 @@ __all__ = [
     "InvalidTransactionStateError",
     "Log",
     "NotALogDirectoryError",
+    "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "OffsetOutOfRangeError",
+    "OffsetStore",
+    "OffsetsConfig",
     "OutOfOrderSequenceError",
     "ProducerBatch",
     "ProducerError",
@@ -85,10 +89,13 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Durability": "pylog.config",
+    "OffsetsConfig": "pylog.config",
     "TopicConfig": "pylog.config",
     "Log": "pylog.log.log",
     "Acknowledgement": "pylog.record.types",
+    "OffsetAndMetadata": "pylog.record.types",
     "OffsetAndTimestamp": "pylog.record.types",
+    "OffsetStore": "pylog.offsets.store",
     "ProducerBatch": "pylog.record.types",
     "Record": "pylog.record.types",
     "TopicPartition": "pylog.record.types",

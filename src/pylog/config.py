@@ -173,6 +173,42 @@ class TopicConfig:
         return self.message_timestamp_type == "LogAppendTime"
 
 
+@dataclass(frozen=True, kw_only=True)
+class OffsetsConfig:
+    """How committed offsets are kept, under the names of Kafka's broker options `offsets.*` with underscores.
+
+    Attributes:
+        topic_num_partitions: of `__consumer_offsets`, when it is made.
+        topic_segment_bytes: size of its segments, when it is made.
+        retention_minutes: how long offsets are kept that nobody uses.
+        retention_check_interval_ms: how often `Store.tick` looks for such offsets.
+        metadata_max_bytes: the longest metadata of a commit; as in Kafka these are UTF-16 code units.
+
+    Raises:
+        InvalidArgumentError: a value out of its range.
+
+    >>> OffsetsConfig().retention_minutes
+    10080
+    """
+
+    topic_num_partitions: int = 50
+    topic_segment_bytes: int = limits.DEFAULT_OFFSETS_SEGMENT_BYTES
+    retention_minutes: int = 10_080
+    retention_check_interval_ms: int = 600_000
+    metadata_max_bytes: int = 4096
+
+    def __post_init__(self) -> None:
+        for name, (low, high) in _OFFSETS_RANGES.items():
+            _check_int(name, getattr(self, name), low, high)
+
+
+_OFFSETS_RANGES = {
+    "topic_num_partitions": (1, limits.MAX_PARTITIONS),
+    "topic_segment_bytes": (14, limits.INT32_MAX),
+    "retention_minutes": (1, limits.INT32_MAX),
+    "retention_check_interval_ms": (1, limits.INT64_MAX),
+    "metadata_max_bytes": (0, limits.MAX_METADATA_CHARACTERS),
+}
 _RANGES = {
     "segment_bytes": (14, limits.INT32_MAX),
     "segment_ms": (1, limits.INT64_MAX),

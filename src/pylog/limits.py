@@ -15,6 +15,7 @@ DEFAULT_INDEX_INTERVAL_BYTES = 4096
 DEFAULT_SEGMENT_MS = 7 * 86_400_000
 DEFAULT_RETENTION_MS = 7 * 86_400_000
 DEFAULT_MAX_MESSAGE_BYTES = (1 << 20) + 12
+DEFAULT_OFFSETS_SEGMENT_BYTES = 100 << 20  # of __consumer_offsets
 
 # Bounds on what foreign bytes may cost.
 MAX_BATCH_DECOMPRESSED_BYTES = 64 << 20  # a zstd bomb expands 32,000 times; Kafka's default batch limit is 1 MiB
@@ -22,6 +23,9 @@ MAX_COMPRESSED_BATCH_BYTES = 512 << 20  # snappy-java's own bound on one chunk
 RESYNC_HASHED_BYTES = 256 << 20  # hashed while looking for a good batch behind damage: bytes can look like headers everywhere
 MAX_PARTITIONS = 1_000_000  # of one topic: a directory listing is the only source, and it must fit in memory
 MAX_CHECKPOINT_BYTES = 64 << 20  # a text file with one line a partition
+
+MAX_GROUP_BYTES = 2**15 - 1  # of a consumer group's name: keys in __consumer_offsets have its size as int16
+MAX_METADATA_CHARACTERS = (2**15 - 1) // 3  # of a committed offset: each takes up to three bytes, and their size is an int16
 
 # Sizes that trade memory for speed.
 APPEND_BATCH_BYTES = 128 << 10  # record bytes of one batch: large enough for columns, small enough to read at random
@@ -36,6 +40,7 @@ SCAN_BATCHES = 8192  # batch headers looked at in one kernel call
 MAPPED_RESIDENT_BYTES = 96 << 20  # pages of mapped segments that scans keep in memory, over the whole process
 OPEN_FILES = 256  # segments and headers that one store keeps open for reading (`RLIMIT_NOFILE`, `vm.max_map_count`)
 OPEN_WRITERS = 192  # partitions that one store keeps ready for writing: two descriptors each; systems begin with 1,024 a process
+GROUP_NUMBERS = 100_000  # consumer groups whose partition of __consumer_offsets is remembered: hashing a name takes microseconds
 RECORD_CHUNK_ROWS = 2048  # records turned into Python objects at a time: they stay in the cache until they are used
 
 # Waiting for other processes, in seconds: measured, a reader that waits at the longest naps takes 4 % of a core.

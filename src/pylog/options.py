@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
-from pylog.config import Durability
+from pylog.config import Durability, OffsetsConfig
 from pylog.errors import InvalidArgumentError
 from pylog.record.types import TopicPartition
 
@@ -24,12 +24,15 @@ class StoreOptions:
     lock_timeout_ms: int = 30_000
     tick_interval_ms: int | None = None
     committed: Committed | None = None
+    offsets: OffsetsConfig = field(default_factory=OffsetsConfig)
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
             raise InvalidArgumentError(f"mode={self.mode!r} is not one of {', '.join(MODES)}")
         if not isinstance(self.durability, Durability):
             raise InvalidArgumentError(f"durability={self.durability!r} is not a pylog.Durability")
+        if not isinstance(self.offsets, OffsetsConfig):
+            raise InvalidArgumentError(f"offsets={self.offsets!r} is not a pylog.OffsetsConfig")
         for name, low in (("lock_timeout_ms", 0), ("tick_interval_ms", 1)):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < low):

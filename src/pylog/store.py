@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any, Self
@@ -16,7 +16,7 @@ from pylog import limits
 from pylog import topics as catalogs
 from pylog.background import Background
 from pylog.clock import Clock, SystemClock
-from pylog.config import Durability, TopicConfig
+from pylog.config import Durability, OffsetsConfig, TopicConfig
 from pylog.errors import (
     ClosedError,
     InvalidArgumentError,
@@ -37,6 +37,7 @@ from pylog.log.recovery import Finding
 from pylog.log.report import Partition, Report
 from pylog.log.store_locks import KAFKA_LOCK, StoreLocks
 from pylog.log.verification import Progress, verify_store
+from pylog.offsets.store import OffsetStore
 from pylog.options import Committed, StoreOptions
 from pylog.record.types import TopicPartition
 from pylog.segment.segment import OpenFiles
@@ -67,6 +68,7 @@ class Store:
         self._pid = process_id()
         self._locks: StoreLocks | None = None
         self._background = Background()
+        self._offsets = OffsetStore(self, options.offsets, clock)
         self._left_clean_state = False
         self._marker: bytes | None = None  # what the clean-shutdown marker held, if it was there
         self._recovery_points = Checkpoint(fs, path, RECOVERY_POINT)
@@ -385,6 +387,11 @@ class Store:
         )
         return Log(source, self._clock, self.durability, surroundings)
 
+    @property
+    def offsets(self) -> OffsetStore:
+        """The committed offsets of consumer groups. Cost: nothing before they are used."""
+        return self._offsets
+
     def _flush_every(self, interval_ms: int, flush: Callable[[], None]) -> None:
         self._background.every(flush, interval_ms, flush)
 
@@ -454,7 +461,8 @@ class Store:
             self._left_clean_state = True
 
     def tick(self, now_ms: int | None = None) -> int:
-        """Does what is due: retention in every partition, idle producers forgotten, files removed that nobody reads any more.
+        """Does what is due: retention in every partition, idle producers forgotten, files removed that nobody reads any more,
+        committed offsets deleted that have expired.
 
         Args:
             now_ms: the wall clock, in milliseconds; the store's clock by default.
@@ -470,11 +478,16 @@ class Store:
         self._check_writable()
         now = self._clock.now_ms() if now_ms is None else now_ms
         topics = self.topics().values()
-        return sum(_each(partial(self._retain, topic, number, now) for topic in topics for number in topic.partition_ids))
+        retain = [partial(self._retain, topic, number, now) for topic in topics for number in topic.partition_ids]
+        return sum(catalogs.for_each_partition([*retain, partial(self._expire_offsets, now)]))
+
+    def _expire_offsets(self, now_ms: int) -> int:
+        self.offsets.expire_if_due(now_ms)
+        return 0  # segments were deleted
 
     def _retain(self, topic: Topic, number: int, now_ms: int) -> int:
-        group, ask = topic.config.retention_group, self._options.committed
-        committed = ask(group, TopicPartition(topic.name, number)) if group is not None and ask is not None else None
+        group, ask = topic.config.retention_group, self._options.committed or self.offsets.position
+        committed = None if group is None else ask(group, TopicPartition(topic.name, number))
         return self.log(topic.name, number).retain(now_ms, committed)
 
     def flush(self) -> None:
@@ -484,7 +497,7 @@ class Store:
             StorageFailedError: a sync failed.
         """
         self._check_open()
-        _each(log.flush for log in list(self._logs.values()))
+        catalogs.for_each_partition(log.flush for log in list(self._logs.values()))
 
     def close(self) -> None:
         """Flushes and closes the logs, writes the checkpoints and the clean-shutdown marker, lets go of the locks.
@@ -507,7 +520,7 @@ class Store:
                     self._locks.close()
 
     def _close_logs(self, locks: StoreLocks) -> None:
-        clean = all(_each(log.close for log in self._logs.values()))
+        clean = all(catalogs.for_each_partition(log.close for log in self._logs.values()))
         if not self._fs.exists(join(self.path, CLEAN_SHUTDOWN)) and locks.alone():
             self._end_cleanly(clean)
 
@@ -532,21 +545,6 @@ class Store:
         return [found for entry in self._fs.list(self.path) if (found := catalogs.partition_of(entry)) is not None]
 
 
-def _each(calls: Iterable[Callable[[], Any]]) -> list[Any]:
-    """Makes every call, one for each partition, and then raises the first error. What another process deleted needs nothing."""
-    results, errors = [], []
-    for call in calls:
-        try:
-            results.append(call())
-        except UnknownTopicOrPartitionError:
-            continue
-        except PylogError as error:
-            errors.append(error)
-    if errors:
-        raise errors[0]
-    return results
-
-
 def open_store(
     path: str | os.PathLike[str],
     mode: str = "rw",
@@ -556,6 +554,7 @@ def open_store(
     lock_timeout_ms: int = 30_000,
     tick_interval_ms: int | None = None,
     committed: Committed | None = None,
+    offsets: OffsetsConfig | None = None,
     fs: FileSystem | None = None,
     clock: Clock | None = None,
 ) -> Store:
@@ -569,7 +568,8 @@ def open_store(
         lock_timeout_ms: how long a call waits while another process changes the same partition.
         tick_interval_ms: call `tick` that often in the background; by default nobody does.
         committed: gives the next offset that a group will read of a partition, None when it has committed none: for topics
-            whose `retention_group` names one.
+            whose `retention_group` names one. By default what it has committed in `offsets` counts.
+        offsets: how committed offsets are kept.
         fs, clock: another file system or clock, for tests.
 
     Returns:
@@ -592,6 +592,7 @@ def open_store(
         lock_timeout_ms=lock_timeout_ms,
         tick_interval_ms=tick_interval_ms,
         committed=committed,
+        offsets=offsets or OffsetsConfig(),
     )
     if not isinstance(path, str | os.PathLike) or not os.fspath(path) or "\0" in os.fspath(path):
         raise InvalidArgumentError(f"path={path!r} is not a path")

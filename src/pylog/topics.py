@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import re
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -23,7 +23,9 @@ from pylog.errors import (
     CorruptionError,
     InvalidArgumentError,
     NotALogDirectoryError,
+    PylogError,
     TopicAlreadyExistsError,
+    UnknownTopicOrPartitionError,
     UnsupportedFormatError,
 )
 from pylog.fs import DirectoryEntry, FileSystem, join, write_atomically
@@ -34,6 +36,8 @@ from pylog.segment.names import PARTITION_METADATA
 
 CATALOG: Final = "pylog.json"
 CLUSTER_METADATA: Final = "__cluster_metadata"  # a KRaft controller's log: no lock covers it, so it is never written
+_COMPACTED: Final = TopicConfig(cleanup_policy="compact", segment_bytes=limits.DEFAULT_OFFSETS_SEGMENT_BYTES)
+_INTERNAL: Final = {"__consumer_offsets": _COMPACTED, "__transaction_state": _COMPACTED}  # what Kafka sets for its own topics
 _VERSION: Final = 1
 _DIRECTORY_NAME_CHARACTERS: Final = 255
 _TOPIC_ID = re.compile(r"[A-Za-z0-9_-]{22}")
@@ -94,7 +98,7 @@ class Catalog(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def config_of(self, topic: str) -> TopicConfig:
         """A topic's configuration, as far as it is known."""
         known = self.topics.get(topic)
-        return UNKNOWN_CONFIG if known is None else TopicConfig.of(known.config)
+        return _INTERNAL.get(topic, UNKNOWN_CONFIG) if known is None else TopicConfig.of(known.config)
 
     def sealed(self) -> Catalog:
         """The same with the checksum that belongs to it."""
@@ -258,3 +262,18 @@ def check_partition_count(count: object) -> int:
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= limits.MAX_PARTITIONS:
         raise InvalidArgumentError(f"partitions={count!r} is not an int from 1 to {limits.MAX_PARTITIONS}")
     return count
+
+
+def for_each_partition(calls: Iterable[Callable[[], Any]]) -> list[Any]:
+    """Makes every call, one for each partition, and then raises the first error. What another process deleted needs nothing."""
+    results, errors = [], []
+    for call in calls:
+        try:
+            results.append(call())
+        except UnknownTopicOrPartitionError:
+            continue
+        except PylogError as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
+    return results

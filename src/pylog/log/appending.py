@@ -32,6 +32,7 @@ class Request:
         encoder: of its codec.
         level: the durability asked for.
         producer: who sends it and in which order, None without idempotence.
+        whole: its records are one batch, and so there all or not at all; a producer's are.
         acknowledgement: once it is done.
         error: why it failed.
         done: whether one of the two is there, or its thread does not wait any more.
@@ -41,6 +42,7 @@ class Request:
     encoder: BatchEncoder
     level: Durability
     producer: ProducerBatch | None = None
+    whole: bool = False
     acknowledgement: Acknowledgement | None = None
     error: Exception | None = None
     done: bool = False
@@ -49,6 +51,7 @@ class Request:
     _signal: threading.Lock = field(init=False)  # held until the request is settled, or its thread is to lead
 
     def __post_init__(self) -> None:
+        self.whole |= self.producer is not None
         self.count = sum(map(len, self.pieces))
         self.size = sum(map(size_bound, self.pieces))
         self._signal = threading.Lock()
@@ -184,13 +187,16 @@ def encoded_group(group: Group, leader_epoch: int, stamp: Callable[[Rows], Rows]
 
 
 def _is_small(request: Request) -> bool:
-    return request.producer is None and len(request.pieces) == 1 and request.count <= limits.FEW_RECORDS
+    """Whether its records may share batches with those of others: a single one is never parted."""
+    if request.producer is not None or (request.whole and request.count > 1):
+        return False
+    return len(request.pieces) == 1 and request.count <= limits.FEW_RECORDS
 
 
 def _encoded(request: Request, offset: int, leader_epoch: int, stamp: Callable[[Rows], Rows]) -> Iterator[Encoded]:
     first = offset
     for rows in request.pieces:
-        for encoded in request.encoder.encode(stamp(rows), offset, leader_epoch, whole=request.producer is not None):
+        for encoded in request.encoder.encode(stamp(rows), offset, leader_epoch, whole=request.whole):
             yield encoded if request.producer is None else stamp_producer(encoded, request.producer, first)
         offset += len(rows)
 

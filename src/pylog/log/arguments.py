@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from pylog import limits
+from pylog.config import TopicConfig
 from pylog.errors import InvalidArgumentError, OffsetOutOfRangeError
 from pylog.record.builder import BatchEncoder, rows_from_records
+from pylog.record.compression import codec_id
 from pylog.record.few import joined_rows
 from pylog.record.rows import Rows
-from pylog.record.types import ProducerBatch
 
 
 def checked_items(items: Any) -> Sequence[Any]:
@@ -32,15 +33,29 @@ def offset_given(name: str, given: Any) -> int:
     return int(given)
 
 
-def checked_pieces(pieces: list[Rows], encoder: BatchEncoder, producer: ProducerBatch | None) -> list[Rows]:
-    """Rows that fit into batches; a producer's into one, because the sequence of a call is that of its batch.
+def encoder_of(config: TopicConfig, name: str) -> BatchEncoder:
+    """The encoder of a codec, as a topic wants it."""
+    return BatchEncoder(
+        codec_id(name),
+        config.level(name),
+        log_append_time=config.log_append_time,
+        max_message_bytes=min(config.max_message_bytes, config.segment_bytes),
+    )
+
+
+def checked_pieces(pieces: list[Rows], encoder: BatchEncoder, whole: str | None) -> list[Rows]:
+    """Rows that fit into batches.
+
+    Args:
+        pieces, encoder: the rows, and what they will be encoded by.
+        whole: whose batch they are, if they are to be one, such as "a producer's".
 
     Raises:
         RecordTooLargeError: they do not.
     """
-    if producer is not None and pieces:
+    if whole and pieces:
         pieces = [joined_rows(pieces)]
-        encoder.check_one_batch(pieces[0])
+        encoder.check_one_batch(pieces[0], whole)
     for rows in pieces:
         encoder.check(rows)
     return pieces

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -16,8 +17,8 @@ from pylog.config import Durability
 from pylog.errors import ClosedError, InvalidArgumentError, ReadOnlyError
 from pylog.fs import process_id
 from pylog.log import following, lookup, planning, reader
-from pylog.log.appending import Request, append_in_turn
-from pylog.log.arguments import checked_items, checked_pieces, offset_given, rows_of
+from pylog.log.appending import Request
+from pylog.log.arguments import checked_items, checked_pieces, encoder_of, offset_given, rows_of
 from pylog.log.following import Ends
 from pylog.log.live import Follower, load_live
 from pylog.log.loader import Loaded, Source
@@ -28,7 +29,7 @@ from pylog.log.report import Partition
 from pylog.log.state import LogState
 from pylog.record.builder import BatchEncoder, rows_from_arrow, rows_from_records
 from pylog.record.compression import codec_id
-from pylog.record.decoder import DEFAULT_COLUMNS, RECORD_COLUMNS, records_of, schema_of
+from pylog.record.decoder import DEFAULT_COLUMNS, RECORD_COLUMNS, record_chunks, schema_of
 from pylog.record.rows import Rows
 from pylog.record.types import Acknowledgement, Header, OffsetAndTimestamp, ProducerBatch, Record, check_producer_batch
 from pylog.segment.segment import LogSegment
@@ -233,6 +234,7 @@ class Log:
         compression: str | None = None,
         durability: Durability | None = None,
         producer: ProducerBatch | None = None,
+        atomic: bool = False,
     ) -> Acknowledgement:
         """Appends records and tells what the acknowledgement is worth; with `producer` at most once, however often it is sent.
 
@@ -241,6 +243,7 @@ class Log:
             compression, durability: as for these.
             producer: the producer's id and epoch and the sequence of the first record. What the log has already under these
                 numbers is acknowledged again, with the offsets that it has (storage-format 6.14).
+            atomic: make one batch of them, so that they are there all or not at all, whatever crashes; a producer's always are.
 
         Returns:
             The offsets, the level that was reached (with others in one group commit it can be a higher one than asked for), and
@@ -248,7 +251,7 @@ class Log:
 
         Raises:
             OutOfOrderSequenceError, ProducerFencedError: it may not follow what the producer sent before.
-            RecordTooLargeError: with `producer`, all records together are more than `max_message_bytes`. As `append`.
+            RecordTooLargeError: with `producer` or `atomic`, all records together are more than `max_message_bytes`. As `append`.
 
         >>> import pylog, tempfile
         >>> store = pylog.open(tempfile.mkdtemp())
@@ -263,40 +266,37 @@ class Log:
         given = check_producer_batch(producer) if producer is not None else None
         now_ms = self._clock.now_ms()
         if isinstance(items, pa.Table | pa.RecordBatch):
-            return self._append(list(rows_from_arrow(items, now_ms)), compression, durability, given)
-        checked = checked_items(items)
-        return self._append([rows_of(checked, now_ms)] if checked else [], compression, durability, given)
+            return self._append(list(rows_from_arrow(items, now_ms)), compression, durability, given, atomic)
+        return self._append([rows_of(items, now_ms)] if checked_items(items) else [], compression, durability, given, atomic)
 
     def _append(
-        self, pieces: list[Rows], compression: str | None, durability: Durability | None, producer: ProducerBatch | None = None
+        self,
+        pieces: list[Rows],
+        compression: str | None,
+        durability: Durability | None,
+        producer: ProducerBatch | None = None,
+        atomic: bool = False,
     ) -> Acknowledgement:
         if durability is not None and not isinstance(durability, Durability):
             raise InvalidArgumentError(f"durability={durability!r} is not a pylog.Durability")
         level = durability or self._durability
         encoder = self._encoder(compression)
-        pieces = checked_pieces(pieces, encoder, producer)
+        pieces = checked_pieces(pieces, encoder, "a producer's" if producer is not None else "an atomic" if atomic else None)
         mutator = self._writing_side()
         if not pieces:
             end = self.end_offset
             return Acknowledgement(range(end, end), level, duplicate=False)
         if level.interval_ms is not None:
             self._surroundings.flush_every(level.interval_ms, self.flush_behind)
-        return append_in_turn(mutator.requests, Request(pieces, encoder, level, producer), mutator.lock, mutator.commit)
+        return mutator.append(Request(pieces, encoder, level, producer, atomic))
 
     def _encoder(self, compression: str | None) -> BatchEncoder:
         """The encoder for a codec, under the lock that guards its buffers."""
         name = self.config.codec if compression is None else compression
         codec = codec_id(name)
-        encoder = self._encoders.get(codec)
-        if encoder is None:
-            made = BatchEncoder(
-                codec,
-                self.config.level(name),
-                log_append_time=self.config.log_append_time,
-                max_message_bytes=min(self.config.max_message_bytes, self.config.segment_bytes),
-            )
-            encoder = self._encoders.setdefault(codec, made)
-        return encoder
+        if codec not in self._encoders:
+            self._encoders.setdefault(codec, encoder_of(self.config, name))
+        return self._encoders[codec]
 
     def _writing_side(self) -> Mutator:
         self._check_open()
@@ -325,6 +325,12 @@ class Log:
         """The same for a background thread: appends go on meanwhile."""
         if not self._closed:
             self._writing_side().flush_behind()
+
+    def exclusively(self) -> AbstractContextManager[None]:
+        """Keeps every other thread and process from changing the log: what is read inside holds for what is appended inside.
+        No other log's lock may be taken there, and no code of the user may run.
+        """
+        return self._writing_side().exclusively()
 
     # ---- trimming ------------------------------------------------------------------------------------------------------------
 
@@ -440,13 +446,7 @@ class Log:
         Cost: some 0.2 µs a record.
         """
         frames = self.scan(start, end, columns=RECORD_COLUMNS, isolation=isolation, verify=verify)
-        return chain.from_iterable(self._record_chunks(frames))
-
-    def _record_chunks(self, frames: Iterator[pa.RecordBatch]) -> Iterator[list[Record]]:
-        """Lists of records, few enough at a time to stay in the processor's cache."""
-        for frame in frames:
-            for first in range(0, frame.num_rows, limits.RECORD_CHUNK_ROWS):
-                yield records_of(frame.slice(first, limits.RECORD_CHUNK_ROWS), *self.partition)
+        return chain.from_iterable(record_chunks(frames, *self.partition))
 
     def offset_for_timestamp(self, timestamp: int, *, isolation: str = "read_uncommitted") -> OffsetAndTimestamp | None:
         """The first record with `timestamp` or a later one, as Kafka's `offsetsForTimes` answers (storage-format 5.8).

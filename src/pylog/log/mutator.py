@@ -28,7 +28,7 @@ from pylog.errors import (
     UnknownTopicOrPartitionError,
 )
 from pylog.log import trimming
-from pylog.log.appending import Group, Request, Requests, encoded_group, grouped
+from pylog.log.appending import Group, Request, Requests, append_in_turn, encoded_group, grouped
 from pylog.log.durable_point import mark_failed, open_header
 from pylog.log.loader import Loaded, Source, deleted, load
 from pylog.log.recovery import Finding
@@ -36,6 +36,7 @@ from pylog.log.state import LogState, first_state
 from pylog.log.writer import LogWriter
 from pylog.record.ahead import one_ahead
 from pylog.record.rows import Rows
+from pylog.record.types import Acknowledgement
 from pylog.segment.names import LOG
 from pylog.segment.segment import OpenFiles
 
@@ -93,6 +94,7 @@ class Mutator:
         self.writer: LogWriter | None = None
         self.gone = False
         self._failure: str | None = None  # why no writer can be made
+        self._inside: int | None = None  # the thread that keeps all others out
         self.rests = 0
         self.loaded = Loaded([])
         self._state: LogState
@@ -227,6 +229,23 @@ class Mutator:
         self.rests += 1
 
     # ---- append --------------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def exclusively(self) -> Iterator[None]:
+        """Both locks, for a thread that looks, decides and appends."""
+        with self.lock, self._partition_lock():
+            outer, self._inside = self._inside, threading.get_ident()
+            try:
+                yield
+            finally:
+                self._inside = outer
+
+    def append(self, request: Request) -> Acknowledgement:
+        """Appends in turn with other threads; at once for the one that keeps them out, because they wait for it."""
+        if self._inside != threading.get_ident():
+            return append_in_turn(self.requests, request, self.lock, self.commit)
+        self.commit([request])
+        return request.result()
 
     def commit(self, requests: list[Request]) -> None:
         """Settles some requests: one lock, one look, one write, one sync. Under the log's lock."""

@@ -45,6 +45,14 @@ class Batches(NamedTuple):
     shift: int
 
 
+class TransactionEnd(NamedTuple):
+    """A marker: its offset, whose transaction it ends, and how."""
+
+    offset: int
+    producer_id: int
+    committed: bool
+
+
 class Wanted(NamedTuple):
     """What is to be read: offsets from `start` to before `end`."""
 
@@ -176,14 +184,37 @@ class Outcomes:
             return False
 
     def _take_markers(self, batches: Batches, offset: int) -> None:
-        _, buffer, table, shift = batches
-        for batch in np.flatnonzero(((table[ATTRIBUTES] & CONTROL_BIT) != 0) & (table[LAST_OFFSET] >= offset)).tolist():
-            if not crc_is_good(buffer, table, batch):
-                raise CorruptionError("a marker does not match its checksum", position=shift + int(table[POSITION, batch]))
-            marker = control_record(buffer, table, batch)
-            if marker is not None and marker.ends_transaction:
-                end = int(table[LAST_OFFSET, batch]), marker.type == CONTROL_ABORT
-                self._markers[int(table[PRODUCER_ID, batch])].append(end)
+        for end in transaction_ends(batches, offset):
+            self._markers[end.producer_id].append((end.offset, not end.committed))
+
+
+def transaction_ends(batches: Batches, offset: int) -> Iterator[TransactionEnd]:
+    """The markers from `offset` on.
+
+    Raises:
+        CorruptionError: one does not match its checksum.
+    """
+    _, buffer, table, shift = batches
+    for batch in np.flatnonzero(((table[ATTRIBUTES] & CONTROL_BIT) != 0) & (table[LAST_OFFSET] >= offset)).tolist():
+        if not crc_is_good(buffer, table, batch):
+            raise CorruptionError("a marker does not match its checksum", position=shift + int(table[POSITION, batch]))
+        marker = control_record(buffer, table, batch)
+        if marker is not None and marker.ends_transaction:
+            committed = marker.type != CONTROL_ABORT
+            yield TransactionEnd(int(table[LAST_OFFSET, batch]), int(table[PRODUCER_ID, batch]), committed)
+
+
+def all_transaction_ends(state: LogState, wanted: Wanted) -> Iterator[TransactionEnd]:
+    """The markers among the offsets wanted. Cost: a walk over the batches' headers.
+
+    Raises:
+        CorruptionError: damage may hide one.
+    """
+    for batches in good_batches(state, wanted):
+        try:
+            yield from transaction_ends(batches, wanted.start)
+        except CorruptionError as error:
+            raise placed(error, batches.segment, None) from error
 
 
 def aborted_transactions(state: LogState, wanted: Wanted) -> list[AbortedTransaction]:

@@ -298,12 +298,12 @@ class BatchEncoder:
                 f"max_message_bytes={self._max_message_bytes}; raise that option of the topic, or send less"
             )
 
-    def check_one_batch(self, rows: Rows) -> None:
-        """Raises RecordTooLargeError when the rows may be more than one batch: a producer's numbers are of batches."""
+    def check_one_batch(self, rows: Rows, whose: str) -> None:
+        """Raises RecordTooLargeError when the rows may be more than one batch. `whose` it is begins the message."""
         size = size_bound(rows) - len(rows) * HEADER_SIZE
         if size > self._max_message_bytes:
             raise RecordTooLargeError(
-                f"a producer's batch of up to {size} bytes is more than max_message_bytes={self._max_message_bytes}; "
+                f"{whose} batch of up to {size} bytes is more than max_message_bytes={self._max_message_bytes}; "
                 "send fewer records at a time, or raise that option of the topic"
             )
 

@@ -558,6 +558,13 @@ def records_of(frame: pa.RecordBatch, topic: str, partition: int) -> list[Record
     )
 
 
+def record_chunks(frames: Iterable[pa.RecordBatch], topic: str, partition: int) -> Iterator[list[Record]]:
+    """Lists of `Record` objects, few enough at a time to stay in the processor's cache."""
+    for frame in frames:
+        for first in range(0, frame.num_rows, limits.RECORD_CHUNK_ROWS):
+            yield records_of(frame.slice(first, limits.RECORD_CHUNK_ROWS), topic, partition)
+
+
 def _header_tuples(column: pa.ListArray) -> Iterable[tuple[Any, ...]]:
     ends = column.offsets.to_numpy()
     if ends[0] == ends[-1]:

@@ -64,6 +64,22 @@ class TopicPartition(NamedTuple):
     partition: int
 
 
+class OffsetAndMetadata(NamedTuple):
+    """What a consumer group has committed for a partition.
+
+    Attributes:
+        offset: of the next record that the group will read.
+        metadata: text of the application, of 4096 UTF-16 code units at most.
+        leader_epoch: of the batch of the last record read; None where that is not known.
+        commit_timestamp: when it was committed, in milliseconds; set by the store, and not looked at when it is given.
+    """
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int | None = None
+    commit_timestamp: int | None = None
+
+
 class ProducerBatch(NamedTuple):
     """What an idempotent producer numbers a batch with, so that a log takes it once however often it is sent.
 

@@ -1,0 +1,83 @@
+"""P10: committed offsets: a commit, a fetch from the cache, and loading a million of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+
+import pylog
+from benchmarks.files import prepared_store
+from benchmarks.measure import NO_WRITES, Row, Sample, Settings, Target, at_least, at_most
+from pylog import Durability, OffsetsConfig, Store, TopicPartition
+from pylog.offsets.schema import OFFSETS_TOPIC, format_offset, offset_key, place_key
+
+ONE = OffsetsConfig(topic_num_partitions=1)
+PLACE = TopicPartition("events", 0)
+
+
+def run(settings: Settings) -> None:
+    """Reports the rows of P10."""
+    directory = Path(settings.directory)
+    calls = settings.scaled(50_000, 5_000)
+    with prepared_store(directory / "made") as store:
+        store.create_topic("events")
+        store.log("events").append_arrow(pa.table({"value": [b"x"] * calls}))
+    for exclusive in (False, True):
+        with pylog.open(directory / "made", durability=Durability.OS, exclusive=exclusive, offsets=ONE) as store:
+            _calls(settings, store, calls, ", exclusive=True" if exclusive else "")
+    count = settings.scaled(1_000_000, 100_000)
+    _load(settings, directory / "few", 1_000, 10, count, at_most(1))
+    _load(settings, directory / "many", 10_000, 100, count, at_most(3))
+
+
+def _calls(settings: Settings, store: Store, count: int, how: str) -> None:
+    """A commit is an append of its own; the limit of a fetch leaves no time to ask what other processes have committed."""
+
+    def commit(number: int) -> None:
+        store.offsets.commit("group", {PLACE: number})
+
+    def fetch(_: int) -> None:
+        store.offsets.fetch("group")
+
+    commits = _rate(commit, count, settings.rounds)
+    _report(settings, f"commit of one offset{how}", "k/s", [each / 1e3 for each in commits], at_least(200), "Durability.OS")
+    _report(settings, f"fetch of a group{how}", "µs", [1e6 / each for each in _rate(fetch, count, settings.rounds)], at_most(1))
+
+
+def _rate(call: Callable[[int], None], count: int, rounds: int) -> list[float]:
+    """Calls a second in each round; the first one warms up."""
+    rates = []
+    for _ in range(rounds + 1):
+        started = time.perf_counter()
+        for number in range(count):
+            call(number)
+        rates.append(count / (time.perf_counter() - started))
+    return rates[1:]
+
+
+def _load(settings: Settings, directory: Path, groups: int, partitions: int, count: int, target: Target) -> None:
+    """How long the first question takes after opening."""
+    places = [place_key(TopicPartition("events", number)) for number in range(partitions)]
+    keys = [offset_key(b"group-%06d" % group, place) for group in range(groups) for place in places][:count]
+    value = format_offset(12_345, b"", None, 1_700_000_000_000)
+    table = pa.table({"key": pa.array((keys * -(-count // len(keys)))[:count], pa.binary()), "value": [value] * count})
+    with prepared_store(directory) as store:
+        store.create_topic(OFFSETS_TOPIC, cleanup_policy="compact")
+        store.log(OFFSETS_TOPIC).append_arrow(table)
+    taken = []
+    for _ in range(settings.rounds + 1):
+        with pylog.open(directory, mode="r") as store:
+            started = time.perf_counter()
+            store.offsets.groups()
+            taken.append(time.perf_counter() - started)
+    work = f"load of {count:,} commits, {len(keys):,} of them live"
+    _report(settings, work, "s", taken[1:], None if settings.quick else target)
+
+
+def _report(
+    settings: Settings, work: str, unit: str, rounds: list[float], target: Target | None, durability: str = NO_WRITES
+) -> None:
+    settings.report(Row(part="P10", work=work, unit=unit, measured=Sample(tuple(rounds)), durability=durability, target=target))

@@ -1,0 +1,69 @@
+"""Which offsets expire, and which groups go with them: pure functions (groups-and-transactions 1.11)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import NamedTuple
+
+from pylog.offsets.image import GroupImage
+from pylog.offsets.schema import GroupMetadata, parse_place, subscribed_topics
+
+
+class Expiry(NamedTuple):
+    """What is to be deleted of a group.
+
+    Attributes:
+        places: of its offsets.
+        group: the group itself too.
+    """
+
+    places: list[bytes]
+    group: bool
+
+
+def expired(group: GroupImage, pending: Collection[bytes], now_ms: int, retention_ms: int) -> Expiry:
+    """Decides what of a group has expired.
+
+    An offset expires when it was committed, or its group left by its last member, `retention_ms` ago. What members read stays:
+    of Kafka's newer protocol, whose subscriptions are not looked into, everything while there are any.
+
+    Args:
+        group: one that exists.
+        pending: the places of offsets that open transactions have committed: they stay.
+        now_ms: the wall clock.
+        retention_ms: how long offsets are kept.
+    """
+    metadata = group.metadata()
+    since = None if group.members else _base(metadata)
+    over = [] if since is None else [place for place in group.entries if _is_over(group, place, since, now_ms, retention_ms)]
+    places = [place for place in over if place not in pending]
+    is_empty = not group.members and (metadata is None or not metadata.members)
+    return Expiry(places, is_empty and not group.consumer and not pending and len(places) == len(group.entries))
+
+
+Base = Callable[[bytes, int], int | None]  # (place, when it was committed) → since when its time runs, None for not at all
+
+
+def _is_over(group: GroupImage, place: bytes, since: Base, now_ms: int, retention_ms: int) -> bool:
+    committed, expire_timestamp = group.commit(place)
+    base = since(place, committed.commit_timestamp or 0)
+    if base is None:
+        return False
+    return now_ms - base >= retention_ms if expire_timestamp is None else now_ms >= expire_timestamp
+
+
+def _base(metadata: GroupMetadata | None) -> Base | None:
+    """Since when the time of a group's offsets runs; None where none may expire, whatever they say themselves."""
+    if metadata is None or not metadata.protocol_type:
+        return lambda _, committed: committed
+    if not metadata.members:
+        return lambda _, committed: committed if metadata.state_timestamp is None else metadata.state_timestamp
+    return _while_members_read(metadata)
+
+
+def _while_members_read(metadata: GroupMetadata) -> Base | None:
+    topics = [subscribed_topics(member.subscription) for member in metadata.members]
+    if metadata.protocol_type != "consumer" or None in topics:
+        return None
+    read = frozenset().union(*(each for each in topics if each is not None))
+    return lambda place, committed: None if parse_place(place).topic in read else committed

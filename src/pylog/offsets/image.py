@@ -1,0 +1,262 @@
+"""What the records of one partition of `__consumer_offsets` say: a fold over them, in the order of their offsets.
+
+The last record of a key counts. What a transaction commits counts from its marker on, at the place in that order that its record
+has (groups-and-transactions 1.10). Values are kept as they are and parsed when somebody asks.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from pylog.errors import CorruptionError
+from pylog.log.reader import TransactionEnd
+from pylog.offsets.schema import (
+    CONSUMER_GROUP,
+    CONSUMER_MEMBER,
+    GROUP,
+    OFFSET,
+    OFFSETS_TOPIC,
+    OLD_OFFSET,
+    Commit,
+    GroupMetadata,
+    parse_group,
+    parse_offset,
+    parse_place,
+)
+from pylog.record.types import OffsetAndMetadata, TopicPartition
+
+COLUMNS: Final = ("offset", "key", "value", "producer_id")
+_NO_PRODUCER: Final = -1
+
+
+class Entry(msgspec.Struct, frozen=True, gc=False):
+    """A committed offset: the offset of its record in `__consumer_offsets`, and its value."""
+
+    record_offset: int
+    value: bytes
+
+
+@dataclass(slots=True)
+class GroupImage:
+    """One group.
+
+    Attributes:
+        named: somebody has committed for it, also if that was aborted, since it was deleted last.
+        entries: its offsets, by the part of their keys that names the partition.
+        old_keys: those of which there are records with keys of the old version: they need tombstones of their own.
+        record: the value of its record of Kafka's classic protocol.
+        consumer: it has a record of Kafka's newer protocol.
+        members: keys of the records of that protocol's members.
+        known: the offsets as they are handed out, once somebody has asked.
+    """
+
+    named: bool = False
+    entries: dict[bytes, Entry] = field(default_factory=dict)
+    old_keys: set[bytes] = field(default_factory=set)
+    record: Entry | None = None
+    consumer: bool = False
+    members: set[bytes] = field(default_factory=set)
+    known: dict[TopicPartition, OffsetAndMetadata] | None = None
+
+    @property
+    def exists(self) -> bool:
+        """Whether Kafka knows the group. One that it does not know has no offsets, whatever is left of them."""
+        return self.named or self.record is not None or self.consumer
+
+    def offsets(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The committed offsets. The caller does not change what it gets.
+
+        Raises:
+            CorruptionError, UnsupportedFormatError: a value does not parse.
+        """
+        if self.known is None:
+            self.known = {parse_place(place): self.commit(place).committed for place in self.entries} if self.exists else {}
+        return self.known
+
+    def commit(self, place: bytes) -> Commit:
+        """One of the entries."""
+        entry = self.entries[place]
+        try:
+            return parse_offset(entry.value)
+        except CorruptionError as error:
+            raise _at(error, entry.record_offset) from error
+
+    def metadata(self) -> GroupMetadata | None:
+        """Its record of Kafka's classic protocol."""
+        if self.record is None:
+            return None
+        try:
+            return parse_group(self.record.value)
+        except CorruptionError as error:
+            raise _at(error, self.record.record_offset) from error
+
+
+def _at(error: CorruptionError, record_offset: int) -> CorruptionError:
+    return CorruptionError(f"the record at offset {record_offset}: {error}", offset=record_offset)
+
+
+class Image:
+    """All groups of a partition.
+
+    Attributes:
+        groups: by the bytes of their names.
+        pending: what open transactions have committed: producer id → (group, place) → entry.
+    """
+
+    def __init__(self) -> None:
+        self.groups: dict[bytes, GroupImage] = {}
+        self.pending: dict[int, dict[tuple[bytes, bytes], Entry]] = {}
+
+    def pending_of(self, group: bytes) -> set[bytes]:
+        """The places of a group's offsets that open transactions have committed."""
+        return {place for entries in self.pending.values() for name, place in entries if name == group}
+
+    # ---- replay --------------------------------------------------------------------------------------------------------------
+
+    def replay(self, frames: Iterable[pa.RecordBatch], ends: Iterable[TransactionEnd]) -> None:
+        """Takes more records, of `COLUMNS`, and the markers among them.
+
+        Raises:
+            CorruptionError: a key is none that Kafka writes. What was taken before stays.
+        """
+        waiting = deque(ends)
+        for frame in frames:
+            if not frame.num_rows:
+                continue
+            producers = frame.column(3).to_numpy()
+            offsets = frame.column(0).to_numpy()
+            ended = bool(waiting) and waiting[0].offset < int(offsets[-1])
+            if self.pending or ended or (producers != _NO_PRODUCER).any():
+                self._take_each(frame, waiting)
+            else:
+                self._take_columns(frame)
+        for end in waiting:
+            self._end_transaction(end)
+
+    def _take_each(self, frame: pa.RecordBatch, ends: deque[TransactionEnd]) -> None:
+        """Records one after the other: transactions depend on what lies between them and their markers."""
+        offsets, producers = frame.column(0).to_numpy().tolist(), frame.column(3).to_numpy().tolist()
+        rows = zip(offsets, frame.column(1).to_pylist(), frame.column(2).to_pylist(), producers, strict=True)
+        for offset, key, value, producer in rows:
+            while ends and ends[0].offset < offset:
+                self._end_transaction(ends.popleft())
+            self.take(offset, key, value, producer=producer)
+
+    def _take_columns(self, frame: pa.RecordBatch) -> None:
+        """The same without transactions: only the last record of each key is looked at.
+
+        Cost: some 0.1 µs a record, and 1 µs a key.
+        """
+        encoded = frame.column(1).dictionary_encode()
+        if encoded.null_count:
+            raise _no_key(frame.column(0)[encoded.indices.is_null().index(True).as_py()].as_py())
+        keys = encoded.indices.to_numpy()
+        last = np.empty(len(encoded.dictionary), np.int64)
+        last[keys] = np.arange(frame.num_rows)  # of equal indices the last one counts
+        valid = frame.column(2).is_valid().to_numpy(zero_copy_only=False)
+        written = np.bincount(keys[valid], minlength=len(last)) > 0
+        order = np.argsort(last)
+        rows = last[order]
+        kept = frame if len(rows) == frame.num_rows else frame.take(pa.array(rows))
+        offsets = kept.column(0).to_numpy().tolist()
+        for offset, key, value, was in zip(
+            offsets, _byte_strings(kept.column(1)), _byte_strings(kept.column(2)), written[order].tolist(), strict=True
+        ):
+            self.take(offset, key, value, written=was)
+
+    def take(
+        self, offset: int, key: bytes | None, value: bytes | None, *, producer: int = _NO_PRODUCER, written: bool = False
+    ) -> None:
+        """One record.
+
+        Args:
+            offset, key, value: of the record.
+            producer: -1, or who has a transaction open.
+            written: there was one of the same key with a value, which was left out.
+        """
+        if key is None or len(key) < 2:
+            raise _no_key(offset)
+        kind = key[0] << 8 | key[1]
+        if kind <= OFFSET:
+            self._take_offset(offset, kind, key, value, producer, written)
+        elif kind in (GROUP, CONSUMER_GROUP, CONSUMER_MEMBER):
+            self._take_group(offset, kind, key, value)
+
+    def _take_offset(self, offset: int, kind: int, key: bytes, value: bytes | None, producer: int, written: bool) -> None:
+        end = 4 + int.from_bytes(key[2:4], "big")
+        name, place = key[4:end], key[end:]
+        if len(place) < 6 or len(place) != 6 + (place[0] << 8 | place[1]):
+            raise _no_key(offset)
+        group = self.groups.get(name) or self._new_group(name)
+        if value is None:
+            group.named |= written
+            self._remove(group, name, place)
+            return
+        group.named = True
+        if kind == OLD_OFFSET:
+            group.old_keys.add(place)
+        if producer == _NO_PRODUCER:
+            group.entries[place] = Entry(offset, value)
+            group.known = None
+        else:
+            self.pending.setdefault(producer, {})[name, place] = Entry(offset, value)
+
+    def _new_group(self, name: bytes) -> GroupImage:
+        made = self.groups[name] = GroupImage()
+        return made
+
+    def _remove(self, group: GroupImage, name: bytes, place: bytes) -> None:
+        """A tombstone ends what transactions have pending too."""
+        group.entries.pop(place, None)
+        group.known = None
+        for entries in self.pending.values():
+            entries.pop((name, place), None)
+
+    def _take_group(self, offset: int, kind: int, key: bytes, value: bytes | None) -> None:
+        end = 4 + int.from_bytes(key[2:4], "big")
+        if len(key) < end:
+            raise _no_key(offset)
+        group = self.groups.get(key[4:end]) or self._new_group(key[4:end])
+        group.known = None  # what does not exist has no offsets
+        if kind == GROUP:
+            group.record = None if value is None else Entry(offset, value)
+            group.named &= value is not None  # its tombstone deletes the group, whoever has committed for it
+        elif kind == CONSUMER_GROUP:
+            group.consumer = value is not None
+            group.named &= value is not None
+        elif value is None:
+            group.members.discard(key)
+        else:
+            group.members.add(key)
+
+    def _end_transaction(self, end: TransactionEnd) -> None:
+        for (name, place), entry in self.pending.pop(end.producer_id, {}).items():
+            group = self.groups[name]
+            there = group.entries.get(place)
+            if end.committed and (there is None or there.record_offset < entry.record_offset):
+                group.entries[place] = entry
+                group.known = None
+
+
+def _no_key(offset: int) -> CorruptionError:
+    return CorruptionError(f"the record at offset {offset} of {OFFSETS_TOPIC} has a key that is none of Kafka's", offset=offset)
+
+
+def _byte_strings(column: pa.BinaryArray) -> Iterator[bytes | None]:
+    """What `to_pylist` gives, in a third of the time."""
+    _, ends, data = column.buffers()
+    starts = np.frombuffer(ends, np.int32, len(column) + 1, column.offset * 4)
+    held = b"" if data is None else memoryview(data)[int(starts[0]) : int(starts[-1])].tobytes()
+    found: Iterator[bytes] = (held[first:end] for first, end in pairwise((starts - starts[0]).tolist()))
+    if not column.null_count:
+        return found
+    valid = column.is_valid().to_numpy(zero_copy_only=False).tolist()
+    return (value if present else None for value, present in zip(found, valid, strict=True))

@@ -1,0 +1,130 @@
+"""One partition of `__consumer_offsets`: its log, and what its records say, kept up with what any process appends.
+
+What was replayed once is not read again as long as the file that holds its last record is the same; after anything else (another
+process rolled or compacted the log, or cut it) everything is replayed, because tombstones may be gone.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from pylog import limits
+from pylog.config import Durability
+from pylog.errors import CorruptionError, OffsetOutOfRangeError, StorageFailedError
+from pylog.log import reader
+from pylog.log.log import Log
+from pylog.log.reader import Wanted
+from pylog.log.state import LogState
+from pylog.offsets.image import COLUMNS, Image
+from pylog.record.types import OffsetAndMetadata, TopicPartition
+from pylog.segment.segment import LogSegment
+
+Item = tuple[bytes, bytes | None]  # a record's key and value
+
+
+class OffsetsPartition:
+    """The offsets of the groups in one partition.
+
+    Args:
+        open_log: gives the partition's log; asked again once another process has deleted it.
+    """
+
+    def __init__(self, open_log: Callable[[], Log]) -> None:
+        self._open_log = open_log
+        self._guard = threading.RLock()  # taken before the log's own
+        self._log = open_log()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._image = Image()
+        self._position: int | None = None  # the offset of the next record to replay
+        self._seen: LogState | None = None  # the state that was replayed last
+        self._anchor: LogSegment | None = None  # the segment of the last record replayed
+
+    def offsets_of(self, group: bytes) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What a group has committed, as `image` says; the caller does not change it."""
+        with self._guard:
+            found = self._caught_up().groups.get(group)
+            return {} if found is None else found.offsets()
+
+    @contextmanager
+    def image(self) -> Iterator[Image]:
+        """What the records say now; nobody changes it inside.
+
+        Raises:
+            CorruptionError: one of them is not what was written, so nothing is known of any group here.
+        """
+        with self._guard:
+            yield self._caught_up()
+
+    @contextmanager
+    def exclusively(self) -> Iterator[Image]:
+        """The same, and no process appends anything but what is appended inside."""
+        with self._guard:
+            self._caught_up()  # most of it before others have to wait
+            with self._log.exclusively():
+                yield self._caught_up()
+
+    # ---- catching up ---------------------------------------------------------------------------------------------------------
+
+    def _caught_up(self) -> Image:
+        if self._log.is_gone:
+            self._log = self._open_log()
+            self._begin()
+        state = self._log.look()
+        if state is not self._seen:
+            self._take(state)
+        return self._image
+
+    def _take(self, state: LogState) -> None:
+        """Replays what is new; what fails is tried again from the start as long as others change the log (reliability 11e)."""
+        while True:
+            try:
+                self._replay(state)
+                return
+            except (CorruptionError, OffsetOutOfRangeError, StorageFailedError):
+                self._begin()
+                now = self._log.look(settled=True)
+                if now.epoch == state.epoch:
+                    raise
+                state = now
+
+    def _replay(self, state: LogState) -> None:
+        if self._position is None or not self._goes_on(state, self._position):
+            self._begin()
+            self._position = state.start_offset
+        wanted = Wanted(self._position, state.end_offset)
+        if wanted.start < wanted.end:
+            ends = list(reader.all_transaction_ends(state, wanted))
+            frames = reader.scan(state, wanted, COLUMNS, committed=False, max_rows=limits.SCAN_ROWS, verify=True)
+            self._image.replay(frames, ends)
+        self._position, self._seen, self._anchor = state.end_offset, state, _segment_before(state, state.end_offset)
+
+    def _goes_on(self, state: LogState, position: int) -> bool:
+        """Whether all that has happened to the log since it was replayed is that it has grown."""
+        if self._seen is None or state.truncation_count != self._seen.truncation_count:
+            return False
+        return state.start_offset <= position <= state.end_offset and _segment_before(state, position) is self._anchor
+
+    # ---- appending -----------------------------------------------------------------------------------------------------------
+
+    def append(self, items: Sequence[Item], now_ms: int, durability: Durability | None, *, atomic: bool = True) -> None:
+        """Appends records, all or none of them if `atomic`. They are part of the image when this returns.
+
+        Raises:
+            RecordTooLargeError: they do not fit into one batch. As `Log.append`.
+        """
+        records = [(key, value, (), now_ms) for key, value in items]
+        offsets = self._log.append_batch(records, durability=durability, atomic=atomic).offsets
+        with self._guard:
+            if self._position == offsets.start:  # else replaying what lies between will come upon them
+                for offset, (key, value) in zip(offsets, items, strict=True):
+                    self._image.take(offset, key, value)
+                self._position = offsets.stop
+
+
+def _segment_before(state: LogState, offset: int) -> LogSegment | None:
+    found = state.segments.floor(offset - 1)
+    return None if found is None else found[1]

@@ -1,0 +1,345 @@
+"""The records of `__consumer_offsets`: Kafka's keys and values, every version read, the current one written.
+
+A key begins with a number that is the kind of record; a value with the version of its layout. Kinds that are not named here
+belong to others: their records are kept and not looked into (groups-and-transactions 1.4 to 1.7).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, NamedTuple, TypeVar
+
+from pylog.errors import CorruptionError, UnsupportedFormatError
+from pylog.record.types import OffsetAndMetadata, TopicPartition
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+
+# Kinds of records: the first two bytes of their keys. Both kinds of offsets mean the same.
+OLD_OFFSET: Final = 0
+OFFSET: Final = 1
+GROUP: Final = 2
+CONSUMER_GROUP: Final = 3  # of Kafka's newer protocol (KIP-848), with one record a group
+CONSUMER_MEMBER: Final = 5  # and one a member
+
+Item = TypeVar("Item")
+
+_NEWEST: Final = 4  # version of values
+_CURRENT: Final = 3  # of those written
+_KIND: Final = struct.Struct(">h")
+_SIZE: Final = struct.Struct(">h")
+_PARTITION: Final = struct.Struct(">i")
+_VALUE: Final = struct.Struct(">hqih")  # version 3 as far as the metadata: version, offset, leader epoch, size
+_TIME: Final = struct.Struct(">q")
+_CURRENT_BYTES: Final = _KIND.pack(_CURRENT)
+_NO_EPOCH: Final = -1
+_NO_TIME: Final = -1
+
+
+# ---- which partition ---------------------------------------------------------------------------------------------------------
+
+
+def java_hash(text: str) -> int:
+    """Java's `String.hashCode`: over UTF-16 code units, in 32 bits with a sign (groups-and-transactions 4.5).
+
+    >>> java_hash("my-group"), java_hash("polygenelubricants")
+    (-1906497762, -2147483648)
+    """
+    found = 0
+    for (unit,) in struct.iter_unpack(">H", text.encode("utf-16-be")):
+        found = (31 * found + unit) & 0xFFFFFFFF
+    return found - (found >> 31 << 32)
+
+
+def partition_of_group(group: str, partitions: int) -> int:
+    """The partition of `__consumer_offsets` that has a group's records. Kafka's `abs` of the smallest number is 0.
+
+    >>> partition_of_group("my-group", 50), partition_of_group("polygenelubricants", 50)
+    (12, 0)
+    """
+    found = java_hash(group)
+    return 0 if found == -(2**31) else abs(found) % partitions
+
+
+# ---- keys --------------------------------------------------------------------------------------------------------------------
+
+
+def group_name(encoded: bytes) -> str:
+    """A group's name from the bytes that keys have of it.
+
+    Raises:
+        CorruptionError: they are no UTF-8.
+    """
+    try:
+        return encoded.decode()
+    except UnicodeDecodeError as error:
+        raise CorruptionError("a group's name is not UTF-8") from error
+
+
+def place_key(place: TopicPartition) -> bytes:
+    """The part of an offset's key that names the partition: what a group's offsets are told apart by."""
+    topic = place.topic.encode()
+    return _SIZE.pack(len(topic)) + topic + _PARTITION.pack(place.partition)
+
+
+def parse_place(key: bytes) -> TopicPartition:
+    """The partition that such a part names.
+
+    Raises:
+        CorruptionError: it is not one.
+
+    >>> parse_place(place_key(TopicPartition("orders", 7)))
+    TopicPartition(topic='orders', partition=7)
+    """
+    with _parsing("a key"):
+        read = _Reader(key)
+        return TopicPartition(read.text(), read.int32())
+
+
+def offset_key(group: bytes, place: bytes, kind: int = OFFSET) -> bytes:
+    """The key of an offset's record.
+
+    >>> offset_key(b"g", place_key(TopicPartition("t", 7))).hex()
+    '000100016700017400000007'
+    """
+    return _KIND.pack(kind) + _SIZE.pack(len(group)) + group + place
+
+
+def group_key(group: bytes) -> bytes:
+    """The key of the record with a group's members.
+
+    >>> group_key(b"g").hex()
+    '0002000167'
+    """
+    return _KIND.pack(GROUP) + _SIZE.pack(len(group)) + group
+
+
+# ---- offsets -----------------------------------------------------------------------------------------------------------------
+
+
+class Commit(NamedTuple):
+    """The value of an offset's record.
+
+    Attributes:
+        committed: what a group is told.
+        expire_timestamp: when it expires, in milliseconds, if the one who committed said so; else None.
+    """
+
+    committed: OffsetAndMetadata
+    expire_timestamp: int | None = None
+
+
+def format_offset(offset: int, metadata: bytes, leader_epoch: int | None, timestamp: int) -> bytes:
+    """The value of an offset's record, in version 3: what every Kafka since 2.1 reads.
+
+    >>> format_offset(258, b"hi", 5, 1_700_000_000_000).hex()
+    '0003000000000000010200000005000268690000018bcfe56800'
+    """
+    epoch = _NO_EPOCH if leader_epoch is None else leader_epoch
+    return _VALUE.pack(_CURRENT, offset, epoch, len(metadata)) + metadata + _TIME.pack(timestamp)
+
+
+def parse_offset(value: bytes) -> Commit:
+    """The value of an offset's record, in any version.
+
+    Raises:
+        CorruptionError: it does not parse.
+        UnsupportedFormatError: it is of a later version.
+    """
+    with _parsing("an offset's value"):
+        if value[:2] == _CURRENT_BYTES:
+            return Commit(_current(value))
+        read = _Reader(value)
+        version = _checked_version(read.int16(), "offset")
+        read.flexible = version == _NEWEST
+        offset = read.int64()
+        epoch = read.int32() if version >= 3 else _NO_EPOCH
+        metadata = read.text()
+        timestamp = read.int64()
+        expires = read.int64() if version == 1 else _NO_TIME
+        read.tags()
+    found = OffsetAndMetadata(offset, metadata, None if epoch < 0 else epoch, timestamp)
+    return Commit(found, None if expires == _NO_TIME else expires)
+
+
+def _current(value: bytes) -> OffsetAndMetadata:
+    """The version that nearly all values have, in a third of the time."""
+    _, offset, epoch, size = _VALUE.unpack_from(value)
+    end = _VALUE.size + size
+    if size < 0:
+        raise IndexError("the metadata has a negative size")
+    (timestamp,) = _TIME.unpack_from(value, end)
+    return OffsetAndMetadata(offset, value[_VALUE.size : end].decode(), None if epoch < 0 else epoch, timestamp)
+
+
+def _checked_version(version: int, what: str) -> int:
+    if version > _NEWEST:
+        raise UnsupportedFormatError(f"a value of an {what} has version {version}; this pylog knows versions 0 to {_NEWEST}")
+    if version < 0:
+        raise CorruptionError(f"a value of an {what} has version {version}")
+    return version
+
+
+# ---- groups ------------------------------------------------------------------------------------------------------------------
+
+
+class GroupMember(NamedTuple):
+    """A member of a group of Kafka's classic protocol. Times in milliseconds."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    subscription: bytes
+    assignment: bytes
+
+
+class GroupMetadata(NamedTuple):
+    """A group of Kafka's classic protocol, as its coordinator wrote it last.
+
+    Attributes:
+        protocol_type: "consumer" for consumers, "" where nobody has joined yet.
+        generation: how often its members were given partitions.
+        protocol: the assignor's name.
+        leader: id of the member that assigned.
+        state_timestamp: since when it has been as it is, in milliseconds; None where the record does not say.
+        members: those that it has.
+    """
+
+    protocol_type: str
+    generation: int
+    protocol: str | None
+    leader: str | None
+    state_timestamp: int | None
+    members: tuple[GroupMember, ...]
+
+
+def parse_group(value: bytes) -> GroupMetadata:
+    """The value of a group's record, in any version.
+
+    Raises:
+        CorruptionError: it does not parse.
+        UnsupportedFormatError: it is of a later version.
+    """
+    with _parsing("a group's value"):
+        read = _Reader(value)
+        version = _checked_version(read.int16(), "group")
+        read.flexible = version == _NEWEST
+        head = (read.text(), read.int32(), read.optional_text(), read.optional_text())
+        since = read.int64() if version >= 2 else _NO_TIME
+        members = tuple(read.array(lambda: _member(read, version)))
+        read.tags()
+    return GroupMetadata(*head, None if since == _NO_TIME else since, members)
+
+
+def _member(read: _Reader, version: int) -> GroupMember:
+    member_id = read.text()
+    instance_id = read.optional_text() if version >= 3 else None
+    client_id, client_host = read.text(), read.text()
+    rebalance = read.int32() if version >= 1 else -1
+    session = read.int32()
+    found = GroupMember(
+        member_id,
+        instance_id,
+        client_id,
+        client_host,
+        session if rebalance < 0 else rebalance,
+        session,
+        read.sized(),
+        read.sized(),
+    )
+    read.tags()
+    return found
+
+
+def subscribed_topics(subscription: bytes) -> frozenset[str] | None:
+    """The topics that a consumer has subscribed to, in whichever version; None where that does not parse."""
+    try:
+        with _parsing("a subscription"):
+            read = _Reader(subscription)
+            read.int16()
+            return frozenset(read.array(read.text))
+    except CorruptionError:
+        return None
+
+
+# ---- parsing -----------------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _parsing(what: str) -> Iterator[None]:
+    try:
+        yield
+    except (struct.error, IndexError, UnicodeDecodeError) as error:
+        raise CorruptionError(f"{what} in {OFFSETS_TOPIC} does not parse: {error}") from error
+
+
+class _Reader:
+    """Reads Kafka's primitive types one after the other (groups-and-transactions 0.3).
+
+    Attributes:
+        flexible: sizes are those of the compact forms, and structures end with tagged fields.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._position = 0
+        self.flexible = False
+
+    def _number(self, layout: struct.Struct) -> int:
+        (found,) = layout.unpack_from(self._data, self._position)
+        self._position += layout.size
+        return int(found)
+
+    def int16(self) -> int:
+        return self._number(_SIZE)
+
+    def int32(self) -> int:
+        return self._number(_PARTITION)
+
+    def int64(self) -> int:
+        return self._number(_TIME)
+
+    def _compact(self) -> int:
+        """An unsigned varint, of five bytes at most."""
+        found = 0
+        for shift in range(0, 35, 7):
+            byte = self._data[self._position]
+            self._position += 1
+            found |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return found
+        raise IndexError("a varint does not end")
+
+    def _taken(self, size: int) -> bytes:
+        end = self._position + size
+        if size < 0 or end > len(self._data):
+            raise IndexError(f"{size} bytes are wanted at position {self._position} of {len(self._data)}")
+        found = self._data[self._position : end]
+        self._position = end
+        return found
+
+    def text(self) -> str:
+        return self._taken(self._compact() - 1 if self.flexible else self.int16()).decode()
+
+    def optional_text(self) -> str | None:
+        size = self._compact() - 1 if self.flexible else self.int16()
+        return None if size < 0 else self._taken(size).decode()
+
+    def sized(self) -> bytes:
+        return self._taken(self._compact() - 1 if self.flexible else self.int32())
+
+    def array(self, item: Callable[[], Item]) -> list[Item]:
+        count = self._compact() - 1 if self.flexible else self.int32()
+        if not 0 <= count <= len(self._data):  # each takes a byte at least: no count of foreign bytes costs more than they do
+            raise IndexError(f"an array of {count} items in {len(self._data)} bytes")
+        return [item() for _ in range(count)]
+
+    def tags(self) -> None:
+        """Passes over tagged fields."""
+        for _ in range(self._compact() if self.flexible else 0):
+            self._compact()
+            self._taken(self._compact())

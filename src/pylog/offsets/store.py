@@ -1,0 +1,371 @@
+"""`OffsetStore`: the committed offsets of consumer groups, in Kafka's own topic `__consumer_offsets`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import Any, Final, Protocol, TypeVar
+
+from pylog import limits
+from pylog.clock import Clock
+from pylog.config import Durability, OffsetsConfig
+from pylog.errors import (
+    ClosedError,
+    InvalidArgumentError,
+    OffsetOutOfRangeError,
+    TopicAlreadyExistsError,
+    UnknownTopicOrPartitionError,
+)
+from pylog.log.log import Log
+from pylog.offsets.expiry import Expiry, expired
+from pylog.offsets.image import GroupImage, Image
+from pylog.offsets.partition import Item, OffsetsPartition
+from pylog.offsets.schema import (
+    OFFSETS_TOPIC,
+    OLD_OFFSET,
+    format_offset,
+    group_key,
+    group_name,
+    offset_key,
+    parse_place,
+    partition_of_group,
+    place_key,
+)
+from pylog.record.types import OffsetAndMetadata, TopicPartition
+from pylog.topics import Topic
+
+_TRIES: Final = 3  # while another process deletes the topic and makes it again
+Found = TypeVar("Found")
+Place = TopicPartition | tuple[str, int]
+
+
+class Topics(Protocol):
+    """What is asked of the store around."""
+
+    def topics(self) -> dict[str, Topic]: ...
+
+    def create_topic(self, name: str, partitions: int = 1, **config: Any) -> Topic: ...
+
+    def log(self, topic: str, partition: int = 0) -> Log: ...
+
+
+class OffsetStore:
+    """Committed offsets by group. Got from `Store.offsets`; every method may be called from any thread and process.
+
+    A committed offset is that of the next record to read. Groups without members are Kafka's simple groups: whoever
+    commits last is right.
+
+    >>> import pylog, tempfile
+    >>> store = pylog.open(tempfile.mkdtemp())
+    >>> _ = store.create_topic("orders")
+    >>> _ = store.log("orders").append_many([b"a", b"b"])
+    >>> store.offsets.commit("billing", {("orders", 0): 1})
+    >>> store.offsets.fetch("billing")[("orders", 0)].offset
+    1
+    >>> store.close()
+    """
+
+    def __init__(self, store: Topics, config: OffsetsConfig, clock: Clock) -> None:
+        self._store = store
+        self._config = config
+        self._clock = clock
+        self._guard = threading.Lock()
+        self._count = 0  # of partitions of the topic, 0 as long as it is not known
+        self._partitions: dict[int, OffsetsPartition] = {}
+        self._numbers: dict[str, int] = {}  # group → partition
+        self._next_check_ms: int | None = None
+
+    # ---- commit --------------------------------------------------------------------------------------------------------------
+
+    def commit(
+        self, group: str, offsets: Mapping[Place, int | OffsetAndMetadata], *, durability: Durability | None = None
+    ) -> None:
+        """Commits offsets: all of them or, whatever crashes, none.
+
+        Args:
+            group: a name of 1 to 32,767 bytes.
+            offsets: (topic, partition) to the offset of the next record to read, from 0 to the partition's end.
+            durability: what this acknowledgement promises; the store's level by default.
+
+        Raises:
+            InvalidArgumentError: the group's name is empty or too long, an offset is negative, metadata has more than 4096
+                UTF-16 code units. Here as below, nothing was written.
+            UnknownTopicOrPartitionError: there is no such partition.
+            OffsetOutOfRangeError: an offset lies beyond the partition's end.
+            RecordTooLargeError: so many offsets do not fit into one batch.
+            ReadOnlyError, CorruptionError, StorageFailedError: as `Log.append`.
+
+        Cost: one append; the first one in a directory makes the topic `__consumer_offsets`.
+        """
+        name = _checked_group(group)
+        if not name:
+            raise InvalidArgumentError("the group's name is empty; offsets are committed for a group")
+        now_ms = self._clock.now_ms()
+        items: list[Item] = [self._item(name, place, given, now_ms) for place, given in offsets.items()]
+        if not items:
+            return
+
+        self._on_partition(group, lambda there: there.append(items, now_ms, durability), make=True)
+
+    def _item(self, name: bytes, place: Place, given: int | OffsetAndMetadata, now_ms: int) -> Item:
+        """The record of one offset, checked."""
+        key = _checked_place(place)
+        committed = given if isinstance(given, OffsetAndMetadata) else OffsetAndMetadata(given)
+        offset = _checked_int("offset", committed.offset, limits.INT64_MAX)
+        epoch = None if committed.leader_epoch is None else _checked_int("leader_epoch", committed.leader_epoch, limits.INT32_MAX)
+        metadata = self._checked_metadata(committed.metadata)
+        log = self._store.log(*key)
+        if offset > log.end_offset and offset > log.look(settled=True).end_offset:
+            raise OffsetOutOfRangeError(
+                f"offset {offset} lies beyond the end of {key.topic}-{key.partition}, which is {log.end_offset}", offset=offset
+            )
+        return offset_key(name, place_key(key)), format_offset(offset, metadata, epoch, now_ms)
+
+    def _checked_metadata(self, metadata: object) -> bytes:
+        if not isinstance(metadata, str):
+            raise InvalidArgumentError(f"metadata of type {type(metadata).__name__} is not text")
+        limit = self._config.metadata_max_bytes  # Java counts characters, whatever the option's name says
+        if len(metadata) > limit or len(_encoded(metadata, "metadata", "utf-16-le")) > 2 * limit:
+            raise InvalidArgumentError(f"metadata of {len(metadata)} characters is more than {limit} UTF-16 code units")
+        return _encoded(metadata, "metadata")
+
+    def _make_topic(self) -> None:
+        """Makes `__consumer_offsets` as Kafka does (groups-and-transactions 1.1)."""
+        count, size = self._config.topic_num_partitions, self._config.topic_segment_bytes
+        try:
+            self._store.create_topic(OFFSETS_TOPIC, count, cleanup_policy="compact", segment_bytes=size)
+        except TopicAlreadyExistsError:
+            return  # another thread or process was faster
+
+    # ---- fetch ---------------------------------------------------------------------------------------------------------------
+
+    def fetch(self, group: str, partitions: Iterable[Place] | None = None) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What a group has committed.
+
+        Args:
+            group: its name. One that nobody has committed for has no offsets.
+            partitions: only these; where nothing is committed for one, it is left out.
+
+        Raises:
+            CorruptionError: the offsets are damaged, so what the group has committed is not known.
+
+        Cost: a look at the log's end, and a copy. The first call in a process reads the partition of `__consumer_offsets`.
+        """
+        name = _checked_group(group)
+        offsets = self._on_partition(group, lambda there: there.offsets_of(name)) or {}
+        if partitions is None:
+            return dict(offsets)
+        return {place: offsets[place] for place in map(_checked_place, partitions) if place in offsets}
+
+    def position(self, group: str, partition: Place) -> int | None:
+        """The offset that a group will read next, None where it has committed none. As `fetch`."""
+        found = next(iter(self.fetch(group, [partition]).values()), None)
+        return None if found is None else found.offset
+
+    def pending(self, group: str) -> set[TopicPartition]:
+        """The partitions for which a transaction that is still open has committed offsets of the group.
+
+        Whoever must not read anything twice waits for its end before fetching them, as Kafka's consumers do.
+        """
+        name = _checked_group(group)
+
+        def places(there: OffsetsPartition) -> set[TopicPartition]:
+            with there.image() as image:
+                return {parse_place(place) for place in image.pending_of(name)}
+
+        return self._on_partition(group, places) or set()
+
+    def groups(self) -> list[str]:
+        """The names of all groups, sorted. Cost: the first call in a process reads all of `__consumer_offsets`.
+
+        Raises:
+            CorruptionError: a part of the offsets is damaged, so not all groups are known.
+        """
+        found: set[bytes] = set()
+        for there in self._all_partitions():
+            with there.image() as image:
+                found |= {name for name, group in image.groups.items() if group.exists}
+        return sorted(map(group_name, found))
+
+    # ---- delete --------------------------------------------------------------------------------------------------------------
+
+    def delete(
+        self, group: str, partitions: Iterable[Place] | None = None, *, durability: Durability | None = None
+    ) -> set[TopicPartition]:
+        """Deletes committed offsets of a group, those that wait for a transaction's end too; all or none of them.
+
+        Args:
+            group: its name; one that there is not has nothing to delete.
+            partitions: only for these; by default for all, and the group itself with them. Records of members of Kafka's newer
+                protocol stay.
+            durability: as for `commit`.
+
+        Returns:
+            The partitions whose offsets were deleted.
+
+        Raises:
+            ReadOnlyError, CorruptionError, StorageFailedError: as `Log.append`.
+        """
+        name = _checked_group(group)
+        wanted = None if partitions is None else {place_key(_checked_place(place)) for place in partitions}
+
+        def forget(there: OffsetsPartition) -> set[TopicPartition]:
+            with there.exclusively() as image:
+                found = image.groups.get(name)
+                if found is None:
+                    return set()
+                present = set(found.entries) | image.pending_of(name)
+                places = sorted(present if wanted is None else present & wanted)
+                gone = Expiry(places, wanted is None and (found.named or found.record is not None))
+                items = list(_tombstones(name, found, gone))
+                if items:
+                    there.append(items, self._clock.now_ms(), durability)
+                return set(map(parse_place, places))
+
+        return self._on_partition(group, forget) or set()
+
+    def expire(self, now_ms: int | None = None) -> int:
+        """Deletes what has expired by Kafka's rules: offsets that nobody has used for `OffsetsConfig.retention_minutes`.
+
+        Args:
+            now_ms: the wall clock, in milliseconds; the store's clock by default.
+
+        Returns:
+            How many offsets were deleted.
+
+        Raises:
+            ReadOnlyError, CorruptionError, StorageFailedError: as `Log.append`.
+
+        Cost: a look at every offset; `Store.tick` calls it every `OffsetsConfig.retention_check_interval_ms`.
+        """
+        now = self._clock.now_ms() if now_ms is None else now_ms
+        return sum(self._expire(there, now) for there in self._all_partitions())
+
+    def expire_if_due(self, now_ms: int) -> int:
+        """The same, unless it has been done a short time ago; never at the first call, as in Kafka."""
+        due = self._next_check_ms
+        if due is not None and now_ms < due:
+            return 0
+        self._next_check_ms = now_ms + self._config.retention_check_interval_ms
+        return 0 if due is None else self.expire(now_ms)
+
+    def _expire(self, there: OffsetsPartition, now_ms: int) -> int:
+        retention_ms = self._config.retention_minutes * 60_000
+        with there.image() as image:  # most often there is nothing to be done, and nobody has to wait
+            if not _expired(image, now_ms, retention_ms):
+                return 0
+        with there.exclusively() as image:
+            found = _expired(image, now_ms, retention_ms)
+            items = [item for name, gone in found.items() for item in _tombstones(name, image.groups[name], gone)]
+            if items:
+                there.append(items, now_ms, None, atomic=False)
+            return sum(len(gone.places) for gone in found.values())
+
+    # ---- partitions ----------------------------------------------------------------------------------------------------------
+
+    def _on_partition(self, group: str, action: Callable[[OffsetsPartition], Found], *, make: bool = False) -> Found | None:
+        """Does something with the partition of a group; None without the topic, unless it is to be made."""
+        for _ in range(_TRIES - 1):
+            try:
+                return self._attempt(group, action, make)
+            except (UnknownTopicOrPartitionError, ClosedError):  # the topic was deleted, by another process or this one
+                self._forget()
+        return self._attempt(group, action, make)
+
+    def _attempt(self, group: str, action: Callable[[OffsetsPartition], Found], make: bool) -> Found | None:
+        there = self._partition_of(group)
+        if there is None and make:
+            self._make_topic()
+            there = self._partition_of(group)
+        return None if there is None else action(there)
+
+    def _partition_of(self, group: str) -> OffsetsPartition | None:
+        known = self._partitions.get(self._numbers.get(group, -1))
+        if known is not None:
+            return known
+        with self._guard:
+            number = self._numbers.get(group)
+            if number is None:
+                topic = self._store.topics().get(OFFSETS_TOPIC) if not self._count else None
+                self._count = self._count if topic is None else topic.partition_ids[-1] + 1
+                if not self._count:
+                    return None
+                number = partition_of_group(group, self._count)
+                if len(self._numbers) < limits.GROUP_NUMBERS:
+                    self._numbers[group] = number
+            return self._partition(number)
+
+    def _all_partitions(self) -> Iterator[OffsetsPartition]:
+        topic = self._store.topics().get(OFFSETS_TOPIC)
+        for number in () if topic is None else topic.partition_ids:
+            with self._guard:
+                there = self._partition(number)
+            yield there
+
+    def _partition(self, number: int) -> OffsetsPartition:
+        there = self._partitions.get(number)
+        if there is None:
+            there = self._partitions[number] = OffsetsPartition(partial(self._store.log, OFFSETS_TOPIC, number))
+        return there
+
+    def _forget(self) -> None:
+        with self._guard:
+            self._count = 0
+            self._partitions.clear()
+            self._numbers.clear()
+
+
+def _expired(image: Image, now_ms: int, retention_ms: int) -> dict[bytes, Expiry]:
+    found = {
+        name: expired(group, image.pending_of(name) if image.pending else (), now_ms, retention_ms)
+        for name, group in image.groups.items()
+        if group.exists
+    }
+    return {name: gone for name, gone in found.items() if gone.places or gone.group}
+
+
+def _tombstones(name: bytes, group: GroupImage, gone: Expiry) -> Iterator[Item]:
+    """Records that delete: the offsets' first, so that no crash leaves offsets of a group that is gone."""
+    for place in gone.places:
+        yield offset_key(name, place), None
+        if place in group.old_keys:
+            yield offset_key(name, place, OLD_OFFSET), None
+    if gone.group:
+        yield group_key(name), None
+
+
+# ---- what callers give -------------------------------------------------------------------------------------------------------
+
+
+def _checked_group(group: object) -> bytes:
+    """The bytes of a group's name."""
+    if not isinstance(group, str):
+        raise InvalidArgumentError(f"group={group!r} is not a group's name")
+    name = _encoded(group, "the group's name")
+    if len(name) > limits.MAX_GROUP_BYTES:
+        raise InvalidArgumentError(
+            f"the group's name has {len(name)} bytes, more than the {limits.MAX_GROUP_BYTES} that keys have room for"
+        )
+    return name
+
+
+def _encoded(text: str, what: str, encoding: str = "utf-8") -> bytes:
+    try:
+        return text.encode(encoding)
+    except UnicodeEncodeError as error:
+        raise InvalidArgumentError(f"{what} has half of a surrogate pair, which is not text") from error
+
+
+def _checked_place(place: object) -> TopicPartition:
+    if isinstance(place, TopicPartition):
+        return place
+    if isinstance(place, tuple) and len(place) == 2 and isinstance(place[0], str) and isinstance(place[1], int):
+        return TopicPartition(*place)
+    raise InvalidArgumentError(f"{place!r} is not a partition: a pair of its topic and its number")
+
+
+def _checked_int(name: str, value: object, high: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= high:
+        raise InvalidArgumentError(f"{name}={value!r} is not an int from 0 to {high}")
+    return value
