@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -10,15 +11,16 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+import pylog
 import reference
 from pylog import limits
 from pylog.record import encoding
 from pylog.record.batch import Table
-from pylog.record.builder import HEADERS_TYPE, BatchEncoder, rows_from_arrow, rows_from_records
-from pylog.record.few import binary_column, encode_few, joined_rows, varint
+from pylog.record.builder import HEADERS_TYPE, BatchEncoder, rows_from_arrow, rows_from_few, rows_from_record, rows_from_records
+from pylog.record.few import FewRows, Piece, binary_column, encode_few, few_of, joined_rows, varint
 from pylog.record.format import COLUMN_COUNT, LOG_APPEND_TIME_BIT
 from pylog.record.memory import INTERPRETED
-from pylog.record.rows import Rows, size_bound
+from pylog.record.rows import Rows
 
 EXAMPLES = settings(max_examples=30 if INTERPRETED else 100)
 NOW = 1_700_000_000_000
@@ -42,9 +44,16 @@ def columns_of(records: Sequence[Row]) -> Rows:
     return rows_from_records(keys, values, timestamps, headers if any(headers) else None, NOW)
 
 
-def by_kernel(records: Rows, base_offset: int, leader_epoch: int, attributes: int) -> tuple[bytes, Table]:
+def few(records: Sequence[Row]) -> FewRows:
+    """The same without columns; what is not plain, such as names of more than ASCII, goes through them."""
+    made = rows_from_few([(key, value, stamp, headers) for key, value, headers, stamp in records], NOW)
+    return few_of(made or columns_of(records))
+
+
+def by_kernel(piece: Piece, base_offset: int, leader_epoch: int, attributes: int) -> tuple[bytes, Table]:
     """One batch of all rows, as the kernel writes it."""
-    buffer = np.zeros(size_bound(records), np.uint8)
+    records = piece.columns()
+    buffer = np.zeros(records.size_bound, np.uint8)
     table = np.zeros((COLUMN_COUNT, 1), np.int64)
     state = np.array([0, 0, len(records), base_offset, 0, 0], np.int64)
     columns = records.timestamps, *records.keys, *records.values, records.headers.ends, *records.headers.names[:2]
@@ -71,7 +80,7 @@ def decoded(data: bytes) -> list[Row]:
 @example([(None, None, (), stamp) for stamp in (-1, limits.INT64_MAX, 0)], 0, 0, 0)  # 2^63 apart
 @given(rows, st.integers(0, 2**62), st.integers(0, limits.INT32_MAX), st.sampled_from([0, LOG_APPEND_TIME_BIT]))
 def test_the_batch_and_its_column_are_the_kernels(made: list[Row], offset: int, epoch: int, attributes: int) -> None:
-    data, column = encode_few(columns_of(made), offset, epoch, attributes)
+    data, column = encode_few(few(made), offset, epoch, attributes)
     expected, table = by_kernel(columns_of(made), offset, epoch, attributes)
     assert data == expected
     assert column.tolist() == table.tolist()
@@ -81,7 +90,7 @@ def test_the_batch_and_its_column_are_the_kernels(made: list[Row], offset: int, 
 @example([(None, None, (), stamp) for stamp in (-1, limits.INT64_MAX, 0)])
 @given(rows)
 def test_the_records_are_read_back_as_they_were_given(made: list[Row]) -> None:
-    data, _ = encode_few(columns_of(made), 0, 0, 0)
+    data, _ = encode_few(few(made), 0, 0, 0)
     assert decoded(data) == made
 
 
@@ -100,7 +109,7 @@ def test_a_slice_of_arrow_columns_is_encoded_as_the_records_in_it(made: list[Row
         "headers": pa.array(pairs, HEADERS_TYPE),
     }
     (sliced,) = rows_from_arrow(pa.table(columns).slice(first, end - first), NOW)
-    assert encode_few(sliced, 7, 1, 0)[0] == encode_few(columns_of(made[first:end]), 7, 1, 0)[0]
+    assert encode_few(few_of(sliced), 7, 1, 0)[0] == encode_few(few(made[first:end]), 7, 1, 0)[0]
 
 
 @pytest.mark.parametrize("value", [0, -1, 1, 63, -64, 64, 8191, -8192, 8192, 2**31 - 1, -(2**31), 2**63 - 1, -(2**63)])
@@ -134,15 +143,67 @@ def test_a_few_records_that_are_too_large_for_one_batch_become_several() -> None
 @EXAMPLES
 @given(st.lists(rows, min_size=1, max_size=4))
 def test_the_records_of_several_calls_are_those_of_one(calls: list[list[Row]]) -> None:
-    joined = joined_rows([columns_of(made) for made in calls])
+    joined = joined_rows([columns_of(made) if number % 2 else few(made) for number, made in enumerate(calls)])
     together = columns_of([record for made in calls for record in made])
     assert len(joined) == len(together)
-    assert encode_few(joined, 0, 0, 0)[0] == encode_few(together, 0, 0, 0)[0]
     assert by_kernel(joined, 0, 0, 0)[0] == by_kernel(together, 0, 0, 0)[0]
 
 
+@EXAMPLES
+@given(rows)
+def test_columns_and_plain_records_are_the_same_rows(made: list[Row]) -> None:
+    assert decoded(by_kernel(few(made), 0, 0, 0)[0]) == made
+    assert decoded(encode_few(few_of(columns_of(made)), 0, 0, 0)[0]) == made
+
+
+@EXAMPLES
+@given(rows, st.integers(-1, NOW))
+def test_a_few_rows_are_stamped_and_measured_as_columns_are(made: list[Row], now_ms: int) -> None:
+    plain, columns = few(made), columns_of(made)
+    assert decoded(encode_few(plain.stamped(now_ms), 0, 0, 0)[0]) == decoded(by_kernel(columns.stamped(now_ms), 0, 0, 0)[0])
+    size = len(encode_few(plain, 0, 0, 0)[0])
+    assert size <= plain.size_bound
+    assert all(len(encode_few(few([record]), 0, 0, 0)[0]) <= plain.largest_record() for record in made)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "stamp", "headers"),
+    [
+        (None, "text", None, ()),
+        (1, b"v", None, ()),
+        (None, b"v", -2, ()),
+        (None, b"v", True, ()),
+        (None, b"v", 2**63, ()),
+        (None, b"v", None, [("name", "text")]),
+        (None, b"v", None, [(b"name", b"v")]),
+        (None, b"v", None, [("name",)]),
+        (None, b"v", None, 7),
+        (None, b"v", None, [("\ud800", b"v")]),
+    ],
+)
+def test_a_single_record_is_refused_for_what_many_are_refused_for(key: Any, value: Any, stamp: Any, headers: Any) -> None:
+    with pytest.raises(pylog.InvalidRecordError):
+        rows_from_record(key, value, stamp, headers, NOW)
+
+
+@pytest.mark.parametrize(
+    ("value", "headers"),
+    [
+        (bytearray(b"v"), ()),
+        (memoryview(b"v"), ()),
+        (b"v", iter([("h", None)])),
+        (b"v", [["h", b"x"]]),
+        (b"v", [("ä", bytearray(b"x"))]),
+    ],
+)
+def test_a_single_record_may_be_made_of_whatever_many_may_be_made_of(value: Any, headers: Any) -> None:
+    given = list(headers)
+    (row,) = few_of(rows_from_record(None, value, None, iter(given) if headers is not given else given, NOW)).records
+    assert row == (NOW, None, b"v", tuple((name.encode(), None if held is None else bytes(held)) for name, held in given))
+
+
 def test_joined_columns_cannot_be_written_to() -> None:
-    joined = joined_rows([columns_of([(b"k", None, (("h", None),), 1)])] * 2)
+    joined = joined_rows([columns_of([(b"k", None, (("h", None),), 1)])] * (limits.FEW_RECORDS + 1)).columns()
     arrays = [joined.timestamps, *joined.keys, *joined.values, joined.headers.ends, *joined.headers.names, *joined.headers.values]
     assert not any(array.flags.writeable for array in arrays)
 

@@ -18,8 +18,7 @@ from pylog import limits
 from pylog.config import Durability
 from pylog.errors import PylogError, StorageFailedError
 from pylog.record.builder import BatchEncoder, Encoded, stamp_producer
-from pylog.record.few import joined_rows
-from pylog.record.rows import Rows, size_bound
+from pylog.record.few import Piece, joined_rows
 from pylog.record.types import Acknowledgement, ProducerBatch
 
 
@@ -38,7 +37,7 @@ class Request:
         done: whether one of the two is there, or its thread does not wait any more.
     """
 
-    pieces: list[Rows]
+    pieces: list[Piece]
     encoder: BatchEncoder
     level: Durability
     producer: ProducerBatch | None = None
@@ -53,7 +52,7 @@ class Request:
     def __post_init__(self) -> None:
         self.whole |= self.producer is not None
         self.count = sum(map(len, self.pieces))
-        self.size = sum(map(size_bound, self.pieces))
+        self.size = sum([piece.size_bound for piece in self.pieces])
         self._signal = threading.Lock()
         self._signal.acquire()
 
@@ -170,9 +169,9 @@ def _strength(level: Durability) -> tuple[int, int]:
     return ("OS", "INTERVAL", "SYNC").index(level.name), -(level.interval_ms or 0)
 
 
-def encoded_group(group: Group, leader_epoch: int, stamp: Callable[[Rows], Rows]) -> Iterator[Encoded]:
+def encoded_group(group: Group, leader_epoch: int, stamp: Callable[[Piece], Piece]) -> Iterator[Encoded]:
     """The batches of all requests, with consecutive offsets; `stamp` gives each piece its time of append where that is wanted."""
-    together: list[Rows] = []
+    together: list[Piece] = []
     for at, (request, first_offset) in enumerate(group.requests):
         if _is_small(request):
             together += request.pieces
@@ -193,7 +192,7 @@ def _is_small(request: Request) -> bool:
     return len(request.pieces) == 1 and request.count <= limits.FEW_RECORDS
 
 
-def _encoded(request: Request, offset: int, leader_epoch: int, stamp: Callable[[Rows], Rows]) -> Iterator[Encoded]:
+def _encoded(request: Request, offset: int, leader_epoch: int, stamp: Callable[[Piece], Piece]) -> Iterator[Encoded]:
     first = offset
     for rows in request.pieces:
         for encoded in request.encoder.encode(stamp(rows), offset, leader_epoch, whole=request.whole):

@@ -10,10 +10,9 @@ import numpy as np
 from pylog import limits
 from pylog.config import TopicConfig
 from pylog.errors import InvalidArgumentError, OffsetOutOfRangeError
-from pylog.record.builder import BatchEncoder, rows_from_records
+from pylog.record.builder import BatchEncoder, rows_from_few, rows_from_records
 from pylog.record.compression import codec_id
-from pylog.record.few import joined_rows
-from pylog.record.rows import Rows
+from pylog.record.few import Piece, joined_rows
 
 
 def checked_items(items: Any) -> Sequence[Any]:
@@ -43,7 +42,7 @@ def encoder_of(config: TopicConfig, name: str) -> BatchEncoder:
     )
 
 
-def checked_pieces(pieces: list[Rows], encoder: BatchEncoder, whole: str | None) -> list[Rows]:
+def checked_pieces(pieces: list[Piece], encoder: BatchEncoder, whole: str | None) -> list[Piece]:
     """Rows that fit into batches.
 
     Args:
@@ -61,18 +60,23 @@ def checked_pieces(pieces: list[Rows], encoder: BatchEncoder, whole: str | None)
     return pieces
 
 
-def rows_of(items: Sequence[Any], now_ms: int) -> Rows:
-    """Columns from a list of values, pairs, triples or quadruples."""
-    if set(map(type, items)) <= {bytes, type(None)}:
+def rows_of(items: Sequence[Any], now_ms: int) -> Piece:
+    """Rows from a list of values, pairs, triples or quadruples."""
+    if len(items) > limits.FEW_RECORDS and set(map(type, items)) <= {bytes, type(None)}:
         return rows_from_records(None, items, None, None, now_ms)
-    keys, values, headers, timestamps = [], [], [], []
-    for item in items:
-        fields = (None, item) if isinstance(item, bytes) or item is None else item
-        if not isinstance(fields, tuple) or not 2 <= len(fields) <= 4:
-            raise InvalidArgumentError("a record is a value (bytes or None) or a tuple (key, value[, headers[, timestamp]])")
-        key, value, pairs, stamp = (*fields, None, None)[:4]
-        keys.append(key)
-        values.append(value)
-        headers.append(pairs or ())
-        timestamps.append(stamp)
+    records = [_fields(item) for item in items]
+    few = rows_from_few(records, now_ms) if len(records) <= limits.FEW_RECORDS else None
+    if few is not None:
+        return few
+    keys, values, timestamps, headers = zip(*records, strict=True)
     return rows_from_records(keys, values, timestamps, headers if any(headers) else None, now_ms)
+
+
+def _fields(item: Any) -> tuple[Any, Any, Any, Any]:
+    """Key, value, timestamp and headers of what stands for a record."""
+    if item is None or isinstance(item, bytes):
+        return None, item, None, ()
+    if not isinstance(item, tuple) or not 2 <= len(item) <= 4:
+        raise InvalidArgumentError("a record is a value (bytes or None) or a tuple (key, value[, headers[, timestamp]])")
+    key, value, pairs, stamp = (*item, None, None)[:4]
+    return key, value, stamp, pairs or ()

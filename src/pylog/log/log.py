@@ -27,10 +27,10 @@ from pylog.log.mutator import Mutator, Surroundings
 from pylog.log.recovery import Finding
 from pylog.log.report import Partition
 from pylog.log.state import LogState
-from pylog.record.builder import BatchEncoder, rows_from_arrow, rows_from_records
+from pylog.record.builder import BatchEncoder, rows_from_arrow, rows_from_record
 from pylog.record.compression import codec_id
 from pylog.record.decoder import DEFAULT_COLUMNS, RECORD_COLUMNS, record_chunks, schema_of
-from pylog.record.rows import Rows
+from pylog.record.few import Piece
 from pylog.record.types import Acknowledgement, Header, OffsetAndTimestamp, ProducerBatch, Record, check_producer_batch
 from pylog.segment.segment import LogSegment
 
@@ -186,7 +186,7 @@ class Log:
 
         Cost: one write, and at `Durability.SYNC` one fdatasync.
         """
-        rows = rows_from_records([key], [value], [timestamp], [headers] if headers else None, self._clock.now_ms())
+        rows = rows_from_record(key, value, timestamp, headers, self._clock.now_ms())
         return self._append([rows], None, durability).offsets.start
 
     def append_many(self, items: Sequence[Any], *, compression: str | None = None, durability: Durability | None = None) -> range:
@@ -271,7 +271,7 @@ class Log:
 
     def _append(
         self,
-        pieces: list[Rows],
+        pieces: list[Piece],
         compression: str | None,
         durability: Durability | None,
         producer: ProducerBatch | None = None,

@@ -35,7 +35,7 @@ from pylog.log.recovery import Finding
 from pylog.log.state import LogState, first_state
 from pylog.log.writer import LogWriter
 from pylog.record.ahead import one_ahead
-from pylog.record.rows import Rows
+from pylog.record.few import Piece
 from pylog.record.types import Acknowledgement
 from pylog.segment.names import LOG
 from pylog.segment.segment import OpenFiles
@@ -314,7 +314,7 @@ class Mutator:
             return error
         return None
 
-    def _stamp(self) -> Callable[[Rows], Rows]:
+    def _stamp(self) -> Callable[[Piece], Piece]:
         if not self._source.config.log_append_time:
             return lambda rows: rows
         now_ms = self._clock.now_ms()

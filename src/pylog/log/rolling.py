@@ -53,11 +53,12 @@ def batches_before_roll(use: SegmentUse, table: Table, config: TopicConfig, now_
 
 def _fits(use: SegmentUse, table: Table, config: TopicConfig, now_ms: int) -> bool:
     """The same for a single batch, in a fraction of the time: the usual case of a small append."""
-    start = use.first_timestamp if use.size else int(table[MAX_TIMESTAMP, 0])
-    waited = now_ms - use.created_ms if start < 0 else int(table[MAX_TIMESTAMP, 0]) - start
+    stamp = table.item(MAX_TIMESTAMP, 0)
+    start = use.first_timestamp if use.size else stamp
+    waited = now_ms - use.created_ms if start < 0 else stamp - start
     return (
-        use.size + int(table[SIZE, 0]) <= config.segment_bytes
-        and int(table[LAST_OFFSET, 0]) - use.base_offset <= limits.MAX_RELATIVE_OFFSET
+        use.size + table.item(SIZE, 0) <= config.segment_bytes
+        and table.item(LAST_OFFSET, 0) - use.base_offset <= limits.MAX_RELATIVE_OFFSET
         and use.entries_left > 0
         and (waited <= config.segment_ms or use.size == 0)
     )

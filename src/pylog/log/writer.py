@@ -319,7 +319,9 @@ class LogWriter:
         """
         if level.name == "INTERVAL" and self._written - self._slot_now.durable_position + size > limits.FLUSH_BYTES:
             self._commit(Durability.SYNC)
-        wanted = {"SYNC": size, "INTERVAL": max(size, limits.FLUSH_BYTES), "OS": self._config.segment_bytes}[level.name]
+        wanted = (
+            size if level.name == "SYNC" else self._config.segment_bytes if level.name == "OS" else max(size, limits.FLUSH_BYTES)
+        )
         self._unsynced_bytes = min(max(wanted, limits.APPEND_CHUNK_BYTES), self._config.segment_bytes)
         if self._unsynced_bytes > self._slot_now.unsynced_bytes:
             self.header.write_both(unsynced_bytes=self._unsynced_bytes)
@@ -330,7 +332,7 @@ class LogWriter:
         return self.header.slot
 
     def _check_sizes(self, table: Table) -> None:
-        largest = int(table[SIZE].max())
+        largest = max(table[SIZE].tolist())
         if largest > self._config.segment_bytes:
             raise RecordTooLargeError(
                 f"a batch of {largest} bytes is more than segment_bytes={self._config.segment_bytes}; "
@@ -356,22 +358,22 @@ class LogWriter:
     def _write(self, piece: Encoded, first: int, end: int) -> None:
         """Writes some batches of a piece behind what is written, and indexes them."""
         table = piece.table
-        start = int(table[POSITION, first])
-        stop = int(table[POSITION, end - 1] + table[SIZE, end - 1])
+        start = table.item(POSITION, first)
+        stop = table.item(POSITION, end - 1) + table.item(SIZE, end - 1)
         self._file.write(piece.data[start:stop], self._written)
         self._note(piece.data, table, first, end, self._written - start)
-        if table[PRODUCER_ID, first] >= 0:
+        if table.item(PRODUCER_ID, first) >= 0:
             self._producers_before = self._producers_before or self.producers.copy()
             self.producers.replay(np.frombuffer(piece.data, np.uint8), np.ascontiguousarray(table[:, first:end]))
 
     def _note(self, data: memoryview | Bytes, table: Table, first: int, end: int, shift: int) -> None:
         """Takes batches that are in the file into the indexes, the digest and the counts."""
         if self._written == 0:
-            self._first_timestamp = int(table[MAX_TIMESTAMP, first])
+            self._first_timestamp = table.item(MAX_TIMESTAMP, first)
         self._digest.add(data, table, first, end, shift)
         self._builder.add(table, end, first=first, position=shift)
-        self._written = shift + int(table[POSITION, end - 1] + table[SIZE, end - 1])
-        self._next_offset = int(table[LAST_OFFSET, end - 1]) + 1
+        self._written = shift + table.item(POSITION, end - 1) + table.item(SIZE, end - 1)
+        self._next_offset = table.item(LAST_OFFSET, end - 1) + 1
 
     def _undo(self) -> None:
         """Cuts off what was written and not published, so that the next append begins where this one did.
@@ -400,11 +402,11 @@ class LogWriter:
 
     def _commit(self, level: Durability) -> None:
         """Syncs if the level asks for it, then publishes what is written."""
-        published = {"published_position": self._written, "published_offset": self._next_offset}
-        changes: dict[str, Any] = published | {"header_digest": self._digest.value}
-        durable = level == Durability.SYNC
+        durable = level.name == "SYNC"
+        position, offset = self._written, self._next_offset
+        changes = {"published_position": position, "published_offset": offset, "header_digest": self._digest.value}
         if durable:
-            changes |= {"durable_position": self._written, "durable_offset": self._next_offset}
+            changes |= {"durable_position": position, "durable_offset": offset}
         try:
             if durable:
                 self._file.sync()
@@ -412,7 +414,7 @@ class LogWriter:
         except StorageFailedError as error:
             self.fail(f"a sync failed ({error}), so what is on the disk is not known")
             raise
-        self._publish_written(self._next_offset if durable else self.state.durable_offset)
+        self._publish_written(offset if durable else self.state.durable_offset)
 
     def _publish_written(self, durable_offset: int) -> None:
         self.producers.end_offset = self._next_offset

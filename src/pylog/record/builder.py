@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +18,7 @@ from pylog.errors import InvalidRecordError, RecordTooLargeError
 from pylog.record import compression, encoding, kernels
 from pylog.record.batch import Table
 from pylog.record.checksum import crc32c
-from pylog.record.few import binary_column, encode_few
+from pylog.record.few import Pairs, Piece, Plain, binary_column, encode_few, few_of, few_rows
 from pylog.record.format import (
     ATTRIBUTES,
     ATTRIBUTES_AT,
@@ -49,7 +49,6 @@ from pylog.record.rows import (
     Longs,
     Rows,
     read_only,
-    size_bound,
 )
 from pylog.record.types import Header, ProducerBatch
 
@@ -189,6 +188,43 @@ def _headers(column: pa.Array | None) -> Headers:
 # ---- from Python objects -----------------------------------------------------------------------------------------------------
 
 
+def rows_from_record(key: Any, value: Any, timestamp: Any, headers: Any, now_ms: int) -> Piece:
+    """One record. As `rows_from_records`, which takes what is not plain bytes. Cost: 1 µs."""
+    made = _plain(key, value, timestamp, headers, now_ms)
+    if made is None:
+        return rows_from_records([key], [value], [timestamp], [headers] if headers else None, now_ms)
+    return few_rows([made])
+
+
+def rows_from_few(records: Iterable[tuple[Any, Any, Any, Any]], now_ms: int) -> Piece | None:
+    """A few records (key, value, timestamp, headers); None when `rows_from_records` has to look at one of them."""
+    made = [_plain(*record, now_ms) for record in records]
+    return None if None in made else few_rows(cast("list[Plain]", made))
+
+
+def _plain(key: Any, value: Any, timestamp: Any, headers: Any, now_ms: int) -> Plain | None:
+    """A record of the simplest types, checked; None when it is not."""
+    if (key is not None and type(key) is not bytes) or (value is not None and type(value) is not bytes):
+        return None
+    if timestamp is None:
+        timestamp = now_ms
+    elif type(timestamp) is not int or not -1 <= timestamp <= limits.INT64_MAX:
+        return None
+    pairs = _plain_headers(headers) if headers else ()
+    return None if pairs is None else (timestamp, key, value, pairs)
+
+
+def _plain_headers(headers: Any) -> Pairs | None:
+    if type(headers) is not list and type(headers) is not tuple:
+        return None  # an iterator could be looked at only once
+    for pair in headers:
+        if type(pair) is not tuple or len(pair) != 2 or type(pair[0]) is not str or not pair[0].isascii():
+            return None
+        if pair[1] is not None and type(pair[1]) is not bytes:
+            return None
+    return tuple([(name.encode(), value) for name, value in headers])
+
+
 def rows_from_records(
     keys: Sequence[bytes | None] | None,
     values: Sequence[bytes | None],
@@ -287,9 +323,9 @@ class BatchEncoder:
         self._buffers = [np.empty(0, np.uint8), np.empty(0, np.uint8)]
         self._tables = [np.empty((COLUMN_COUNT, 256), np.int64), np.empty((COLUMN_COUNT, 256), np.int64)]
 
-    def check(self, rows: Rows) -> None:
+    def check(self, rows: Piece) -> None:
         """Raises RecordTooLargeError when a record could be larger than `max_message_bytes`, before anything is written."""
-        if size_bound(rows) <= self._max_message_bytes:
+        if rows.size_bound <= self._max_message_bytes:
             return
         largest = rows.largest_record()
         if largest > self._max_message_bytes:
@@ -298,16 +334,16 @@ class BatchEncoder:
                 f"max_message_bytes={self._max_message_bytes}; raise that option of the topic, or send less"
             )
 
-    def check_one_batch(self, rows: Rows, whose: str) -> None:
+    def check_one_batch(self, rows: Piece, whose: str) -> None:
         """Raises RecordTooLargeError when the rows may be more than one batch. `whose` it is begins the message."""
-        size = size_bound(rows) - len(rows) * HEADER_SIZE
+        size = rows.size_bound - len(rows) * HEADER_SIZE
         if size > self._max_message_bytes:
             raise RecordTooLargeError(
                 f"{whose} batch of up to {size} bytes is more than max_message_bytes={self._max_message_bytes}; "
                 "send fewer records at a time, or raise that option of the topic"
             )
 
-    def encode(self, rows: Rows, base_offset: int, leader_epoch: int, *, whole: bool = False) -> Iterator[Encoded]:
+    def encode(self, rows: Piece, base_offset: int, leader_epoch: int, *, whole: bool = False) -> Iterator[Encoded]:
         """Yields whole batches, a few megabytes at a time, with consecutive offsets from `base_offset` on.
 
         Args:
@@ -317,14 +353,18 @@ class BatchEncoder:
 
         Cost: one kernel call a few megabytes; about 30 M records/s of 100 bytes with their CRC.
         """
-        if len(rows) <= limits.FEW_RECORDS and self._codec == CODEC_NONE and size_bound(rows) <= self._batch_bytes:
-            data, column = encode_few(rows, base_offset, leader_epoch, self._attributes)
+        if len(rows) <= limits.FEW_RECORDS and self._codec == CODEC_NONE and rows.size_bound <= self._batch_bytes:
+            data, column = encode_few(few_of(rows), base_offset, leader_epoch, self._attributes)
             yield Encoded(memoryview(data), column)
             return
+        yield from self._encode_columns(rows.columns(), base_offset, leader_epoch, whole)
+
+    def _encode_columns(self, rows: Rows, base_offset: int, leader_epoch: int, whole: bool) -> Iterator[Encoded]:
+        """The same by the kernel."""
         columns = (rows.timestamps, *rows.keys, *rows.values, rows.headers.ends, *rows.headers.names[:2], *rows.headers.values)
         kernel = encoding.encode_batches_with_headers if rows.headers.ends.size else encoding.encode_batches
         state = np.array([0, 0, len(rows), base_offset, 0, 0], np.int64)
-        room = size_bound(rows) if whole else min(limits.APPEND_CHUNK_BYTES, size_bound(rows))
+        room = rows.size_bound if whole else min(limits.APPEND_CHUNK_BYTES, rows.size_bound)
         batch_bytes = limits.MAX_SEGMENT_BYTES if whole else self._batch_bytes
         while state[encoding.E_ROW] < len(rows):
             self._turn = 1 - self._turn

@@ -5,41 +5,102 @@ Byte for byte what `record.encoding` writes; a test holds the two together.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import struct
+from collections.abc import Sequence
 from itertools import pairwise
+from typing import Final
 
+import msgspec
 import numpy as np
 
 from pylog import limits
 from pylog.record.batch import Table
 from pylog.record.checksum import crc32c
-from pylog.record.format import ATTRIBUTES_AT, CRC_AT, CRC_GOOD, HEADER, HEADER_SIZE, LOG_OVERHEAD
-from pylog.record.rows import NO_BYTES, NO_INTS, Binary, Headers, Rows, read_only
+from pylog.record.format import COLUMN_COUNT, CRC_GOOD, HEADER_CHECKED, HEADER_FRONT, HEADER_SIZE, LOG_OVERHEAD
+from pylog.record.rows import MAX_RECORD_OVERHEAD, NO_BYTES, NO_HEADERS, NO_INTS, Binary, Headers, Rows, read_only
+
+_COLUMN: Final = struct.Struct(f"={COLUMN_COUNT}q")
 
 
-def encode_few(rows: Rows, base_offset: int, leader_epoch: int, attributes: int) -> tuple[bytes, Table]:
-    """One batch of all rows, and its column as `scan_batches` would fill it. Cost: some 3 µs and 1 µs a record.
+Pairs = tuple[tuple[bytes, bytes | None], ...]
+Plain = tuple[int, bytes | None, bytes | None, Pairs]  # timestamp, key, value, headers
+
+
+class FewRows(msgspec.Struct, frozen=True):
+    """At most `limits.FEW_RECORDS` records as Python objects: what `Rows` are, where making columns would be most of the work.
+
+    Attributes:
+        records: timestamp in milliseconds, key, value, and headers as (name, value), all as bytes.
+        size_bound: at least the bytes that they take when encoded.
+    """
+
+    records: list[Plain]
+    size_bound: int
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def stamped(self, now_ms: int) -> FewRows:
+        """As `Rows.stamped`."""
+        return FewRows([(now_ms, key, value, headers) for _, key, value, headers in self.records], self.size_bound)
+
+    def largest_record(self) -> int:
+        """As `Rows.largest_record`."""
+        return max(map(_room_for, self.records))
+
+    def columns(self) -> Rows:
+        """The same as columns."""
+        stamps, keys, values, headers = zip(*self.records, strict=True)
+        return Rows(read_only(np.array(stamps, np.int64)), binary_column(keys), binary_column(values), _header_columns(headers))
+
+
+Piece = Rows | FewRows
+
+
+def few_rows(records: list[Plain]) -> FewRows:
+    """A few records, with the room that they need."""
+    return FewRows(records, HEADER_SIZE + sum(map(_room_for, records)))
+
+
+def _room_for(record: Plain) -> int:
+    _, key, value, headers = record
+    size = MAX_RECORD_OVERHEAD + (len(key) if key else 0) + (len(value) if value else 0)
+    return size + sum(10 + len(name) + (len(held) if held else 0) for name, held in headers) if headers else size
+
+
+def few_of(rows: Piece) -> FewRows:
+    """The same records as Python objects."""
+    if isinstance(rows, FewRows):
+        return rows
+    count = len(rows)
+    columns = rows.timestamps.tolist(), _items(rows.keys, count), _items(rows.values, count), _header_lists(rows)
+    return FewRows(list(zip(*columns, strict=True)), rows.size_bound)
+
+
+def encode_few(rows: FewRows, base_offset: int, leader_epoch: int, attributes: int) -> tuple[bytes, Table]:
+    """One batch of all rows, and its column as `scan_batches` would fill it. Cost: some 5 µs and 1 µs a record.
 
     Spec: storage-format 1.1, 1.4, 1.5.
     """
-    stamps = rows.timestamps.tolist()
-    body = b"".join(_records(rows, stamps))
-    count, largest = len(stamps), max(stamps)
+    records = rows.records
+    first, count = records[0][0], len(records)
+    largest = first if count == 1 else max(record[0] for record in records)
+    body = b"".join([_encoded(row, first, *record) for row, record in enumerate(records)])
     size = HEADER_SIZE + len(body)
-    fields = (attributes, count - 1, stamps[0], largest, -1, -1, -1, count)
-    header = bytearray(HEADER.pack(base_offset, size - LOG_OVERHEAD, leader_epoch, 2, 0, *fields))
-    crc = crc32c(bytes(header[ATTRIBUTES_AT:]) + body)
-    header[CRC_AT : CRC_AT + 4] = crc.to_bytes(4, "big")
-    column = (0, size, base_offset, base_offset + count - 1, count, stamps[0], largest, attributes, 2, leader_epoch, -1, -1, -1)
-    return bytes(header) + body, np.array((*column, crc, CRC_GOOD), np.int64).reshape(-1, 1)
+    last = base_offset + count - 1
+    checked = HEADER_CHECKED.pack(attributes, count - 1, first, largest, -1, -1, -1, count) + body
+    crc = crc32c(checked)
+    column = (0, size, base_offset, last, count, first, largest, attributes, 2, leader_epoch, -1, -1, -1, crc, CRC_GOOD)
+    table: Table = np.frombuffer(bytearray(_COLUMN.pack(*column)), np.int64).reshape(-1, 1)
+    return HEADER_FRONT.pack(base_offset, size - LOG_OVERHEAD, leader_epoch, 2, crc) + checked, table
 
 
-def _records(rows: Rows, stamps: list[int]) -> Iterator[bytes]:
-    columns = zip(stamps, _items(rows.keys, len(stamps)), _items(rows.values, len(stamps)), _header_lists(rows), strict=True)
-    for row, (stamp, key, value, headers) in enumerate(columns):
-        record = b"\0" + varint(_between(stamps[0], stamp)) + varint(row) + _sized(key) + _sized(value)
-        record += varint(len(headers)) + b"".join(_sized(name) + _sized(held) for name, held in headers)
-        yield varint(len(record)) + record
+def _encoded(row: int, first: int, stamp: int, key: bytes | None, value: bytes | None, headers: Pairs) -> bytes:
+    """A record, with its size before it."""
+    record = b"\0" + varint(_between(first, stamp)) + varint(row) + _sized(key) + _sized(value) + varint(len(headers))
+    if headers:
+        record += b"".join([_sized(name) + _sized(held) for name, held in headers])
+    return varint(len(record)) + record
 
 
 def _between(first: int, stamp: int) -> int:
@@ -82,46 +143,39 @@ def _items(column: Binary, count: int) -> list[bytes | None]:
     return items
 
 
-def _header_lists(rows: Rows) -> list[list[tuple[bytes | None, bytes | None]]]:
+def _header_lists(rows: Rows) -> list[Pairs]:
     headers = rows.headers
     if not headers.ends.size:
-        return [[]] * len(rows)
+        return [()] * len(rows)
     total = len(headers.names.ends) - 1
-    pairs = list(zip(_items(headers.names, total), _items(headers.values, total), strict=True))
+    names = [name or b"" for name in _items(headers.names, total)]
+    pairs = tuple(zip(names, _items(headers.values, total), strict=True))
     return [pairs[first:end] for first, end in pairwise(headers.ends.tolist())]
 
 
 # ---- several calls' records together ---------------------------------------------------------------------------------------
 
 
-def joined_rows(parts: Sequence[Rows]) -> Rows:
+def joined_rows(parts: Sequence[Piece]) -> Piece:
     """The records of several calls as those of one.
 
-    >>> one = Rows(np.zeros(1, np.int64), Binary(NO_INTS, NO_BYTES, NO_BYTES), Binary(NO_INTS, NO_BYTES, NO_BYTES))
-    >>> len(joined_rows([one, one]))
+    >>> len(joined_rows([few_rows([(0, None, b"a", ())]), few_rows([(0, None, b"b", ())])]))
     2
     """
     if len(parts) == 1:
         return parts[0]
-    stamps = np.concatenate([rows.timestamps for rows in parts])
-    counts = [len(rows) for rows in parts]
-    keys = _joined([_items(rows.keys, count) for rows, count in zip(parts, counts, strict=True)])
-    values = _joined([_items(rows.values, count) for rows, count in zip(parts, counts, strict=True)])
-    lists = [pairs for rows in parts for pairs in _header_lists(rows)]
-    return Rows(read_only(stamps), keys, values, _joined_headers(lists))
+    records = [record for rows in parts for record in few_of(rows).records]
+    joined = FewRows(records, sum(rows.size_bound for rows in parts))
+    return joined if len(records) <= limits.FEW_RECORDS else joined.columns()
 
 
-def _joined_headers(lists: Sequence[Sequence[tuple[bytes | None, bytes | None]]]) -> Headers:
+def _header_columns(lists: Sequence[Pairs]) -> Headers:
     names = binary_column([name for pairs in lists for name, _ in pairs])
     values = binary_column([value for pairs in lists for _, value in pairs], null_as_empty=True)
     if not names.ends.size:
-        return Headers(NO_INTS, names, values)
+        return NO_HEADERS
     ends = np.cumsum([0, *map(len, lists)], dtype=np.int32)
     return Headers(read_only(ends), names, values)
-
-
-def _joined(parts: Sequence[Sequence[bytes | None]]) -> Binary:
-    return binary_column([item for part in parts for item in part])
 
 
 def binary_column(items: Sequence[bytes | None], *, null_as_empty: bool = False) -> Binary:

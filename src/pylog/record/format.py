@@ -28,7 +28,9 @@ BASE_SEQUENCE_AT: Final = 53
 COUNT_AT: Final = 57
 HEADER_SIZE: Final = 61
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")  # base offset … records count, in the order above
-assert HEADER.size == HEADER_SIZE
+HEADER_FRONT: Final = struct.Struct(">qiibI")  # up to the CRC
+HEADER_CHECKED: Final = struct.Struct(">hiqqqhii")  # what it covers of the header
+assert HEADER.size == HEADER_SIZE == HEADER_FRONT.size + HEADER_CHECKED.size
 
 # Magic 0 and 1: storage-format 2.1.
 LEGACY_CRC_AT: Final = 12

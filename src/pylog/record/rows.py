@@ -60,6 +60,20 @@ class Rows:
         """The same records with the time of the append as timestamp (LogAppendTime)."""
         return replace(self, timestamps=read_only(np.full(len(self), now_ms, np.int64)))
 
+    @property
+    def size_bound(self) -> int:
+        """At least the bytes that they take when encoded."""
+        size = len(self) * MAX_RECORD_OVERHEAD + HEADER_SIZE
+        for column in (self.keys, self.values):
+            if column.ends.size:
+                size += int(column.ends[-1] - column.ends[0])
+        names, values = self.headers.names.ends, self.headers.values.ends
+        return size + int(names[-1]) + int(values[-1]) + 10 * len(names) if self.headers.ends.size else size
+
+    def columns(self) -> Rows:
+        """These, as they are columns already."""
+        return self
+
     def largest_record(self) -> int:
         """An upper bound, in bytes, of the largest record with its batch header. Cost: one pass over the sizes."""
         headers = self._header_sizes()
@@ -80,17 +94,6 @@ class Rows:
         names, values = self.headers.names.ends, self.headers.values.ends
         totals = np.append(0, np.cumsum(np.diff(names).astype(np.int64) + np.diff(values) + 10))
         return np.diff(totals[self.headers.ends])
-
-
-def size_bound(rows: Rows) -> int:
-    """At least the bytes that the rows take when encoded."""
-    size = len(rows) * MAX_RECORD_OVERHEAD + HEADER_SIZE
-    for column in (rows.keys, rows.values):
-        if column.ends.size:
-            size += int(column.ends[-1] - column.ends[0])
-    if rows.headers.ends.size:
-        size += int(rows.headers.names.ends[-1]) + int(rows.headers.values.ends[-1]) + 10 * len(rows.headers.names.ends)
-    return size
 
 
 def read_only(array: Any) -> Any:
