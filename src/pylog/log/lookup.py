@@ -223,11 +223,6 @@ class TimeSearch:
         return known
 
 
-def _looked_at(state: LogState, sealed: list[LogSegment], at: int) -> list[LogSegment]:
-    """The segments that a search passed over or looked into."""
-    return sealed[: at + 1] if at < len(sealed) or state.active is None else [*sealed, state.active]
-
-
 def _in_segment(state: LogState, segment: LogSegment, timestamp: int) -> OffsetAndTimestamp | None:
     """The first record of a segment with that timestamp or a later one (5.8.1)."""
     entry = segment.time_entry(timestamp)
