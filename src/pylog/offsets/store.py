@@ -217,7 +217,7 @@ class OffsetStore:
                     return set()
                 present = set(found.entries) | image.pending_of(name)
                 places = sorted(present if wanted is None else present & wanted)
-                gone = Expiry(places, wanted is None and (found.named or found.record is not None))
+                gone = Expiry(places, wanted is None and found.exists and not found.has_members)
                 items = list(_tombstones(name, found, gone))
                 if items:
                     there.append(items, self._clock.now_ms(), durability)
@@ -326,12 +326,14 @@ def _expired(image: Image, now_ms: int, retention_ms: int) -> dict[bytes, Expiry
 
 
 def _tombstones(name: bytes, group: GroupImage, gone: Expiry) -> Iterator[Item]:
-    """Records that delete: the offsets' first, so that no crash leaves offsets of a group that is gone."""
+    """Records that delete: the offsets' first, so that no crash leaves offsets of a group that is gone. Then in Kafka's order."""
     for place in gone.places:
         yield offset_key(name, place), None
         if place in group.old_keys:
             yield offset_key(name, place, OLD_OFFSET), None
-    if gone.group:
+    if gone.group and group.is_consumer:
+        yield from ((key, None) for key in sorted(group.membership, key=lambda key: -key[1]))
+    elif gone.group:
         yield group_key(name), None
 
 
