@@ -185,7 +185,11 @@ class Exploration:
                 None,
             )
         if proc.member and stops:
-            yield f"P{number} SIGSTOP", self._with(world, number, proc._replace(life="stopped"), left=(kills, stops - 1, joins)), None
+            yield (
+                f"P{number} SIGSTOP",
+                self._with(world, number, proc._replace(life="stopped"), left=(kills, stops - 1, joins)),
+                None,
+            )
 
     def _steps(self, world: World, number: int, proc: Proc) -> Iterator[Move]:
         if not proc.member:
@@ -220,9 +224,7 @@ class Exploration:
     def _joins(self, world: World, number: int, proc: Proc) -> Iterator[Move]:
         verdict = self.judged(world, world.log, proc.member, long=False)
         newcomer = Member(proc.member, frozenset({"t"}), ("range",), f"i{number}" if self.static else None)
-        after = decisions.join(
-            self.state(world.log), newcomer, self.available, dead=verdict.dead, expired=verdict.expired
-        )
+        after = decisions.join(self.state(world.log), newcomer, self.available, dead=verdict.dead, expired=verdict.expired)
         log = self.log(after)
         slot = proc.slot if proc.slot >= 0 else len(world.joined) % len(world.slots)
         then = proc._replace(plan=None if proc.slot >= 0 else "slot", slot=slot, epoch=-1)
@@ -277,7 +279,9 @@ class Exploration:
             return
         committed = (*world.committed[:at], position, *world.committed[at + 1 :])
         owner = self.places[at] in state.members[proc.member].owned
-        bad = None if owner and position > world.committed[at] else f"{proc.member} commits {position} after {world.committed[at]}"
+        bad = (
+            None if owner and position > world.committed[at] else f"{proc.member} commits {position} after {world.committed[at]}"
+        )
         yield f"P{number} commits {at}:{position}", world._replace(committed=committed), bad
 
     def _reconciles(self, world: World, number: int, proc: Proc) -> Iterator[Move]:
@@ -310,9 +314,7 @@ class Exploration:
         log = self.settle(world.log, proc.member, proc.reading)
         me = self.state(log).members[proc.member]
         new = me.owned - proc.reading if FINISHED in self.rules else me.owned - state.members[proc.member].owned
-        positions = tuple(
-            committed[at] if place in new else proc.positions[at] for at, place in enumerate(self.places)
-        )
+        positions = tuple(committed[at] if place in new else proc.positions[at] for at, place in enumerate(self.places))
         early = [at for at, place in enumerate(self.places) if place in new and positions[at] < world.committed[at]]
         bad = f"it starts at {positions[early[0]]} and {world.committed[early[0]]} was committed" if early else self._twice(log)
         reading = me.owned if FINISHED in self.rules else proc.reading | new

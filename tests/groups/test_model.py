@@ -45,7 +45,10 @@ def test_nothing_goes_wrong_whatever_happens_in_whatever_order(size: dict[str, A
         ({POSITION}, "it starts at 0 and 1 was committed"),
         ({FINISHED}, "a partition has no reader for ever"),
         ({GIVE_UP}, "a partition has two owners"),
-        ({NAMES, DEAD_FIRST}, "a partition has no reader for ever"),  # either alone keeps a dead member from being taken for alive
+        (
+            {NAMES, DEAD_FIRST},
+            "a partition has no reader for ever",
+        ),  # either alone keeps a dead member from being taken for alive
     ],
     ids=lambda value: ", ".join(sorted(value)) if isinstance(value, set) else "",
 )
