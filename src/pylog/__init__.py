@@ -20,6 +20,8 @@ from pylog.errors import (
     ClosedError,
     CorruptionError,
     DecompressionLimitError,
+    FencedMemberError,
+    InconsistentGroupProtocolError,
     InvalidArgumentError,
     InvalidRecordError,
     InvalidTopicError,
@@ -36,6 +38,7 @@ from pylog.errors import (
     StoreLockedError,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
+    UnreleasedInstanceIdError,
     UnsupportedFormatError,
 )
 
@@ -54,6 +57,8 @@ __all__ = [
     "CorruptionError",
     "DecompressionLimitError",
     "Durability",
+    "FencedMemberError",
+    "InconsistentGroupProtocolError",
     "InvalidArgumentError",
     "InvalidRecordError",
     "InvalidTopicError",
@@ -81,6 +86,7 @@ __all__ = [
     "TopicConfig",
     "TopicPartition",
     "UnknownTopicOrPartitionError",
+    "UnreleasedInstanceIdError",
     "UnsupportedFormatError",
     "open",
 ]
