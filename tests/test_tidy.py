@@ -23,8 +23,9 @@ SOURCES = Path(__file__).resolve().parent.parent / "src"
 # From the top of the house to its foundation. A module may import from its own layer and from those below.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("spark", "cli", "tools", "testing"),
+    ("store",),  # hands out the clients; they know it by what they ask of it
     ("producer", "partitioner", "consumer", "groups"),
-    ("background", "options", "topics", "store", "offsets"),
+    ("background", "options", "topics", "offsets"),
     ("log",),
     ("segment",),
     ("index",),

@@ -20,10 +20,13 @@ from pylog.errors import (
     ClosedError,
     CorruptionError,
     DecompressionLimitError,
+    GroupIdNotFoundError,
+    GroupSubscribedToTopicError,
     InvalidArgumentError,
     InvalidRecordError,
     InvalidTopicError,
     InvalidTransactionStateError,
+    NonEmptyGroupError,
     NotALogDirectoryError,
     OffsetOutOfRangeError,
     OutOfOrderSequenceError,
@@ -41,6 +44,7 @@ from pylog.errors import (
 
 if TYPE_CHECKING:
     from pylog.config import Durability, OffsetsConfig, TopicConfig
+    from pylog.groups.admin import Group, export_offsets, import_offsets
     from pylog.log.log import Log
     from pylog.offsets.store import OffsetStore
     from pylog.record.types import Acknowledgement, OffsetAndMetadata, OffsetAndTimestamp, ProducerBatch, Record, TopicPartition
@@ -54,11 +58,15 @@ __all__ = [
     "CorruptionError",
     "DecompressionLimitError",
     "Durability",
+    "Group",
+    "GroupIdNotFoundError",
+    "GroupSubscribedToTopicError",
     "InvalidArgumentError",
     "InvalidRecordError",
     "InvalidTopicError",
     "InvalidTransactionStateError",
     "Log",
+    "NonEmptyGroupError",
     "NotALogDirectoryError",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
@@ -82,6 +90,8 @@ __all__ = [
     "TopicPartition",
     "UnknownTopicOrPartitionError",
     "UnsupportedFormatError",
+    "export_offsets",
+    "import_offsets",
     "open",
 ]
 
@@ -91,6 +101,9 @@ _HOMES = {
     "Durability": "pylog.config",
     "OffsetsConfig": "pylog.config",
     "TopicConfig": "pylog.config",
+    "Group": "pylog.groups.admin",
+    "export_offsets": "pylog.groups.admin",
+    "import_offsets": "pylog.groups.admin",
     "Log": "pylog.log.log",
     "Acknowledgement": "pylog.record.types",
     "OffsetAndMetadata": "pylog.record.types",

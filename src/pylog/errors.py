@@ -16,10 +16,13 @@ __all__ = [
     "ClosedError",
     "CorruptionError",
     "DecompressionLimitError",
+    "GroupIdNotFoundError",
+    "GroupSubscribedToTopicError",
     "InvalidArgumentError",
     "InvalidRecordError",
     "InvalidTopicError",
     "InvalidTransactionStateError",
+    "NonEmptyGroupError",
     "NotALogDirectoryError",
     "OffsetOutOfRangeError",
     "OutOfOrderSequenceError",
@@ -100,6 +103,18 @@ class TopicAlreadyExistsError(InvalidArgumentError):
 
 class UnknownTopicOrPartitionError(PylogError, LookupError):
     """There is no such topic, or no such partition of it, in this store."""
+
+
+class GroupIdNotFoundError(PylogError, LookupError):
+    """There is no such consumer group: nobody has joined it, and nothing is committed for it."""
+
+
+class NonEmptyGroupError(PylogError):
+    """The consumer group has members that are at work: close their consumers before it is reset or deleted."""
+
+
+class GroupSubscribedToTopicError(PylogError):
+    """Members of the consumer group read the topic, so what is committed for it stays; nothing was deleted."""
 
 
 class OffsetOutOfRangeError(PylogError, LookupError):

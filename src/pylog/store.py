@@ -26,6 +26,7 @@ from pylog.errors import (
     UnknownTopicOrPartitionError,
 )
 from pylog.fs import FileSystem, OsFileSystem, join, parent_of, process_id, write_atomically
+from pylog.groups.admin import Group
 from pylog.log import checkpoints, shutdown
 from pylog.log.check import check_store
 from pylog.log.checkpoints import CLEAN_SHUTDOWN, LOG_START, NEW_MARKER, RECOVERY_POINT, Checkpoint, check_topic_name
@@ -233,23 +234,15 @@ class Store:
         self._check_writable()
         count = catalogs.check_partition_count(partitions)
         with self._guard:
-            self._free_names(name, range(self._check_more(self.topic(name), count), count))
+            self._free_names(name, range(catalogs.check_more(self._fs, self.path, self.topic(name), count), count))
             self._leave_clean_state()
             with self._root_lock():
                 topic = self.topic(name)
-                present = self._check_more(topic, count)
+                present = catalogs.check_more(self._fs, self.path, topic, count)
                 changed = CatalogTopic(topic.id or checkpoints.new_topic_id(), count, topic.config.changed())
                 self._change_catalog(topics=self._catalog().topics | {name: changed})
                 catalogs.make_partitions(self._fs, self.path, name, changed.id, range(present, count))
             return self.topic(name)
-
-    def _check_more(self, topic: Topic, count: int) -> int:
-        """Refuses a number of partitions that is not larger than the one there is, which is returned."""
-        present = topic.partition_ids[-1] + 1
-        if count <= present:
-            raise InvalidArgumentError(f"topic {topic.name!r} has {present} partitions; {count} is not more")
-        catalogs.check_free(self._fs, self.path, topic.name, range(present, count))
-        return present
 
     def delete_topic(self, name: str) -> None:
         """Deletes a topic and its records. It is gone for good when this returns.
@@ -392,6 +385,18 @@ class Store:
         """The committed offsets of consumer groups. Cost: nothing before they are used."""
         return self._offsets
 
+    def groups(self) -> list[str]:
+        """The names of the consumer groups, a broker's too, sorted. As `OffsetStore.groups`."""
+        return self._offsets.groups()
+
+    def group(self, name: str) -> Group:
+        """One consumer group, to be described, reset or deleted; of any name, also one that nobody has used.
+
+        Raises:
+            InvalidArgumentError: it is not a group's name.
+        """
+        return Group(name, self, self._clock)
+
     def _flush_every(self, interval_ms: int, flush: Callable[[], None]) -> None:
         self._background.every(flush, interval_ms, flush)
 
@@ -527,14 +532,10 @@ class Store:
     def _end_cleanly(self, clean: bool) -> None:
         """The last one to leave writes the checkpoints, and the marker if every partition allows it (reliability 4)."""
         names = {partition: join(self.path, directory_name(partition)) for partition in self._partitions()}
-        endings = shutdown.endings(self._fs, names)
-        settled = {partition: ending for partition, ending in endings.items() if ending.settled}
-        starts = {key: ending.start_offset for key, ending in settled.items() if ending.start_offset > ending.first_base_offset}
-        self._recovery_points.update({partition: ending.durable_offset for partition, ending in settled.items()})
-        self._log_starts.update(starts)
-        written = {partition for partition, ending in endings.items() if ending.same_boot}
-        unknown = set(names) - set(settled)
-        if clean and all(self._is_harmless(key, names[key]) and key not in written for key in unknown):
+        found = shutdown.outcome(self._fs, names, lambda key: self._is_harmless(key, names[key]))
+        self._recovery_points.update(found.recovery_points)
+        self._log_starts.update(found.log_starts)
+        if clean and found.clean:
             write_atomically(self._fs, self.path, CLEAN_SHUTDOWN, NEW_MARKER if self._marker is None else self._marker)
 
     def _is_harmless(self, key: TopicPartition, directory: str) -> bool:

@@ -266,6 +266,34 @@ def subscribed_topics(subscription: bytes) -> frozenset[str] | None:
         return None
 
 
+def assigned_partitions(assignment: bytes) -> tuple[TopicPartition, ...]:
+    """The partitions that a member of a group of consumers was given, in whichever version; none where that does not parse."""
+    try:
+        with _parsing("an assignment"):
+            read = _Reader(assignment)
+            read.int16()
+            topics = read.array(lambda: (read.text(), read.array(read.int32)))
+    except CorruptionError:
+        return ()
+    return tuple(sorted(TopicPartition(topic, number) for topic, numbers in topics for number in numbers))
+
+
+def format_empty_group(protocol_type: str, generation: int, timestamp: int) -> bytes:
+    """The value of a group's record as its coordinator writes it when the last member has left, in version 3.
+
+    Args:
+        protocol_type: of the members that it had.
+        generation: the number after theirs.
+        timestamp: since when it is empty, in milliseconds.
+
+    >>> parse_group(format_empty_group("consumer", 4, 1_700_000_000_000))[:5]
+    ('consumer', 4, None, None, 1700000000000)
+    """
+    name = protocol_type.encode()
+    head = _KIND.pack(_CURRENT) + _SIZE.pack(len(name)) + name + _PARTITION.pack(generation) + 2 * _SIZE.pack(-1)
+    return head + _TIME.pack(timestamp) + _PARTITION.pack(0)
+
+
 # ---- parsing -----------------------------------------------------------------------------------------------------------------
 
 

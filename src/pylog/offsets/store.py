@@ -37,6 +37,7 @@ from pylog.topics import Topic
 
 _TRIES: Final = 3  # while another process deletes the topic and makes it again
 Found = TypeVar("Found")
+Decide = Callable[[GroupImage | None, set[bytes]], Iterable[Item]]
 Place = TopicPartition | tuple[str, int]
 
 
@@ -98,7 +99,7 @@ class OffsetStore:
 
         Cost: one append; the first one in a directory makes the topic `__consumer_offsets`.
         """
-        name = _checked_group(group)
+        name = checked_group(group)
         if not name:
             raise InvalidArgumentError("the group's name is empty; offsets are committed for a group")
         now_ms = self._clock.now_ms()
@@ -110,7 +111,7 @@ class OffsetStore:
 
     def _item(self, name: bytes, place: Place, given: int | OffsetAndMetadata, now_ms: int) -> Item:
         """The record of one offset, checked."""
-        key = _checked_place(place)
+        key = checked_place(place)
         committed = given if isinstance(given, OffsetAndMetadata) else OffsetAndMetadata(given)
         offset = _checked_int("offset", committed.offset, limits.INT64_MAX)
         epoch = None if committed.leader_epoch is None else _checked_int("leader_epoch", committed.leader_epoch, limits.INT32_MAX)
@@ -152,11 +153,11 @@ class OffsetStore:
 
         Cost: a look at the log's end, and a copy. The first call in a process reads the partition of `__consumer_offsets`.
         """
-        name = _checked_group(group)
+        name = checked_group(group)
         offsets = self._on_partition(group, lambda there: there.offsets_of(name)) or {}
         if partitions is None:
             return dict(offsets)
-        return {place: offsets[place] for place in map(_checked_place, partitions) if place in offsets}
+        return {place: offsets[place] for place in map(checked_place, partitions) if place in offsets}
 
     def position(self, group: str, partition: Place) -> int | None:
         """The offset that a group will read next, None where it has committed none. As `fetch`."""
@@ -168,7 +169,7 @@ class OffsetStore:
 
         Whoever must not read anything twice waits for its end before fetching them, as Kafka's consumers do.
         """
-        name = _checked_group(group)
+        name = checked_group(group)
 
         def places(there: OffsetsPartition) -> set[TopicPartition]:
             with there.image() as image:
@@ -207,23 +208,53 @@ class OffsetStore:
         Raises:
             ReadOnlyError, CorruptionError, StorageFailedError: as `Log.append`.
         """
-        name = _checked_group(group)
-        wanted = None if partitions is None else {place_key(_checked_place(place)) for place in partitions}
+        name = checked_group(group)
+        wanted = None if partitions is None else {place_key(checked_place(place)) for place in partitions}
+        places: list[bytes] = []
 
-        def forget(there: OffsetsPartition) -> set[TopicPartition]:
-            with there.exclusively() as image:
+        def forget(found: GroupImage | None, pending: set[bytes]) -> Iterable[Item]:
+            if found is None:
+                return ()
+            present = set(found.entries) | pending
+            places[:] = sorted(present if wanted is None else present & wanted)
+            return tombstones(name, found, Expiry(places, wanted is None and (found.named or found.record is not None)))
+
+        self.change(group, forget, durability=durability)
+        return set(map(parse_place, places))
+
+    def look(self, group: str, action: Callable[[GroupImage], Found]) -> Found | None:
+        """What `action` makes of a group as its records are now; None if there is no such group. As `fetch`."""
+        name = checked_group(group)
+
+        def on_image(there: OffsetsPartition) -> Found | None:
+            with there.image() as image:
                 found = image.groups.get(name)
-                if found is None:
-                    return set()
-                present = set(found.entries) | image.pending_of(name)
-                places = sorted(present if wanted is None else present & wanted)
-                gone = Expiry(places, wanted is None and (found.named or found.record is not None))
-                items = list(_tombstones(name, found, gone))
+                return None if found is None or not found.exists else action(found)
+
+        return self._on_partition(group, on_image)
+
+    def change(self, group: str, decide: Decide, *, make: bool = False, durability: Durability | None = None) -> None:
+        """Looks at a group, decides and appends, while no other thread or process changes it.
+
+        Args:
+            group: its name.
+            decide: gets what its records say (None: there are none) and the places of its offsets that wait for a transaction's
+                end; gives the records to append, all of them or none. It may be called again, if the topic was deleted meanwhile.
+            make: make the topic if it is missing; else nobody is called then.
+            durability: as for `commit`.
+
+        Raises:
+            ReadOnlyError, CorruptionError, StorageFailedError: as `Log.append`. What `decide` raises; nothing was written.
+        """
+        name = checked_group(group)
+
+        def act(there: OffsetsPartition) -> None:
+            with there.exclusively() as image:
+                items = list(decide(image.groups.get(name), image.pending_of(name)))
                 if items:
                     there.append(items, self._clock.now_ms(), durability)
-                return set(map(parse_place, places))
 
-        return self._on_partition(group, forget) or set()
+        self._on_partition(group, act, make=make)
 
     def expire(self, now_ms: int | None = None) -> int:
         """Deletes what has expired by Kafka's rules: offsets that nobody has used for `OffsetsConfig.retention_minutes`.
@@ -257,7 +288,7 @@ class OffsetStore:
                 return 0
         with there.exclusively() as image:
             found = _expired(image, now_ms, retention_ms)
-            items = [item for name, gone in found.items() for item in _tombstones(name, image.groups[name], gone)]
+            items = [item for name, gone in found.items() for item in tombstones(name, image.groups[name], gone)]
             if items:
                 there.append(items, now_ms, None, atomic=False)
             return sum(len(gone.places) for gone in found.values())
@@ -325,7 +356,7 @@ def _expired(image: Image, now_ms: int, retention_ms: int) -> dict[bytes, Expiry
     return {name: gone for name, gone in found.items() if gone.places or gone.group}
 
 
-def _tombstones(name: bytes, group: GroupImage, gone: Expiry) -> Iterator[Item]:
+def tombstones(name: bytes, group: GroupImage, gone: Expiry) -> Iterator[Item]:
     """Records that delete: the offsets' first, so that no crash leaves offsets of a group that is gone."""
     for place in gone.places:
         yield offset_key(name, place), None
@@ -338,8 +369,8 @@ def _tombstones(name: bytes, group: GroupImage, gone: Expiry) -> Iterator[Item]:
 # ---- what callers give -------------------------------------------------------------------------------------------------------
 
 
-def _checked_group(group: object) -> bytes:
-    """The bytes of a group's name."""
+def checked_group(group: object) -> bytes:
+    """The bytes of a group's name, checked."""
     if not isinstance(group, str):
         raise InvalidArgumentError(f"group={group!r} is not a group's name")
     name = _encoded(group, "the group's name")
@@ -357,7 +388,8 @@ def _encoded(text: str, what: str, encoding: str = "utf-8") -> bytes:
         raise InvalidArgumentError(f"{what} has half of a surrogate pair, which is not text") from error
 
 
-def _checked_place(place: object) -> TopicPartition:
+def checked_place(place: object) -> TopicPartition:
+    """A partition that a caller names, checked for its form."""
     if isinstance(place, TopicPartition):
         return place
     if isinstance(place, tuple) and len(place) == 2 and isinstance(place[0], str) and isinstance(place[1], int):
