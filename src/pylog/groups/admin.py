@@ -182,8 +182,8 @@ class Group:
             shift_by: so many offsets forward, or back where negative, from what is committed.
             by_duration: a time, so long before now: a `timedelta`, or text such as `"P1DT12H"`.
             from_file: offset by offset as a file of `export`, or of Kafka's tools, says.
-            scope: topics, or pairs of a topic and a partition; by default all partitions that the group has committed for. A file
-                has its own.
+            scope: topics, or pairs of a topic and a partition; by default all partitions that the group has committed for and
+                that there are. A file has its own.
             dry_run: only plan.
             durability: as for `OffsetStore.commit`.
 
@@ -257,9 +257,9 @@ class Group:
 
     def _places(self, scope: Scope | None) -> list[TopicPartition]:
         if scope is None:
-            return sorted(self._known().offsets)
+            return sorted(place for place in self._known().offsets if self._ends(place) is not None)
         found: set[TopicPartition] = set()
-        for given in [scope] if isinstance(scope, str) else scope:
+        for given in _listed(scope):
             if isinstance(given, str):
                 found |= {TopicPartition(given, number) for number in self._store.topic(given).partition_ids}
             else:
@@ -328,7 +328,7 @@ class Group:
 
         Spec: groups-and-transactions 2.8.
         """
-        given = [scope] if isinstance(scope, str) else list(scope)
+        given = _listed(scope)
         topics = {each for each in given if isinstance(each, str)}
         places = {checked_place(each) for each in given if not isinstance(each, str)}
         chosen: set[TopicPartition] | None = None
@@ -407,6 +407,14 @@ def import_offsets(
     wanted = {store.group(name): _targets(offsets) for name, offsets in plan_file.parse_plans(*plan_file.read(path)).items()}
     plans = [group._reset(targets, True, durability) for group, targets in wanted.items()]
     return plans if dry_run else [group._reset(targets, False, durability) for group, targets in wanted.items()]
+
+
+def _listed(scope: Scope) -> list[str | Place]:
+    if isinstance(scope, str):
+        return [scope]
+    if not isinstance(scope, Iterable):
+        raise InvalidArgumentError(f"scope={scope!r} is not a topic, or a list of topics and of pairs of a topic and a partition")
+    return list(scope)
 
 
 def _targets(offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, Target]:
