@@ -16,7 +16,8 @@ import pylog
 from pylog import GroupIdNotFoundError, InvalidArgumentError, NonEmptyGroupError, OffsetAndMetadata, OffsetsConfig, TopicPartition
 from pylog.clock import ManualClock
 from pylog.groups.reset import PlannedOffset
-from pylog.offsets.schema import OFFSETS_TOPIC, format_offset, group_key, offset_key, partition_of_group, place_key
+from pylog.offsets.membership import CURRENT, GROUP_EPOCH, MEMBER, PATTERN, TARGET, TARGET_EPOCH
+from pylog.offsets.schema import OFFSET, OFFSETS_TOPIC, format_offset, group_key, offset_key, partition_of_group, place_key
 from pylog.store import Store
 from pylog.testing import MemoryFileSystem
 
@@ -269,7 +270,7 @@ def brokers(tmp_path: Path) -> Path:
     return golden_data.case("4.3.0", "groups").copy(tmp_path / "broker")
 
 
-@pytest.mark.parametrize("name", ["g-classic", "g-static", "g-sticky"])
+@pytest.mark.parametrize("name", ["g-classic", "g-static", "g-sticky", "g-consumer", "g-consumer-static", "g-consumer-regex"])
 def test_members_whom_a_broker_left_behind_are_put_out_by_a_reset(brokers: Path, name: str) -> None:
     """Else the broker, when it starts again, would let them go on and commit what they had read."""
     with pylog.open(brokers) as store:
@@ -295,11 +296,30 @@ def test_members_that_may_be_at_work_beside_a_reader_are_respected(brokers: Path
 
 def test_a_brokers_group_is_deleted_with_its_members(brokers: Path) -> None:
     with pylog.open(brokers) as store:
-        store.group("g-classic").delete()
-        store.group("g-left").delete()
-        assert not {"g-classic", "g-left"} & set(store.groups())
+        for name in store.groups():
+            store.group(name).delete()
+        assert store.groups() == []
     with pylog.open(brokers, mode="r") as store:
-        assert not {"g-classic", "g-left"} & set(store.groups())
+        assert store.groups() == []
+
+
+def test_a_group_is_deleted_record_by_record_in_the_order_that_brokers_accept(brokers: Path) -> None:
+    """A broker refuses to start on the end of a member that still has an assignment, or of a group that still has members."""
+    with pylog.open(brokers) as store:
+        numbers = store.topic(OFFSETS_TOPIC).partition_ids
+        before = {number: store.log(OFFSETS_TOPIC, number).end_offset for number in numbers}
+        store.group("g-consumer-regex").delete()
+        (log,) = [found for number in numbers if (found := store.log(OFFSETS_TOPIC, number)).end_offset > before[number]]
+        records = list(log.records(before[log.partition.partition]))
+    assert [(record.key or b"")[1] for record in records] == [OFFSET] * 5 + [
+        CURRENT,
+        TARGET,
+        TARGET_EPOCH,
+        MEMBER,
+        PATTERN,
+        GROUP_EPOCH,
+    ]
+    assert all(record.value is None for record in records)
 
 
 # ---- files -------------------------------------------------------------------------------------------------------------------

@@ -1,1 +1,1 @@
-"""Consumer groups: who belongs to them, what they have committed, and what an administrator may do with them."""
+"""Consumer groups without a coordinator: who is a member and who reads what are records of `__consumer_offsets`."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64decode
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from pylog import limits
 from pylog.clock import Clock
 from pylog.config import Durability
 from pylog.errors import (
@@ -18,14 +18,15 @@ from pylog.errors import (
     UnknownTopicOrPartitionError,
 )
 from pylog.groups import plan_file
-from pylog.groups.description import CONSUMER_PROTOCOL, GroupDescription, Known, known, with_ends
+from pylog.groups.description import GroupDescription, Known, known, with_ends
+from pylog.groups.dismissal import dismissed, member_ids, topics_read
 from pylog.groups.plan_file import PathLike
 from pylog.groups.reset import Bounds, PlannedOffset, Target, plan, target_of
 from pylog.log.log import Log
 from pylog.offsets.expiry import Expiry
 from pylog.offsets.image import GroupImage
 from pylog.offsets.partition import Item
-from pylog.offsets.schema import format_empty_group, format_offset, group_key, offset_key, place_key, subscribed_topics
+from pylog.offsets.schema import format_offset, offset_key, place_key
 from pylog.offsets.store import OffsetStore, Place, checked_group, checked_place, tombstones
 from pylog.record.types import TopicPartition
 from pylog.topics import Topic
@@ -41,6 +42,8 @@ class Directory(Protocol):
 
     @property
     def offsets(self) -> OffsetStore: ...
+
+    def topics(self) -> dict[str, Topic]: ...
 
     def topic(self, name: str) -> Topic: ...
 
@@ -131,7 +134,8 @@ class Group:
         return {each.partition: each.lag for each in self.describe().partitions if each.lag is not None}
 
     def _known(self) -> Known:
-        found = self._store.offsets.look(self.name, lambda image: known(self.name, image))
+        ids = {_uuid(topic.id): name for name, topic in self._store.topics().items() if topic.id is not None}
+        found = self._store.offsets.look(self.name, lambda image: known(self.name, image, ids))
         if found is None:
             raise self._unknown()
         return found
@@ -249,7 +253,7 @@ class Group:
         def records(image: GroupImage | None, _: set[bytes]) -> Iterable[Item]:
             if image is not None:
                 self._refuse_members(image)
-                yield from self._without_members(image, now_ms)
+                yield from dismissed(self._key, image, now_ms)
             for place, offset in planned.offsets.items():
                 yield offset_key(self._key, place_key(place)), format_offset(offset, b"", None, now_ms)
 
@@ -269,20 +273,15 @@ class Group:
     # ---- members -------------------------------------------------------------------------------------------------------------
 
     def _refuse_members(self, image: GroupImage) -> None:
-        """Raises if members are at work, as far as can be known from here.
+        """Raises if members are at work."""
+        living = self._living(image)
+        if living:
+            what = f"the group {self.name!r} has members that are at work, {len(living)} such as {min(living)}"
+            raise NonEmptyGroupError(f"{what}; close their consumers first")
 
-        While this store keeps brokers out, no member of theirs can be.
-        """
-        metadata = image.metadata()
-        if image.members or (metadata is not None and metadata.members and self._store.mode == "r"):
-            raise NonEmptyGroupError(f"the group {self.name!r} has members that are at work; close their consumers first")
-
-    def _without_members(self, image: GroupImage, now_ms: int) -> Iterable[Item]:
-        """Records that put out members whom a broker has left behind: else they come back to it and commit what they had read."""
-        metadata = image.metadata()
-        if metadata is not None and metadata.members:
-            generation = min(metadata.generation + 1, limits.INT32_MAX)
-            yield group_key(self._key), format_empty_group(metadata.protocol_type, generation, now_ms)
+    def _living(self, image: GroupImage) -> set[str]:
+        """Members that are at work, as far as can be known from here: who writes keeps brokers out, and so their members."""
+        return member_ids(image) if self._store.mode == "r" else set()
 
     # ---- deleting ------------------------------------------------------------------------------------------------------------
 
@@ -348,14 +347,13 @@ class Group:
 
     def _refuse_readers(self, image: GroupImage, topics: set[str]) -> None:
         """Raises if members are at work that read one of the topics, or of whom that is not known."""
-        metadata = image.metadata()
-        if metadata is None or metadata.protocol_type != CONSUMER_PROTOCOL or self._store.mode != "r":
+        living = self._living(image)
+        read = [wanted for member_id, wanted in topics_read(image).items() if member_id in living]
+        if None in read:
             self._refuse_members(image)
-            return
-        read = [subscribed_topics(member.subscription) for member in metadata.members]
-        taken = sorted(topics & frozenset().union(*(topics if each is None else each for each in read)))
+        taken = sorted(topics & frozenset().union(*(wanted for wanted in read if wanted is not None)))
         if taken:
-            raise GroupSubscribedToTopicError(f"members of the group {self.name!r} read {', '.join(taken)}")
+            raise GroupSubscribedToTopicError(f"members of the group {self.name!r} read {', '.join(taken)}; close them first")
 
 
 # ---- several groups ----------------------------------------------------------------------------------------------------------
@@ -407,6 +405,10 @@ def import_offsets(
     wanted = {store.group(name): _targets(offsets) for name, offsets in plan_file.parse_plans(*plan_file.read(path)).items()}
     plans = [group._reset(targets, True, durability) for group, targets in wanted.items()]
     return plans if dry_run else [group._reset(targets, False, durability) for group, targets in wanted.items()]
+
+
+def _uuid(topic_id: str) -> bytes:
+    return urlsafe_b64decode(topic_id + "==")
 
 
 def _listed(scope: Scope) -> list[str | Place]:

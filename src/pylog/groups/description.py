@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
 
-from pylog.offsets.image import GroupImage
-from pylog.offsets.schema import GroupMember, GroupMetadata, assigned_partitions
+from pylog.offsets.image import Entry, GroupImage
+from pylog.offsets.membership import (
+    CURRENT,
+    GROUP_EPOCH,
+    GROUP_TOPICS,
+    MEMBER,
+    OF_MEMBERS,
+    STABLE,
+    TARGET,
+    TARGET_EPOCH,
+    TopicPartitions,
+    member_of,
+    parse_current,
+    parse_epoch,
+    parse_member,
+    parse_target,
+    parse_topics,
+)
+from pylog.offsets.schema import CONSUMER_PROTOCOL, GroupMember, GroupMetadata, assigned_partitions
 from pylog.record.types import OffsetAndMetadata, TopicPartition
 
-CONSUMER_PROTOCOL = "consumer"
+_DEFAULT_ASSIGNOR: Final = "uniform"  # Kafka's, of a group whose members name none
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +115,18 @@ class Known:
     offsets: dict[TopicPartition, OffsetAndMetadata]
 
 
-def known(name: str, image: GroupImage) -> Known:
+def known(name: str, image: GroupImage, topics: Mapping[bytes, str]) -> Known:
     """What the records say.
+
+    Args:
+        name, image: the group.
+        topics: names of topics by their ids of 16 bytes. What is assigned of others is left out: they are gone.
 
     Raises:
         CorruptionError, UnsupportedFormatError: one of them does not parse.
     """
-    return Known(_classic(name, image.metadata()), dict(image.offsets()))
+    group = _consumer(name, image, topics) if image.is_consumer else _classic(name, image.metadata())
+    return Known(group, dict(image.offsets()))
 
 
 def _classic(name: str, metadata: GroupMetadata | None) -> GroupDescription:
@@ -116,6 +141,50 @@ def _classic(name: str, metadata: GroupMetadata | None) -> GroupDescription:
 def _classic_member(member: GroupMember) -> MemberDescription:
     partitions = assigned_partitions(member.assignment)
     return MemberDescription(member.member_id, member.instance_id, member.client_id, member.client_host, None, partitions)
+
+
+def _consumer(name: str, image: GroupImage, topics: Mapping[bytes, str]) -> GroupDescription:
+    records = by_kind(image.membership)
+    written = [each for value in records[GROUP_TOPICS].values() for each in parse_topics(value).topics]
+    names = {each.topic_id: each.name for each in written} | dict(topics)
+    (epoch,) = (parse_epoch(value).epoch for value in records[GROUP_EPOCH].values())
+    target_epoch = next((parse_epoch(value).epoch for value in records[TARGET_EPOCH].values()), 0)
+    wishes = {member_id: parse_member(value) for member_id, value in sorted(records[MEMBER].items())}
+    has = {member_id: parse_current(value) for member_id, value in records[CURRENT].items()}
+    members = tuple(
+        MemberDescription(
+            member_id,
+            wish.instance_id,
+            wish.client_id,
+            wish.client_host,
+            has[member_id].epoch if member_id in has else 0,
+            _places(names, has[member_id].assigned if member_id in has else ()),
+            _places(names, parse_target(records[TARGET][member_id]).assigned if member_id in records[TARGET] else ()),
+        )
+        for member_id, wish in wishes.items()
+    )
+    settled = all(
+        member_id in has and (has[member_id].state, has[member_id].epoch) == (STABLE, target_epoch) for member_id in wishes
+    )
+    state = "Empty" if not wishes else "Assigning" if epoch > target_epoch else "Stable" if settled else "Reconciling"
+    chosen = Counter(wish.server_assignor for wish in wishes.values() if wish.server_assignor).most_common(1)
+    assignor = chosen[0][0] if chosen else _DEFAULT_ASSIGNOR
+    return GroupDescription(name, "Consumer", state, CONSUMER_PROTOCOL, assignor or "", epoch, target_epoch, members)
+
+
+def by_kind(membership: Mapping[bytes, Entry]) -> Mapping[int, dict[str, bytes]]:
+    """Values of records by kind and member; of kinds that a group has one of, the member is ""."""
+    found: dict[int, dict[str, bytes]] = defaultdict(dict)
+    for key, entry in membership.items():
+        found[key[1]][member_of(key) if key[1] in OF_MEMBERS else ""] = entry.value
+    return found
+
+
+def _places(names: Mapping[bytes, str], given: Iterable[TopicPartitions]) -> tuple[TopicPartition, ...]:
+    found = (
+        TopicPartition(names[each.topic_id], number) for each in given if each.topic_id in names for number in each.partitions
+    )
+    return tuple(sorted(found))
 
 
 def with_ends(found: Known, ends: dict[TopicPartition, tuple[int, int] | None]) -> GroupDescription:
@@ -133,15 +202,4 @@ def with_ends(found: Known, ends: dict[TopicPartition, tuple[int, int] | None]) 
             (None, None, "") if committed is None else (committed.offset, committed.leader_epoch, committed.metadata)
         )
         rows.append(PartitionDescription(place, offset, epoch, metadata, start, end, readers.get(place)))
-    group = found.group
-    return GroupDescription(
-        group.name,
-        group.type,
-        group.state,
-        group.protocol_type,
-        group.assignor,
-        group.epoch,
-        group.target_epoch,
-        group.members,
-        tuple(rows),
-    )
+    return replace(found.group, partitions=tuple(rows))

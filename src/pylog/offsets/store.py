@@ -20,6 +20,7 @@ from pylog.errors import (
 from pylog.log.log import Log
 from pylog.offsets.expiry import Expiry, expired
 from pylog.offsets.image import GroupImage, Image
+from pylog.offsets.membership import DELETION_ORDER
 from pylog.offsets.partition import Item, OffsetsPartition
 from pylog.offsets.schema import (
     OFFSETS_TOPIC,
@@ -217,7 +218,7 @@ class OffsetStore:
                 return ()
             present = set(found.entries) | pending
             places[:] = sorted(present if wanted is None else present & wanted)
-            return tombstones(name, found, Expiry(places, wanted is None and (found.named or found.record is not None)))
+            return tombstones(name, found, Expiry(places, wanted is None and found.exists and not found.has_members))
 
         self.change(group, forget, durability=durability)
         return set(map(parse_place, places))
@@ -362,7 +363,9 @@ def tombstones(name: bytes, group: GroupImage, gone: Expiry) -> Iterator[Item]:
         yield offset_key(name, place), None
         if place in group.old_keys:
             yield offset_key(name, place, OLD_OFFSET), None
-    if gone.group:
+    if gone.group and group.is_consumer:
+        yield from ((key, None) for key in sorted(group.membership, key=lambda key: (DELETION_ORDER.index(key[1]), key)))
+    elif gone.group:
         yield group_key(name), None
 
 
