@@ -15,6 +15,7 @@ import msgspec
 from pylog import limits
 from pylog import topics as catalogs
 from pylog.background import Background
+from pylog.clients import Clients
 from pylog.clock import Clock, SystemClock
 from pylog.config import Durability, OffsetsConfig, TopicConfig
 from pylog.errors import (
@@ -26,7 +27,6 @@ from pylog.errors import (
     UnknownTopicOrPartitionError,
 )
 from pylog.fs import FileSystem, OsFileSystem, join, parent_of, process_id, write_atomically
-from pylog.groups.admin import Group
 from pylog.log import checkpoints, shutdown
 from pylog.log.check import check_store
 from pylog.log.checkpoints import CLEAN_SHUTDOWN, LOG_START, NEW_MARKER, RECOVERY_POINT, Checkpoint, check_topic_name
@@ -45,7 +45,7 @@ from pylog.segment.segment import OpenFiles
 from pylog.topics import CLUSTER_METADATA, Catalog, CatalogTopic, Topic, directory_name
 
 
-class Store:
+class Store(Clients):
     """One data directory: Kafka's log directory, with its topics. Made by `pylog.open`; a context manager.
 
     A store opened with mode "rw" keeps Kafka brokers out until it is closed; other pylog processes may open it too, and append
@@ -69,7 +69,7 @@ class Store:
         self._pid = process_id()
         self._locks: StoreLocks | None = None
         self._background = Background()
-        self._offsets = OffsetStore(self, options.offsets, clock)
+        self._offsets = OffsetStore(self, options.offsets, fs, clock)
         self._left_clean_state = False
         self._marker: bytes | None = None  # what the clean-shutdown marker held, if it was there
         self._recovery_points = Checkpoint(fs, path, RECOVERY_POINT)
@@ -384,18 +384,6 @@ class Store:
     def offsets(self) -> OffsetStore:
         """The committed offsets of consumer groups. Cost: nothing before they are used."""
         return self._offsets
-
-    def groups(self) -> list[str]:
-        """The names of the consumer groups, a broker's too, sorted. As `OffsetStore.groups`."""
-        return self._offsets.groups()
-
-    def group(self, name: str) -> Group:
-        """One consumer group, to be described, reset or deleted; of any name, also one that nobody has used.
-
-        Raises:
-            InvalidArgumentError: it is not a group's name.
-        """
-        return Group(name, self, self._clock)
 
     def _flush_every(self, interval_ms: int, flush: Callable[[], None]) -> None:
         self._background.every(flush, interval_ms, flush)

@@ -20,7 +20,9 @@ RANDOM_CASES = 12_000
 def places(text: str) -> frozenset[TopicPartition]:
     """`t0-0,3 t1-1`: partitions 0 and 3 of t0, and 1 of t1."""
     return frozenset(
-        TopicPartition(topic, int(number)) for topic, _, numbers in (each.partition("-") for each in text.split()) for number in numbers.split(",")
+        TopicPartition(topic, int(number))
+        for topic, _, numbers in (each.partition("-") for each in text.split())
+        for number in numbers.split(",")
     )
 
 
@@ -42,7 +44,12 @@ def topics(**counts: int) -> Partitions:
 PUBLISHED = [
     ("C0:t0,t1 C1:t0,t1", topics(t0=3, t1=3), ["t0-0,1 t1-0,1", "t0-2 t1-2"], ["t0-0,2 t1-1", "t0-1 t1-0,2"]),
     ("C0:t0 C1:t0 C2:t0", topics(t0=7), ["t0-0,1,2", "t0-3,4", "t0-5,6"], ["t0-0,3,6", "t0-1,4", "t0-2,5"]),
-    ("C0:t0 C1:t0,t1 C2:t0,t1,t2", topics(t0=1, t1=2, t2=3), ["t0-0", "t1-0", "t1-1 t2-0,1,2"], ["t0-0", "t1-0", "t1-1 t2-0,1,2"]),
+    (
+        "C0:t0 C1:t0,t1 C2:t0,t1,t2",
+        topics(t0=1, t1=2, t2=3),
+        ["t0-0", "t1-0", "t1-1 t2-0,1,2"],
+        ["t0-0", "t1-0", "t1-1 t2-0,1,2"],
+    ),
     ("C0:t0 C1:t0 C2:t0 C3:t0", topics(t0=2), ["t0-0", "t0-1", "", ""], ["t0-0", "t0-1", "", ""]),
     (
         "C0:t0,t1,t2 C1:t0,t1,t2 C2:t0,t1,t2 C3:t1",
@@ -50,7 +57,12 @@ PUBLISHED = [
         ["t0-0,1,2,3 t1-0,1 t2-0", "t0-4,5,6 t1-2", "t0-7,8,9 t1-3", "t1-4"],
         ["t0-0,3,6,9 t1-3", "t0-1,4,7 t1-0,4", "t0-2,5,8 t1-1 t2-0", "t1-2"],
     ),
-    ("C0:t0 C1:t0,t1 C2:t1", topics(t0=5, t1=4), ["t0-0,1,2", "t0-3,4 t1-0,1", "t1-2,3"], ["t0-0,2,4", "t0-1,3 t1-0,2", "t1-1,3"]),
+    (
+        "C0:t0 C1:t0,t1 C2:t1",
+        topics(t0=5, t1=4),
+        ["t0-0,1,2", "t0-3,4 t1-0,1", "t1-2,3"],
+        ["t0-0,2,4", "t0-1,3 t1-0,2", "t1-1,3"],
+    ),
     ("C2:t0 C10:t0", topics(t0=5), ["t0-3,4", "t0-0,1,2"], ["t0-1,3", "t0-0,2,4"]),
     ("A:t0/i2 B:t0/i1 C:t0", topics(t0=4), ["t0-2", "t0-0,1", "t0-3"], ["t0-1", "t0-0,3", "t0-2"]),
 ]
@@ -75,7 +87,11 @@ STICKY = [
     ("A:t0 B:t0 C:t0", {}, {"A": "t0-0,3", "B": "t0-1,4", "C": "t0-2,5"}),
     ("A:t0 B:t0", {"A": "t0-0,3", "B": "t0-1,4"}, {"A": "t0-0,3,2", "B": "t0-1,4,5"}),
     # C comes back and still claims what it had before: what two claim is nobody's
-    ("A:t0 B:t0 C:t0 D:t0", {"A": "t0-0,2,3", "B": "t0-1,4,5", "C": "t0-2,5"}, {"A": "t0-0,3", "B": "t0-1,4", "C": "t0-2", "D": "t0-5"}),
+    (
+        "A:t0 B:t0 C:t0 D:t0",
+        {"A": "t0-0,2,3", "B": "t0-1,4,5", "C": "t0-2,5"},
+        {"A": "t0-0,3", "B": "t0-1,4", "C": "t0-2", "D": "t0-5"},
+    ),
 ]
 
 
@@ -111,7 +127,9 @@ def some_group(rng: random.Random) -> tuple[list[Subscriber], Partitions]:
         owned = rng.sample(every, min(len(every), rng.randint(0, 4)))
         if rng.random() < 0.9:  # else others claim them too
             every = [place for place in every if place not in owned]
-        members.append(Subscriber(f"m{number}", wanted, frozenset(owned), f"i{number % 7}-{number}" if rng.random() < 0.2 else None))
+        members.append(
+            Subscriber(f"m{number}", wanted, frozenset(owned), f"i{number % 7}-{number}" if rng.random() < 0.2 else None)
+        )
     return members, partitions
 
 
@@ -156,7 +174,11 @@ def test_range_gives_consecutive_partitions_and_pieces_of_equal_size() -> None:
         members, partitions = some_group(rng)
         found = range_(members, partitions)
         for topic in partitions:
-            numbers = [sorted(place.partition for place in found[each.member_id] if place.topic == topic) for each in members if topic in each.topics]
+            numbers = [
+                sorted(place.partition for place in found[each.member_id] if place.topic == topic)
+                for each in members
+                if topic in each.topics
+            ]
             assert all(after == before + 1 for each in numbers for before, after in pairwise(each))
             assert not numbers or max(map(len, numbers)) <= min(map(len, numbers)) + 1
 
@@ -167,7 +189,9 @@ def test_with_equal_subscriptions_as_much_stays_as_balance_allows() -> None:
         count, size = rng.randint(1, 6), rng.randint(0, 14)
         owners = [rng.randrange(count + 1) for _ in range(size)]
         members = [
-            Subscriber(f"m{number}", frozenset({"t"}), frozenset(TopicPartition("t", at) for at in range(size) if owners[at] == number))
+            Subscriber(
+                f"m{number}", frozenset({"t"}), frozenset(TopicPartition("t", at) for at in range(size) if owners[at] == number)
+            )
             for number in range(count)
         ]
         had = sorted((len(member.owned) for member in members), reverse=True)

@@ -51,7 +51,11 @@ ASSIGNED = (TopicPartitions(ID, (0,)),)
 PRINTED = [
     (GROUP_EPOCH, "0000 00000001 00", Epoch(1)),
     (GROUP_TOPICS, f"0000 02 {ID_HEX} 0274 00000002 01 00 00", GroupTopics((TopicMetadata(ID, "t", 2),))),
-    (MEMBER, "0000 00 00 0263 032f68 02 0274 01 000493e0 00 00", MemberMetadata(None, None, "c", "/h", ("t",), "", 300_000, None)),
+    (
+        MEMBER,
+        "0000 00 00 0263 032f68 02 0274 01 000493e0 00 00",
+        MemberMetadata(None, None, "c", "/h", ("t",), "", 300_000, None),
+    ),
     (
         MEMBER,
         "0000 00 00 0263 032f68 02 0274 01 000493e0 00 01 00 0c 01 0000afc8 02 0272 02 09 00 00",
@@ -94,7 +98,9 @@ def test_keys_have_the_bytes_that_kafkas_serializers_print_and_name_their_member
 @pytest.mark.parametrize("kind", KINDS)
 @given(cut=st.integers(0, 100), garbage=st.binary(max_size=60))
 def test_what_is_no_such_value_is_corrupt_and_nothing_else(kind: int, cut: int, garbage: bytes) -> None:
-    whole = next(bytes.fromhex(printed) for each, printed, _ in [*PRINTED, (TARGET_EPOCH, "0000 00000001 00", None)] if each == kind)
+    whole = next(
+        bytes.fromhex(printed) for each, printed, _ in [*PRINTED, (TARGET_EPOCH, "0000 00000001 00", None)] if each == kind
+    )
     for value in (whole[: cut % len(whole)], b"\0\0" + garbage, b"\xff\xff" + garbage):
         try:
             LAYOUTS[kind][0](value)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64decode
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Protocol
 
 from pylog.clock import Clock
 from pylog.config import Durability
@@ -17,41 +15,23 @@ from pylog.errors import (
     NonEmptyGroupError,
     UnknownTopicOrPartitionError,
 )
+from pylog.fs import join
 from pylog.groups import plan_file
 from pylog.groups.description import GroupDescription, Known, known, with_ends
 from pylog.groups.dismissal import dismissed, member_ids, topics_read
+from pylog.groups.liveness import at_work
+from pylog.groups.members_file import MEMBERS_FILE, slots_of
 from pylog.groups.plan_file import PathLike
 from pylog.groups.reset import Bounds, PlannedOffset, Target, plan, target_of
-from pylog.log.log import Log
+from pylog.groups.state import topic_info
 from pylog.offsets.expiry import Expiry
-from pylog.offsets.image import GroupImage
 from pylog.offsets.partition import Item
 from pylog.offsets.schema import format_offset, offset_key, place_key
-from pylog.offsets.store import OffsetStore, Place, checked_group, checked_place, tombstones
+from pylog.offsets.store import Place, View, checked_group, checked_place, tombstones
 from pylog.record.types import TopicPartition
-from pylog.topics import Topic
+from pylog.store import Store
 
 Scope = str | Iterable[str | Place]
-
-
-class Directory(Protocol):
-    """What is asked of the store around."""
-
-    @property
-    def mode(self) -> str: ...
-
-    @property
-    def offsets(self) -> OffsetStore: ...
-
-    def topics(self) -> dict[str, Topic]: ...
-
-    def topic(self, name: str) -> Topic: ...
-
-    def groups(self) -> list[str]: ...
-
-    def group(self, name: str) -> Group: ...
-
-    def log(self, topic: str, partition: int = 0) -> Log: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +75,7 @@ class Group:
     >>> store.close()
     """
 
-    def __init__(self, name: str, store: Directory, clock: Clock) -> None:
+    def __init__(self, name: str, store: Store, clock: Clock) -> None:
         self.name = name
         self._key = checked_group(name)
         self._store = store
@@ -134,8 +114,8 @@ class Group:
         return {each.partition: each.lag for each in self.describe().partitions if each.lag is not None}
 
     def _known(self) -> Known:
-        ids = {_uuid(topic.id): name for name, topic in self._store.topics().items() if topic.id is not None}
-        found = self._store.offsets.look(self.name, lambda image: known(self.name, image, ids))
+        ids = {topic_info(topic).topic_id: name for name, topic in self._store.topics().items()}
+        found = self._store.offsets.look(self.name, lambda view: known(self.name, view.image, ids))
         if found is None:
             raise self._unknown()
         return found
@@ -247,13 +227,12 @@ class Group:
 
         return Bounds(state.start_offset, state.end_offset, committed, offset_for_time)
 
-    def _carry_out(self, planned: ResetPlan) -> Callable[[GroupImage | None, set[bytes]], Iterable[Item]]:
+    def _carry_out(self, planned: ResetPlan) -> Callable[[View], Iterable[Item]]:
         now_ms = self._clock.now_ms()
 
-        def records(image: GroupImage | None, _: set[bytes]) -> Iterable[Item]:
-            if image is not None:
-                self._refuse_members(image)
-                yield from dismissed(self._key, image, now_ms)
+        def records(view: View) -> Iterable[Item]:
+            self._refuse_members(view)
+            yield from dismissed(self._key, view.image, now_ms)
             for place, offset in planned.offsets.items():
                 yield offset_key(self._key, place_key(place)), format_offset(offset, b"", None, now_ms)
 
@@ -272,16 +251,22 @@ class Group:
 
     # ---- members -------------------------------------------------------------------------------------------------------------
 
-    def _refuse_members(self, image: GroupImage) -> None:
+    def _refuse_members(self, view: View) -> None:
         """Raises if members are at work."""
-        living = self._living(image)
+        living = self._living(view)
         if living:
             what = f"the group {self.name!r} has members that are at work, {len(living)} such as {min(living)}"
             raise NonEmptyGroupError(f"{what}; close their consumers first")
 
-    def _living(self, image: GroupImage) -> set[str]:
-        """Members that are at work, as far as can be known from here: who writes keeps brokers out, and so their members."""
-        return member_ids(image) if self._store.mode == "r" else set()
+    def _living(self, view: View) -> set[str]:
+        """Members that are at work, as far as can be known from here.
+
+        Who writes keeps brokers out, and so their members; pylog's show that they live. Who only reads believes the records.
+        """
+        members = member_ids(view.image)
+        if not members or self._store.mode == "r":
+            return members
+        return at_work(members, slots_of(self._store.offsets.fs, join(view.directory, MEMBERS_FILE)))
 
     # ---- deleting ------------------------------------------------------------------------------------------------------------
 
@@ -297,13 +282,11 @@ class Group:
         """
         existed = False
 
-        def records(image: GroupImage | None, pending: set[bytes]) -> Iterable[Item]:
+        def records(view: View) -> Iterable[Item]:
             nonlocal existed
-            existed = image is not None and image.exists
-            if image is None or not existed:
-                return
-            self._refuse_members(image)
-            yield from tombstones(self._key, image, Expiry(sorted(set(image.entries) | pending), True))
+            existed = view.image.exists
+            self._refuse_members(view)
+            return tombstones(self._key, view.image, Expiry(sorted(set(view.image.entries) | view.pending), existed))
 
         self._store.offsets.change(self.name, records, durability=durability)
         if not existed:
@@ -332,25 +315,25 @@ class Group:
         places = {checked_place(each) for each in given if not isinstance(each, str)}
         chosen: set[TopicPartition] | None = None
 
-        def records(image: GroupImage | None, _: set[bytes]) -> Iterable[Item]:
+        def records(view: View) -> Iterable[Item]:
             nonlocal chosen
-            if image is None or not image.exists:
-                return
-            self._refuse_readers(image, topics | {place.topic for place in places})
-            chosen = {place for place in image.offsets() if place in places or place.topic in topics}
-            yield from tombstones(self._key, image, Expiry(sorted(map(place_key, chosen)), False))
+            if not view.image.exists:
+                return ()
+            self._refuse_readers(view, topics | {place.topic for place in places})
+            chosen = {place for place in view.image.offsets() if place in places or place.topic in topics}
+            return tombstones(self._key, view.image, Expiry(sorted(map(place_key, chosen)), False))
 
         self._store.offsets.change(self.name, records, durability=durability)
         if chosen is None:
             raise self._unknown()
         return chosen
 
-    def _refuse_readers(self, image: GroupImage, topics: set[str]) -> None:
+    def _refuse_readers(self, view: View, topics: set[str]) -> None:
         """Raises if members are at work that read one of the topics, or of whom that is not known."""
-        living = self._living(image)
-        read = [wanted for member_id, wanted in topics_read(image).items() if member_id in living]
+        living = self._living(view)
+        read = [wanted for member_id, wanted in topics_read(view.image).items() if member_id in living]
         if None in read:
-            self._refuse_members(image)
+            self._refuse_members(view)
         taken = sorted(topics & frozenset().union(*(wanted for wanted in read if wanted is not None)))
         if taken:
             raise GroupSubscribedToTopicError(f"members of the group {self.name!r} read {', '.join(taken)}; close them first")
@@ -359,7 +342,7 @@ class Group:
 # ---- several groups ----------------------------------------------------------------------------------------------------------
 
 
-def export_offsets(store: Directory, path: PathLike, groups: Iterable[str] | None = None) -> None:
+def export_offsets(store: Store, path: PathLike, groups: Iterable[str] | None = None) -> None:
     """Writes what groups have committed into one file: lines `group,topic,partition,offset`, as Kafka's tools do.
 
     Args:
@@ -385,7 +368,7 @@ def export_offsets(store: Directory, path: PathLike, groups: Iterable[str] | Non
 
 
 def import_offsets(
-    store: Directory, path: PathLike, *, dry_run: bool = False, durability: Durability | None = None
+    store: Store, path: PathLike, *, dry_run: bool = False, durability: Durability | None = None
 ) -> list[ResetPlan]:
     """Sets groups to what a file of several groups says.
 
@@ -405,10 +388,6 @@ def import_offsets(
     wanted = {store.group(name): _targets(offsets) for name, offsets in plan_file.parse_plans(*plan_file.read(path)).items()}
     plans = [group._reset(targets, True, durability) for group, targets in wanted.items()]
     return plans if dry_run else [group._reset(targets, False, durability) for group, targets in wanted.items()]
-
-
-def _uuid(topic_id: str) -> bytes:
-    return urlsafe_b64decode(topic_id + "==")
 
 
 def _listed(scope: Scope) -> list[str | Place]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import cycle
-from typing import Final, NamedTuple
+from typing import Final
 
 from pylog.errors import InconsistentGroupProtocolError
 from pylog.groups.sticky import sticky
@@ -66,8 +66,6 @@ def _frozen(found: Mapping[str, set[TopicPartition]]) -> Assignment:
     return {member: frozenset(given) for member, given in found.items()}
 
 
-
-
 # Members give up and take partitions one by one whatever the assignor, so the two sticky ones differ in name only: what
 # Kafka's cooperative one leaves out of its first round is what is still its last owner's here.
 ASSIGNORS: Final[Mapping[str, Assignor]] = {
@@ -93,6 +91,8 @@ def choose(wishes: Sequence[Sequence[str]]) -> str:
     common = frozenset(wishes[0]).intersection(*wishes[1:])
     if not common:
         told = "; ".join(sorted({", ".join(each) for each in wishes}))
-        raise InconsistentGroupProtocolError(f"the members of the group have no assignor in common ({told}); give them one that all have")
+        raise InconsistentGroupProtocolError(
+            f"the members of the group have no assignor in common ({told}); give them one that all have"
+        )
     votes = Counter(next(name for name in names if name in common) for names in wishes)
     return max(sorted(votes, key=wishes[0].index), key=votes.__getitem__)

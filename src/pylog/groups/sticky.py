@@ -32,7 +32,7 @@ def sticky(members: Collection[Subscriber], partitions: Partitions) -> Assignmen
     {'a': [1], 'b': [0]}
     """
     wanted = frozenset[str]().union(*(member.topics for member in members)) & partitions.keys()
-    all_partitions = {TopicPartition(topic, number) for topic in wanted for number in partitions[topic]}
+    all_partitions = frozenset(TopicPartition(topic, number) for topic in wanted for number in partitions[topic])
     claims = Counter(place for member in members for place in member.owned)
     ordered = sorted(members, key=lambda member: java_order(member.member_id))
     owned = {
@@ -53,7 +53,7 @@ def sticky(members: Collection[Subscriber], partitions: Partitions) -> Assignmen
 # ---- equal subscriptions -----------------------------------------------------------------------------------------------------
 
 
-def _equal(owned: Given, partitions: Collection[TopicPartition]) -> Given:
+def _equal(owned: Given, partitions: frozenset[TopicPartition]) -> Given:
     """Everybody wants the same: all get as many, or one more."""
     if not owned:
         return {}
@@ -102,7 +102,8 @@ class _Balancing:
     def __init__(self, members: Collection[Subscriber], owned: Given, partitions: Iterable[TopicPartition]) -> None:
         self._given = owned
         self._readers = {
-            topic: [member.member_id for member in members if topic in member.topics] for topic in {place.topic for place in partitions}
+            topic: [member.member_id for member in members if topic in member.topics]
+            for topic in {place.topic for place in partitions}
         }
         self._partitions = sorted(
             partitions, key=lambda place: (len(self._readers[place.topic]), java_order(place.topic), place.partition)
@@ -129,7 +130,7 @@ class _Balancing:
         self._owner[place] = member
 
     def _move_while_better(self, places: list[TopicPartition]) -> None:
-        """Moves partitions to members with two fewer, until none can be: it ends, because each move makes two loads more equal."""
+        """Moves partitions to members with two fewer, until none can be: each move makes two loads more equal."""
         moved = True
         while moved:
             moved = False

@@ -1,6 +1,6 @@
 """Records of groups whose members share out partitions: Kafka's consumer-group protocol (KIP-848; groups-and-transactions 1.8).
 
-Each is a structure of version 0, in the compact forms. What later versions add comes as tagged fields, which are kept as they are.
+Each is a structure of version 0, in the compact forms. What later versions add is in tagged fields, which are kept.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast
 
 from pylog import limits
 from pylog.clock import Clock
@@ -17,6 +17,7 @@ from pylog.errors import (
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
+from pylog.fs import FileSystem, join
 from pylog.log.log import Log
 from pylog.offsets.expiry import Expiry, expired
 from pylog.offsets.image import GroupImage, Image
@@ -34,16 +35,35 @@ from pylog.offsets.schema import (
     place_key,
 )
 from pylog.record.types import OffsetAndMetadata, TopicPartition
-from pylog.topics import Topic
+from pylog.topics import Topic, directory_name
 
 _TRIES: Final = 3  # while another process deletes the topic and makes it again
 Found = TypeVar("Found")
-Decide = Callable[[GroupImage | None, set[bytes]], Iterable[Item]]
 Place = TopicPartition | tuple[str, int]
+
+
+class View(NamedTuple):
+    """A group as its records are at a moment.
+
+    Attributes:
+        image: what they say; nothing where there are none.
+        pending: the places of its offsets that wait for a transaction's end.
+        directory: of the partition that has the records.
+    """
+
+    image: GroupImage
+    pending: set[bytes]
+    directory: str
+
+
+def _view(there: OffsetsPartition, image: Image, name: bytes) -> View:
+    return View(image.groups.get(name) or GroupImage(), image.pending_of(name), there.directory)
 
 
 class Topics(Protocol):
     """What is asked of the store around."""
+
+    path: str
 
     def topics(self) -> dict[str, Topic]: ...
 
@@ -68,10 +88,11 @@ class OffsetStore:
     >>> store.close()
     """
 
-    def __init__(self, store: Topics, config: OffsetsConfig, clock: Clock) -> None:
+    def __init__(self, store: Topics, config: OffsetsConfig, fs: FileSystem, clock: Clock) -> None:
         self._store = store
         self._config = config
-        self._clock = clock
+        self.fs = fs
+        self.clock = clock
         self._guard = threading.Lock()
         self._count = 0  # of partitions of the topic, 0 as long as it is not known
         self._partitions: dict[int, OffsetsPartition] = {}
@@ -100,15 +121,17 @@ class OffsetStore:
 
         Cost: one append; the first one in a directory makes the topic `__consumer_offsets`.
         """
+        items = self.items(group, offsets)
+        if items:
+            self.with_partition(group, lambda there: there.append(items, self.clock.now_ms(), durability))
+
+    def items(self, group: str, offsets: Mapping[Place, int | OffsetAndMetadata]) -> list[Item]:
+        """The records of a commit, checked; for `commit` and for members of groups. As `commit`, but nothing is written."""
         name = checked_group(group)
         if not name:
             raise InvalidArgumentError("the group's name is empty; offsets are committed for a group")
-        now_ms = self._clock.now_ms()
-        items: list[Item] = [self._item(name, place, given, now_ms) for place, given in offsets.items()]
-        if not items:
-            return
-
-        self._on_partition(group, lambda there: there.append(items, now_ms, durability), make=True)
+        now_ms = self.clock.now_ms()
+        return [self._item(name, place, given, now_ms) for place, given in offsets.items()]
 
     def _item(self, name: bytes, place: Place, given: int | OffsetAndMetadata, now_ms: int) -> Item:
         """The record of one offset, checked."""
@@ -213,34 +236,34 @@ class OffsetStore:
         wanted = None if partitions is None else {place_key(checked_place(place)) for place in partitions}
         places: list[bytes] = []
 
-        def forget(found: GroupImage | None, pending: set[bytes]) -> Iterable[Item]:
-            if found is None:
-                return ()
-            present = set(found.entries) | pending
+        def forget(view: View) -> Iterable[Item]:
+            found = view.image
+            present = set(found.entries) | view.pending
             places[:] = sorted(present if wanted is None else present & wanted)
             return tombstones(name, found, Expiry(places, wanted is None and found.exists and not found.has_members))
 
         self.change(group, forget, durability=durability)
         return set(map(parse_place, places))
 
-    def look(self, group: str, action: Callable[[GroupImage], Found]) -> Found | None:
+    def look(self, group: str, action: Callable[[View], Found]) -> Found | None:
         """What `action` makes of a group as its records are now; None if there is no such group. As `fetch`."""
         name = checked_group(group)
 
         def on_image(there: OffsetsPartition) -> Found | None:
             with there.image() as image:
                 found = image.groups.get(name)
-                return None if found is None or not found.exists else action(found)
+                return None if found is None or not found.exists else action(_view(there, image, name))
 
         return self._on_partition(group, on_image)
 
-    def change(self, group: str, decide: Decide, *, make: bool = False, durability: Durability | None = None) -> None:
+    def change(
+        self, group: str, decide: Callable[[View], Iterable[Item]], *, make: bool = False, durability: Durability | None = None
+    ) -> None:
         """Looks at a group, decides and appends, while no other thread or process changes it.
 
         Args:
             group: its name.
-            decide: gets what its records say (None: there are none) and the places of its offsets that wait for a transaction's
-                end; gives the records to append, all of them or none. It may be called again, if the topic was deleted meanwhile.
+            decide: gives the records to append, all of them or none. It may be called again, if the topic was deleted meanwhile.
             make: make the topic if it is missing; else nobody is called then.
             durability: as for `commit`.
 
@@ -251,9 +274,9 @@ class OffsetStore:
 
         def act(there: OffsetsPartition) -> None:
             with there.exclusively() as image:
-                items = list(decide(image.groups.get(name), image.pending_of(name)))
+                items = list(decide(_view(there, image, name)))
                 if items:
-                    there.append(items, self._clock.now_ms(), durability)
+                    there.append(items, self.clock.now_ms(), durability)
 
         self._on_partition(group, act, make=make)
 
@@ -271,7 +294,7 @@ class OffsetStore:
 
         Cost: a look at every offset; `Store.tick` calls it every `OffsetsConfig.retention_check_interval_ms`.
         """
-        now = self._clock.now_ms() if now_ms is None else now_ms
+        now = self.clock.now_ms() if now_ms is None else now_ms
         return sum(self._expire(there, now) for there in self._all_partitions())
 
     def expire_if_due(self, now_ms: int) -> int:
@@ -295,6 +318,13 @@ class OffsetStore:
             return sum(len(gone.places) for gone in found.values())
 
     # ---- partitions ----------------------------------------------------------------------------------------------------------
+
+    def with_partition(self, group: str, action: Callable[[OffsetsPartition], Found]) -> Found:
+        """What `action` does with the partition that has a group's records, which is made if it is missing.
+
+        It is called again when the topic was deleted meanwhile.
+        """
+        return cast("Found", self._on_partition(group, action, make=True))
 
     def _on_partition(self, group: str, action: Callable[[OffsetsPartition], Found], *, make: bool = False) -> Found | None:
         """Does something with the partition of a group; None without the topic, unless it is to be made."""
@@ -338,7 +368,8 @@ class OffsetStore:
     def _partition(self, number: int) -> OffsetsPartition:
         there = self._partitions.get(number)
         if there is None:
-            there = self._partitions[number] = OffsetsPartition(partial(self._store.log, OFFSETS_TOPIC, number))
+            directory = join(self._store.path, directory_name(TopicPartition(OFFSETS_TOPIC, number)))
+            there = self._partitions[number] = OffsetsPartition(partial(self._store.log, OFFSETS_TOPIC, number), directory)
         return there
 
     def _forget(self) -> None:
