@@ -15,6 +15,8 @@ import golden_data
 import pylog
 from pylog import GroupIdNotFoundError, InvalidArgumentError, NonEmptyGroupError, OffsetAndMetadata, OffsetsConfig, TopicPartition
 from pylog.clock import ManualClock
+from pylog.groups.liveness import Slot, at_work
+from pylog.groups.member import GroupMember, MemberOptions, Take
 from pylog.groups.reset import PlannedOffset
 from pylog.offsets.membership import CURRENT, GROUP_EPOCH, MEMBER, PATTERN, TARGET, TARGET_EPOCH
 from pylog.offsets.schema import OFFSET, OFFSETS_TOPIC, format_offset, group_key, offset_key, partition_of_group, place_key
@@ -370,3 +372,71 @@ def test_what_lies_outside_of_the_log_is_clamped_in_a_file_too(store: Store, tmp
     (tmp_path / "plan.csv").write_text("t,0,99\nt,1,0\n")
     plan = store.group("g").reset(from_file=tmp_path / "plan.csv")
     assert plan.partitions == (PlannedOffset(T0, 10, None, 99, "beyond end"), PlannedOffset(T1, 4, None, 0, "before start"))
+
+
+# ---- members of pylog --------------------------------------------------------------------------------------------------------
+
+
+def joined(store: Store, topics: list[str]) -> GroupMember:
+    member = GroupMember(store, "g", MemberOptions(client_id="c"))
+    member.subscribe(topics)
+    while (event := member.poll()) is not None:
+        assert isinstance(event, Take)
+    return member
+
+
+def test_a_member_at_work_is_described_and_keeps_its_group_from_being_changed(store: Store) -> None:
+    store.offsets.commit("g", {T0: 3, U0: 0})
+    member = joined(store, ["t"])
+    found = store.group("g").describe()
+    assert (found.type, found.state, found.protocol_type, found.epoch) == ("Consumer", "Stable", "consumer", member.epoch)
+    (described,) = found.members
+    assert (described.member_id, described.client_id, described.assignment) == (member.member_id, "c", (T0, T1))
+    assert [(each.partition, each.offset, each.consumer) for each in found.partitions] == [
+        (T0, 3, described),
+        (T1, None, described),
+        (U0, 0, None),
+    ]
+    written = ends(store)
+    group = store.group("g")
+    for change in (group.delete, lambda: group.reset("earliest"), lambda: group.reset("earliest", scope="u", dry_run=True)):
+        with pytest.raises(NonEmptyGroupError, match=f"'g' has members that are at work, 1 such as {member.member_id}"):
+            change()
+    with pytest.raises(pylog.GroupSubscribedToTopicError, match="read t; close"):
+        group.delete_offsets(["u", T0])
+    assert ends(store) == written
+    assert group.delete_offsets("u") == {U0}
+    member.leave()
+    assert group.describe().state == "Empty"
+    assert group.reset("earliest").offsets == {T0: 0}
+    group.delete()
+    assert store.groups() == []
+
+
+def test_who_goes_on_after_a_reset_reads_from_there(store: Store) -> None:
+    joined(store, ["t"]).leave()
+    store.group("g").reset(7, scope="t")
+    member = GroupMember(store, "g")
+    member.subscribe(["t"])
+    event = member.poll()
+    assert isinstance(event, Take)
+    assert {place: each and each.offset for place, each in event.partitions.items()} == {T0: 7, T1: 7}
+    member.leave()
+
+
+def test_only_a_held_slot_shows_that_a_member_is_at_work() -> None:
+    slots = [Slot(True, "a"), Slot(False, "b"), Slot(True, "x"), Slot(False)]
+    assert at_work({"a", "b", "c"}, slots) == {"a"}
+    assert at_work({"a", "b", "c"}, [*slots, Slot(True)]) == {"a", "b", "c"}  # anybody's
+
+
+def test_a_member_that_died_is_put_out_by_a_reset(fs: MemoryFileSystem) -> None:
+    with opened(fs) as store:
+        store.create_topic("t")
+        store.log("t").append_many([b"x"] * 5)
+        lost = joined(store, ["t"])
+        left = fs.image(durable=False)
+    with opened(MemoryFileSystem(image=left)) as store:  # its process is gone, and the lock of its slot with it
+        assert [each.member_id for each in store.group("g").describe().members] == [lost.member_id]
+        assert store.group("g").reset("latest", scope="t").offsets == {T0: 5}
+        assert (store.group("g").describe().state, store.group("g").describe().members) == ("Empty", ())
