@@ -8,10 +8,13 @@ import pylog
 from kafka_adopt import AdoptedTopic, adopt
 from kafka_harness import Broker
 from pylog import OffsetAndMetadata, OffsetsConfig, TopicPartition
+from pylog.groups.member import GroupMember, Take
 from pylog.store import Store
 
 NOW = 1_700_000_000_000
 O0, O1, R0 = TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("returns", 0)
+DELETED = {"by-time", "newer"}
+LEFT_BEHIND: dict[str, dict[str, str]] = {"left-behind": {}, "left-newer": {"group.protocol": "consumer"}}
 Rows = list[tuple[str, str, int, int | None, int | None, int | None]]
 
 
@@ -31,9 +34,15 @@ def fill(store: Store) -> None:
     store.offsets.commit("audit,eu", {O0: 9})
     store.group("by-time").reset("2023-11-14T22:13:23.500Z", scope="orders")
     store.group("from-start").reset(-5, scope=["orders", "returns"])
-    store.offsets.commit("left-behind", {O0: 9, O1: 9})
+    for group in LEFT_BEHIND:
+        store.offsets.commit(group, {O0: 9, O1: 9})
     store.offsets.commit("gone", {O0: 1})
     store.group("gone").delete()
+    member = GroupMember(store, "ours")
+    member.subscribe(["orders", "returns"])
+    assert isinstance(member.poll(), Take)
+    member.commit({O0: 2, R0: 3})
+    member.leave()
 
 
 def as_pylog_sees(store: Store) -> Rows:
@@ -86,27 +95,37 @@ def test_broker_and_pylog_see_the_same_groups_and_go_on_in_turns(tmp_path: Path,
     # its consumers go on where our groups are
     read = running.consume_in_group("billing", "orders", 6 + 4)
     assert sorted(each.value or b"" for each in read) == values("orders", 0, 4, 10) + values("orders", 1, 6, 10)
-    assert len(running.consume_in_group("left-behind", "orders", 1 + 1, leave=False)) == 2
+    for group, config in LEFT_BEHIND.items():
+        assert len(running.consume_in_group(group, "orders", 1 + 1, leave=False, config=config)) == 2
+    running.consume_in_group("newer", "orders", 10 + 8, config={"group.protocol": "consumer"})
+    assert [each.value for each in running.consume_in_group("ours", "returns", 7)] == values("returns", 0, 3, 10)
     running.commit("audit,eu", "orders", {0: 3})
     running.stop()
 
     with pylog.open(directory) as store:
         # pylog sees what they committed, and the member that is still in its group
         assert {place: each.offset for place, each in store.offsets.fetch("billing").items()} == {O0: 10, O1: 10, R0: 10}
-        billing, left = store.group("billing").describe(), store.group("left-behind").describe()
+        billing = store.group("billing").describe()
         assert (billing.state, billing.protocol_type, billing.members) == ("Empty", "consumer", ())
-        assert (left.state, [(each.client_id, each.assignment) for each in left.members]) == ("Stable", [("member", (O0, O1))])
+        for group, kind in zip(LEFT_BEHIND, ("Classic", "Consumer"), strict=True):
+            left = store.group(group).describe()
+            assert (left.type, left.state) == (kind, "Stable")
+            assert [(each.client_id, each.assignment) for each in left.members] == [("member", (O0, O1))]
+        assert (store.group("newer").describe().type, store.group("newer").lag()) == ("Consumer", {O0: 0, O1: 0})
         assert store.offsets.position("audit,eu", O0) == 3
         # and commits more, resets, deletes
         store.log("orders", 0).append_many(values("orders", 0, 10, 12))
         store.offsets.commit("billing", {O0: 11})
-        store.group("left-behind").reset(shift_by=-3)
-        store.group("by-time").delete()
+        for group in LEFT_BEHIND:
+            store.group(group).reset(shift_by=-3)
+        for group in DELETED:
+            store.group(group).delete()
         after = as_pylog_sees(store)
     running.start()
     assert as_the_broker_sees(running) == after
-    assert "by-time" not in {row[0] for row in after}
+    assert not DELETED & {row[0] for row in after}
     assert [each.value for each in running.consume_in_group("billing", "orders", 1)] == values("orders", 0, 11, 12)
-    # the member that was left behind does not go on where it was, but where its group was set to
-    read = running.consume_in_group("left-behind", "orders", 5 + 3)
-    assert sorted({each.value or b"" for each in read}) == sorted(values("orders", 0, 7, 12) + values("orders", 1, 7, 10))
+    # the members that were left behind do not go on where they were, but where their groups were set to
+    for group in LEFT_BEHIND:
+        read = running.consume_in_group(group, "orders", 5 + 3)
+        assert sorted({each.value or b"" for each in read}) == sorted(values("orders", 0, 7, 12) + values("orders", 1, 7, 10))
