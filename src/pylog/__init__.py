@@ -21,11 +21,14 @@ from pylog.errors import (
     CorruptionError,
     DecompressionLimitError,
     FencedMemberError,
+    GroupIdNotFoundError,
+    GroupSubscribedToTopicError,
     InconsistentGroupProtocolError,
     InvalidArgumentError,
     InvalidRecordError,
     InvalidTopicError,
     InvalidTransactionStateError,
+    NonEmptyGroupError,
     NotALogDirectoryError,
     OffsetOutOfRangeError,
     OutOfOrderSequenceError,
@@ -44,6 +47,7 @@ from pylog.errors import (
 
 if TYPE_CHECKING:
     from pylog.config import Durability, OffsetsConfig, TopicConfig
+    from pylog.groups.admin import Group, export_offsets, import_offsets
     from pylog.log.log import Log
     from pylog.offsets.store import OffsetStore
     from pylog.record.types import Acknowledgement, OffsetAndMetadata, OffsetAndTimestamp, ProducerBatch, Record, TopicPartition
@@ -58,12 +62,16 @@ __all__ = [
     "DecompressionLimitError",
     "Durability",
     "FencedMemberError",
+    "Group",
+    "GroupIdNotFoundError",
+    "GroupSubscribedToTopicError",
     "InconsistentGroupProtocolError",
     "InvalidArgumentError",
     "InvalidRecordError",
     "InvalidTopicError",
     "InvalidTransactionStateError",
     "Log",
+    "NonEmptyGroupError",
     "NotALogDirectoryError",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
@@ -88,6 +96,8 @@ __all__ = [
     "UnknownTopicOrPartitionError",
     "UnreleasedInstanceIdError",
     "UnsupportedFormatError",
+    "export_offsets",
+    "import_offsets",
     "open",
 ]
 
@@ -97,6 +107,9 @@ _HOMES = {
     "Durability": "pylog.config",
     "OffsetsConfig": "pylog.config",
     "TopicConfig": "pylog.config",
+    "Group": "pylog.groups.admin",
+    "export_offsets": "pylog.groups.admin",
+    "import_offsets": "pylog.groups.admin",
     "Log": "pylog.log.log",
     "Acknowledgement": "pylog.record.types",
     "OffsetAndMetadata": "pylog.record.types",

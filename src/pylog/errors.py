@@ -17,11 +17,14 @@ __all__ = [
     "CorruptionError",
     "DecompressionLimitError",
     "FencedMemberError",
+    "GroupIdNotFoundError",
+    "GroupSubscribedToTopicError",
     "InconsistentGroupProtocolError",
     "InvalidArgumentError",
     "InvalidRecordError",
     "InvalidTopicError",
     "InvalidTransactionStateError",
+    "NonEmptyGroupError",
     "NotALogDirectoryError",
     "OffsetOutOfRangeError",
     "OutOfOrderSequenceError",
@@ -103,6 +106,18 @@ class TopicAlreadyExistsError(InvalidArgumentError):
 
 class UnknownTopicOrPartitionError(PylogError, LookupError):
     """There is no such topic, or no such partition of it, in this store."""
+
+
+class GroupIdNotFoundError(PylogError, LookupError):
+    """There is no such consumer group: nobody has joined it, and nothing is committed for it."""
+
+
+class NonEmptyGroupError(PylogError):
+    """The consumer group has members that are at work: close their consumers before it is reset or deleted."""
+
+
+class GroupSubscribedToTopicError(PylogError):
+    """Members of the consumer group read the topic, so what is committed for it stays; nothing was deleted."""
 
 
 class OffsetOutOfRangeError(PylogError, LookupError):

@@ -24,6 +24,8 @@ RESYNC_HASHED_BYTES = 256 << 20  # hashed while looking for a good batch behind 
 MAX_PARTITIONS = 1_000_000  # of one topic: a directory listing is the only source, and it must fit in memory
 MAX_CHECKPOINT_BYTES = 64 << 20  # a text file with one line a partition
 
+MAX_PLAN_BYTES = 64 << 20  # a file of offsets to reset groups to: a line a partition, some 60 bytes each
+
 MAX_GROUP_BYTES = 2**15 - 1  # of a consumer group's name: keys in __consumer_offsets have its size as int16
 MAX_CLIENT_TEXT_CHARACTERS = 1024  # of a client's or an instance's id: all members' are written together
 MEMBER_SLOTS = 65_536  # of a file of living group members: as many as are looked at

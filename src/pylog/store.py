@@ -15,6 +15,7 @@ import msgspec
 from pylog import limits
 from pylog import topics as catalogs
 from pylog.background import Background
+from pylog.clients import Clients
 from pylog.clock import Clock, SystemClock
 from pylog.config import Durability, OffsetsConfig, TopicConfig
 from pylog.errors import (
@@ -44,7 +45,7 @@ from pylog.segment.segment import OpenFiles
 from pylog.topics import CLUSTER_METADATA, Catalog, CatalogTopic, Topic, directory_name
 
 
-class Store:
+class Store(Clients):
     """One data directory: Kafka's log directory, with its topics. Made by `pylog.open`; a context manager.
 
     A store opened with mode "rw" keeps Kafka brokers out until it is closed; other pylog processes may open it too, and append
@@ -233,23 +234,15 @@ class Store:
         self._check_writable()
         count = catalogs.check_partition_count(partitions)
         with self._guard:
-            self._free_names(name, range(self._check_more(self.topic(name), count), count))
+            self._free_names(name, range(catalogs.check_more(self._fs, self.path, self.topic(name), count), count))
             self._leave_clean_state()
             with self._root_lock():
                 topic = self.topic(name)
-                present = self._check_more(topic, count)
+                present = catalogs.check_more(self._fs, self.path, topic, count)
                 changed = CatalogTopic(topic.id or checkpoints.new_topic_id(), count, topic.config.changed())
                 self._change_catalog(topics=self._catalog().topics | {name: changed})
                 catalogs.make_partitions(self._fs, self.path, name, changed.id, range(present, count))
             return self.topic(name)
-
-    def _check_more(self, topic: Topic, count: int) -> int:
-        """Refuses a number of partitions that is not larger than the one there is, which is returned."""
-        present = topic.partition_ids[-1] + 1
-        if count <= present:
-            raise InvalidArgumentError(f"topic {topic.name!r} has {present} partitions; {count} is not more")
-        catalogs.check_free(self._fs, self.path, topic.name, range(present, count))
-        return present
 
     def delete_topic(self, name: str) -> None:
         """Deletes a topic and its records. It is gone for good when this returns.
@@ -527,14 +520,10 @@ class Store:
     def _end_cleanly(self, clean: bool) -> None:
         """The last one to leave writes the checkpoints, and the marker if every partition allows it (reliability 4)."""
         names = {partition: join(self.path, directory_name(partition)) for partition in self._partitions()}
-        endings = shutdown.endings(self._fs, names)
-        settled = {partition: ending for partition, ending in endings.items() if ending.settled}
-        starts = {key: ending.start_offset for key, ending in settled.items() if ending.start_offset > ending.first_base_offset}
-        self._recovery_points.update({partition: ending.durable_offset for partition, ending in settled.items()})
-        self._log_starts.update(starts)
-        written = {partition for partition, ending in endings.items() if ending.same_boot}
-        unknown = set(names) - set(settled)
-        if clean and all(self._is_harmless(key, names[key]) and key not in written for key in unknown):
+        found = shutdown.outcome(self._fs, names, lambda key: self._is_harmless(key, names[key]))
+        self._recovery_points.update(found.recovery_points)
+        self._log_starts.update(found.log_starts)
+        if clean and found.clean:
             write_atomically(self._fs, self.path, CLEAN_SHUTDOWN, NEW_MARKER if self._marker is None else self._marker)
 
     def _is_harmless(self, key: TopicPartition, directory: str) -> bool:

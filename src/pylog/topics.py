@@ -257,6 +257,15 @@ def check_free(fs: FileSystem, root: str, topic: str, numbers: Iterable[int]) ->
         raise NotALogDirectoryError(f"{path} is not a directory, so partition {found} cannot be made; move it away", path=path)
 
 
+def check_more(fs: FileSystem, root: str, topic: Topic, count: int) -> int:
+    """Refuses a number of partitions that is not larger than the one there is, which is returned."""
+    present = topic.partition_ids[-1] + 1
+    if count <= present:
+        raise InvalidArgumentError(f"topic {topic.name!r} has {present} partitions; {count} is not more")
+    check_free(fs, root, topic.name, range(present, count))
+    return present
+
+
 def check_partition_count(count: object) -> int:
     """A number of partitions, checked."""
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= limits.MAX_PARTITIONS:

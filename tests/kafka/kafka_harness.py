@@ -169,6 +169,12 @@ def decode(text: str | None) -> bytes | None:
     return None if text is None else base64.b64decode(text)
 
 
+def record_of(row: dict[str, Any]) -> Record:
+    """A record as the probe prints it."""
+    headers = tuple((name, decode(value)) for name, value in row["headers"])
+    return Record(**{**row, "key": decode(row["key"]), "value": decode(row["value"]), "headers": headers})
+
+
 class Probe:
     """The client JVM: KafkaProbe.java at the other end of two pipes. Costs a second to start, milliseconds a request."""
 
@@ -404,14 +410,35 @@ class Broker:
         rows = self.request(
             "consume", topic=topic, isolation=isolation, config=dict(config or {}), timeout_ms=int(timeout_s * 1000)
         )
-        records = [
-            Record(
-                **{**row, "key": decode(row["key"]), "value": decode(row["value"])}
-                | {"headers": tuple((name, decode(value)) for name, value in row["headers"])}
-            )
-            for row in rows
-        ]
+        records = [record_of(row) for row in rows]
         return sorted(records, key=lambda record: (record.partition, record.offset))
+
+    def consume_in_group(
+        self,
+        group: str,
+        topic: str,
+        count: int,
+        *,
+        member: str = "member",
+        leave: bool = True,
+        config: Mapping[str, str] | None = None,
+        timeout_s: float = 30.0,
+    ) -> list[Record]:
+        """Reads as a member of a group until `count` records have come, and a moment longer; commits.
+
+        Without `leave` the member stays in the group, and goes on when it is asked again, also after the broker was stopped.
+        """
+        rows = self.request(
+            "consume-in-group",
+            group=group,
+            topic=topic,
+            count=count,
+            member=member,
+            leave=leave,
+            config=dict(config or {}),
+            timeout_ms=int(timeout_s * 1000),
+        )
+        return [record_of(row) for row in rows]
 
     def commit(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """Commits offsets of a group without members, through the admin API."""

@@ -55,6 +55,12 @@ class _Seen:
     gone_for: float = 0.0
 
 
+def at_work(members: Iterable[str], slots: Iterable[Slot]) -> set[str]:
+    """The members whose processes are there, as one look tells; all of them while somebody's slot cannot be read."""
+    held = [slot.member_id for slot in slots if slot.locked]
+    return set(members) if None in held else set(members).intersection(held)
+
+
 class Watch:
     """What one observer has seen of the others.
 

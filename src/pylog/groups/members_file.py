@@ -122,6 +122,21 @@ class MembersFile:
                 self._file.close()
 
 
+def slots_of(fs: FileSystem, path: str) -> list[Slot]:
+    """The slots of a file, for who is no member; none of one that nobody has made.
+
+    Raises:
+        StorageFailedError: it cannot be read.
+    """
+    if not fs.exists(path):
+        return []
+    file = MembersFile(fs, path)
+    try:
+        return file.slots()
+    finally:
+        file.close()
+
+
 def format_slot(slot: Slot) -> bytes:
     """The bytes of a slot."""
     assert slot.member_id is not None

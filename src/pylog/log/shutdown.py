@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from pylog.fs import FileSystem
@@ -47,6 +47,35 @@ def _ending(fs: FileSystem, directory: str) -> Ending | None:
     last = max(logs, default=slot.active_base)
     settled = slot.idle and last == slot.active_base and logs.get(last) == slot.published_position
     return Ending(slot.durable_offset, slot.log_start_offset, min(logs, default=0), settled, same_boot)
+
+
+class Outcome(NamedTuple):
+    """What the last process to leave a directory writes down.
+
+    Attributes:
+        recovery_points, log_starts: for the checkpoints.
+        clean: no partition needs a recovery, so the clean-shutdown marker may be written.
+    """
+
+    recovery_points: dict[TopicPartition, int]
+    log_starts: dict[TopicPartition, int]
+    clean: bool
+
+
+def outcome(fs: FileSystem, directories: Mapping[TopicPartition, str], harmless: Callable[[TopicPartition], bool]) -> Outcome:
+    """How a directory is left (reliability 4).
+
+    Args:
+        fs, directories: the partitions, by name.
+        harmless: whether a partition without a settled header needs no recovery, if pylog has not written it since the system
+            started.
+    """
+    found = endings(fs, directories)
+    settled = {partition: ending for partition, ending in found.items() if ending.settled}
+    starts = {key: ending.start_offset for key, ending in settled.items() if ending.start_offset > ending.first_base_offset}
+    written = {partition for partition, ending in found.items() if ending.same_boot}
+    clean = all(key not in written and harmless(key) for key in set(directories) - set(settled))
+    return Outcome({partition: ending.durable_offset for partition, ending in settled.items()}, starts, clean)
 
 
 def is_empty(fs: FileSystem, directory: str) -> bool:

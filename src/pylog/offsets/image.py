@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from pylog.errors import CorruptionError
 from pylog.log.reader import TransactionEnd
-from pylog.offsets.membership import GROUP_EPOCH, KINDS, MEMBER
+from pylog.offsets.membership import DELETION_ORDER, GROUP_EPOCH, MEMBER
 from pylog.offsets.schema import (
     GROUP,
     OFFSET,
@@ -196,7 +196,7 @@ class Image:
         kind = key[0] << 8 | key[1]
         if kind <= OFFSET:
             self._take_offset(offset, kind, key, value, producer, written)
-        elif kind == GROUP or kind in KINDS:
+        elif kind == GROUP or kind in DELETION_ORDER:
             self._take_group(offset, kind, key, value)
 
     def _take_offset(self, offset: int, kind: int, key: bytes, value: bytes | None, producer: int, written: bool) -> None:

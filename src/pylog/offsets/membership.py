@@ -19,6 +19,8 @@ TARGET_EPOCH: Final = 6
 TARGET: Final = 7
 CURRENT: Final = 8
 KINDS: Final = range(GROUP_EPOCH, CURRENT + 1)
+PATTERN: Final = 16  # one a pattern that members subscribe to: what it has found; not looked into
+DELETION_ORDER: Final = (CURRENT, TARGET, TARGET_EPOCH, MEMBER, PATTERN, GROUP_TOPICS, GROUP_EPOCH)  # Kafka's; it refuses others
 OF_MEMBERS: Final = (MEMBER, TARGET, CURRENT)
 
 STABLE: Final = 0  # states of a member: it has what it is to have,

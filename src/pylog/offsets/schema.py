@@ -21,6 +21,8 @@ OLD_OFFSET: Final = 0
 OFFSET: Final = 1
 GROUP: Final = 2
 
+CONSUMER_PROTOCOL: Final = "consumer"  # the protocol type of groups whose members are consumers
+
 _NEWEST: Final = 4  # version of values
 _CURRENT: Final = 3  # of those written
 _KIND: Final = struct.Struct(">h")
@@ -260,3 +262,31 @@ def subscribed_topics(subscription: bytes) -> frozenset[str] | None:
             return frozenset(read.array(read.text))
     except CorruptionError:
         return None
+
+
+def assigned_partitions(assignment: bytes) -> tuple[TopicPartition, ...]:
+    """The partitions that a member of a group of consumers was given, in whichever version; none where that does not parse."""
+    try:
+        with parsing("an assignment"):
+            read = Reader(assignment)
+            read.int16()
+            topics = read.array(lambda: (read.text(), read.array(read.int32)))
+    except CorruptionError:
+        return ()
+    return tuple(sorted(TopicPartition(topic, number) for topic, numbers in topics for number in numbers))
+
+
+def format_empty_group(protocol_type: str, generation: int, timestamp: int) -> bytes:
+    """The value of a group's record as its coordinator writes it when the last member has left, in version 3.
+
+    Args:
+        protocol_type: of the members that it had.
+        generation: the number after theirs.
+        timestamp: since when it is empty, in milliseconds.
+
+    >>> parse_group(format_empty_group("consumer", 4, 1_700_000_000_000))[:5]
+    ('consumer', 4, None, None, 1700000000000)
+    """
+    name = protocol_type.encode()
+    head = _KIND.pack(_CURRENT) + _SIZE.pack(len(name)) + name + _PARTITION.pack(generation) + 2 * _SIZE.pack(-1)
+    return head + _TIME.pack(timestamp) + _PARTITION.pack(0)

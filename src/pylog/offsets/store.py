@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar, cast
+from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast
 
 from pylog import limits
 from pylog.clock import Clock
@@ -21,6 +21,7 @@ from pylog.fs import FileSystem, join
 from pylog.log.log import Log
 from pylog.offsets.expiry import Expiry, expired
 from pylog.offsets.image import GroupImage, Image
+from pylog.offsets.membership import DELETION_ORDER
 from pylog.offsets.partition import Item, OffsetsPartition
 from pylog.offsets.schema import (
     OFFSETS_TOPIC,
@@ -39,6 +40,24 @@ from pylog.topics import Topic, directory_name
 _TRIES: Final = 3  # while another process deletes the topic and makes it again
 Found = TypeVar("Found")
 Place = TopicPartition | tuple[str, int]
+
+
+class View(NamedTuple):
+    """A group as its records are at a moment.
+
+    Attributes:
+        image: what they say; nothing where there are none.
+        pending: the places of its offsets that wait for a transaction's end.
+        directory: of the partition that has the records.
+    """
+
+    image: GroupImage
+    pending: set[bytes]
+    directory: str
+
+
+def _view(there: OffsetsPartition, image: Image, name: bytes) -> View:
+    return View(image.groups.get(name) or GroupImage(), image.pending_of(name), there.directory)
 
 
 class Topics(Protocol):
@@ -215,21 +234,51 @@ class OffsetStore:
         """
         name = checked_group(group)
         wanted = None if partitions is None else {place_key(checked_place(place)) for place in partitions}
+        places: list[bytes] = []
 
-        def forget(there: OffsetsPartition) -> set[TopicPartition]:
-            with there.exclusively() as image:
+        def forget(view: View) -> Iterable[Item]:
+            found = view.image
+            present = set(found.entries) | view.pending
+            places[:] = sorted(present if wanted is None else present & wanted)
+            return tombstones(name, found, Expiry(places, wanted is None and found.exists and not found.has_members))
+
+        self.change(group, forget, durability=durability)
+        return set(map(parse_place, places))
+
+    def look(self, group: str, action: Callable[[View], Found]) -> Found | None:
+        """What `action` makes of a group as its records are now; None if there is no such group. As `fetch`."""
+        name = checked_group(group)
+
+        def on_image(there: OffsetsPartition) -> Found | None:
+            with there.image() as image:
                 found = image.groups.get(name)
-                if found is None:
-                    return set()
-                present = set(found.entries) | image.pending_of(name)
-                places = sorted(present if wanted is None else present & wanted)
-                gone = Expiry(places, wanted is None and found.exists and not found.has_members)
-                items = list(_tombstones(name, found, gone))
+                return None if found is None or not found.exists else action(_view(there, image, name))
+
+        return self._on_partition(group, on_image)
+
+    def change(
+        self, group: str, decide: Callable[[View], Iterable[Item]], *, make: bool = False, durability: Durability | None = None
+    ) -> None:
+        """Looks at a group, decides and appends, while no other thread or process changes it.
+
+        Args:
+            group: its name.
+            decide: gives the records to append, all of them or none. It may be called again, if the topic was deleted meanwhile.
+            make: make the topic if it is missing; else nobody is called then.
+            durability: as for `commit`.
+
+        Raises:
+            ReadOnlyError, CorruptionError, StorageFailedError: as `Log.append`. What `decide` raises; nothing was written.
+        """
+        name = checked_group(group)
+
+        def act(there: OffsetsPartition) -> None:
+            with there.exclusively() as image:
+                items = list(decide(_view(there, image, name)))
                 if items:
                     there.append(items, self.clock.now_ms(), durability)
-                return set(map(parse_place, places))
 
-        return self._on_partition(group, forget) or set()
+        self._on_partition(group, act, make=make)
 
     def expire(self, now_ms: int | None = None) -> int:
         """Deletes what has expired by Kafka's rules: offsets that nobody has used for `OffsetsConfig.retention_minutes`.
@@ -263,7 +312,7 @@ class OffsetStore:
                 return 0
         with there.exclusively() as image:
             found = _expired(image, now_ms, retention_ms)
-            items = [item for name, gone in found.items() for item in _tombstones(name, image.groups[name], gone)]
+            items = [item for name, gone in found.items() for item in tombstones(name, image.groups[name], gone)]
             if items:
                 there.append(items, now_ms, None, atomic=False)
             return sum(len(gone.places) for gone in found.values())
@@ -339,14 +388,14 @@ def _expired(image: Image, now_ms: int, retention_ms: int) -> dict[bytes, Expiry
     return {name: gone for name, gone in found.items() if gone.places or gone.group}
 
 
-def _tombstones(name: bytes, group: GroupImage, gone: Expiry) -> Iterator[Item]:
-    """Records that delete: the offsets' first, so that no crash leaves offsets of a group that is gone. Then in Kafka's order."""
+def tombstones(name: bytes, group: GroupImage, gone: Expiry) -> Iterator[Item]:
+    """Records that delete: the offsets' first, so that no crash leaves offsets of a group that is gone."""
     for place in gone.places:
         yield offset_key(name, place), None
         if place in group.old_keys:
             yield offset_key(name, place, OLD_OFFSET), None
     if gone.group and group.is_consumer:
-        yield from ((key, None) for key in sorted(group.membership, key=lambda key: -key[1]))
+        yield from ((key, None) for key in sorted(group.membership, key=lambda key: (DELETION_ORDER.index(key[1]), key)))
     elif gone.group:
         yield group_key(name), None
 
@@ -355,7 +404,7 @@ def _tombstones(name: bytes, group: GroupImage, gone: Expiry) -> Iterator[Item]:
 
 
 def checked_group(group: object) -> bytes:
-    """The bytes of a group's name."""
+    """The bytes of a group's name, checked."""
     if not isinstance(group, str):
         raise InvalidArgumentError(f"group={group!r} is not a group's name")
     name = _encoded(group, "the group's name")
@@ -374,6 +423,7 @@ def _encoded(text: str, what: str, encoding: str = "utf-8") -> bytes:
 
 
 def checked_place(place: object) -> TopicPartition:
+    """A partition that a caller names, checked for its form."""
     if isinstance(place, TopicPartition):
         return place
     if isinstance(place, tuple) and len(place) == 2 and isinstance(place[0], str) and isinstance(place[1], int):

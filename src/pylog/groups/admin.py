@@ -1,0 +1,406 @@
+"""`Group`: what an administrator sees of a consumer group, and may do with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from pylog.clock import Clock
+from pylog.config import Durability
+from pylog.errors import (
+    GroupIdNotFoundError,
+    GroupSubscribedToTopicError,
+    InvalidArgumentError,
+    NonEmptyGroupError,
+    UnknownTopicOrPartitionError,
+)
+from pylog.fs import join
+from pylog.groups import plan_file
+from pylog.groups.description import GroupDescription, Known, known, with_ends
+from pylog.groups.dismissal import dismissed, member_ids, topics_read
+from pylog.groups.liveness import at_work
+from pylog.groups.members_file import MEMBERS_FILE, slots_of
+from pylog.groups.plan_file import PathLike
+from pylog.groups.reset import Bounds, PlannedOffset, Target, plan, target_of
+from pylog.groups.state import topic_info
+from pylog.offsets.expiry import Expiry
+from pylog.offsets.partition import Item
+from pylog.offsets.schema import format_offset, offset_key, place_key
+from pylog.offsets.store import Place, View, checked_group, checked_place, tombstones
+from pylog.record.types import TopicPartition
+from pylog.store import Store
+
+Scope = str | Iterable[str | Place]
+
+
+@dataclass(frozen=True, slots=True)
+class ResetPlan:
+    """What a reset makes of a group.
+
+    Attributes:
+        group: its name.
+        partitions: those that are set, in order.
+    """
+
+    group: str
+    partitions: tuple[PlannedOffset, ...]
+
+    @property
+    def offsets(self) -> dict[TopicPartition, int]:
+        """The new offsets."""
+        return {each.partition: each.offset for each in self.partitions}
+
+    @property
+    def adjusted(self) -> tuple[PlannedOffset, ...]:
+        """Those that are not set to what was asked for."""
+        return tuple(each for each in self.partitions if each.adjustment is not None)
+
+
+class Group:
+    """One consumer group, for an administrator. Got from `Store.group`, for any name; it keeps nothing, each call looks again.
+
+    >>> import pylog, tempfile
+    >>> store = pylog.open(tempfile.mkdtemp())
+    >>> _ = store.create_topic("orders")
+    >>> _ = store.log("orders").append_many([b"a", b"b", b"c"])
+    >>> store.offsets.commit("billing", {("orders", 0): 2})
+    >>> billing = store.group("billing")
+    >>> billing.describe().state, billing.lag()
+    ('Empty', {TopicPartition(topic='orders', partition=0): 1})
+    >>> billing.reset(shift_by=-5, dry_run=True).adjusted[0][1:]
+    (0, 2, -3, 'before start')
+    >>> billing.reset("earliest").offsets
+    {TopicPartition(topic='orders', partition=0): 0}
+    >>> store.close()
+    """
+
+    def __init__(self, name: str, store: Store, clock: Clock) -> None:
+        self.name = name
+        self._key = checked_group(name)
+        self._store = store
+        self._clock = clock
+
+    def __repr__(self) -> str:
+        return f"Group({self.name!r})"
+
+    # ---- looking -------------------------------------------------------------------------------------------------------------
+
+    def describe(self) -> GroupDescription:
+        """State, members and, for each partition, what is committed, who reads it and how far it lies behind.
+
+        Returns:
+            What the records say, as Kafka's admin client reports it. Members are those of the records: of a broker's too, also
+            when it is not running.
+
+        Raises:
+            GroupIdNotFoundError: there is no such group.
+            CorruptionError: its offsets are damaged, or the log of one of its partitions is.
+
+        Cost: as `OffsetStore.fetch`, and a look at the log of each partition; those not used yet are opened.
+
+        Spec: groups-and-transactions 2.7, 2.8.
+        """
+        found = self._known()
+        assigned = {place for member in found.group.members for place in member.assignment}
+        return with_ends(found, {place: self._ends(place) for place in assigned | set(found.offsets)})
+
+    def lag(self) -> dict[TopicPartition, int]:
+        """How many offsets the group is behind, by partition: those that it has committed for and that there are.
+
+        Raises:
+            As `describe`.
+        """
+        return {each.partition: each.lag for each in self.describe().partitions if each.lag is not None}
+
+    def _known(self) -> Known:
+        ids = {topic_info(topic).topic_id: name for name, topic in self._store.topics().items()}
+        found = self._store.offsets.look(self.name, lambda view: known(self.name, view.image, ids))
+        if found is None:
+            raise self._unknown()
+        return found
+
+    def _unknown(self) -> GroupIdNotFoundError:
+        return GroupIdNotFoundError(
+            f"there is no group {self.name!r}: nothing is committed for it; Store.groups lists those there are"
+        )
+
+    def _ends(self, place: TopicPartition) -> tuple[int, int] | None:
+        try:
+            state = self._store.log(*place).look()
+        except UnknownTopicOrPartitionError:
+            return None
+        return state.start_offset, state.end_offset
+
+    def export(self, path: PathLike) -> None:
+        """Writes what the group has committed into a file: lines `topic,partition,offset`, as Kafka's tools read and write them.
+
+        Args:
+            path: of the file, which is replaced as a whole; on the process's own file system, also for a store in memory.
+
+        Raises:
+            GroupIdNotFoundError: there is no such group.
+            StorageFailedError: the file cannot be written.
+        """
+        offsets = {place: each.offset for place, each in self._known().offsets.items()}
+        plan_file.write(path, plan_file.format_plan(offsets))
+
+    # ---- resetting -----------------------------------------------------------------------------------------------------------
+
+    def reset(
+        self,
+        to: str | int | datetime | None = None,
+        *,
+        shift_by: int | None = None,
+        by_duration: timedelta | str | None = None,
+        from_file: PathLike | None = None,
+        scope: Scope | None = None,
+        dry_run: bool = False,
+        durability: Durability | None = None,
+    ) -> ResetPlan:
+        """Sets what the group will read next. Exactly one of the first four arguments says where to.
+
+        Args:
+            to: `"earliest"` or `"latest"` record; an offset; a time (a `datetime` with a zone, or ISO 8601 text, UTC where it has
+                no zone): the first record that is not older; `"current"`: what is committed, and the end where nothing is.
+            shift_by: so many offsets forward, or back where negative, from what is committed.
+            by_duration: a time, so long before now: a `timedelta`, or text such as `"P1DT12H"`.
+            from_file: offset by offset as a file of `export`, or of Kafka's tools, says.
+            scope: topics, or pairs of a topic and a partition; by default all partitions that the group has committed for and
+                that there are. A file has its own.
+            dry_run: only plan.
+            durability: as for `OffsetStore.commit`.
+
+        Returns:
+            The plan, carried out unless `dry_run`: all or nothing. Offsets outside of a log are clamped to its ends, a time
+            behind the last record becomes the end; each `PlannedOffset` tells.
+
+        Raises:
+            NonEmptyGroupError: members of the group are at work. Here as below, nothing was written.
+            GroupIdNotFoundError: no `scope` is given, and there is no such group.
+            UnknownTopicOrPartitionError: a partition of the scope or the file does not exist.
+            InvalidArgumentError: the arguments do not name one target, a line of the file is wrong, or nothing is committed for a
+                partition to be shifted.
+            ReadOnlyError, CorruptionError, StorageFailedError: as `Log.append`.
+
+        Cost: a look at each log, for a time a search in it, and one append.
+
+        Spec: groups-and-transactions 2.9.
+        """
+        if not self._key:
+            raise InvalidArgumentError("the group's name is empty; offsets are committed for a group")
+        target = target_of(to, shift_by, by_duration, now_ms=self._clock.now_ms)
+        if from_file is not None:
+            if target is not None or scope is not None:
+                raise InvalidArgumentError("from_file is given with another target or a scope; the file says what goes where")
+            return self._reset(_targets(plan_file.parse_plan(*plan_file.read(from_file), self.name)), dry_run, durability)
+        if target is None:
+            raise InvalidArgumentError(
+                "a reset needs one of to, shift_by, by_duration and from_file: where is the group to be set?"
+            )
+        return self._reset(dict.fromkeys(self._places(scope), target), dry_run, durability)
+
+    def _reset(self, wanted: Mapping[TopicPartition, Target], dry_run: bool, durability: Durability | None) -> ResetPlan:
+        self._store.offsets.look(self.name, self._refuse_members)
+        committed = self._store.offsets.fetch(self.name)
+        missing = [place for place, target in wanted.items() if target.kind == "shift" and place not in committed]
+        if missing:
+            raise InvalidArgumentError(f"the group has committed nothing for {_names(missing)}; there is nothing to shift from")
+        planned = ResetPlan(
+            self.name,
+            tuple(
+                plan(target, place, self._bounds(place, committed[place].offset if place in committed else None))
+                for place, target in sorted(wanted.items())
+            ),
+        )
+        if planned.partitions and not dry_run:
+            self._store.offsets.change(self.name, self._carry_out(planned), make=True, durability=durability)
+        return planned
+
+    def _bounds(self, place: TopicPartition, committed: int | None) -> Bounds:
+        log = self._store.log(*place)
+        state = log.look()
+
+        def offset_for_time(milliseconds: int) -> int | None:
+            found = log.offset_for_timestamp(milliseconds)
+            return None if found is None else found.offset
+
+        return Bounds(state.start_offset, state.end_offset, committed, offset_for_time)
+
+    def _carry_out(self, planned: ResetPlan) -> Callable[[View], Iterable[Item]]:
+        now_ms = self._clock.now_ms()
+
+        def records(view: View) -> Iterable[Item]:
+            self._refuse_members(view)
+            yield from dismissed(self._key, view.image, now_ms)
+            for place, offset in planned.offsets.items():
+                yield offset_key(self._key, place_key(place)), format_offset(offset, b"", None, now_ms)
+
+        return records
+
+    def _places(self, scope: Scope | None) -> list[TopicPartition]:
+        if scope is None:
+            return sorted(place for place in self._known().offsets if self._ends(place) is not None)
+        found: set[TopicPartition] = set()
+        for given in _listed(scope):
+            if isinstance(given, str):
+                found |= {TopicPartition(given, number) for number in self._store.topic(given).partition_ids}
+            else:
+                found.add(checked_place(given))
+        return sorted(found)
+
+    # ---- members -------------------------------------------------------------------------------------------------------------
+
+    def _refuse_members(self, view: View) -> None:
+        """Raises if members are at work."""
+        living = self._living(view)
+        if living:
+            what = f"the group {self.name!r} has members that are at work, {len(living)} such as {min(living)}"
+            raise NonEmptyGroupError(f"{what}; close their consumers first")
+
+    def _living(self, view: View) -> set[str]:
+        """Members that are at work, as far as can be known from here.
+
+        Who writes keeps brokers out, and so their members; pylog's show that they live. Who only reads believes the records.
+        """
+        members = member_ids(view.image)
+        if not members or self._store.mode == "r":
+            return members
+        return at_work(members, slots_of(self._store.offsets.fs, join(view.directory, MEMBERS_FILE)))
+
+    # ---- deleting ------------------------------------------------------------------------------------------------------------
+
+    def delete(self, *, durability: Durability | None = None) -> None:
+        """Deletes the group: what it has committed, and what is known of its members.
+
+        Raises:
+            NonEmptyGroupError: members of it are at work. Here as below, nothing was written.
+            GroupIdNotFoundError: there is no such group.
+            ReadOnlyError, CorruptionError, StorageFailedError: as `Log.append`.
+
+        Spec: groups-and-transactions 1.9, 2.8.
+        """
+        existed = False
+
+        def records(view: View) -> Iterable[Item]:
+            nonlocal existed
+            existed = view.image.exists
+            self._refuse_members(view)
+            return tombstones(self._key, view.image, Expiry(sorted(set(view.image.entries) | view.pending), existed))
+
+        self._store.offsets.change(self.name, records, durability=durability)
+        if not existed:
+            raise self._unknown()
+
+    def delete_offsets(self, scope: Scope, *, durability: Durability | None = None) -> set[TopicPartition]:
+        """Deletes what the group has committed for some partitions, also for those of topics that are gone.
+
+        Args:
+            scope: topics, or pairs of a topic and a partition.
+            durability: as for `OffsetStore.commit`.
+
+        Returns:
+            Those that something was committed for.
+
+        Raises:
+            GroupSubscribedToTopicError: members that are at work read one of the topics. Here as below, nothing was written.
+            NonEmptyGroupError: members that are no consumers are at work.
+            GroupIdNotFoundError: there is no such group.
+            ReadOnlyError, CorruptionError, StorageFailedError: as `Log.append`.
+
+        Spec: groups-and-transactions 2.8.
+        """
+        given = _listed(scope)
+        topics = {each for each in given if isinstance(each, str)}
+        places = {checked_place(each) for each in given if not isinstance(each, str)}
+        chosen: set[TopicPartition] | None = None
+
+        def records(view: View) -> Iterable[Item]:
+            nonlocal chosen
+            if not view.image.exists:
+                return ()
+            self._refuse_readers(view, topics | {place.topic for place in places})
+            chosen = {place for place in view.image.offsets() if place in places or place.topic in topics}
+            return tombstones(self._key, view.image, Expiry(sorted(map(place_key, chosen)), False))
+
+        self._store.offsets.change(self.name, records, durability=durability)
+        if chosen is None:
+            raise self._unknown()
+        return chosen
+
+    def _refuse_readers(self, view: View, topics: set[str]) -> None:
+        """Raises if members are at work that read one of the topics, or of whom that is not known."""
+        living = self._living(view)
+        read = [wanted for member_id, wanted in topics_read(view.image).items() if member_id in living]
+        if None in read:
+            self._refuse_members(view)
+        taken = sorted(topics & frozenset().union(*(wanted for wanted in read if wanted is not None)))
+        if taken:
+            raise GroupSubscribedToTopicError(f"members of the group {self.name!r} read {', '.join(taken)}; close them first")
+
+
+# ---- several groups ----------------------------------------------------------------------------------------------------------
+
+
+def export_offsets(store: Store, path: PathLike, groups: Iterable[str] | None = None) -> None:
+    """Writes what groups have committed into one file: lines `group,topic,partition,offset`, as Kafka's tools do.
+
+    Args:
+        store: the `Store`.
+        path: of the file, which is replaced as a whole.
+        groups: their names; all by default.
+
+    Raises:
+        GroupIdNotFoundError: one of them does not exist; nothing was written. As `Group.export`.
+
+    >>> import pylog, tempfile
+    >>> directory = tempfile.mkdtemp()
+    >>> with pylog.open(directory) as store:
+    ...     _ = store.create_topic("orders")
+    ...     store.offsets.commit("billing", {("orders", 0): 0})
+    ...     export_offsets(store, directory + "/offsets.csv")
+    ...     import_offsets(store, directory + "/offsets.csv")[0].group
+    'billing'
+    """
+    names = store.groups() if groups is None else groups
+    known = {name: {place: each.offset for place, each in store.group(name)._known().offsets.items()} for name in names}
+    plan_file.write(path, plan_file.format_plans(known))
+
+
+def import_offsets(
+    store: Store, path: PathLike, *, dry_run: bool = False, durability: Durability | None = None
+) -> list[ResetPlan]:
+    """Sets groups to what a file of several groups says.
+
+    Args:
+        store: the `Store`.
+        path: of the file.
+        dry_run: only plan.
+        durability: as for `OffsetStore.commit`.
+
+    Returns:
+        A plan for each group of the file, carried out unless `dry_run`: one group after the other, each as a whole.
+
+    Raises:
+        As `Group.reset`. Nothing was written, unless members joined a group meanwhile or the disk failed: then the groups before
+        it in the file are set.
+    """
+    wanted = {store.group(name): _targets(offsets) for name, offsets in plan_file.parse_plans(*plan_file.read(path)).items()}
+    plans = [group._reset(targets, True, durability) for group, targets in wanted.items()]
+    return plans if dry_run else [group._reset(targets, False, durability) for group, targets in wanted.items()]
+
+
+def _listed(scope: Scope) -> list[str | Place]:
+    if isinstance(scope, str):
+        return [scope]
+    if not isinstance(scope, Iterable):
+        raise InvalidArgumentError(f"scope={scope!r} is not a topic, or a list of topics and of pairs of a topic and a partition")
+    return list(scope)
+
+
+def _targets(offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, Target]:
+    return {place: Target("offset", offset) for place, offset in offsets.items()}
+
+
+def _names(places: Iterable[TopicPartition]) -> str:
+    return ", ".join(f"{place.topic}-{place.partition}" for place in places)

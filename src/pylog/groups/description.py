@@ -1,0 +1,205 @@
+"""What is told of a group: its members as its records name them, its offsets, and how far they lie behind the logs' ends."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from pylog.offsets.image import Entry, GroupImage
+from pylog.offsets.membership import (
+    CURRENT,
+    GROUP_EPOCH,
+    GROUP_TOPICS,
+    MEMBER,
+    OF_MEMBERS,
+    STABLE,
+    TARGET,
+    TARGET_EPOCH,
+    TopicPartitions,
+    member_of,
+    parse_current,
+    parse_epoch,
+    parse_member,
+    parse_target,
+    parse_topics,
+)
+from pylog.offsets.schema import CONSUMER_PROTOCOL, GroupMember, GroupMetadata, assigned_partitions
+from pylog.record.types import OffsetAndMetadata, TopicPartition
+
+_DEFAULT_ASSIGNOR: Final = "uniform"  # Kafka's, of a group whose members name none
+
+
+@dataclass(frozen=True, slots=True)
+class MemberDescription:
+    """A member of a group.
+
+    Attributes:
+        member_id: given to it when it joined.
+        instance_id: of a static member; None for others.
+        client_id, host: of its consumer.
+        epoch: the one that it has reached; None for Kafka's classic protocol, whose members all have the group's.
+        assignment: the partitions that it reads.
+        target: those that it is to read, once others have given them up; None for the classic protocol.
+    """
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    epoch: int | None
+    assignment: tuple[TopicPartition, ...]
+    target: tuple[TopicPartition, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDescription:
+    """How far a group is in a partition.
+
+    Attributes:
+        partition: which.
+        offset: that the group will read next; None where it has committed nothing.
+        leader_epoch, metadata: committed with it.
+        start_offset, end_offset: of the log; None where the partition is gone.
+        consumer: who reads it; None for nobody.
+    """
+
+    partition: TopicPartition
+    offset: int | None
+    leader_epoch: int | None
+    metadata: str
+    start_offset: int | None
+    end_offset: int | None
+    consumer: MemberDescription | None
+
+    @property
+    def lag(self) -> int | None:
+        """How many offsets lie between, as Kafka's tools count: markers and gaps too; None where one of the two is not known."""
+        return None if self.offset is None or self.end_offset is None else self.end_offset - self.offset
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """A group.
+
+    Attributes:
+        name: of the group.
+        type: `"Classic"` or `"Consumer"` (of Kafka's newer protocol), after its records.
+        state: `"Empty"`, `"Stable"`, and for type Consumer `"Assigning"` or `"Reconciling"`.
+        protocol_type: `"consumer"`; `""` for a group that nobody has ever joined.
+        assignor: by which partitions are given to members; `""` where nobody has chosen one.
+        epoch: of type Consumer, raised with each change of its members; of type Classic, Kafka's generation. None where nobody
+            has joined.
+        target_epoch: for which the target was computed; None for type Classic.
+        members: in the order of their ids.
+        partitions: those committed for or assigned, in order.
+    """
+
+    name: str
+    type: str
+    state: str
+    protocol_type: str
+    assignor: str
+    epoch: int | None
+    target_epoch: int | None
+    members: tuple[MemberDescription, ...]
+    partitions: tuple[PartitionDescription, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the records of a group say: a description without partitions, and the offsets."""
+
+    group: GroupDescription
+    offsets: dict[TopicPartition, OffsetAndMetadata]
+
+
+def known(name: str, image: GroupImage, topics: Mapping[bytes, str]) -> Known:
+    """What the records say.
+
+    Args:
+        name, image: the group.
+        topics: names of topics by their ids of 16 bytes. What is assigned of others is left out: they are gone.
+
+    Raises:
+        CorruptionError, UnsupportedFormatError: one of them does not parse.
+    """
+    group = _consumer(name, image, topics) if image.is_consumer else _classic(name, image.metadata())
+    return Known(group, dict(image.offsets()))
+
+
+def _classic(name: str, metadata: GroupMetadata | None) -> GroupDescription:
+    if metadata is None:
+        return GroupDescription(name, "Classic", "Empty", "", "", None, None, ())
+    members = tuple(sorted(map(_classic_member, metadata.members), key=lambda member: member.member_id))
+    state = "Stable" if members else "Empty"  # the states between are not in any record
+    kind, assignor = metadata.protocol_type, metadata.protocol or ""
+    return GroupDescription(name, "Classic", state, kind, assignor, metadata.generation, None, members)
+
+
+def _classic_member(member: GroupMember) -> MemberDescription:
+    partitions = assigned_partitions(member.assignment)
+    return MemberDescription(member.member_id, member.instance_id, member.client_id, member.client_host, None, partitions)
+
+
+def _consumer(name: str, image: GroupImage, topics: Mapping[bytes, str]) -> GroupDescription:
+    records = by_kind(image.membership)
+    written = [each for value in records[GROUP_TOPICS].values() for each in parse_topics(value).topics]
+    names = {each.topic_id: each.name for each in written} | dict(topics)
+    (epoch,) = (parse_epoch(value).epoch for value in records[GROUP_EPOCH].values())
+    target_epoch = next((parse_epoch(value).epoch for value in records[TARGET_EPOCH].values()), 0)
+    wishes = {member_id: parse_member(value) for member_id, value in sorted(records[MEMBER].items())}
+    has = {member_id: parse_current(value) for member_id, value in records[CURRENT].items()}
+    members = tuple(
+        MemberDescription(
+            member_id,
+            wish.instance_id,
+            wish.client_id,
+            wish.client_host,
+            has[member_id].epoch if member_id in has else 0,
+            _places(names, has[member_id].assigned if member_id in has else ()),
+            _places(names, parse_target(records[TARGET][member_id]).assigned if member_id in records[TARGET] else ()),
+        )
+        for member_id, wish in wishes.items()
+    )
+    settled = all(
+        member_id in has and (has[member_id].state, has[member_id].epoch) == (STABLE, target_epoch) for member_id in wishes
+    )
+    state = "Empty" if not wishes else "Assigning" if epoch > target_epoch else "Stable" if settled else "Reconciling"
+    chosen = Counter(wish.server_assignor for wish in wishes.values() if wish.server_assignor).most_common(1)
+    assignor = chosen[0][0] if chosen else _DEFAULT_ASSIGNOR
+    return GroupDescription(name, "Consumer", state, CONSUMER_PROTOCOL, assignor or "", epoch, target_epoch, members)
+
+
+def by_kind(membership: Mapping[bytes, Entry]) -> Mapping[int, dict[str, bytes]]:
+    """Values of records by kind and member; of kinds that a group has one of, the member is ""."""
+    found: dict[int, dict[str, bytes]] = defaultdict(dict)
+    for key, entry in membership.items():
+        found[key[1]][member_of(key) if key[1] in OF_MEMBERS else ""] = entry.value
+    return found
+
+
+def _places(names: Mapping[bytes, str], given: Iterable[TopicPartitions]) -> tuple[TopicPartition, ...]:
+    found = (
+        TopicPartition(names[each.topic_id], number) for each in given if each.topic_id in names for number in each.partitions
+    )
+    return tuple(sorted(found))
+
+
+def with_ends(found: Known, ends: dict[TopicPartition, tuple[int, int] | None]) -> GroupDescription:
+    """The whole description.
+
+    Args:
+        found: what the records say.
+        ends: start and end of the log of each partition, None for one that is gone.
+    """
+    readers = {place: member for member in found.group.members for place in member.assignment}
+    rows = []
+    for place in sorted(ends):
+        committed, (start, end) = found.offsets.get(place), ends[place] or (None, None)
+        offset, epoch, metadata = (
+            (None, None, "") if committed is None else (committed.offset, committed.leader_epoch, committed.metadata)
+        )
+        rows.append(PartitionDescription(place, offset, epoch, metadata, start, end, readers.get(place)))
+    return replace(found.group, partitions=tuple(rows))

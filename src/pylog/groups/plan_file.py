@@ -1,0 +1,165 @@
+"""Plans as files: the CSV that Kafka's `kafka-consumer-groups --reset-offsets --export` writes and `--from-file` reads.
+
+No header. A line is `topic,partition,offset`, or, for several groups, `group,topic,partition,offset`; the first line of a file
+decides (groups-and-transactions 2.9).
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import PurePath
+from typing import Final
+
+from pylog import limits
+from pylog.errors import InvalidArgumentError, InvalidTopicError
+from pylog.fs import OsFileSystem, parent_of, write_atomically
+from pylog.log.checkpoints import check_topic_name
+from pylog.record.types import TopicPartition
+
+Offsets = Mapping[TopicPartition, int]
+
+_NUMBER: Final = re.compile(r"-?[0-9]{1,19}")
+_PLAIN: Final = 24  # characters: Kafka's writer quotes what is longer without looking
+_FIRST_SAFE: Final = "-"  # and what has a character before this one: blanks, quotes, commas, `#` …
+
+
+PathLike = str | PurePath
+
+
+def write(path: PathLike, text: str) -> None:
+    """Replaces a file as a whole.
+
+    Raises:
+        StorageFailedError: it cannot be written.
+    """
+    name = _checked_path(path)
+    write_atomically(OsFileSystem(), parent_of(name), PurePath(name).name, text.encode())
+
+
+def read(path: PathLike) -> tuple[str, str]:
+    """A file's text, and its name.
+
+    Raises:
+        InvalidArgumentError: there is no such file, or it holds no text.
+        StorageFailedError: it cannot be read.
+    """
+    name = _checked_path(path)
+    data = OsFileSystem().read(name, limits.MAX_PLAN_BYTES)
+    if data is None:
+        raise InvalidArgumentError(f"there is no file {name}; `export` of a group writes one", path=name)
+    try:
+        return data.decode(), name
+    except UnicodeDecodeError as error:
+        raise InvalidArgumentError(f"{name} is not UTF-8: byte {error.start}", path=name) from error
+
+
+def _checked_path(path: PathLike) -> str:
+    if not isinstance(path, str | PurePath) or not PurePath(path).name or "\0" in str(path):
+        raise InvalidArgumentError(f"{path!r} is not the path of a file")
+    return str(path)
+
+
+def format_plan(offsets: Offsets) -> str:
+    """The file of one group.
+
+    >>> format_plan({TopicPartition("orders", 1): 7, TopicPartition("orders", 0): 3})
+    'orders,0,3\\norders,1,7\\n'
+    """
+    return "".join(f"{_quoted(place.topic)},{place.partition},{offset}\n" for place, offset in sorted(offsets.items()))
+
+
+def format_plans(groups: Mapping[str, Offsets]) -> str:
+    """The file of several groups.
+
+    >>> format_plans({"to bill": {TopicPartition("orders", 1): 7}})
+    '"to bill",orders,1,7\\n'
+    """
+    lines = ((_quoted(name), format_plan(offsets)) for name, offsets in sorted(groups.items()))
+    return "".join(f"{name},{line}" for name, text in lines for line in text.splitlines(keepends=True))
+
+
+def _quoted(text: str) -> str:
+    if text and len(text) <= _PLAIN and min(text) >= _FIRST_SAFE:
+        return text
+    return '"' + text.replace('"', '""') + '"'
+
+
+def parse_plan(text: str, path: str, group: str) -> dict[TopicPartition, int]:
+    """What a file says of one group; it may be that of several.
+
+    Raises:
+        InvalidArgumentError: a line is none of those above (the error names it), or there is none for the group.
+    """
+    rows = list(_rows(text, path))
+    if rows and len(rows[0][1]) == 3:
+        found = _by_group(path, [(number, [group, *fields]) for number, fields in rows], 3)
+    else:
+        found = _by_group(path, rows, 4)
+    if group not in found:
+        raise InvalidArgumentError(f"{path} has no line for the group {group!r}; it has some for {_some(found)}", path=path)
+    return found[group]
+
+
+def parse_plans(text: str, path: str) -> dict[str, dict[TopicPartition, int]]:
+    """What a file of several groups says.
+
+    Raises:
+        InvalidArgumentError: a line is not of such a file; the error names it.
+    """
+    return _by_group(path, list(_rows(text, path)), 4)
+
+
+def _some(groups: Iterable[str]) -> str:
+    return ", ".join(map(repr, list(groups)[:10])) or "none at all"
+
+
+def _rows(text: str, path: str) -> Iterator[tuple[int, list[str]]]:
+    """Lines with their numbers; empty ones are passed over."""
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    try:
+        for fields in reader:
+            if fields:
+                yield reader.line_num, fields
+    except csv.Error as error:
+        raise InvalidArgumentError(f"{path}, line {reader.line_num}: {error}", path=path) from error
+
+
+def _by_group(path: str, rows: list[tuple[int, list[str]]], columns: int) -> dict[str, dict[TopicPartition, int]]:
+    """Groups to partitions to offsets, of rows whose first field is the group.
+
+    Args:
+        path: of the file, for errors.
+        rows: line numbers and fields.
+        columns: how many a line of this file has.
+    """
+    found: dict[str, dict[TopicPartition, int]] = {}
+    for number, fields in rows:
+        try:
+            group, place, offset = _parsed(fields, columns)
+        except InvalidArgumentError as error:
+            raise InvalidArgumentError(f"{path}, line {number}: {error}", path=path) from error
+        if place in found.setdefault(group, {}):
+            raise InvalidArgumentError(f"{path}, line {number}: {place.topic}-{place.partition} is there twice", path=path)
+        found[group][place] = offset
+    return found
+
+
+def _parsed(fields: list[str], columns: int) -> tuple[str, TopicPartition, int]:
+    if len(fields) != 4:
+        named = "topic,partition,offset" if columns == 3 else "group,topic,partition,offset"
+        raise InvalidArgumentError(f"the line has {len(fields) - (4 - columns)} fields; it should be {named}")
+    group, topic, partition, offset = fields
+    try:
+        place = TopicPartition(check_topic_name(topic), _number("partition", partition, 0, limits.INT32_MAX))
+    except InvalidTopicError as error:
+        raise InvalidArgumentError(str(error)) from error
+    return group, place, _number("offset", offset, -limits.INT64_MAX, limits.INT64_MAX)
+
+
+def _number(name: str, text: str, low: int, high: int) -> int:
+    if not _NUMBER.fullmatch(text.strip()) or not low <= int(text) <= high:
+        raise InvalidArgumentError(f"the {name} {text!r} is not a number from {low} to {high}")
+    return int(text)

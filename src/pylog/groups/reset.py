@@ -1,0 +1,181 @@
+"""Where a group is set to: pure functions of what is asked, what was committed and where a log begins and ends.
+
+Kafka's ways and its clamping (groups-and-transactions 2.9).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Final, Literal, NamedTuple
+
+from pylog import limits
+from pylog.errors import InvalidArgumentError
+from pylog.record.types import TopicPartition
+
+Adjustment = Literal["beyond end", "before start", "no such time", "nothing committed"]
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+_DURATION: Final = re.compile(  # that of Java's `Duration.parse`
+    r"(?P<sign>[-+]?)P(?:(?P<days>[-+]?\d+)D)?"
+    r"(?P<time>T(?:(?P<hours>[-+]?\d+)H)?(?:(?P<minutes>[-+]?\d+)M)?(?:(?P<seconds>[-+]?\d+)(?:[.,](?P<fraction>\d{0,9}))?S)?)?",
+    re.IGNORECASE | re.ASCII,
+)
+_UNITS_MS: Final = {"days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds": 1000}
+
+
+class Target(NamedTuple):
+    """Where to.
+
+    Attributes:
+        kind: `"offset"` N, `"shift"` by N, `"time"` N in milliseconds, or one of those without a value.
+        value: the N.
+    """
+
+    kind: Literal["earliest", "latest", "current", "offset", "shift", "time"]
+    value: int = 0
+
+
+class Bounds(NamedTuple):
+    """What is known of a partition.
+
+    Attributes:
+        start, end: of its log.
+        committed: by the group; None for nothing.
+        offset_for_time: gives the offset of the first record that is not older than some milliseconds, None for none.
+    """
+
+    start: int
+    end: int
+    committed: int | None
+    offset_for_time: Callable[[int], int | None]
+
+
+class PlannedOffset(NamedTuple):
+    """What a reset makes of one partition.
+
+    Attributes:
+        partition: which.
+        offset: the group will read next.
+        committed: it would have read next; None where it had committed nothing.
+        wanted: the offset asked for, where that is not the one planned; None otherwise, and where no offset was asked for.
+        adjustment: why the plan is not what was asked for: the offset lies `"beyond end"` or `"before start"` of the log; there
+            is `"no such time"` (every record is older: the log's end is taken) or `"nothing committed"` to keep (the end, too).
+            None where it is what was asked for.
+    """
+
+    partition: TopicPartition
+    offset: int
+    committed: int | None
+    wanted: int | None = None
+    adjustment: Adjustment | None = None
+
+
+def plan(target: Target, place: TopicPartition, bounds: Bounds) -> PlannedOffset:
+    """Where one partition is set to. `"shift"` needs something committed.
+
+    >>> plan(Target("shift", 5), TopicPartition("orders", 0), Bounds(0, 10, 7, lambda _: None))[1:]
+    (10, 7, 12, 'beyond end')
+    """
+    match target.kind:
+        case "earliest":
+            return PlannedOffset(place, bounds.start, bounds.committed)
+        case "latest":
+            return PlannedOffset(place, bounds.end, bounds.committed)
+        case "current" if bounds.committed is not None:  # not clamped, as in Kafka
+            return PlannedOffset(place, bounds.committed, bounds.committed)
+        case "current":
+            return PlannedOffset(place, bounds.end, None, None, "nothing committed")
+        case "time":
+            found = bounds.offset_for_time(target.value)
+            why: Adjustment | None = "no such time" if found is None else None
+            return PlannedOffset(place, bounds.end if found is None else found, bounds.committed, None, why)
+    shifted = target.kind == "shift"
+    return _clamped(place, target.value + ((bounds.committed or 0) if shifted else 0), bounds)
+
+
+def _clamped(place: TopicPartition, wanted: int, bounds: Bounds) -> PlannedOffset:
+    if wanted > bounds.end:
+        return PlannedOffset(place, bounds.end, bounds.committed, wanted, "beyond end")
+    if wanted < bounds.start:
+        return PlannedOffset(place, bounds.start, bounds.committed, wanted, "before start")
+    return PlannedOffset(place, wanted, bounds.committed)
+
+
+# ---- what callers give -------------------------------------------------------------------------------------------------------
+
+
+def target_of(
+    to: object = None, shift_by: object = None, by_duration: object = None, *, now_ms: Callable[[], int]
+) -> Target | None:
+    """The target that a caller names in one of three ways; None if in none of them.
+
+    Raises:
+        InvalidArgumentError: in more than one, or in none that there is.
+    """
+    given = [name for name, value in (("to", to), ("shift_by", shift_by), ("by_duration", by_duration)) if value is not None]
+    if len(given) > 1:
+        raise InvalidArgumentError(f"{' and '.join(given)} are given together; a reset goes one way")
+    if shift_by is not None:
+        return Target("shift", _checked_offset("shift_by", shift_by))
+    if by_duration is not None:
+        return Target("time", now_ms() - milliseconds_of(by_duration))
+    return None if to is None else _where(to)
+
+
+def _where(to: object) -> Target:
+    if isinstance(to, datetime):
+        return Target("time", _milliseconds_at(to))
+    if to == "earliest" or to == "latest" or to == "current":
+        return Target(to)
+    if isinstance(to, str):
+        return Target("time", _milliseconds_at(_parsed_time(to)))
+    return Target("offset", _checked_offset("to", to))
+
+
+def _checked_offset(name: str, value: object) -> int:
+    """An offset or a distance: what lies outside the log is clamped to it, so it may be negative."""
+    if isinstance(value, bool) or not isinstance(value, int) or not -limits.INT64_MAX <= value <= limits.INT64_MAX:
+        raise InvalidArgumentError(
+            f"{name}={value!r} is not an int of 64 bits" + (", a datetime, 'earliest', 'latest' or 'current'" * (name == "to"))
+        )
+    return value
+
+
+def _parsed_time(text: str) -> datetime:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise InvalidArgumentError(
+            f"to={text!r} is not 'earliest', 'latest', 'current' or a time like 2024-01-31T17:00:00.000+01:00"
+        ) from error
+    return found.replace(tzinfo=UTC) if found.tzinfo is None else found  # Kafka's rule
+
+
+def _milliseconds_at(moment: datetime) -> int:
+    """The first whole millisecond that is not before it; at 1970 what is older."""
+    if moment.utcoffset() is None:
+        raise InvalidArgumentError(f"to={moment!r} has no time zone; give it one, as in datetime(2024, 1, 31, tzinfo=UTC)")
+    return max(0, -((_EPOCH - moment) // _MILLISECOND))
+
+
+def milliseconds_of(duration: object) -> int:
+    """The length of a time: a `timedelta`, or text as Java's `Duration.parse` takes it: days, hours, minutes, seconds.
+
+    Raises:
+        InvalidArgumentError: it is neither.
+
+    >>> milliseconds_of("PT1H30M"), milliseconds_of("-P1DT0.5S")
+    (5400000, -86400500)
+    """
+    if isinstance(duration, timedelta):
+        return duration // _MILLISECOND
+    found = _DURATION.fullmatch(duration) if isinstance(duration, str) else None
+    if found is None or not any(found[unit] for unit in _UNITS_MS) or (found["time"] or "").upper() == "T":
+        raise InvalidArgumentError(f"{duration!r} is not a timedelta, or text such as P2DT3H4M or PT0.5S")
+    milliseconds = sum(int(found[unit] or 0) * scale for unit, scale in _UNITS_MS.items())
+    fraction = int((found["fraction"] or "").ljust(3, "0")[:3])
+    signed = milliseconds + (-fraction if (found["seconds"] or "").startswith("-") else fraction)
+    return -signed if found["sign"] == "-" else signed
