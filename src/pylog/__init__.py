@@ -30,6 +30,7 @@ from pylog.errors import (
     ProducerError,
     ProducerFencedError,
     PylogError,
+    PylogTimeoutError,
     ReadOnlyError,
     RecordTooLargeError,
     StorageFailedError,
@@ -42,6 +43,8 @@ from pylog.errors import (
 if TYPE_CHECKING:
     from pylog.config import Durability, TopicConfig
     from pylog.log.log import Log
+    from pylog.producer.future import FutureRecordMetadata, RecordMetadata
+    from pylog.producer.producer import Producer
     from pylog.record.types import Acknowledgement, OffsetAndTimestamp, ProducerBatch, Record, TopicPartition
     from pylog.store import Store
     from pylog.store import open_store as open  # noqa: A004 - `pylog.open`, as with gzip and sqlite3's kin
@@ -53,6 +56,7 @@ __all__ = [
     "CorruptionError",
     "DecompressionLimitError",
     "Durability",
+    "FutureRecordMetadata",
     "InvalidArgumentError",
     "InvalidRecordError",
     "InvalidTopicError",
@@ -62,12 +66,15 @@ __all__ = [
     "OffsetAndTimestamp",
     "OffsetOutOfRangeError",
     "OutOfOrderSequenceError",
+    "Producer",
     "ProducerBatch",
     "ProducerError",
     "ProducerFencedError",
     "PylogError",
+    "PylogTimeoutError",
     "ReadOnlyError",
     "Record",
+    "RecordMetadata",
     "RecordTooLargeError",
     "StorageFailedError",
     "Store",
@@ -87,6 +94,9 @@ _HOMES = {
     "Durability": "pylog.config",
     "TopicConfig": "pylog.config",
     "Log": "pylog.log.log",
+    "FutureRecordMetadata": "pylog.producer.future",
+    "RecordMetadata": "pylog.producer.future",
+    "Producer": "pylog.producer.producer",
     "Acknowledgement": "pylog.record.types",
     "OffsetAndTimestamp": "pylog.record.types",
     "ProducerBatch": "pylog.record.types",

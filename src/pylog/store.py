@@ -15,6 +15,7 @@ import msgspec
 from pylog import limits
 from pylog import topics as catalogs
 from pylog.background import Background
+from pylog.clients import Clients
 from pylog.clock import Clock, SystemClock
 from pylog.config import Durability, TopicConfig
 from pylog.errors import (
@@ -43,7 +44,7 @@ from pylog.segment.segment import OpenFiles
 from pylog.topics import CLUSTER_METADATA, Catalog, CatalogTopic, Topic, directory_name
 
 
-class Store:
+class Store(Clients):
     """One data directory: Kafka's log directory, with its topics. Made by `pylog.open`; a context manager.
 
     A store opened with mode "rw" keeps Kafka brokers out until it is closed; other pylog processes may open it too, and append
@@ -51,6 +52,7 @@ class Store:
     """
 
     def __init__(self, path: str, options: StoreOptions, fs: FileSystem, clock: Clock) -> None:
+        super().__init__()
         self.path = path
         self.mode = options.mode
         self.durability = options.durability
@@ -96,8 +98,7 @@ class Store:
     # ---- opening -------------------------------------------------------------------------------------------------------------
 
     def _open_for_writing(self) -> None:
-        new = not self._fs.exists(self.path)
-        if new:
+        if not self._fs.exists(self.path):
             self._make_root()
         self._fs.check_directory(self.path, write=True)
         options = self._options
@@ -492,6 +493,7 @@ class Store:
         Raises:
             StorageFailedError: a sync failed; everything is closed all the same.
         """
+        self._close_clients()
         self._background.end()  # before the guard is taken: a task may be waiting for it
         with self._guard:
             if self._closed:

@@ -62,7 +62,7 @@ class Rows:
 
     def largest_record(self) -> int:
         """An upper bound, in bytes, of the largest record with its batch header. Cost: one pass over the sizes."""
-        headers = self._header_sizes()
+        headers = self.header_sizes()
         largest = 0
         for first in range(0, len(self), _CHUNK_ROWS):  # small pieces: fresh memory would cost more than the sums
             end = min(first + _CHUNK_ROWS, len(self))
@@ -73,7 +73,7 @@ class Rows:
             largest = max(largest, int(sizes.max(initial=0)))
         return largest + MAX_RECORD_OVERHEAD
 
-    def _header_sizes(self) -> Longs | None:
+    def header_sizes(self) -> Longs | None:
         """Bytes of each record's headers at most; None when no record has any."""
         if not self.headers.ends.size:
             return None
@@ -89,7 +89,10 @@ def size_bound(rows: Rows) -> int:
         if column.ends.size:
             size += int(column.ends[-1] - column.ends[0])
     if rows.headers.ends.size:
-        size += int(rows.headers.names.ends[-1]) + int(rows.headers.values.ends[-1]) + 10 * len(rows.headers.names.ends)
+        first, end = int(rows.headers.ends[0]), int(rows.headers.ends[-1])  # of a slice: not all that its columns hold
+        size += 10 * (end - first + 1)
+        for column in (rows.headers.names, rows.headers.values):
+            size += int(column.ends[end] - column.ends[first])
     return size
 
 
