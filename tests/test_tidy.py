@@ -22,9 +22,10 @@ SOURCES = Path(__file__).resolve().parent.parent / "src"
 
 # From the top of the house to its foundation. A module may import from its own layer and from those below.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("spark", "cli", "tools", "testing"),
-    ("producer", "partitioner", "consumer", "groups"),
-    ("background", "options", "topics", "store", "offsets"),
+    ("spark", "cli", "tools", "testing", "aio"),
+    ("store",),
+    ("clients", "producer", "partitioner", "consumer", "groups"),
+    ("background", "options", "topics", "offsets"),
     ("log",),
     ("segment",),
     ("index",),

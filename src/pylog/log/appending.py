@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from pylog import limits
 from pylog.config import Durability
 from pylog.errors import PylogError, StorageFailedError
-from pylog.record.builder import BatchEncoder, Encoded, stamp_producer
+from pylog.record.builder import BatchEncoder, Encoded
 from pylog.record.few import joined_rows
 from pylog.record.rows import Rows, size_bound
 from pylog.record.types import Acknowledgement, ProducerBatch
@@ -188,10 +188,8 @@ def _is_small(request: Request) -> bool:
 
 
 def _encoded(request: Request, offset: int, leader_epoch: int, stamp: Callable[[Rows], Rows]) -> Iterator[Encoded]:
-    first = offset
     for rows in request.pieces:
-        for encoded in request.encoder.encode(stamp(rows), offset, leader_epoch, whole=request.producer is not None):
-            yield encoded if request.producer is None else stamp_producer(encoded, request.producer, first)
+        yield from request.encoder.encode(stamp(rows), offset, leader_epoch, request.producer)
         offset += len(rows)
 
 

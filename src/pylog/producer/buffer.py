@@ -54,6 +54,7 @@ class Buffer:
         attention: with more than so many waiting, `send` calls `rouse`.
         abandoned: whether what is left is to be refused.
         has_callbacks: whether any future has calls to make.
+        topics: how many the records may be of.
     """
 
     def __init__(self, memory: int, max_block_ms: int, linger_ms: float, batch_size: int) -> None:
@@ -62,6 +63,7 @@ class Buffer:
         self.attention = NEVER
         self.abandoned = False
         self.has_callbacks = False
+        self.topics = 0
         self._memory = memory
         self._max_block_ms = max_block_ms
         self._linger_ms = linger_ms

@@ -130,7 +130,7 @@ def parts(columns: Columns, partitions: Longs) -> Iterator[tuple[int, Columns]]:
         return
     order = np.argsort(partitions, kind="stable")
     batch, sizes = columns.batch.take(pa.array(order)), columns.sizes[order]
-    futures = [columns.futures[index] for index in order.tolist()] if columns.futures else ()
+    futures = [*map(columns.futures.__getitem__, order.tolist())] if columns.futures else ()
     numbers, starts = np.unique(partitions[order], return_index=True)
     sorted_columns = Columns(batch, sizes, futures)
     for number, start, end in zip(numbers.tolist(), starts, [*starts[1:], len(order)], strict=True):

@@ -23,7 +23,7 @@ class ProducerConfig:
         compression: a codec's name; None is the topic's own.
         linger_ms: how long a record waits for others before it is written with those that are there; 0 is not at all.
         batch_size: record bytes of one batch, at most (a larger record is a batch of its own), and where lingering ends.
-        buffer_memory: of records that are not in the log yet. One counts as its key, value, headers and 256 bytes, 1 KiB at least.
+        buffer_memory: of records that are not in the log yet; one counts as its key, value, headers and 256 bytes, or as 1 KiB.
         max_block_ms: how long `send` waits for room in the buffer.
         max_request_size: of a record with the batch around it; what is larger is refused.
         delivery_timeout_ms: how long an append is tried again that another process holds up.

@@ -134,18 +134,28 @@ class FutureRecordMetadata(msgspec.Struct, gc=False, eq=False, repr_omit_default
         return self.outcome
 
     def add_callback(self, callback: Callable[..., object], *args: Any, **kwargs: Any) -> FutureRecordMetadata:
-        """Calls `callback(*args, metadata, **kwargs)` once the record is in the log: at once if it is, else in the producer's thread.
+        """Calls `callback(*args, metadata, **kwargs)` once the record is in the log: now if it is, else in the producer's thread.
 
         What it raises is logged. It must not wait for the producer, which waits for it.
 
         Returns:
             This future.
         """
-        return self.when_done(lambda done: done.outcome.error is None and callback(*args, done.result(), **kwargs))  # type: ignore[union-attr]
+
+        def call(done: FutureRecordMetadata) -> None:
+            if done.exception() is None:
+                callback(*args, done.result(), **kwargs)
+
+        return self.when_done(call)
 
     def add_errback(self, errback: Callable[..., object], *args: Any, **kwargs: Any) -> FutureRecordMetadata:
         """Calls `errback(*args, error, **kwargs)` if the record is not acknowledged, as `add_callback` does."""
-        return self.when_done(lambda done: done.outcome.error is not None and errback(*args, done.outcome.error, **kwargs))  # type: ignore[union-attr]
+
+        def call(done: FutureRecordMetadata) -> None:
+            if (error := done.exception()) is not None:
+                errback(*args, error, **kwargs)
+
+        return self.when_done(call)
 
     def when_done(self, call: Callback) -> FutureRecordMetadata:
         """Calls `call(future)` in either case."""

@@ -11,10 +11,10 @@ import numpy as np
 
 from pylog import limits
 from pylog.clock import Clock
-from pylog.errors import InvalidArgumentError, InvalidRecordError, InvalidTopicError, UnknownTopicOrPartitionError
+from pylog.errors import InvalidArgumentError, InvalidRecordError, InvalidTopicError
 from pylog.log.checkpoints import check_topic_name
 from pylog.partitioner import partition_called
-from pylog.producer.buffer import RECORD_CHARGE, Buffer, charge
+from pylog.producer.buffer import RECORD_CHARGE, RECORD_OVERHEAD, Buffer, charge
 from pylog.producer.columns import too_large
 from pylog.producer.config import ProducerConfig, Serializer
 from pylog.producer.future import FutureRecordMetadata, RecordMetadata
@@ -158,6 +158,7 @@ class Producer:
             with self._guard:
                 made = Route(self._home.topic(topic), self._buffer, self.config, self._clock.monotonic())
                 known = self._routes.setdefault(topic, made)
+                self._buffer.topics = len(self._routes)
             if not self._looks_closer:
                 self._plain[topic] = known
         return known
@@ -218,6 +219,11 @@ class Producer:
         """
         self._buffer.flush(timeout)
 
+    def has_room(self) -> bool:
+        """Whether a record of any size that is allowed could be taken now without waiting."""
+        free = (self._buffer.room - len(self._buffer.items)) * RECORD_CHARGE
+        return free >= RECORD_OVERHEAD + self.config.max_request_size
+
     def partitions_for(self, topic: str) -> set[int]:
         """The partitions of a topic.
 
@@ -261,9 +267,10 @@ def _checked_headers(given: Iterable[Header] | None) -> tuple[Header, ...]:
     try:
         pairs = tuple((name, value) for name, value in given or ())
         for name, value in pairs:
-            if not isinstance(name, str) or not (value is None or isinstance(value, bytes)) or not name.encode() and name:
-                raise InvalidRecordError("a header's name is not a str, or its value is neither bytes nor None")
-    except (TypeError, ValueError) as error:
+            name.encode()
+            if value is not None:
+                bytes.__len__(value)
+    except (TypeError, ValueError, AttributeError) as error:
         raise InvalidRecordError("headers must be pairs of (str, bytes or None)") from error
     return pairs
 

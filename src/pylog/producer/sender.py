@@ -1,8 +1,8 @@
 """The producer's thread: takes records from the buffer, and appends them, each partition's as batches, one after the other.
 
-A batch that is not acknowledged is sent again, with the same numbers, only where that may help: when another process kept the log, or
-when the thread that was writing for this one was interrupted. Any other error settles its records; a batch given up takes its numbers
-with it (`Numbering.restart`), because its records may be in the log although nobody can tell.
+A batch that is not acknowledged is sent again, with the same numbers, only where that may help: when another process kept the
+log, or when the thread that was writing for this one was interrupted. Any other error settles its records; a batch given up takes
+its numbers with it (`Numbering.restart`), because its records may be in the log although nobody can tell.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pylog.log.log import Log
 from pylog.producer.buffer import Buffer
 from pylog.producer.columns import Columns, Futures, batches, columns_of, columns_of_table, parts
 from pylog.producer.config import ProducerConfig
-from pylog.producer.future import Outcome, settle
+from pylog.producer.future import FutureRecordMetadata, Outcome, settle
 from pylog.producer.numbering import Numbering, new_producer_id
 from pylog.producer.route import Route
 from pylog.record.rows import Longs
@@ -84,13 +84,22 @@ class Sender:
         """Appends until the buffer is closed and empty."""
         while taken := self._buffer.take():
             try:
-                for route, futures in _by_route(taken):
+                for route, futures in self._by_route(taken):
                     self._deliver(route, futures)
             except BaseException as error:  # whatever it is, nobody may wait for ever
                 LOGGER.exception("a producer's records could not be appended")
                 self._buffer.refuse([future for future in taken if not future.done()], _as_failure(error))
             finally:
                 self._buffer.done()
+
+    def _by_route(self, taken: Futures) -> Iterable[tuple[Route, Futures]]:
+        """The records of each topic, in their order."""
+        if self._buffer.topics == 1:
+            return [(taken[0].route, taken)]
+        routes: dict[Route, list[FutureRecordMetadata]] = {}
+        for future in taken:
+            routes.setdefault(future.route, []).append(future)
+        return routes.items()
 
     def _deliver(self, route: Route, futures: Futures) -> None:
         """Appends the records of one topic, and settles their futures."""
@@ -204,17 +213,6 @@ def _may_pass(error: PylogError, numbering: Numbering | None) -> bool:
     if isinstance(error, StorageFailedError):  # one that no call of the system has caused: another thread was interrupted
         return error.errno is None and numbering is not None
     return True
-
-
-def _by_route(taken: Futures) -> Iterable[tuple[Route, Futures]]:
-    """The records of each topic, in their order."""
-    route = taken[0].route
-    if all(future.route is route for future in taken):
-        return [(route, taken)]
-    routes: dict[Route, list[Any]] = {}
-    for future in taken:
-        routes.setdefault(future.route, []).append(future)
-    return routes.items()
 
 
 def _keys(batch: pa.RecordBatch) -> pa.BinaryArray:
