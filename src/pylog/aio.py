@@ -55,7 +55,8 @@ class AsyncProducer:
             Where the record is.
 
         Raises:
-            As `Producer.send`, and as the `result` of its future. Who is cancelled waits no longer; the record is sent all the same.
+            As `Producer.send`, and as the `result` of its future. Who is cancelled waits no longer; the record is sent all
+            the same.
 
         Cost: some 20 µs, most of them asyncio's.
         """
@@ -93,10 +94,10 @@ class AsyncProducer:
         """`Producer.send_arrow`, in another thread."""
         return await asyncio.to_thread(self._producer.send_arrow, topic, table)
 
-    async def flush(self, timeout: float | None = None) -> None:
+    async def flush(self) -> None:
         """`Producer.flush`, in another thread."""
-        await asyncio.to_thread(self._producer.flush, timeout)
+        await asyncio.to_thread(self._producer.flush)
 
-    async def close(self, timeout: float | None = None) -> None:
+    async def close(self) -> None:
         """`Producer.close`, in another thread."""
-        await asyncio.to_thread(self._producer.close, timeout)
+        await asyncio.to_thread(self._producer.close)

@@ -2,9 +2,9 @@
 
 A broker's controller hands out producer ids from one counter. Processes that share a directory have no controller, and a counter
 in a file would be lost with it, or copied with it: two producers would have one id, and a log would take the batches of one for
-those of the other, and drop them (groups-and-transactions T-12). So an id is drawn at random, from 2^48, where no broker's counter
-gets to (reliability 10), to 2^62: of a million producers that a partition remembers, two are the same with a chance of one in 8
-million.
+those of the other, and drop them (groups-and-transactions T-12). So an id is drawn at random, from 2^48, where no broker's
+counter gets to (reliability 10), to 2^62: of a million producers that a partition remembers, two are the same with a chance of
+one in 8 million.
 """
 
 from __future__ import annotations
