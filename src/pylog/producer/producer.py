@@ -11,7 +11,7 @@ import numpy as np
 
 from pylog import limits
 from pylog.clock import Clock
-from pylog.errors import InvalidArgumentError, InvalidRecordError, InvalidTopicError
+from pylog.errors import InvalidArgumentError, InvalidRecordError, InvalidTopicError, RecordTooLargeError
 from pylog.log.checkpoints import check_topic_name
 from pylog.partitioner import partition_called
 from pylog.producer.buffer import RECORD_CHARGE, RECORD_OVERHEAD, Buffer, charge
@@ -137,14 +137,13 @@ class Producer:
         pairs = _checked_headers(headers)
         number = self._partition(route, partition, key_bytes)
         stamp = _checked_timestamp(timestamp_ms)
-        _check_size(route, value_bytes, key_bytes, pairs)
+        size = self._checked_size(route, value_bytes, key_bytes, pairs)
         future = FutureRecordMetadata(route, value_bytes, key_bytes, pairs or None, number, stamp)
         if on_delivery is not None:
             future.when_done(_teller(on_delivery))
         route.headed = route.headed or bool(pairs)
         route.named = route.named or number is not None
         route.timed = route.timed or stamp is not None
-        size = charge(value_bytes, key_bytes, pairs)
         if size > RECORD_CHARGE:
             self._buffer.add_large(future, size)
         else:
@@ -174,6 +173,19 @@ class Producer:
             self._home.log(route.topic, int(given))  # raises, unless the topic has got it meanwhile
             route.renew(self._home.topic(route.topic), self._clock.monotonic())
         return int(given)
+
+    def _checked_size(self, route: Route, value: bytes | None, key: bytes | None, headers: tuple[Header, ...]) -> int:
+        """What a record counts in the buffer, if the log and the buffer can take it."""
+        size = MAX_RECORD_OVERHEAD + len(value or b"") + len(key or b"")
+        if headers:
+            size += 10 + sum(10 + len(name.encode()) + len(held or b"") for name, held in headers)
+        if size > route.limit:
+            raise too_large(size, route)
+        counted = charge(value, key, headers)
+        if counted > self.config.buffer_memory:
+            told = f"a record that counts {counted} bytes is more than buffer_memory={self.config.buffer_memory}"
+            raise RecordTooLargeError(f"{told}; raise it, or send less")
+        return counted
 
     def send_arrow(self, topic: str, table: Any) -> list[BatchMetadata]:
         """Appends the rows of a `pyarrow.Table` or `RecordBatch`, and waits until they are in the log.
@@ -281,14 +293,6 @@ def _checked_timestamp(given: int | None) -> int | None:
     if isinstance(given, bool) or not isinstance(given, int | np.integer) or not 0 <= given <= limits.INT64_MAX:
         raise InvalidRecordError(f"timestamp_ms={given!r} is not a number of milliseconds since 1970")
     return int(given)
-
-
-def _check_size(route: Route, value: bytes | None, key: bytes | None, headers: tuple[Header, ...]) -> None:
-    size = MAX_RECORD_OVERHEAD + len(value or b"") + len(key or b"")
-    if headers:
-        size += 10 + sum(10 + len(name.encode()) + len(held or b"") for name, held in headers)
-    if size > route.limit:
-        raise too_large(size, route)
 
 
 def _teller(tell: OnDelivery) -> Callable[[FutureRecordMetadata], object]:
