@@ -430,7 +430,7 @@ def send():
         producer.send("t", b"v" * 100)
 threads = [threading.Thread(target=send) for _ in range(3)]
 for thread in threads: thread.start()
-for _ in range(20):
+for _ in range(8):
     child = os.fork()
     if child == 0:
         try:
