@@ -35,6 +35,7 @@ from pylog.errors import (
     ProducerError,
     ProducerFencedError,
     PylogError,
+    PylogTimeoutError,
     ReadOnlyError,
     RecordTooLargeError,
     StorageFailedError,
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
     from pylog.groups.admin import Group, export_offsets, import_offsets
     from pylog.log.log import Log
     from pylog.offsets.store import OffsetStore
+    from pylog.producer.future import FutureRecordMetadata, RecordMetadata
+    from pylog.producer.producer import Producer
     from pylog.record.types import Acknowledgement, OffsetAndMetadata, OffsetAndTimestamp, ProducerBatch, Record, TopicPartition
     from pylog.store import Store
     from pylog.store import open_store as open  # noqa: A004 - `pylog.open`, as with gzip and sqlite3's kin
@@ -62,6 +65,7 @@ __all__ = [
     "DecompressionLimitError",
     "Durability",
     "FencedMemberError",
+    "FutureRecordMetadata",
     "Group",
     "GroupIdNotFoundError",
     "GroupSubscribedToTopicError",
@@ -79,12 +83,15 @@ __all__ = [
     "OffsetStore",
     "OffsetsConfig",
     "OutOfOrderSequenceError",
+    "Producer",
     "ProducerBatch",
     "ProducerError",
     "ProducerFencedError",
     "PylogError",
+    "PylogTimeoutError",
     "ReadOnlyError",
     "Record",
+    "RecordMetadata",
     "RecordTooLargeError",
     "StorageFailedError",
     "Store",
@@ -111,6 +118,9 @@ _HOMES = {
     "export_offsets": "pylog.groups.admin",
     "import_offsets": "pylog.groups.admin",
     "Log": "pylog.log.log",
+    "FutureRecordMetadata": "pylog.producer.future",
+    "RecordMetadata": "pylog.producer.future",
+    "Producer": "pylog.producer.producer",
     "Acknowledgement": "pylog.record.types",
     "OffsetAndMetadata": "pylog.record.types",
     "OffsetAndTimestamp": "pylog.record.types",

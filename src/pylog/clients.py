@@ -1,24 +1,74 @@
-"""What a store hands out that stands on it: its clients.
+"""What a store hands out that stands on it: its clients, which end with it.
 
 Here alone imports run up, inside of methods, when a client is asked for: whoever uses none loads none.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import threading
+from typing import TYPE_CHECKING, Any
 
 from pylog.clock import Clock
 
 if TYPE_CHECKING:
     from pylog.groups.admin import Group
     from pylog.offsets.store import OffsetStore
+    from pylog.producer.producer import Producer
 
 
 class Clients:
-    """The part of a `Store` that makes clients."""
+    """The part of a `Store` that makes clients, and closes the producers when it closes: what was sent is to be appended."""
 
     _clock: Clock
     _offsets: OffsetStore
+
+    def __init__(self) -> None:
+        self._producers: list[Producer] = []
+        self._producers_guard = threading.Lock()
+
+    # ---- producers -----------------------------------------------------------------------------------------------------------
+
+    def producer(self, **config: Any) -> Producer:
+        """A `Producer`, which sends records one at a time and appends them in batches. It is closed with the store.
+
+        Args:
+            config: options of `ProducerConfig` by name, such as `linger_ms`, `batch_size`, `compression`, `partitioner`,
+                `value_serializer`: kafka-python's names.
+
+        Raises:
+            InvalidArgumentError: no such option, or no such value of it. ReadOnlyError, ClosedError: nothing can be written.
+
+        Cost: a thread.
+
+        >>> import pylog, tempfile
+        >>> with pylog.open(tempfile.mkdtemp()) as store:
+        ...     _ = store.create_topic("orders")
+        ...     with store.producer(value_serializer=str.encode, compression="zstd") as producer:
+        ...         producer.send("orders", "paid").result().offset
+        0
+        """
+        from pylog.producer.config import ProducerConfig
+        from pylog.producer.producer import Producer
+        from pylog.store import Store
+
+        assert isinstance(self, Store)
+        self._check_writable()
+        producer = Producer(self, self._clock, ProducerConfig.of(config), self._forget)
+        with self._producers_guard:
+            self._producers.append(producer)
+        return producer
+
+    def _forget(self, producer: Producer) -> None:
+        with self._producers_guard:
+            if producer in self._producers:
+                self._producers.remove(producer)
+
+    def _close_producers(self) -> None:
+        """Closes them all: what was sent is appended, before the logs are closed."""
+        for producer in list(self._producers):
+            producer.close()
+
+    # ---- groups --------------------------------------------------------------------------------------------------------------
 
     def groups(self) -> list[str]:
         """The names of the consumer groups, those of brokers too, sorted. As `OffsetStore.groups`."""

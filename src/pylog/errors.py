@@ -31,6 +31,7 @@ __all__ = [
     "ProducerError",
     "ProducerFencedError",
     "PylogError",
+    "PylogTimeoutError",
     "ReadOnlyError",
     "RecordTooLargeError",
     "StorageFailedError",
@@ -134,6 +135,10 @@ class ReadOnlyError(PylogError):
 
 class ClosedError(PylogError):
     """The store or log was closed, or belongs to another process (after a fork)."""
+
+
+class PylogTimeoutError(PylogError, TimeoutError):
+    """What was waited for has not come in the time given. What was begun goes on."""
 
 
 class StoreLockedError(PylogError):

@@ -45,6 +45,10 @@ MAPPED_RESIDENT_BYTES = 96 << 20  # pages of mapped segments that scans keep in 
 OPEN_FILES = 256  # segments and headers that one store keeps open for reading (`RLIMIT_NOFILE`, `vm.max_map_count`)
 OPEN_WRITERS = 192  # partitions that one store keeps ready for writing: two descriptors each; systems begin with 1,024 a process
 GROUP_NUMBERS = 100_000  # consumer groups whose partition of __consumer_offsets is remembered: hashing a name takes microseconds
+PRODUCER_BATCH_BYTES = 512 << 10  # record bytes of a producer's batch: each is an append, and at SYNC a sync
+PRODUCER_BUFFER_BYTES = 32 << 20  # Kafka's buffer.memory
+PRODUCER_TAKE_RECORDS = 16_384  # of the buffer that its thread works on at a time: its columns stay in the cache
+PRODUCER_TAKE_BYTES = 16 << 20
 RECORD_CHUNK_ROWS = 2048  # records turned into Python objects at a time: they stay in the cache until they are used
 
 MEMBER_PROBE_S = 0.25  # seconds between two looks of a polling consumer at the other members of its group
@@ -52,3 +56,8 @@ MEMBER_PROBE_S = 0.25  # seconds between two looks of a polling consumer at the 
 # Waiting for other processes, in seconds: measured, a reader that waits at the longest naps takes 4 % of a core.
 SHORTEST_NAP = 0.0001
 LONGEST_NAP = 0.001
+LONGEST_WAIT_MS = 10**12  # some thirty years: what the system's timed waits take
+
+# Kafka's, of producers.
+PRODUCER_IDS = (1 << 48, 1 << 62)  # pylog's own, far above those that a broker hands out (reliability 10)
+MAX_PRODUCER_EPOCH = 2**15 - 1

@@ -53,6 +53,7 @@ class Store(Clients):
     """
 
     def __init__(self, path: str, options: StoreOptions, fs: FileSystem, clock: Clock) -> None:
+        super().__init__()
         self.path = path
         self.mode = options.mode
         self.durability = options.durability
@@ -99,8 +100,7 @@ class Store(Clients):
     # ---- opening -------------------------------------------------------------------------------------------------------------
 
     def _open_for_writing(self) -> None:
-        new = not self._fs.exists(self.path)
-        if new:
+        if not self._fs.exists(self.path):
             self._make_root()
         self._fs.check_directory(self.path, write=True)
         options = self._options
@@ -498,6 +498,7 @@ class Store(Clients):
         Raises:
             StorageFailedError: a sync failed; everything is closed all the same.
         """
+        self._close_producers()
         self._background.end()  # before the guard is taken: a task may be waiting for it
         with self._guard:
             if self._closed:

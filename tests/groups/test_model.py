@@ -1,4 +1,4 @@
-"""Every course of a small group: no partition with two owners, none without a reader for ever, no commit by who does not own it."""
+"""Every course of a small group: no partition has two owners, or none for ever, and no one commits what it does not own."""
 
 from __future__ import annotations
 

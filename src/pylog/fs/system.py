@@ -13,7 +13,8 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
-from typing import Final, NoReturn
+from typing import Final, NoReturn, Protocol
+from weakref import WeakSet
 
 import numpy as np
 
@@ -264,6 +265,28 @@ class OsFileSystem:
 def process_id() -> int:
     """This process's number: it changes in a forked child."""
     return os.getpid()
+
+
+class Forkable(Protocol):
+    """What has to know when it finds itself in a forked child."""
+
+    def forked(self) -> None: ...
+
+
+_forkables: WeakSet[Forkable] = WeakSet()
+
+
+def on_fork(one: Forkable) -> None:
+    """Has its `forked` called in every child that this process forks, before anything else runs there. Keeps no reference."""
+    _forkables.add(one)
+
+
+def _tell_in_child() -> None:
+    for one in list(_forkables):
+        one.forked()
+
+
+os.register_at_fork(after_in_child=_tell_in_child)
 
 
 def join(*parts: str) -> str:

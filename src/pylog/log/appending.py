@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from pylog import limits
 from pylog.config import Durability
 from pylog.errors import PylogError, StorageFailedError
-from pylog.record.builder import BatchEncoder, Encoded, stamp_producer
+from pylog.record.builder import BatchEncoder, Encoded
 from pylog.record.few import Piece, joined_rows
 from pylog.record.types import Acknowledgement, ProducerBatch
 
@@ -193,10 +193,8 @@ def _is_small(request: Request) -> bool:
 
 
 def _encoded(request: Request, offset: int, leader_epoch: int, stamp: Callable[[Piece], Piece]) -> Iterator[Encoded]:
-    first = offset
     for rows in request.pieces:
-        for encoded in request.encoder.encode(stamp(rows), offset, leader_epoch, whole=request.whole):
-            yield encoded if request.producer is None else stamp_producer(encoded, request.producer, first)
+        yield from request.encoder.encode(stamp(rows), offset, leader_epoch, request.producer, whole=request.whole)
         offset += len(rows)
 
 

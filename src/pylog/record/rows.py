@@ -67,8 +67,12 @@ class Rows:
         for column in (self.keys, self.values):
             if column.ends.size:
                 size += int(column.ends[-1] - column.ends[0])
-        names, values = self.headers.names.ends, self.headers.values.ends
-        return size + int(names[-1]) + int(values[-1]) + 10 * len(names) if self.headers.ends.size else size
+        if self.headers.ends.size:
+            first, end = int(self.headers.ends[0]), int(self.headers.ends[-1])  # of a slice: not all that its columns hold
+            size += 10 * (end - first + 1)
+            for column in (self.headers.names, self.headers.values):
+                size += int(column.ends[end] - column.ends[first])
+        return size
 
     def columns(self) -> Rows:
         """These, as they are columns already."""
@@ -76,7 +80,7 @@ class Rows:
 
     def largest_record(self) -> int:
         """An upper bound, in bytes, of the largest record with its batch header. Cost: one pass over the sizes."""
-        headers = self._header_sizes()
+        headers = self.header_sizes()
         largest = 0
         for first in range(0, len(self), _CHUNK_ROWS):  # small pieces: fresh memory would cost more than the sums
             end = min(first + _CHUNK_ROWS, len(self))
@@ -87,7 +91,7 @@ class Rows:
             largest = max(largest, int(sizes.max(initial=0)))
         return largest + MAX_RECORD_OVERHEAD
 
-    def _header_sizes(self) -> Longs | None:
+    def header_sizes(self) -> Longs | None:
         """Bytes of each record's headers at most; None when no record has any."""
         if not self.headers.ends.size:
             return None

@@ -1,0 +1,193 @@
+"""Which partition a record goes to, for whole columns of keys at a time.
+
+A producer asks in this order (groups-and-transactions 4.1): the partition that `send` names, a callable of the user, and then the
+partitioner here. The default one sends equal keys to one partition, the one that Kafka's clients choose, and records without a
+key to a partition for as long as it takes to fill a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+from numba import types
+from numpy.typing import NDArray
+
+from pylog import limits
+from pylog.errors import InvalidArgumentError
+from pylog.record.encoding import READ_INTS
+from pylog.record.kernels import OK
+from pylog.record.memory import BYTES, OUT_INTS, address, i64, kernel, load8, u64
+from pylog.record.rows import NO_BYTES, read_only
+
+Indexes = NDArray[np.int64]
+Callback = Callable[[bytes | None, list[int], list[int]], int]  # (key, all partitions, available partitions), as in kafka-python
+
+_M: Final = 0x5BD1E995
+_SEED: Final = 0x9747B28C
+_WORD: Final = 0xFFFFFFFF
+_POSITIVE: Final = 0x7FFFFFFF
+OUT_OF_BOUNDS: Final = 1  # of the kernel: a key does not lie within the bytes given
+
+
+class Partitioner(Protocol):
+    """Chooses partitions for the records of one topic. Asked by one thread at a time."""
+
+    def choose(self, keys: pa.BinaryArray, sizes: Indexes, count: int) -> Indexes:
+        """The partition of each record, as an index from 0 to before `count`.
+
+        Args:
+            keys: of the records, in the order in which they were sent.
+            sizes: of the records, in bytes.
+            count: how many partitions there are.
+        """
+        ...
+
+
+class DefaultPartitioner:
+    """Kafka's: by the hash of the key; without one, a partition chosen at random, again after `batch_size` bytes.
+
+    Args:
+        batch_size: bytes of records without keys that go to one partition before the next one is chosen.
+        seed: of the random choice, for tests.
+
+    Spec: groups-and-transactions 4.1 (3) and (4), 4.4.
+
+    >>> DefaultPartitioner(1 << 14).choose(pa.array([b"foobar", b"kafka"], pa.binary()), np.array([6, 5]), 10).tolist()
+    [6, 0]
+    """
+
+    def __init__(self, batch_size: int, seed: int | None = None) -> None:
+        self._batch_size = batch_size
+        self._random = np.random.default_rng(seed)
+        self._current: int | None = None
+        self._filled = 0  # bytes that went to it
+
+    def choose(self, keys: pa.BinaryArray, sizes: Indexes, count: int) -> Indexes:
+        """See `Partitioner`. Cost: some 10 ns a key."""
+        if keys.null_count == len(keys):
+            return self._stick(sizes, count)
+        chosen = hashes(keys) % count
+        if keys.null_count:
+            without = keys.is_null().to_numpy(zero_copy_only=False)
+            chosen[without] = self._stick(sizes[without], count)
+        return chosen
+
+    def _stick(self, sizes: Indexes, count: int) -> Indexes:
+        """A partition for each stretch of `batch_size` bytes."""
+        if self._current is None or self._current >= count:
+            self._current = int(self._random.integers(count))
+        filled = self._filled + np.cumsum(sizes)
+        stretches, stretch_of = np.unique((filled - sizes) // self._batch_size, return_inverse=True)
+        partitions = self._random.integers(count, size=len(stretches))
+        if stretches[0] == 0:
+            partitions[0] = self._current
+        self._current = int(partitions[-1])
+        self._filled = int(filled[-1]) - int(stretches[-1]) * self._batch_size
+        return np.asarray(partitions[stretch_of], np.int64)
+
+
+class RoundRobinPartitioner:
+    """One record after the other to the next partition, whatever its key (groups-and-transactions 4.4).
+
+    >>> RoundRobinPartitioner().choose(pa.array([b"a"] * 5, pa.binary()), np.ones(5, np.int64), 3).tolist()
+    [0, 1, 2, 0, 1]
+    """
+
+    def __init__(self) -> None:
+        self._next = 0
+
+    def choose(self, keys: pa.BinaryArray, sizes: Indexes, count: int) -> Indexes:  # noqa: ARG002 - as `Partitioner` has it
+        """See `Partitioner`."""
+        chosen = np.arange(self._next, self._next + len(keys)) % count
+        self._next = (self._next + len(keys)) % count
+        return chosen
+
+
+def partition_called(ask: Callback, key: bytes | None, partitions: Sequence[int]) -> int:
+    """The partition that a callable of the user chooses for one record.
+
+    Raises:
+        InvalidArgumentError: it is none of the topic's. What the callable raises.
+    """
+    chosen = ask(key, list(partitions), list(partitions))
+    if isinstance(chosen, bool) or not isinstance(chosen, int | np.integer) or chosen not in partitions:
+        raise InvalidArgumentError(f"the partitioner chose {chosen!r}; the topic's partitions are {list(partitions)[:20]}")
+    return int(chosen)
+
+
+# ---- murmur2 (groups-and-transactions 4.2) ---------------------------------------------------------------------------------
+
+
+def murmur2(key: bytes) -> int:
+    """Kafka's hash of a key, as a signed 32-bit number: what Java's `Utils.murmur2` returns.
+
+    >>> murmur2(b"foobar"), murmur2(b"")
+    (-790332482, 275646681)
+    """
+    mixed = _SEED ^ len(key)
+    whole = len(key) & ~3
+    for at in range(0, whole, 4):
+        word = int.from_bytes(key[at : at + 4], "little") * _M & _WORD
+        mixed = (mixed * _M & _WORD) ^ ((word ^ word >> 24) * _M & _WORD)
+    if whole < len(key):
+        mixed = (mixed ^ int.from_bytes(key[whole:], "little")) * _M & _WORD
+    mixed = (mixed ^ mixed >> 13) * _M & _WORD
+    mixed ^= mixed >> 15
+    return mixed - (1 << 32) if mixed > _POSITIVE else mixed
+
+
+def hashes(keys: pa.BinaryArray) -> Indexes:
+    """The hash of each key without its sign, ready to be divided by the number of partitions; of null as of an empty key.
+
+    Cost: some 6 ns a key of 8 bytes; few keys need no kernel.
+
+    >>> hashes(pa.array([b"foobar", None], pa.binary())).tolist()
+    [1357151166, 275646681]
+    """
+    if len(keys) <= limits.FEW_RECORDS:
+        return np.array([murmur2(key or b"") & _POSITIVE for key in keys.to_pylist()], np.int64)
+    _, ends, data = keys.buffers()
+    found = np.empty(len(keys), np.int32)
+    given = NO_BYTES if data is None else np.frombuffer(data, np.uint8)
+    status = hash_keys(read_only(given), read_only(np.frombuffer(ends, np.int32, len(keys) + 1, keys.offset * 4)), found)
+    assert status == OK, "Arrow's own offsets lie within its buffer"
+    return found.astype(np.int64) & _POSITIVE
+
+
+def _hash_keys(data: Any, ends: Any, found: Any) -> int:
+    """Hashes keys that lie one after the other: key i is the bytes from ends[i] to before ends[i + 1].
+
+    Returns:
+        OK, or OUT_OF_BOUNDS at the first key that does not lie within `data`.
+    """
+    start = address(data)
+    m = u64(_M)
+    word = u64(_WORD)  # products are of 64 bits: each is cut to 32
+    for key in range(min(ends.size - 1, found.size)):
+        first = i64(ends[key])
+        size = i64(ends[key + 1]) - first
+        if first < 0 or size < 0 or first + size > data.size:
+            return OUT_OF_BOUNDS
+        at = start + first
+        mixed = u64(_SEED) ^ u64(size)
+        for _ in range(size >> 2):
+            k = (load8(at) | load8(at + 1) << u64(8) | load8(at + 2) << u64(16) | load8(at + 3) << u64(24)) * m & word
+            mixed = (mixed * m & word) ^ ((k ^ (k >> u64(24))) * m & word)
+            at += 4
+        rest = size & 3
+        if rest > 2:
+            mixed ^= load8(at + 2) << u64(16)
+        if rest > 1:
+            mixed ^= load8(at + 1) << u64(8)
+        if rest > 0:
+            mixed = (mixed ^ load8(at)) * m & word
+        mixed = (mixed ^ (mixed >> u64(13))) * m & word
+        mixed ^= mixed >> u64(15)
+        found[key] = i64(mixed) - (i64(mixed >> u64(31)) << 32)
+    return OK
+
+
+hash_keys = kernel(types.int64(BYTES, READ_INTS, OUT_INTS))(_hash_keys)

@@ -1,0 +1,308 @@
+"""Where records wait for the sender: a list that every thread appends to without a lock, and who waits for whom.
+
+`list.append`, `items[:n]` and `del items[:n]` are atomic, and only one thread takes. So a `send` that finds room and wakes nobody
+takes no lock: it compares the list's length with `room` before it appends and with `attention` behind it, two numbers that are
+changed under the lock only. Whoever is about to sleep first says in these numbers that it does, and then looks at the list.
+
+Memory is counted in records of at most `RECORD_CHARGE` bytes, which is the list's length; larger ones are counted by themselves,
+under the lock.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import Final
+
+from pylog import limits
+from pylog.errors import ClosedError, InvalidArgumentError, PylogTimeoutError
+from pylog.fs import on_fork, process_id
+from pylog.producer.future import Callback, FutureRecordMetadata, Outcome, settle, without_frames
+from pylog.record.types import Header
+
+RECORD_CHARGE: Final = 1024  # what a record counts at least
+RECORD_OVERHEAD: Final = 256  # of a record: its future and the bytes objects
+NEVER: Final = 1 << 62
+
+
+def charge(value: bytes | None, key: bytes | None, headers: Sequence[Header] | None) -> int:
+    """How many bytes of the buffer a record takes.
+
+    >>> charge(b"paid", None, None), charge(bytes(5000), b"42", [("source", b"web")])
+    (1024, 5267)
+    """
+    size = RECORD_OVERHEAD + len(value or b"") + len(key or b"")
+    for name, held in headers or ():
+        size += len(name) + len(held or b"")
+    return max(RECORD_CHARGE, size)
+
+
+class Buffer:
+    """Records on their way to the sender.
+
+    Args:
+        memory: bytes of records that are not settled yet, at most (and one small record a thread).
+        max_block_ms: how long a thread waits for room.
+        linger_ms: how long the sender waits for more records.
+        batch_size: record bytes with which it waits no longer.
+
+    Attributes:
+        items: those that wait.
+        room: how many may wait, for `send` to compare.
+        attention: with more than so many waiting, `send` calls `rouse`.
+        abandoned: whether what is left is to be refused.
+        has_callbacks: whether any future has calls to make.
+        topics: how many the records may be of.
+    """
+
+    def __init__(self, memory: int, max_block_ms: int, linger_ms: float, batch_size: int) -> None:
+        self.items: list[FutureRecordMetadata] = []
+        self.room = memory // RECORD_CHARGE
+        self.attention = NEVER
+        self.abandoned = False
+        self.has_callbacks = False
+        self.topics = 0
+        self._memory = memory
+        self._max_block_ms = max_block_ms
+        self._linger_ms = linger_ms
+        self._batch_size = batch_size
+        self._extra = 0  # bytes beyond RECORD_CHARGE of the records that have more
+        self._under_way: list[FutureRecordMetadata] = []  # what the sender has
+        self._extra_under_way = 0
+        self._taken = 0
+        self._urgent = 0  # so many are taken without lingering
+        self._blocked = 0  # threads that wait for room
+        self._waiting = 0  # threads that wait for an outcome
+        self._closed = False  # nothing more is let in
+        self._ended = False  # and the sender is gone
+        self._pid = process_id()
+        self._sender: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._work = threading.Condition(self._lock)  # the sender waits here
+        self._progress = threading.Condition(self._lock)  # everybody else
+        on_fork(self)
+
+    def forked(self) -> None:
+        """In a forked child, where no sender runs, nothing has room."""
+        self.room = -1
+
+    def is_foreign(self) -> bool:
+        """Whether this is a forked child: it must not touch the lock, which a thread of the parent may have held."""
+        return process_id() != self._pid
+
+    def _check_process(self) -> None:
+        if self.is_foreign():
+            raise ClosedError("a producer does not live on in a forked process; open the store there again, and make one")
+
+    # ---- threads that send ---------------------------------------------------------------------------------------------------
+
+    def wait_for_room(self) -> None:
+        """Waits until a small record fits.
+
+        Raises:
+            PylogTimeoutError: none did for `max_block_ms`.
+            ClosedError: the producer is closed, or another process's.
+        """
+        self._check_process()
+        with self._lock:
+            self._wait_for_room(RECORD_CHARGE)
+
+    def check_open(self) -> None:
+        """Raises ClosedError when nothing is taken any more."""
+        self._check_process()
+        if self._closed:
+            raise ClosedError("the producer is closed; make another one")
+
+    def add(self, future: FutureRecordMetadata) -> None:
+        """Adds a small record, as `send` does by itself. Raises as `wait_for_room`."""
+        if len(self.items) >= self.room:
+            self.wait_for_room()
+        self.items.append(future)
+        if len(self.items) > self.attention:
+            self.rouse()
+
+    def add_large(self, future: FutureRecordMetadata, size: int) -> None:
+        """Adds a record that counts `size` bytes, more than a small one, once it fits. Raises as `wait_for_room`."""
+        self._check_process()
+        with self._lock:
+            self._wait_for_room(size)
+            self._extra += size - RECORD_CHARGE
+            self._set_room()
+            self.items.append(future)
+            self._work.notify()
+
+    def _wait_for_room(self, size: int) -> None:
+        if threading.current_thread() is not self._sender:  # which would wait for itself, in a callback
+            self._blocked += 1
+            self._work.notify()
+            try:
+                found = self._progress.wait_for(lambda: self._closed or self._fits(size), self._max_block_ms / 1000)
+            finally:
+                self._blocked -= 1
+            if not found:
+                told = f"the producer's buffer of {self._memory} bytes has been full for max_block_ms={self._max_block_ms}"
+                raise PylogTimeoutError(f"{told}; the record was not taken: send more slowly, or raise one of the two")
+        self.check_open()
+
+    def _fits(self, size: int) -> bool:
+        records = len(self.items) + len(self._under_way)
+        return records * RECORD_CHARGE + self._extra + size <= self._memory
+
+    def _set_room(self) -> None:
+        self.room = -1 if self._closed else (self._memory - self._extra) // RECORD_CHARGE - len(self._under_way)
+
+    def rouse(self) -> None:
+        """Tells the sender of a record; answers the record itself when the sender is gone."""
+        with self._lock:
+            if not self._ended:
+                self._work.notify()
+                return
+            late = self.items[:]
+            del self.items[: len(late)]
+        self.refuse(late, ClosedError("the producer was closed meanwhile; the record was not sent"))
+
+    # ---- threads that wait ---------------------------------------------------------------------------------------------------
+
+    def wait_for(self, future: FutureRecordMetadata, timeout: float | None) -> None:
+        """Waits until a future is settled.
+
+        Raises:
+            PylogTimeoutError: it is not yet.
+            ClosedError: nobody will, in a forked child.
+        """
+        self._check_process()
+        self._check_other("wait for a record")
+        with self._lock:
+            self._waiting += 1
+            try:
+                if not self._progress.wait_for(lambda: future.outcome is not None, timeout):
+                    raise PylogTimeoutError(f"the record is not in the log after {timeout} s; it may still get there")
+            finally:
+                self._waiting -= 1
+
+    def flush(self, timeout: float | None) -> None:
+        """Waits until all that was sent so far is settled; nothing of it lingers.
+
+        Raises:
+            PylogTimeoutError, ClosedError: as `wait_for`.
+        """
+        self._check_process()
+        self._check_other("flush")
+        with self._lock:
+            target = self._taken + len(self.items)
+            self._urgent = max(self._urgent, target)
+            self._work.notify()
+            if not self._progress.wait_for(lambda: self._taken - len(self._under_way) >= target, timeout):
+                raise PylogTimeoutError(f"not all records are in the log after {timeout} s; they may still get there")
+
+    def _check_other(self, doing: str) -> None:
+        if threading.current_thread() is self._sender:
+            raise InvalidArgumentError(f"a callback cannot {doing}: the producer's thread, which runs it, would wait for itself")
+
+    def note_callback(self, future: FutureRecordMetadata, call: Callback) -> None:
+        """Adds a call to a future. Whoever settles it meanwhile sees it, or the caller sees that it is settled."""
+        self._check_process()
+        with self._lock:
+            self.has_callbacks = True
+            if future.callbacks is None:
+                future.callbacks = []
+            future.callbacks.append(call)
+
+    # ---- the sender ----------------------------------------------------------------------------------------------------------
+
+    def start(self, run: Callable[[], None]) -> None:
+        """Starts the sender's thread."""
+        self._sender = threading.Thread(target=run, name="pylog-producer", daemon=True)
+        self._sender.start()
+
+    def take(self) -> list[FutureRecordMetadata]:
+        """Waits for records and takes some, in the order in which they were added; none when the buffer is closed and empty."""
+        with self._lock:
+            self.attention = 0  # whoever adds from here on rouses
+            while not self.items:
+                if self._closed:
+                    self._ended, self.attention = True, -1  # what comes later is answered by who adds it
+                    break
+                self._work.wait()
+            if self._linger_ms and not self._is_due():
+                self._work.wait_for(self._is_due, self._linger_ms / 1000)
+            self.attention = NEVER if not self._ended else -1
+            return self._picked()
+
+    def _picked(self) -> list[FutureRecordMetadata]:
+        picked = self.items[: limits.PRODUCER_TAKE_RECORDS]
+        if self._extra:
+            sizes = [charge(future.value, future.key, future.headers) for future in picked]
+            ends = list(accumulate(sizes))
+            picked = picked[: max(1, bisect_right(ends, limits.PRODUCER_TAKE_BYTES))]
+            self._extra_under_way = ends[len(picked) - 1] - RECORD_CHARGE * len(picked) if picked else 0
+        del self.items[: len(picked)]
+        self._under_way = picked
+        self._taken += len(picked)
+        self._set_room()
+        return picked
+
+    def _is_due(self) -> bool:
+        """Whether the sender has lingered enough."""
+        return self._closed or self._urgent > self._taken or self._blocked > 0 or self._is_batch()
+
+    def _is_batch(self) -> bool:
+        """Whether what waits is a batch; if not, says with how many records it may be one."""
+        if len(self.items) <= self.attention and self.attention > 0:
+            return False
+        waiting = self.items[:]
+        size = sum(len(future.value or b"") + len(future.key or b"") for future in waiting)
+        mean = max(1, size // len(waiting))
+        self.attention = max(len(waiting), self._batch_size // mean - 1)
+        return size >= self._batch_size
+
+    def announce(self) -> None:
+        """Wakes the threads that wait for outcomes."""
+        if self._waiting:
+            with self._lock:
+                self._progress.notify_all()
+
+    def done(self) -> None:
+        """What was taken is settled, and its memory free."""
+        with self._lock:
+            self._under_way = []
+            self._extra -= self._extra_under_way
+            self._extra_under_way = 0
+            self._set_room()
+            self._progress.notify_all()
+
+    def refuse(self, futures: Sequence[FutureRecordMetadata], error: Exception) -> None:
+        """Settles futures with an error, each in its turn."""
+        without_frames(error)
+        settle(futures, Outcome.failed(error))
+        self.call_back(futures)
+
+    def call_back(self, futures: Sequence[FutureRecordMetadata]) -> None:
+        """Makes the calls of settled futures, and wakes who waits for them."""
+        self.announce()
+        if self.has_callbacks:
+            for future in futures:
+                if future.callbacks:
+                    future.call_back()
+
+    # ---- the end -------------------------------------------------------------------------------------------------------------
+
+    def close(self, timeout: float | None) -> None:
+        """Lets nothing in any more, and waits until the sender has done what is there.
+
+        Args:
+            timeout: seconds that it gets for that; then the rest is refused.
+        """
+        with self._lock:
+            self._closed = True
+            self._set_room()
+            self._work.notify()
+            self._progress.notify_all()
+        sender = self._sender
+        if sender is None or sender is threading.current_thread():
+            return
+        sender.join(timeout)
+        self.abandoned = True
+        sender.join()

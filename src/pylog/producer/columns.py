@@ -1,0 +1,154 @@
+"""Records of one topic as columns: made of what `send` was given, cut into each partition's batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pylog.errors import InvalidRecordError, RecordTooLargeError, UnknownTopicOrPartitionError
+from pylog.producer.future import FutureRecordMetadata
+from pylog.producer.route import Route
+from pylog.record.builder import HEADERS_TYPE, rows_from_arrow
+from pylog.record.format import HEADER_SIZE
+from pylog.record.rows import MAX_RECORD_OVERHEAD, Longs, Rows
+
+Futures = Sequence[FutureRecordMetadata]
+_ONE_HEADER = 10  # bytes at most of a header's sizes; one more for the number of headers
+
+
+class Columns(NamedTuple):
+    """Some records of a topic.
+
+    Attributes:
+        batch: what is appended.
+        sizes: bytes of each record in a batch, at most.
+        futures: of the records; none, if they came as a table.
+    """
+
+    batch: pa.RecordBatch
+    sizes: Longs
+    futures: Futures
+
+    def slice(self, first: int, end: int) -> Columns:
+        """The records from `first` to before `end`."""
+        return Columns(self.batch.slice(first, end - first), self.sizes[first:end], self.futures[first:end])
+
+
+def columns_of(futures: Futures, route: Route, now_ms: int) -> Columns:
+    """The records of some futures; those without a timestamp get `now_ms`."""
+    columns = {
+        "key": pa.array([*map(attrgetter("key"), futures)], pa.binary()),
+        "value": pa.array([*map(attrgetter("value"), futures)], pa.binary()),
+        "timestamp": pa.array(_timestamps(futures, route, now_ms)),
+    }
+    if route.headed:
+        lists = [[{"key": name, "value": held} for name, held in future.headers or ()] for future in futures]
+        columns["headers"] = pa.array(lists, HEADERS_TYPE)
+    batch = pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
+    return Columns(batch, _sizes(next(rows_from_arrow(batch, now_ms))), futures)
+
+
+def _timestamps(futures: Futures, route: Route, now_ms: int) -> Longs:
+    if not route.timed:
+        return np.full(len(futures), now_ms, np.int64)
+    return np.array([now_ms if future.timestamp is None else future.timestamp for future in futures], np.int64)
+
+
+def _sizes(rows: Rows) -> Longs:
+    sizes = np.full(len(rows), MAX_RECORD_OVERHEAD - HEADER_SIZE, np.int64)
+    for column in (rows.keys, rows.values):
+        if column.ends.size:
+            sizes += np.diff(column.ends)
+    headers = rows.header_sizes()
+    return sizes if headers is None else sizes + headers
+
+
+def columns_of_table(table: Any, route: Route, now_ms: int) -> list[tuple[Columns, Longs | None]]:
+    """The rows of a table, a piece at a time; with each the partitions that its rows name, -1 for none.
+
+    Raises:
+        InvalidRecordError, RecordTooLargeError, UnknownTopicOrPartitionError: some row cannot be appended.
+    """
+    if not isinstance(table, pa.Table | pa.RecordBatch):
+        raise InvalidRecordError(f"send_arrow takes a pyarrow.Table or RecordBatch, not {type(table).__name__}")
+    names = [name for name in table.schema.names if name != "partition"]
+    if len(names) < len(table.schema.names) - 1:
+        raise InvalidRecordError(f"columns {table.schema.names} given; 'partition' may be there once")
+    pieces = []
+    for batch in [table] if isinstance(table, pa.RecordBatch) else table.to_batches():
+        named = _named(batch.column("partition"), route) if "partition" in table.schema.names else None
+        rest = batch.select(names)
+        for rows in rows_from_arrow(rest, now_ms):
+            sizes = _sizes(rows)
+            _check_sizes(sizes, route)
+            pieces.append((Columns(rest, sizes, ()), named))
+    return pieces
+
+
+def _named(given: pa.Array, route: Route) -> Longs | None:
+    """A column of partitions; None when it names none."""
+    if given.null_count == len(given):
+        return None
+    if not pa.types.is_integer(given.type):
+        raise InvalidRecordError(f"column partition is {given.type}; it must be an integer")
+    unknown = pc.filter(given, pc.invert(pc.is_in(given, pa.array(route.partitions, given.type), skip_nulls=True))).drop_null()
+    if len(unknown):
+        told = f"column partition has {unknown[0]}; topic {route.topic!r} has the partitions {list(route.partitions)[:20]}"
+        raise UnknownTopicOrPartitionError(told)
+    return np.array(pc.fill_null(given.cast(pa.int64()), -1).to_numpy(zero_copy_only=False))
+
+
+def _check_sizes(sizes: Longs, route: Route) -> None:
+    largest = int(sizes.max(initial=0)) + HEADER_SIZE + _ONE_HEADER
+    if largest > route.limit:
+        raise too_large(largest, route)
+
+
+def too_large(size: int, route: Route) -> RecordTooLargeError:
+    """The error of a record that the topic's log, or the producer, does not take."""
+    return RecordTooLargeError(
+        f"a record of up to {size} bytes with its batch header is more than the {route.limit} that max_message_bytes and "
+        f"segment_bytes of topic {route.topic!r}, and max_request_size of the producer, allow; raise them, or send less"
+    )
+
+
+def parts(columns: Columns, partitions: Longs) -> Iterator[tuple[int, Columns]]:
+    """Each partition's records, in the order in which they were sent.
+
+    Args:
+        columns: the records.
+        partitions: of each one.
+    """
+    first = int(partitions[0])
+    if (partitions == first).all():
+        yield first, columns
+        return
+    order = np.argsort(partitions, kind="stable")
+    batch, sizes = columns.batch.take(pa.array(order)), columns.sizes[order]
+    futures = [*map(columns.futures.__getitem__, order.tolist())] if columns.futures else ()
+    numbers, starts = np.unique(partitions[order], return_index=True)
+    sorted_columns = Columns(batch, sizes, futures)
+    for number, start, end in zip(numbers.tolist(), starts, [*starts[1:], len(order)], strict=True):
+        yield number, sorted_columns.slice(int(start), int(end))
+
+
+def batches(columns: Columns, batch_size: int, limit: int) -> Iterator[Columns]:
+    """The records of a partition in parts that are a batch each.
+
+    Args:
+        columns: the records.
+        batch_size: bytes of a batch's records; a larger record is a batch of its own.
+        limit: bytes of a batch, at most.
+    """
+    most = min(batch_size, limit - HEADER_SIZE - _ONE_HEADER)
+    ends = np.cumsum(columns.sizes)
+    first, done = 0, 0
+    while first < len(ends):
+        end = max(first + 1, int(np.searchsorted(ends, done + most, side="right")))
+        yield columns.slice(first, end)
+        first, done = end, int(ends[end - 1])

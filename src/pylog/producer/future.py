@@ -1,0 +1,200 @@
+"""What `send` returns: the record until it is in the log, and the answer from then on, in one object.
+
+A million of them a second are made, so they have no lock and the garbage collector does not visit them. Only the sender sets
+`index` and then `outcome`; whoever sees `outcome` sees both. Threads that wait do so at the buffer.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from pylog.config import Durability
+from pylog.errors import InvalidArgumentError, PylogError
+from pylog.record.types import Header
+
+if TYPE_CHECKING:
+    from pylog.producer.route import Route
+
+LOGGER = logging.getLogger("pylog")
+Callback = Callable[["FutureRecordMetadata"], object]
+
+
+class RecordMetadata(NamedTuple):
+    """Where a record that was sent is.
+
+    Attributes:
+        topic, partition, offset: of the record.
+        timestamp: that it has in the log, in milliseconds.
+        durability: the level that the acknowledgement waited for.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    durability: Durability
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of a batch.
+
+    Attributes:
+        topic, partition: of the batch.
+        base_offset: of its first record.
+        timestamp: of records that brought none along; of all, if the topic stamps them.
+        stamped: whether it does.
+        durability: of the acknowledgement.
+        error: why it is not acknowledged, or None.
+    """
+
+    topic: str = ""
+    partition: int = -1
+    base_offset: int = -1
+    timestamp: int = -1
+    stamped: bool = False
+    durability: Durability = Durability.SYNC
+    error: Exception | None = None
+
+    @classmethod
+    def failed(cls, error: Exception) -> Outcome:
+        """Of a batch that is not acknowledged."""
+        return cls(error=error)
+
+
+class FutureRecordMetadata(msgspec.Struct, gc=False, eq=False, repr_omit_defaults=True):
+    """The answer to one `send`: made by it, settled by the producer's thread.
+
+    >>> import pylog, tempfile
+    >>> store = pylog.open(tempfile.mkdtemp())
+    >>> _ = store.create_topic("orders")
+    >>> with store.producer() as producer:
+    ...     future = producer.send("orders", b"paid", key=b"42")
+    ...     future.result(timeout=60)[:3], future.done(), future.exception()
+    (('orders', 0, 0), True, None)
+    >>> store.close()
+    """
+
+    route: Route
+    value: bytes | None
+    key: bytes | None = None
+    headers: tuple[Header, ...] | None = None
+    partition: int | None = None
+    timestamp: int | None = None
+    callbacks: list[Callback] | None = None
+    outcome: Outcome | None = None
+    index: int = 0
+
+    def __repr__(self) -> str:
+        state = "waiting" if self.outcome is None else "failed" if self.outcome.error is not None else "in the log"
+        return f"FutureRecordMetadata({self.route.topic!r}, {state})"
+
+    def done(self) -> bool:
+        """Whether the record is in the log, or will not be."""
+        return self.outcome is not None
+
+    def result(self, timeout: float | None = None) -> RecordMetadata:
+        """Waits for the record to be in the log.
+
+        Args:
+            timeout: seconds at most; None is for ever.
+
+        Returns:
+            Where it is.
+
+        Raises:
+            PylogTimeoutError: it took longer; the record may still get there.
+            PylogError: why the record is not acknowledged. One that could not be synced may be in the log all the same.
+        """
+        outcome = self._settled(timeout)
+        if outcome.error is not None:
+            raise copied(outcome.error)  # a copy: other threads raise it too
+        given = self.timestamp is not None and not outcome.stamped
+        stamp = self.timestamp if given else outcome.timestamp
+        return RecordMetadata(outcome.topic, outcome.partition, outcome.base_offset + self.index, stamp or 0, outcome.durability)
+
+    def exception(self, timeout: float | None = None) -> Exception | None:
+        """Waits as `result` does, and returns why the record is not acknowledged; None when it is.
+
+        Raises:
+            PylogTimeoutError: it took longer.
+        """
+        return self._settled(timeout).error
+
+    def _settled(self, timeout: float | None) -> Outcome:
+        if self.outcome is None:
+            self.route.buffer.wait_for(self, timeout)
+        assert self.outcome is not None
+        return self.outcome
+
+    def add_callback(self, callback: Callable[..., object], *args: Any, **kwargs: Any) -> FutureRecordMetadata:
+        """Calls `callback(*args, metadata, **kwargs)` once the record is in the log: now if it is, else in the producer's thread.
+
+        What it raises is logged. It must not wait for the producer, which waits for it.
+
+        Returns:
+            This future.
+        """
+
+        def call(done: FutureRecordMetadata) -> None:
+            if done.exception() is None:
+                callback(*args, done.result(), **kwargs)
+
+        return self.when_done(call)
+
+    def add_errback(self, errback: Callable[..., object], *args: Any, **kwargs: Any) -> FutureRecordMetadata:
+        """Calls `errback(*args, error, **kwargs)` if the record is not acknowledged, as `add_callback` does."""
+
+        def call(done: FutureRecordMetadata) -> None:
+            if (error := done.exception()) is not None:
+                errback(*args, error, **kwargs)
+
+        return self.when_done(call)
+
+    def when_done(self, call: Callback) -> FutureRecordMetadata:
+        """Calls `call(future)` in either case."""
+        if not callable(call):
+            raise InvalidArgumentError(f"{call!r} cannot be called")
+        self.route.buffer.note_callback(self, call)
+        if self.outcome is not None:
+            self.call_back()
+        return self
+
+    def call_back(self) -> None:
+        """Makes the calls that are due, each once, whichever thread comes first."""
+        while self.callbacks:
+            try:
+                call = self.callbacks.pop(0)
+            except IndexError:
+                return
+            try:
+                call(self)
+            except BaseException:  # of the user's code: other records' calls, and the sender, must go on
+                LOGGER.exception("a callback of %r failed", self)
+
+
+def settle(futures: Sequence[FutureRecordMetadata], outcome: Outcome) -> None:
+    """Answers the futures of one batch, and lets go of their records."""
+    for index, future in enumerate(futures):
+        future.index = index
+        future.value = future.key = None
+        future.outcome = outcome
+
+
+def copied(error: Exception) -> Exception:
+    """An error to raise: what many threads raise must not collect their tracebacks."""
+    return copy.copy(error) if isinstance(error, PylogError) else error
+
+
+def without_frames(error: BaseException) -> None:
+    """Takes the tracebacks off an error that is kept: their frames hold the records, and the records hold the error."""
+    seen: BaseException | None = error
+    while seen is not None:
+        seen.__traceback__ = None
+        seen = seen.__cause__ or seen.__context__

@@ -1,0 +1,307 @@
+"""`Producer`: kafka-python's `KafkaProducer` over a store's logs."""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any, Self
+
+import numpy as np
+
+from pylog import limits
+from pylog.clock import Clock
+from pylog.errors import InvalidArgumentError, InvalidRecordError, InvalidTopicError, RecordTooLargeError
+from pylog.log.checkpoints import check_topic_name
+from pylog.partitioner import partition_called
+from pylog.producer.buffer import RECORD_CHARGE, RECORD_OVERHEAD, Buffer, charge
+from pylog.producer.columns import too_large
+from pylog.producer.config import ProducerConfig, Serializer
+from pylog.producer.future import FutureRecordMetadata, RecordMetadata
+from pylog.producer.route import Route
+from pylog.producer.sender import BatchMetadata, Home, Sender
+from pylog.record.rows import MAX_RECORD_OVERHEAD
+from pylog.record.types import Header
+
+OnDelivery = Callable[[Exception | None, RecordMetadata | None], object]
+
+
+class Producer:
+    """Sends records to the partitions of a store's topics, many at a time. Made by `Store.producer`; a context manager.
+
+    Every method may be called from any thread. The records of one thread for one partition keep their order; each is in the log
+    once. Topics are not made by sending to them.
+
+    >>> import pylog, tempfile
+    >>> store = pylog.open(tempfile.mkdtemp())
+    >>> _ = store.create_topic("orders", partitions=2)
+    >>> with store.producer(linger_ms=5) as producer:
+    ...     futures = [producer.send("orders", b"paid", key=b"%d" % number) for number in range(1000)]
+    >>> sum(store.log("orders", number).end_offset for number in range(2)), futures[0].result().offset
+    (1000, 0)
+    >>> store.close()
+    """
+
+    def __init__(self, home: Home, clock: Clock, config: ProducerConfig, ended: Callable[[Producer], object]) -> None:
+        self.config = config
+        self._home = home
+        self._clock = clock
+        self._ended = ended
+        self._buffer = Buffer(config.buffer_memory, config.max_block_ms, config.linger_ms, config.batch_size)
+        self._sender = Sender(home, clock, config, self._buffer)
+        self._guard = threading.Lock()
+        self._routes: dict[str, Route] = {}
+        self._plain: dict[str, Route] = {}  # for records that need no closer look; none, if all do
+        self._looks_closer = bool(config.key_serializer or config.value_serializer or config.called_partitioner)
+        self._buffer.start(self._sender.run)
+        atexit.register(self.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        headers: Iterable[Header] | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> FutureRecordMetadata:
+        """Takes one record, to be appended soon.
+
+        Args:
+            topic: where to.
+            value: bytes, or None for a tombstone; with `value_serializer`, what that takes.
+            key: bytes or None; with `key_serializer`, what that takes.
+            headers: pairs of (str, bytes or None).
+            partition: which one; None leaves it to the partitioner.
+            timestamp_ms: milliseconds since 1970; None is when the record is taken out of the buffer.
+            on_delivery: called with (None, metadata), or (error, None), in the producer's thread.
+
+        Returns:
+            A future of the record's `RecordMetadata`.
+
+        Raises:
+            UnknownTopicOrPartitionError, InvalidRecordError, RecordTooLargeError: the record was not taken. What a serializer or
+                a partitioner raises.
+            PylogTimeoutError: the buffer was full for `max_block_ms`; the record was not taken.
+            ClosedError: the producer is closed, or another process's.
+
+        Cost: some 0.5 µs; a million records a second and more from one thread. What happens to errors: see the future.
+        """
+        try:
+            route = self._plain.get(topic)
+        except TypeError:
+            raise InvalidTopicError(f"topic={topic!r} is not a str") from None
+        if (
+            route is None
+            or type(value) is not bytes
+            or (key is not None and type(key) is not bytes)
+            or len(value) + (0 if key is None else len(key)) > route.small
+            or headers is not None
+            or partition is not None
+            or timestamp_ms is not None
+            or on_delivery is not None
+        ):
+            return self._send_with_care(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+        buffer = self._buffer
+        items = buffer.items
+        if len(items) >= buffer.room:
+            buffer.wait_for_room()
+        future = FutureRecordMetadata(route, value, key)
+        items.append(future)
+        if len(items) > buffer.attention:
+            buffer.rouse()
+        return future
+
+    def _send_with_care(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        headers: Iterable[Header] | None,
+        partition: int | None,
+        timestamp_ms: int | None,
+        on_delivery: OnDelivery | None,
+    ) -> FutureRecordMetadata:
+        """The same for a record that is not plain: everything about it is checked before it is taken."""
+        self._buffer.check_open()
+        route = self._route(topic)
+        key_bytes = _serialized("key", self.config.key_serializer, key)
+        value_bytes = _serialized("value", self.config.value_serializer, value)
+        pairs = _checked_headers(headers)
+        number = self._partition(route, partition, key_bytes)
+        stamp = _checked_timestamp(timestamp_ms)
+        size = self._checked_size(route, value_bytes, key_bytes, pairs)
+        future = FutureRecordMetadata(route, value_bytes, key_bytes, pairs or None, number, stamp)
+        if on_delivery is not None:
+            future.when_done(_teller(on_delivery))
+        route.headed = route.headed or bool(pairs)
+        route.named = route.named or number is not None
+        route.timed = route.timed or stamp is not None
+        if size > RECORD_CHARGE:
+            self._buffer.add_large(future, size)
+        else:
+            self._buffer.add(future)
+        return future
+
+    def _route(self, topic: str) -> Route:
+        """What is known of a topic; at its first record it is looked up."""
+        known = self._routes.get(check_topic_name(topic))
+        if known is None:
+            with self._guard:
+                made = Route(self._home.topic(topic), self._buffer, self.config, self._clock.monotonic())
+                known = self._routes.setdefault(topic, made)
+                self._buffer.topics = len(self._routes)
+            if not self._looks_closer:
+                self._plain[topic] = known
+        return known
+
+    def _partition(self, route: Route, given: int | None, key: bytes | None) -> int | None:
+        """The partition that is named, or that the user's callable chooses."""
+        if given is None:
+            ask = self.config.called_partitioner
+            return None if ask is None else partition_called(ask, key, route.partitions)
+        if isinstance(given, bool) or not isinstance(given, int | np.integer):
+            raise InvalidArgumentError(f"partition={given!r} is not an int")
+        if given not in route.partitions:
+            self._home.log(route.topic, int(given))  # raises, unless the topic has got it meanwhile
+            route.renew(self._home.topic(route.topic), self._clock.monotonic())
+        return int(given)
+
+    def _checked_size(self, route: Route, value: bytes | None, key: bytes | None, headers: tuple[Header, ...]) -> int:
+        """What a record counts in the buffer, if the log and the buffer can take it."""
+        size = MAX_RECORD_OVERHEAD + len(value or b"") + len(key or b"")
+        if headers:
+            size += 10 + sum(10 + len(name.encode()) + len(held or b"") for name, held in headers)
+        if size > route.limit:
+            raise too_large(size, route)
+        counted = charge(value, key, headers)
+        if counted > self.config.buffer_memory:
+            told = f"a record that counts {counted} bytes is more than buffer_memory={self.config.buffer_memory}"
+            raise RecordTooLargeError(f"{told}; raise it, or send less")
+        return counted
+
+    def send_arrow(self, topic: str, table: Any) -> list[BatchMetadata]:
+        """Appends the rows of a `pyarrow.Table` or `RecordBatch`, and waits until they are in the log.
+
+        What was sent before is there before. Rows without a partition go where the partitioner wants them.
+
+        Args:
+            topic: where to.
+            table: columns `key`, `value`, `timestamp`, `headers` as `Log.append_arrow` takes them, and `partition`, an integer or
+                null. Any may be missing; others are refused. Serializers and a callable partitioner are not asked.
+
+        Returns:
+            Where the rows are, batch by batch.
+
+        Raises:
+            UnknownTopicOrPartitionError, InvalidRecordError, RecordTooLargeError: nothing of the table was appended.
+            As `Log.append_arrow`: what was appended before the error stays.
+
+        Cost: millions of records a second.
+
+        >>> import pylog, tempfile, pyarrow
+        >>> store = pylog.open(tempfile.mkdtemp())
+        >>> _ = store.create_topic("orders", partitions=2)
+        >>> table = pyarrow.table({"value": [b"a", b"b", b"c"], "partition": [1, 0, 1]})
+        >>> with store.producer() as producer:
+        ...     [(done.partition, done.offsets) for done in producer.send_arrow("orders", table)]
+        [(0, range(0, 1)), (1, range(0, 2))]
+        >>> store.close()
+        """
+        self._buffer.check_open()
+        route = self._route(topic)
+        self._buffer.flush(None)
+        return self._sender.send_table(route, table)
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Waits until all records sent so far are in the log, or refused; none of them lingers.
+
+        Args:
+            timeout: seconds at most; None is for ever.
+
+        Raises:
+            PylogTimeoutError: it took longer; they may still get there. ClosedError: in a forked process.
+        """
+        self._buffer.flush(timeout)
+
+    def has_room(self) -> bool:
+        """Whether a record of any size that is allowed could be taken now without waiting."""
+        free = (self._buffer.room - len(self._buffer.items)) * RECORD_CHARGE
+        return free >= RECORD_OVERHEAD + self.config.max_request_size
+
+    def partitions_for(self, topic: str) -> set[int]:
+        """The partitions of a topic.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is no such topic.
+        """
+        return set(self._home.topic(check_topic_name(topic)).partition_ids)
+
+    def close(self, timeout: float | None = None) -> None:
+        """Appends what was sent, and ends the producer's thread. Its store does this too, and so does the end of the interpreter.
+
+        Args:
+            timeout: seconds for that; what is not appended by then is refused: its futures say so. An append that is under way is
+                waited for. None is for ever.
+        """
+        self._plain = {}
+        self._looks_closer = True
+        if self._buffer.is_foreign():
+            return
+        self._buffer.close(timeout)
+        atexit.unregister(self.close)
+        self._ended(self)
+
+
+# ---- what `send` is given --------------------------------------------------------------------------------------------------
+
+
+def _serialized(name: str, serializer: Serializer | None, given: Any) -> bytes | None:
+    """A key or value as bytes."""
+    made = given if serializer is None else serializer(given)
+    if made is None or type(made) is bytes:
+        return made
+    if isinstance(made, bytes | bytearray | memoryview):
+        return bytes(made)
+    told = f"{type(made).__name__} of {name}_serializer" if serializer is not None else type(made).__name__
+    raise InvalidRecordError(f"a {name} is bytes or None, not {told}; encode it first, or give a {name}_serializer")
+
+
+def _checked_headers(given: Iterable[Header] | None) -> tuple[Header, ...]:
+    """Headers that the format can hold."""
+    try:
+        pairs = tuple((name, value) for name, value in given or ())
+        for name, value in pairs:
+            name.encode()
+            if value is not None:
+                bytes.__len__(value)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise InvalidRecordError("headers must be pairs of (str, bytes or None)") from error
+    return pairs
+
+
+def _checked_timestamp(given: int | None) -> int | None:
+    if given is None:
+        return None
+    if isinstance(given, bool) or not isinstance(given, int | np.integer) or not 0 <= given <= limits.INT64_MAX:
+        raise InvalidRecordError(f"timestamp_ms={given!r} is not a number of milliseconds since 1970")
+    return int(given)
+
+
+def _teller(tell: OnDelivery) -> Callable[[FutureRecordMetadata], object]:
+    """`on_delivery` as a call with the future."""
+    if not callable(tell):
+        raise InvalidArgumentError(f"on_delivery={tell!r} cannot be called")
+
+    def call(future: FutureRecordMetadata) -> None:
+        error = future.exception()
+        tell(error, None if error is not None else future.result())
+
+    return call

@@ -1,0 +1,46 @@
+"""What a producer knows of one topic."""
+
+from __future__ import annotations
+
+from pylog.partitioner import Partitioner
+from pylog.producer.buffer import RECORD_CHARGE, RECORD_OVERHEAD, Buffer
+from pylog.producer.config import ProducerConfig
+from pylog.producer.numbering import Numbering
+from pylog.record.rows import MAX_RECORD_OVERHEAD
+from pylog.topics import Topic
+
+
+class Route:
+    """One topic, as one producer sends to it.
+
+    Attributes:
+        topic: its name.
+        buffer: where its records wait.
+        partitions: the topic's partitions, ascending.
+        limit: bytes that a record may have, with a batch around it.
+        small: bytes of a value and its key that pass without a closer look.
+        stamped: whether the topic gives records the time of their append.
+        named, timed, headed: whether any record had a partition, a timestamp, headers: columns that are left out otherwise.
+        partitioner: for records whose partition is not named.
+        looked_at: when the topic was looked at, on the clock that never goes back.
+    """
+
+    def __init__(self, topic: Topic, buffer: Buffer, config: ProducerConfig, now: float) -> None:
+        self.topic = topic.name
+        self.buffer = buffer
+        self.limit = min(topic.config.max_message_bytes, topic.config.segment_bytes, config.max_request_size)
+        self.small = min(RECORD_CHARGE - RECORD_OVERHEAD, self.limit - MAX_RECORD_OVERHEAD)
+        self.stamped = topic.config.log_append_time
+        self.named = self.timed = self.headed = False
+        self.partitioner: Partitioner = config.new_partitioner()
+        self._numberings: dict[int, Numbering] = {}
+        self.renew(topic, now)
+
+    def renew(self, topic: Topic, now: float) -> None:
+        """Takes the partitions that the topic has now."""
+        self.partitions = topic.partition_ids
+        self.looked_at = now
+
+    def numbering(self, partition: int, producer_id: int) -> Numbering:
+        """The numbers of the producer's batches for a partition."""
+        return self._numberings.setdefault(partition, Numbering(producer_id))

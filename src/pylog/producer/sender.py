@@ -1,0 +1,226 @@
+"""The producer's thread: takes records from the buffer, and appends them, each partition's as batches, one after the other.
+
+A batch that is not acknowledged is sent again, with the same numbers, only where that may help: when another process kept the
+log, or when the thread that was writing for this one was interrupted. Any other error settles its records; a batch given up takes
+its numbers with it (`Numbering.restart`), because its records may be in the log although nobody can tell.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Iterable
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from pylog.clock import Clock
+from pylog.config import Durability
+from pylog.errors import (
+    ClosedError,
+    OutOfOrderSequenceError,
+    PylogError,
+    StorageFailedError,
+    StoreLockedError,
+)
+from pylog.log.log import Log
+from pylog.producer.buffer import Buffer
+from pylog.producer.columns import Columns, Futures, batches, columns_of, columns_of_table, parts
+from pylog.producer.config import ProducerConfig
+from pylog.producer.future import FutureRecordMetadata, Outcome, settle
+from pylog.producer.numbering import Numbering, new_producer_id
+from pylog.producer.route import Route
+from pylog.record.rows import Longs
+from pylog.record.types import Acknowledgement
+from pylog.topics import Topic
+
+LOGGER = logging.getLogger("pylog")
+
+
+class Home(Protocol):
+    """What a producer asks of its store."""
+
+    def topic(self, name: str) -> Topic: ...
+
+    def log(self, topic: str, partition: int) -> Log: ...
+
+
+class BatchMetadata(NamedTuple):
+    """Where some rows of a table are: one batch.
+
+    Attributes:
+        topic, partition: where.
+        offsets: of the rows, in the order in which the table has them.
+        durability: the level that the acknowledgement waited for.
+    """
+
+    topic: str
+    partition: int
+    offsets: range
+    durability: Durability
+
+
+class Sender:
+    """Appends what a producer is given.
+
+    Args:
+        home: the producer's store.
+        clock: for timestamps, and for what takes too long.
+        config: the producer's.
+        buffer: where records come from.
+    """
+
+    def __init__(self, home: Home, clock: Clock, config: ProducerConfig, buffer: Buffer) -> None:
+        self._home = home
+        self._clock = clock
+        self._config = config
+        self._buffer = buffer
+        self._producer_id = new_producer_id()
+        self._turn = threading.Lock()  # numbers are given, and used, by one thread at a time
+
+    def run(self) -> None:
+        """Appends until the buffer is closed and empty."""
+        while taken := self._buffer.take():
+            try:
+                for route, futures in self._by_route(taken):
+                    self._deliver(route, futures)
+            except BaseException as error:  # whatever it is, nobody may wait for ever
+                LOGGER.exception("a producer's records could not be appended")
+                self._buffer.refuse([future for future in taken if not future.done()], _as_failure(error))
+            finally:
+                self._buffer.done()
+
+    def _by_route(self, taken: Futures) -> Iterable[tuple[Route, Futures]]:
+        """The records of each topic, in their order."""
+        if self._buffer.topics == 1:
+            return [(taken[0].route, taken)]
+        routes: dict[Route, list[FutureRecordMetadata]] = {}
+        for future in taken:
+            routes.setdefault(future.route, []).append(future)
+        return routes.items()
+
+    def _deliver(self, route: Route, futures: Futures) -> None:
+        """Appends the records of one topic, and settles their futures."""
+        now_ms = self._clock.now_ms()
+        with self._turn:
+            try:
+                self._renew(route)
+                columns = columns_of(futures, route, now_ms)
+                given = [-1 if future.partition is None else future.partition for future in futures] if route.named else None
+                partitions = self._choose(route, columns, None if given is None else np.array(given, np.int64))
+            except PylogError as error:
+                self._buffer.refuse(futures, error)
+                return
+            for partition, part in parts(columns, partitions):
+                for batch in batches(part, self._config.batch_size, route.limit):
+                    self._settle(route, partition, batch, now_ms)
+
+    def _settle(self, route: Route, partition: int, columns: Columns, now_ms: int) -> None:
+        """Appends one batch and answers its futures, in their order."""
+        try:
+            done = self._append(route, partition, columns.batch)
+        except PylogError as error:
+            self._buffer.refuse(columns.futures, error)
+            return
+        stamp = self._stamp(route, partition, done) if route.stamped else now_ms
+        settle(columns.futures, Outcome(route.topic, partition, done.offsets.start, stamp, route.stamped, done.durability))
+        self._buffer.call_back(columns.futures)
+
+    def _stamp(self, route: Route, partition: int, done: Acknowledgement) -> int:
+        """The time of append, which only the log knows."""
+        with contextlib.suppress(PylogError):  # the records are in the log, whatever reading them meets
+            return self._home.log(route.topic, partition).read(done.offsets.start).timestamp
+        return -1
+
+    # ---- tables --------------------------------------------------------------------------------------------------------------
+
+    def send_table(self, route: Route, table: Any) -> list[BatchMetadata]:
+        """Appends the rows of a table in the calling thread, behind all that was taken before."""
+        sent = []
+        with self._turn:
+            self._renew(route)
+            for columns, named in columns_of_table(table, route, self._clock.now_ms()):
+                partitions = self._choose(route, columns, named)
+                for partition, part in parts(columns, partitions):
+                    for batch in batches(part, self._config.batch_size, route.limit):
+                        done = self._append(route, partition, batch.batch)
+                        sent.append(BatchMetadata(route.topic, partition, done.offsets, done.durability))
+        return sent
+
+    # ---- where to ------------------------------------------------------------------------------------------------------------
+
+    def _renew(self, route: Route) -> None:
+        """Looks at the topic again when what is known of it is old: it may have more partitions."""
+        now = self._clock.monotonic()
+        if now - route.looked_at > self._config.metadata_max_age_ms / 1000:
+            route.renew(self._home.topic(route.topic), now)
+
+    @staticmethod
+    def _choose(route: Route, columns: Columns, named: Longs | None) -> Longs:
+        """The partition of each record: the one that it names (not -1), else the partitioner's choice."""
+        known = np.array(route.partitions, np.int64)
+        free = slice(None) if named is None else np.flatnonzero(named < 0)
+        chosen = np.empty(len(columns.sizes), np.int64) if named is None else named
+        if named is None or len(free):  # type: ignore[arg-type]
+            keys = _keys(columns.batch)
+            keys = keys if named is None else keys.take(pa.array(free))
+            chosen[free] = known[route.partitioner.choose(keys, columns.sizes[free], len(known))]
+        return chosen
+
+    # ---- appending -----------------------------------------------------------------------------------------------------------
+
+    def _append(self, route: Route, partition: int, batch: pa.RecordBatch) -> Acknowledgement:
+        """Appends one batch, once, however often it has to be sent."""
+        numbering = route.numbering(partition, self._producer_id) if self._config.enable_idempotence else None
+        try:
+            done = self._append_patiently(route, partition, batch, numbering)
+        except BaseException:
+            if numbering is not None:
+                numbering.restart()
+            raise
+        if numbering is not None:
+            numbering.advance(batch.num_rows)
+        return done
+
+    def _append_patiently(
+        self, route: Route, partition: int, batch: pa.RecordBatch, numbering: Numbering | None
+    ) -> Acknowledgement:
+        deadline = self._clock.monotonic() + self._config.delivery_timeout_ms / 1000
+        while True:
+            if self._buffer.abandoned:
+                raise ClosedError("the producer was closed before it could append the record")
+            try:
+                return self._home.log(route.topic, partition).append_batch(
+                    batch,
+                    compression=self._config.compression,
+                    durability=self._config.durability,
+                    producer=None if numbering is None else numbering.next_batch(),
+                )
+            except OutOfOrderSequenceError:  # the log was cut, or has forgotten: none of this batch is there
+                if numbering is None or numbering.next_batch().sequence == 0:
+                    raise
+                numbering.restart()
+            except (StoreLockedError, StorageFailedError) as error:
+                if not _may_pass(error, numbering) or self._clock.monotonic() >= deadline:
+                    raise
+                self._clock.sleep(self._config.retry_backoff_ms / 1000)
+
+
+def _may_pass(error: PylogError, numbering: Numbering | None) -> bool:
+    """Whether the same append may succeed, and do no harm: nothing was written, or the numbers tell what was."""
+    if isinstance(error, StorageFailedError):  # one that no call of the system has caused: another thread was interrupted
+        return error.errno is None and numbering is not None
+    return True
+
+
+def _keys(batch: pa.RecordBatch) -> pa.BinaryArray:
+    if "key" not in batch.schema.names:
+        return pa.nulls(batch.num_rows, pa.binary())
+    keys = batch.column("key")
+    return keys if keys.type == pa.binary() else keys.cast(pa.binary())
+
+
+def _as_failure(error: BaseException) -> Exception:
+    return error if isinstance(error, Exception) else StorageFailedError(f"the producer's thread was ended by {error!r}")

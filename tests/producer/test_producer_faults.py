@@ -1,0 +1,464 @@
+"""What a producer answers stands, whatever fails: disks, memory, processes, other processes in the way."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pylog
+from neighbours import HookedFileSystem, Neighbour
+from pylog import Durability
+from pylog.errors import ClosedError, PylogTimeoutError, RecordTooLargeError, StorageFailedError, StoreLockedError
+from pylog.log.log import Log
+from pylog.producer import buffer as buffers
+from pylog.producer.sender import Sender
+from pylog.store import Store
+from pylog.testing import FaultyFileSystem, MemoryFileSystem
+
+PATIENCE = 60.0  # seconds that a test waits for what takes milliseconds
+LOG = ".log"
+
+
+@pytest.fixture
+def fs() -> HookedFileSystem:
+    return HookedFileSystem()
+
+
+@pytest.fixture
+def store(tmp_path: Path, fs: HookedFileSystem) -> Iterator[Store]:
+    with pylog.open(tmp_path / "s", fs=fs, durability=Durability.OS) as opened:
+        opened.create_topic("t")
+        opened.log("t").append(b"first")
+        yield opened
+
+
+def values(log: Log) -> list[bytes | None]:
+    return [record.value for record in log.records()]
+
+
+class Gate:
+    """Holds up whoever comes through, until it is opened."""
+
+    def __init__(self) -> None:
+        self.reached, self._opened = threading.Event(), threading.Event()
+
+    def __call__(self) -> None:
+        self.reached.set()
+        assert self._opened.wait(PATIENCE)
+
+    def open(self) -> None:
+        self._opened.set()
+
+
+# ---- back-pressure ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_full_buffer_makes_send_wait_and_then_refuse_and_goes_on_when_there_is_room(store: Store, fs: HookedFileSystem) -> None:
+    gate = Gate()
+    fs.before("write", LOG, gate)
+    with store.producer(buffer_memory=10 * 1024, max_block_ms=20) as producer:
+        futures = [producer.send("t", b"0")]
+        assert gate.reached.wait(PATIENCE)
+        futures += [producer.send("t", b"%d" % number) for number in range(1, 10)]
+        for record in (b"small", b"x" * 5000):
+            with pytest.raises(PylogTimeoutError, match="buffer of 10240 bytes has been full for max_block_ms=20"):
+                producer.send("t", record)
+        assert not producer.has_room()
+        gate.open()
+        futures.append(producer.send("t", b"10"))
+    assert [future.result().offset for future in futures] == list(range(1, 12))
+    assert values(store.log("t"))[1:] == [b"%d" % number for number in range(11)]
+
+
+def test_a_blocked_send_goes_on_as_soon_as_there_is_room(store: Store, fs: HookedFileSystem) -> None:
+    gate = Gate()
+    fs.before("write", LOG, gate)
+    with store.producer(buffer_memory=2048) as producer:
+        producer.send("t", b"0")
+        assert gate.reached.wait(PATIENCE)
+        blocked = threading.Thread(target=lambda: [producer.send("t", b"%d" % number) for number in range(1, 50)])
+        blocked.start()
+        gate.open()
+        blocked.join(PATIENCE)
+    assert values(store.log("t"))[1:] == [b"%d" % number for number in range(50)]
+
+
+def test_who_waits_for_room_ends_lingering(store: Store) -> None:
+    with store.producer(buffer_memory=4096, linger_ms=10**9) as producer:
+        for number in range(100):
+            producer.send("t", b"%d" % number)
+    assert store.log("t").end_offset == 101
+
+
+def test_large_records_take_their_own_room_and_give_it_back(store: Store) -> None:
+    with store.producer(buffer_memory=100_000, max_block_ms=int(PATIENCE * 1000)) as producer:
+        for number in range(30):
+            producer.send("t", b"%02d" % number * 20_000, b"k" * number)
+            producer.send("t", b"small")
+        producer.flush(PATIENCE)
+        assert producer._buffer.room == 100_000 // buffers.RECORD_CHARGE
+    assert store.log("t").end_offset == 61
+
+
+def test_a_record_that_no_buffer_of_this_size_could_take_is_refused_at_once(store: Store) -> None:
+    with store.producer(buffer_memory=10_000) as producer, pytest.raises(RecordTooLargeError, match="buffer_memory"):
+        producer.send("t", b"x" * 10_000)
+
+
+def test_closing_refuses_who_waits_for_room(store: Store, fs: HookedFileSystem) -> None:
+    gate, errors = Gate(), []
+    fs.before("write", LOG, gate)
+    producer = store.producer(buffer_memory=1024)
+    producer.send("t", b"v")
+    assert gate.reached.wait(PATIENCE)
+
+    def send() -> None:
+        try:
+            producer.send("t", b"late")
+        except ClosedError as error:
+            errors.append(error)
+
+    sending = threading.Thread(target=send)
+    sending.start()
+    while not producer._buffer._blocked:
+        pass
+    closing = threading.Thread(target=producer.close)
+    closing.start()
+    sending.join(PATIENCE)
+    gate.open()
+    closing.join(PATIENCE)
+    assert len(errors) == 1
+    assert values(store.log("t")) == [b"first", b"v"]
+
+
+def test_what_close_has_no_time_for_is_refused(store: Store, fs: HookedFileSystem, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = Gate()
+    fs.before("write", LOG, gate)
+    producer = store.producer()
+    first = producer.send("t", b"0")
+    assert gate.reached.wait(PATIENCE)
+    rest = [producer.send("t", b"%d" % number) for number in range(1, 5)]
+    closing = threading.Thread(target=producer.close, args=(0.001,))
+    closing.start()
+    while not producer._buffer.abandoned:
+        pass
+    gate.open()
+    closing.join(PATIENCE)
+    assert first.result(PATIENCE).offset == 1
+    assert {type(future.exception(PATIENCE)) for future in rest} == {ClosedError}
+    assert values(store.log("t")) == [b"first", b"0"]
+
+
+# ---- disks -----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_full_disk_fails_its_records_in_order_and_later_ones_are_appended_once_there_is_room() -> None:
+    fs = FaultyFileSystem(MemoryFileSystem())
+    with pylog.open("/s", fs=fs) as store:
+        store.create_topic("t")
+        failed = []
+        with store.producer() as producer:
+            before = producer.send("t", b"before").result(PATIENCE)
+            fs.fail("short write ENOSPC", forever=True, of=LOG)
+            for number in range(5):
+                future = producer.send("t", b"%d" % number, on_delivery=lambda error, _: failed.append(error))
+                with pytest.raises(StorageFailedError, match="ENOSPC"):
+                    future.result(PATIENCE)
+            fs.heal()
+            after = [producer.send("t", b"after %d" % number).result(PATIENCE).offset for number in range(3)]
+        assert len(failed) == 5
+        assert (before.offset, after) == (0, [1, 2, 3])
+        assert values(store.log("t")) == [b"before", b"after 0", b"after 1", b"after 2"]
+        (frame,) = store.log("t").scan(columns=("producer_epoch", "sequence"))
+        assert frame.to_pylist()[1:] == [{"producer_epoch": 5, "sequence": number} for number in range(3)]
+
+
+def test_after_a_failed_sync_every_record_fails_and_none_is_acknowledged() -> None:
+    fs = FaultyFileSystem(MemoryFileSystem())
+    store = pylog.open("/s", fs=fs)
+    store.create_topic("t")
+    with store.producer() as producer:
+        assert producer.send("t", b"safe").result(PATIENCE).durability == Durability.SYNC
+        fs.fail("sync EIO", of=LOG)
+        errors = [producer.send("t", b"%d" % number).exception(PATIENCE) for number in range(3)]
+    fs.heal()
+    assert [type(error) for error in errors] == [StorageFailedError, ClosedError, ClosedError]
+    assert "open it again" in str(errors[1])
+    store.close()
+    with pylog.open("/s", fs=fs) as again, again.producer() as producer:
+        offset = producer.send("t", b"goes on").result(PATIENCE).offset
+        assert again.log("t").read(0).value == b"safe"
+        assert again.log("t").read(offset).value == b"goes on"
+
+
+@settings(max_examples=30)
+@given(st.lists(st.sampled_from(["send", "send", "fail", "heal", "flush"]), max_size=30), st.integers(1, 3))
+def test_what_is_acknowledged_is_there_once_and_what_failed_is_not_whatever_writes_fail(steps: list[str], fault: int) -> None:
+    fs = FaultyFileSystem(MemoryFileSystem())
+    with pylog.open("/s", fs=fs, durability=Durability.OS) as store:
+        store.create_topic("t", segment_bytes=400)
+        with store.producer(batch_size=200) as producer:
+            futures = []
+            for number, step in enumerate(steps):
+                if step == "send":
+                    futures.append((b"%d" % number, producer.send("t", b"%d" % number)))
+                elif step == "fail":
+                    fs.fail("write ENOSPC", fault, of=LOG)
+                elif step == "heal":
+                    fs.heal()
+                else:
+                    producer.flush(PATIENCE)
+        acknowledged = [(future.result().offset, value) for value, future in futures if future.exception(PATIENCE) is None]
+        fs.heal()
+        assert [(record.offset, record.value) for record in store.log("t").records()] == acknowledged
+
+
+# ---- retries ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("when", ["before", "behind"])
+def test_a_batch_is_sent_again_when_another_thread_was_interrupted_with_it_and_is_there_once(
+    store: Store, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    append, failures = Log.append_batch, [StorageFailedError("the thread that wrote it was interrupted")]
+
+    def interrupted(log: Log, *given: object, **named: object) -> object:
+        if when == "behind":
+            done = append(log, *given, **named)  # type: ignore[arg-type]
+        if failures:
+            raise failures.pop()
+        return done if when == "behind" else append(log, *given, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Log, "append_batch", interrupted)
+    with store.producer(retry_backoff_ms=0) as producer:
+        assert producer.send("t", b"v").result(PATIENCE).offset == 1
+        assert producer.send("t", b"w").result(PATIENCE).offset == 2
+    assert values(store.log("t")) == [b"first", b"v", b"w"]
+
+
+def test_a_batch_given_up_that_is_in_the_log_after_all_does_not_swallow_the_next_one(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append, failures = Log.append_batch, [StorageFailedError("nobody knows", errno=5)]
+
+    def unknown(log: Log, *given: object, **named: object) -> object:
+        done = append(log, *given, **named)  # type: ignore[arg-type]
+        if failures:
+            raise failures.pop()
+        return done
+
+    monkeypatch.setattr(Log, "append_batch", unknown)
+    with store.producer() as producer:
+        with pytest.raises(StorageFailedError, match="nobody knows"):
+            producer.send("t", b"v").result(PATIENCE)
+        assert producer.send("t", b"w").result(PATIENCE).offset == 2
+    assert values(store.log("t")) == [b"first", b"v", b"w"]
+
+
+def test_a_log_that_another_process_keeps_is_tried_again_until_the_time_is_over(tmp_path: Path) -> None:
+    with pylog.open(tmp_path / "s", lock_timeout_ms=1) as store, Neighbour() as other:
+        store.create_topic("t")
+        hold = "fs.before('write', '.log', lambda: os.kill(os.getpid(), signal.SIGSTOP)); log.append(b'theirs')"
+        other.run("import os; fs = HookedFileSystem(); store = pylog.open(path, fs=fs); log = store.log('t')", path=store.path)
+        other.begin(hold)
+        other.wait_until_stopped()
+        with store.producer(retry_backoff_ms=1, delivery_timeout_ms=10) as producer, pytest.raises(StoreLockedError):
+            producer.send("t", b"given up").result(PATIENCE)
+        with store.producer(retry_backoff_ms=1) as producer:
+            future = producer.send("t", b"ours")
+            with pytest.raises(PylogTimeoutError):
+                future.result(0.05)
+            other.go_on()
+            assert future.result(PATIENCE).offset == 1
+        assert other.answer() == 0
+        other.run("store.close()")
+        assert values(store.log("t")) == [b"theirs", b"ours"]
+
+
+def test_whatever_goes_wrong_in_the_producers_thread_nobody_waits_for_ever(
+    store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    deliver, failures = Sender._deliver, [MemoryError("none left"), KeyboardInterrupt()]
+
+    def fail(*given: object) -> None:
+        if failures:
+            raise failures.pop()
+        deliver(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Sender, "_deliver", fail)
+    with store.producer() as producer:
+        assert "KeyboardInterrupt" in str(producer.send("t", b"v").exception(PATIENCE))
+        assert isinstance(producer.send("t", b"v").exception(PATIENCE), MemoryError)
+        assert producer.send("t", b"v").result(PATIENCE).offset == 1
+
+
+# ---- threads ---------------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(st.lists(st.integers(0, 4), min_size=1, max_size=40), min_size=1, max_size=4),
+    st.sampled_from([0, 1]),
+    st.sampled_from([1, 60, 1 << 19]),
+    st.sampled_from([1024, 8192, 1 << 20]),
+)
+def test_any_interleaving_of_threads_loses_nothing_doubles_nothing_and_keeps_each_threads_order(
+    scripts: list[list[int]], linger_ms: int, batch_size: int, buffer_memory: int
+) -> None:
+    with pylog.open("/s", fs=MemoryFileSystem(), durability=Durability.OS) as store:
+        store.create_topic("t", partitions=3, segment_bytes=2000)
+        sent: dict[bytes, pylog.RecordMetadata] = {}
+        with store.producer(linger_ms=linger_ms, batch_size=batch_size, buffer_memory=buffer_memory) as producer:
+
+            def send(thread: int, script: list[int]) -> None:
+                futures = {}
+                for number, kind in enumerate(script):
+                    value = b"%d %d" % (thread, number)
+                    if kind == 4:
+                        producer.flush(PATIENCE)
+                    futures[value] = producer.send(
+                        "t", value, key=b"k" if kind == 3 else None, partition=kind if kind < 3 else None
+                    )
+                sent.update({value: future.result(PATIENCE) for value, future in futures.items()})
+
+            threads = [threading.Thread(target=send, args=each) for each in enumerate(scripts)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        assert len(sent) == sum(map(len, scripts))
+        found = [record for number in range(3) for record in store.log("t", number).records()]
+        assert {(each.partition, each.offset): each.value for each in sent_places(sent)} == {
+            (record.partition, record.offset): record.value for record in found
+        }
+        for thread in range(len(scripts)):
+            for number in range(3):
+                mine = [record.value.split() for record in found if record.partition == number]  # type: ignore[union-attr]
+                order = [int(position) for who, position in mine if int(who) == thread]
+                assert order == sorted(order)
+
+
+def sent_places(sent: dict[bytes, pylog.RecordMetadata]) -> Iterator[pylog.Record]:
+    for value, place in sent.items():
+        yield pylog.Record(place.topic, place.partition, place.offset, place.timestamp, None, value)
+
+
+# ---- processes -------------------------------------------------------------------------------------------------------------
+
+
+def test_records_acknowledged_before_a_kill_are_there_once_and_the_rest_is_a_prefix(tmp_path: Path) -> None:
+    with pylog.open(tmp_path / "s") as store:
+        store.create_topic("t", partitions=2, segment_bytes=20_000)
+    program = """
+        import sys, pylog
+        producer = pylog.open(sys.argv[1], durability=pylog.Durability.OS).producer(linger_ms=0, batch_size=1000)
+        def told(error, metadata, number):
+            print(number, metadata.partition, metadata.offset, flush=True)
+        for number in range(1_000_000):
+            producer.send("t", b"%d" % number, partition=number % 2, on_delivery=lambda e, m, n=number: told(e, m, n))
+    """
+    acknowledged = {}
+    command = [sys.executable, "-c", textwrap.dedent(program), str(tmp_path / "s")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            number, partition, offset = map(int, line.split())
+            acknowledged[number] = (partition, offset)
+            if len(acknowledged) == 3000:
+                process.kill()
+                break
+    with pylog.open(tmp_path / "s") as store:
+        for partition in range(2):
+            found = [int(value or b"") for value in values(store.log("t", partition))]
+            assert found == list(range(partition, partition + 2 * len(found), 2))
+            for number, place in acknowledged.items():
+                assert place[0] != partition or found[place[1]] == number
+
+
+CHILD = """
+import os, sys, pylog, threading
+store = pylog.open(sys.argv[1])
+store.create_topic("t")
+producer = store.producer(linger_ms=10**9)
+future = producer.send("t", b"parent")
+child = os.fork()
+if child == 0:
+    refused = []
+    for call in (lambda: producer.send("t", b"child"), producer.flush, lambda: future.result(1), store.producer):
+        try:
+            call()
+        except pylog.ClosedError:
+            refused.append(True)
+    producer.close()
+    os._exit(0 if len(refused) == 4 else 1)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+"""
+
+
+def run(program: str, path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(path)], capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("end", ["producer.close(); store.close()", "del producer, store"])
+def test_a_forked_childs_producer_raises_and_the_parents_goes_on_to_its_end(tmp_path: Path, end: str) -> None:
+    """Also when the program just ends: then the producer is closed with the interpreter."""
+    run(CHILD + end, tmp_path / "s")
+    with pylog.open(tmp_path / "s") as store:
+        assert values(store.log("t")) == [b"parent"]
+
+
+def test_a_child_does_not_end_in_a_lock_that_its_parents_threads_held(tmp_path: Path) -> None:
+    program = """
+import os, sys, pylog, threading
+store = pylog.open(sys.argv[1], durability=pylog.Durability.OS)
+store.create_topic("t")
+producer = store.producer(buffer_memory=20_000)
+stop = threading.Event()
+def send():
+    while not stop.is_set():
+        producer.send("t", b"v" * 100)
+threads = [threading.Thread(target=send) for _ in range(3)]
+for thread in threads: thread.start()
+for _ in range(8):
+    child = os.fork()
+    if child == 0:
+        try:
+            producer.send("t", b"child")
+        except pylog.ClosedError:
+            producer.close()
+            os._exit(0)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+stop.set()
+for thread in threads: thread.join()
+store.close()
+"""
+    run(program, tmp_path / "s")
+    with pylog.open(tmp_path / "s") as store:
+        assert set(values(store.log("t"))) == {b"v" * 100}
+
+
+def test_two_processes_produce_to_one_partition_and_each_keeps_its_order(tmp_path: Path) -> None:
+    with pylog.open(tmp_path / "s", durability=Durability.OS) as store, Neighbour() as other:
+        store.create_topic("t")
+        other.run("store = pylog.open(path, durability=pylog.Durability.OS); producer = store.producer()", path=store.path)
+        other.begin("for n in range(5000): future = producer.send('t', b't%d' % n)\nproducer.flush()")
+        with store.producer() as producer:
+            for number in range(5000):
+                producer.send("t", b"o%d" % number)
+        other.answer()
+        other.run("store.close()")
+        found = values(store.log("t"))
+    for who in (b"o", b"t"):
+        assert [value for value in found if value and value.startswith(who)] == [who + b"%d" % number for number in range(5000)]
