@@ -20,6 +20,8 @@ from pylog.errors import (
     ClosedError,
     CorruptionError,
     DecompressionLimitError,
+    FencedMemberError,
+    InconsistentGroupProtocolError,
     InvalidArgumentError,
     InvalidRecordError,
     InvalidTopicError,
@@ -36,6 +38,7 @@ from pylog.errors import (
     StoreLockedError,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
+    UnreleasedInstanceIdError,
     UnsupportedFormatError,
 )
 
@@ -53,6 +56,8 @@ __all__ = [
     "ClosedError",
     "CorruptionError",
     "DecompressionLimitError",
+    "FencedMemberError",
+    "InconsistentGroupProtocolError",
     "Durability",
     "InvalidArgumentError",
     "InvalidRecordError",
@@ -81,6 +86,7 @@ __all__ = [
     "TopicConfig",
     "TopicPartition",
     "UnknownTopicOrPartitionError",
+    "UnreleasedInstanceIdError",
     "UnsupportedFormatError",
     "open",
 ]

@@ -16,7 +16,9 @@ __all__ = [
     "ClosedError",
     "CorruptionError",
     "DecompressionLimitError",
+    "FencedMemberError",
     "IllegalStateError",
+    "InconsistentGroupProtocolError",
     "InvalidArgumentError",
     "InvalidRecordError",
     "InvalidTopicError",
@@ -35,6 +37,7 @@ __all__ = [
     "StoreLockedError",
     "TopicAlreadyExistsError",
     "UnknownTopicOrPartitionError",
+    "UnreleasedInstanceIdError",
     "UnsupportedFormatError",
 ]
 
@@ -203,6 +206,21 @@ class ProducerFencedError(ProducerError):
 
 class InvalidTransactionStateError(PylogError):
     """A batch outside any transaction comes from a producer that has a transaction open, which began at `offset`."""
+
+
+class FencedMemberError(PylogError):
+    """A member of a consumer group may not do what it asked: it was put out of the group, or the partition is not its own.
+
+    Nothing was written. The consumer's next poll tells which partitions are lost, and joins the group again.
+    """
+
+
+class InconsistentGroupProtocolError(PylogError):
+    """A consumer cannot join a group: none of its assignors is known to all members. Nothing was written."""
+
+
+class UnreleasedInstanceIdError(PylogError):
+    """A static member cannot join its group: one with the same `group_instance_id` is in it, and lives."""
 
 
 class UnsupportedFormatError(PylogError):
