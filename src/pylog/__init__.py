@@ -21,11 +21,13 @@ from pylog.errors import (
     CorruptionError,
     DecompressionLimitError,
     FencedMemberError,
+    IllegalStateError,
     InconsistentGroupProtocolError,
     InvalidArgumentError,
     InvalidRecordError,
     InvalidTopicError,
     InvalidTransactionStateError,
+    NoOffsetForPartitionError,
     NotALogDirectoryError,
     OffsetOutOfRangeError,
     OutOfOrderSequenceError,
@@ -33,6 +35,7 @@ from pylog.errors import (
     ProducerFencedError,
     PylogError,
     ReadOnlyError,
+    RecordDeserializationError,
     RecordTooLargeError,
     StorageFailedError,
     StoreLockedError,
@@ -44,6 +47,8 @@ from pylog.errors import (
 
 if TYPE_CHECKING:
     from pylog.config import Durability, OffsetsConfig, TopicConfig
+    from pylog.consumer.consumer import Consumer
+    from pylog.consumer.listener import ConsumerRebalanceListener
     from pylog.log.log import Log
     from pylog.offsets.store import OffsetStore
     from pylog.record.types import Acknowledgement, OffsetAndMetadata, OffsetAndTimestamp, ProducerBatch, Record, TopicPartition
@@ -54,16 +59,20 @@ if TYPE_CHECKING:
 __all__ = [
     "Acknowledgement",
     "ClosedError",
+    "Consumer",
+    "ConsumerRebalanceListener",
     "CorruptionError",
     "DecompressionLimitError",
-    "FencedMemberError",
-    "InconsistentGroupProtocolError",
     "Durability",
+    "FencedMemberError",
+    "IllegalStateError",
+    "InconsistentGroupProtocolError",
     "InvalidArgumentError",
     "InvalidRecordError",
     "InvalidTopicError",
     "InvalidTransactionStateError",
     "Log",
+    "NoOffsetForPartitionError",
     "NotALogDirectoryError",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
@@ -77,6 +86,7 @@ __all__ = [
     "PylogError",
     "ReadOnlyError",
     "Record",
+    "RecordDeserializationError",
     "RecordTooLargeError",
     "StorageFailedError",
     "Store",
@@ -97,6 +107,8 @@ _HOMES = {
     "Durability": "pylog.config",
     "OffsetsConfig": "pylog.config",
     "TopicConfig": "pylog.config",
+    "Consumer": "pylog.consumer.consumer",
+    "ConsumerRebalanceListener": "pylog.consumer.listener",
     "Log": "pylog.log.log",
     "Acknowledgement": "pylog.record.types",
     "OffsetAndMetadata": "pylog.record.types",

@@ -27,6 +27,8 @@ MAX_CHECKPOINT_BYTES = 64 << 20  # a text file with one line a partition
 MAX_GROUP_BYTES = 2**15 - 1  # of a consumer group's name: keys in __consumer_offsets have its size as int16
 MAX_METADATA_CHARACTERS = (2**15 - 1) // 3  # of a committed offset: each takes up to three bytes, and their size is an int16
 
+COMMIT_AGAIN_SECONDS = 3600  # a consumer's automatic commit of what has not moved: far more often than offsets can expire
+
 # Sizes that trade memory for speed.
 APPEND_BATCH_BYTES = 128 << 10  # record bytes of one batch: large enough for columns, small enough to read at random
 APPEND_CHUNK_BYTES = 4 << 20  # encoded bytes between two writes: fits the cache

@@ -15,6 +15,7 @@ import msgspec
 from pylog import limits
 from pylog import topics as catalogs
 from pylog.background import Background
+from pylog.clients import Clients
 from pylog.clock import Clock, SystemClock
 from pylog.config import Durability, OffsetsConfig, TopicConfig
 from pylog.errors import (
@@ -44,7 +45,7 @@ from pylog.segment.segment import OpenFiles
 from pylog.topics import CLUSTER_METADATA, Catalog, CatalogTopic, Topic, directory_name
 
 
-class Store:
+class Store(Clients):
     """One data directory: Kafka's log directory, with its topics. Made by `pylog.open`; a context manager.
 
     A store opened with mode "rw" keeps Kafka brokers out until it is closed; other pylog processes may open it too, and append

@@ -156,4 +156,3 @@ def as_records(buffer: Buffer, count: int) -> Taken:
 def as_frame(buffer: Buffer, count: int) -> Taken:
     """Takes one Arrow batch."""
     return buffer.frame(count)
-

@@ -53,7 +53,7 @@ class ResetPolicy:
         found = _DURATION.fullmatch(text.removeprefix(_BY_DURATION)) if isinstance(text, str) else None
         if found is None or not str(text).startswith(_BY_DURATION):
             raise InvalidArgumentError(
-                f"auto_offset_reset={text!r} is not latest, earliest, none or by_duration: with an ISO 8601 duration such as PT24H"
+                f"auto_offset_reset={text!r} is not latest, earliest, none or by_duration:PT24H (a duration as in ISO 8601)"
             )
         days, hours, minutes = (int(part or 0) for part in found.groups()[:3])
         return cls("by_duration", ((days * 24 + hours) * 60 + minutes) * 60_000 + round(float(found[4] or 0) * 1000))

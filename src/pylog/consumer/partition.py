@@ -55,7 +55,7 @@ class Deserializers(NamedTuple):
             for record in records:
                 key, value = _object(self.key, record.key), _object(self.value, record.value)
                 done.append(Record(record.topic, record.partition, record.offset, record.timestamp, key, value, record.headers))
-        except Exception as error:  # noqa: BLE001 - a function of the user: whatever it raises is about this record
+        except Exception as error:
             if not done:
                 raise _undeserializable(records[0], error) from error
         return done
@@ -177,6 +177,7 @@ class Buffer:
     def _passed(self, rows: int, records: Any) -> Taken:
         """Goes on behind rows of the first piece, and behind what follows without records."""
         frame, end = self._pieces[0]
+        assert frame is not None
         self._row += rows
         epoch = int(self._epochs[self._row - 1])
         if self._row < frame.num_rows:

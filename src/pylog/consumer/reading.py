@@ -97,7 +97,7 @@ class PartitionReader:
             self._seen = seen._replace(truncation_count=state.truncation_count)
         if not state.start_offset <= self.offset <= state.end_offset:
             raise OffsetOutOfRangeError(
-                f"offset {self.offset} is not in the log, which has those from {state.start_offset} to before {state.end_offset}; "
-                "seek to one of them, or choose an auto_offset_reset",
+                f"offset {self.offset} is not in the log, which goes from {state.start_offset} to before {state.end_offset}; "
+                "seek to one, or choose an auto_offset_reset",
                 offset=self.offset,
             )
