@@ -96,7 +96,7 @@ class Fetcher:
         """What one partition gives: of what was read, or else of one piece more."""
         for _ in range(_TRIES):
             try:
-                buffer = place.buffer
+                buffer = place.buffer_at_position()
                 return how(buffer, count) if buffer or self._fill(buffer) else None
             except OffsetOutOfRangeError as error:
                 self._out_of_range(place, error)
@@ -118,7 +118,7 @@ class Fetcher:
         if self._ahead is not None and not self._ahead.piece.done():
             return
         self._settle()
-        buffers = [place.buffer for place in self._turns if place.is_fetchable]
+        buffers = [place.buffer for place in self._turns if place.buffer is not None and place.is_fetchable]
         sizes = [buffer.size for buffer in buffers]
         if sum(sizes) >= self._max_bytes:
             return

@@ -204,6 +204,7 @@ class AssignedPartition:
         leader_epoch: of the batch of the last record handed out, None where that is not known.
         paused: nothing is handed out.
         owned: false once it is another consumer's.
+        buffer: what was read, up to now from wherever.
     """
 
     def __init__(
@@ -216,30 +217,29 @@ class AssignedPartition:
         self.owned = True
         self._read_from = read_from
         self._deserializers = deserializers
-        self._buffer: Buffer | None = None
+        self.buffer: Buffer | None = None
 
     @property
     def is_fetchable(self) -> bool:
         """Whether records of it may be handed out."""
         return self.owned and not self.paused and self.position is not None
 
-    @property
-    def buffer(self) -> Buffer:
+    def buffer_at_position(self) -> Buffer:
         """What was read from the position on. The position is known."""
         assert self.position is not None
-        if self._buffer is None or self._buffer.offset != self.position:
-            self._buffer = Buffer(self.partition, self._read_from(self.position), self._deserializers)
-        return self._buffer
+        if self.buffer is None or self.buffer.offset != self.position:
+            self.buffer = Buffer(self.partition, self._read_from(self.position), self._deserializers)
+        return self.buffer
 
     def seek(self, position: int | None, leader_epoch: int | None = None) -> None:
         """Goes to an offset; None: to where it has to be found out."""
         self.position = position
         self.leader_epoch = leader_epoch
-        self._buffer = None
+        self.buffer = None
 
     def forget_what_was_read(self) -> None:
         """Reads again from the position on."""
-        self._buffer = None
+        self.buffer = None
 
     def hand_out(self, taken: Taken) -> None:
         """Moves the position behind what was taken."""
