@@ -73,11 +73,14 @@ class Fetcher:
                 those of others, until the position moves.
         """
         found: list[Found] = []
+        is_full = self._is_full()
         for _ in range(len(self._turns)):
             if count <= 0:
                 break
             place = self._turns[0]
             self._turns.rotate(-1)
+            if is_full and not place.buffer:
+                continue  # what is there is handed out first
             try:
                 taken = self._take(place, count, how) if place.is_fetchable else None
             except PylogError as error:
@@ -91,6 +94,12 @@ class Fetcher:
                 found.append(Found(place, taken))
                 count -= len(taken.records)
         return found
+
+    def _is_full(self) -> bool:
+        """Whether as much is there as may be, and some of it can be handed out."""
+        held = [place for place in self._turns if place.buffer]
+        size = sum(place.buffer.size for place in held if place.buffer is not None)
+        return size >= self._max_bytes and any(place.is_fetchable for place in held)
 
     def _take(self, place: AssignedPartition, count: int, how: Take) -> Taken | None:
         """What one partition gives: of what was read, or else of one piece more."""
