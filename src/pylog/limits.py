@@ -25,6 +25,8 @@ MAX_PARTITIONS = 1_000_000  # of one topic: a directory listing is the only sour
 MAX_CHECKPOINT_BYTES = 64 << 20  # a text file with one line a partition
 
 MAX_GROUP_BYTES = 2**15 - 1  # of a consumer group's name: keys in __consumer_offsets have its size as int16
+MAX_CLIENT_TEXT_CHARACTERS = 1024  # of a client's or an instance's id: all members' are written together
+MEMBER_SLOTS = 65_536  # of a file of living group members: as many as are looked at
 MAX_METADATA_CHARACTERS = (2**15 - 1) // 3  # of a committed offset: each takes up to three bytes, and their size is an int16
 
 COMMIT_AGAIN_SECONDS = 3600  # a consumer's automatic commit of what has not moved: far more often than offsets can expire
@@ -44,6 +46,8 @@ OPEN_FILES = 256  # segments and headers that one store keeps open for reading (
 OPEN_WRITERS = 192  # partitions that one store keeps ready for writing: two descriptors each; systems begin with 1,024 a process
 GROUP_NUMBERS = 100_000  # consumer groups whose partition of __consumer_offsets is remembered: hashing a name takes microseconds
 RECORD_CHUNK_ROWS = 2048  # records turned into Python objects at a time: they stay in the cache until they are used
+
+MEMBER_PROBE_S = 0.25  # seconds between two looks of a polling consumer at the other members of its group
 
 # Waiting for other processes, in seconds: measured, a reader that waits at the longest naps takes 4 % of a core.
 SHORTEST_NAP = 0.0001

@@ -69,7 +69,7 @@ class Store(Clients):
         self._pid = process_id()
         self._locks: StoreLocks | None = None
         self._background = Background()
-        self._offsets = OffsetStore(self, options.offsets, clock)
+        self._offsets = OffsetStore(self, options.offsets, fs, clock)
         self._left_clean_state = False
         self._marker: bytes | None = None  # what the clean-shutdown marker held, if it was there
         self._recovery_points = Checkpoint(fs, path, RECOVERY_POINT)

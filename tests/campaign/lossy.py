@@ -306,6 +306,9 @@ class ViewedLocks:
         self._machine.point("unlock", self._path, start % 1000)
         self._file.unlock(start, size)
 
+    def is_locked(self, start: int, size: int) -> bool:
+        return self._file.is_locked(start, size)
+
     def is_current(self) -> bool:
         return self._file.is_current()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final, NamedTuple
@@ -49,15 +48,15 @@ class Fetcher:
         self._max_bytes = max_bytes
         self._max_partition_bytes = max_partition_bytes
         self._out_of_range = out_of_range
-        self._turns: deque[AssignedPartition] = deque()
+        self._turns: list[AssignedPartition] = []
         self._ahead: _Ahead | None = None
         self._executor: ThreadPoolExecutor | None = None
 
     def set_partitions(self, places: Iterable[AssignedPartition]) -> None:
         """Reads these from now on; those that stay keep their turn."""
-        wanted = list(places)
-        kept = [place for place in self._turns if place in wanted]
-        self._turns = deque([*kept, *(place for place in wanted if place not in kept)])
+        wanted = dict.fromkeys(places)
+        kept = dict.fromkeys(place for place in self._turns if place in wanted)
+        self._turns = list(kept | wanted)
 
     # ---- taking --------------------------------------------------------------------------------------------------------------
 
@@ -74,26 +73,30 @@ class Fetcher:
         """
         found: list[Found] = []
         is_full = self._is_full()
-        for _ in range(len(self._turns)):
+        for place in self._turns:
             if count <= 0:
                 break
-            place = self._turns[0]
-            self._turns.rotate(-1)
-            if is_full and not place.buffer:
-                continue  # what is there is handed out first
+            if not place.is_fetchable or (is_full and not place.buffer):  # what is there is handed out first
+                continue
             try:
-                taken = self._take(place, count, how) if place.is_fetchable else None
+                taken = self._take(place, count, how)
             except PylogError as error:
+                if found:
+                    break  # it is raised when these have been handed out
                 place.forget_what_was_read()
+                self._put_last([place])
                 error.partition = place.partition
-                if not found:
-                    raise
-                self._turns.rotate(1)  # its turn comes when these have been handed out
-                break
+                raise
             if taken is not None:
                 found.append(Found(place, taken))
                 count -= len(taken.records)
+        self._put_last([each.place for each in found])
         return found
+
+    def _put_last(self, served: list[AssignedPartition]) -> None:
+        if served:
+            done = set(served)
+            self._turns = [*(place for place in self._turns if place not in done), *served]
 
     def _is_full(self) -> bool:
         """Whether as much is there as may be, and some of it can be handed out."""

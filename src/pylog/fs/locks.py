@@ -84,14 +84,25 @@ class OsLockFile:
         """Lets go of a range."""
         self._set(fcntl.F_UNLCK, start, size)
 
+    def is_locked(self, start: int, size: int) -> bool:
+        """Whether anybody else has a lock, of any kind, on a part of a range. Cost: 1 µs."""
+        try:
+            kind, _ = _answer(fcntl.fcntl(self._descriptor, _GET, _request(fcntl.F_WRLCK, start, size)))
+        except OSError as error:
+            raise self._failed(error) from error
+        return kind != fcntl.F_UNLCK
+
     def _set(self, kind: int, start: int, size: int) -> bool:
         try:
             fcntl.fcntl(self._descriptor, _SET, _request(kind, start, size))
         except OSError as error:
             if error.errno in (errno.EAGAIN, errno.EACCES):
                 return False
-            raise StorageFailedError(f"cannot lock {self._path}: {error.strerror}", path=self._path, errno=error.errno) from error
+            raise self._failed(error) from error
         return True
+
+    def _failed(self, error: OSError) -> StorageFailedError:
+        return StorageFailedError(f"cannot lock {self._path}: {error.strerror}", path=self._path, errno=error.errno)
 
     def is_current(self) -> bool:
         """Whether the name still leads to this file: a broker unlinks its lock file when it stops."""

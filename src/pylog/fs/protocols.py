@@ -94,6 +94,10 @@ class LockFile(Protocol):
 
     def unlock(self, start: int, size: int) -> None: ...
 
+    def is_locked(self, start: int, size: int) -> bool:
+        """Whether anybody else has a lock, of any kind, on a part of a range."""
+        ...
+
     def is_current(self) -> bool:
         """Whether the name still leads to this file."""
         ...

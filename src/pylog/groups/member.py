@@ -1,17 +1,38 @@
 """`GroupMember`: one consumer's membership of its group. Nobody coordinates: whoever changes the group takes the lock of its
 partition of `__consumer_offsets`, catches up, decides, appends, and lets go.
+
+No lock is held when a method returns, and none while code of the user runs. What the log says of this member only the member
+itself writes, until others put it out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import secrets
+import weakref
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from pylog import limits
 from pylog.config import Durability
-from pylog.offsets.store import Place
+from pylog.errors import ClosedError, FencedMemberError, InvalidArgumentError, ReadOnlyError
+from pylog.fs import join, process_id
+from pylog.groups import decisions
+from pylog.groups.assignors import ASSIGNORS
+from pylog.groups.members_file import MEMBERS_FILE, MembersFile
+from pylog.groups.presence import Presence
+from pylog.groups.state import NOT_IN_EPOCH, GroupState, Member, Places, changes, state_of, topic_info
+from pylog.log.checkpoints import check_topic_name
+from pylog.offsets.image import GroupImage, Image
+from pylog.offsets.membership import MEMBER, member_record_key
+from pylog.offsets.partition import OffsetsPartition
+from pylog.offsets.schema import parse_place
+from pylog.offsets.store import Place, checked_group
 from pylog.record.types import OffsetAndMetadata, TopicPartition
 from pylog.store import Store
+
+_DURABILITY = Durability.OS  # of membership: no member survives what takes it back
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +57,21 @@ class MemberOptions:
     max_poll_interval_ms: int = 300_000
     heartbeat_interval_ms: int = 3_000
     assignors: tuple[str, ...] = ("range", "cooperative-sticky")
+
+    def __post_init__(self) -> None:
+        for name in ("session_timeout_ms", "max_poll_interval_ms", "heartbeat_interval_ms"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= limits.INT32_MAX:
+                raise InvalidArgumentError(f"{name}={value!r} is not an int from 1 to {limits.INT32_MAX}")
+        if 2 * self.heartbeat_interval_ms >= self.session_timeout_ms:
+            raise InvalidArgumentError(
+                f"heartbeat_interval_ms={self.heartbeat_interval_ms} is not less than half of "
+                f"session_timeout_ms={self.session_timeout_ms}"
+            )
+        if not self.assignors or not set(self.assignors) <= ASSIGNORS.keys():
+            raise InvalidArgumentError(f"assignors={self.assignors!r} are not some of {', '.join(ASSIGNORS)}")
+        for name in ("client_id", "group_instance_id"):
+            checked_text(name, getattr(self, name), optional=name == "group_instance_id")
 
 
 class Revoke(NamedTuple):
@@ -69,6 +105,14 @@ class Lost(NamedTuple):
 Event = Revoke | Take | Lost
 
 
+class _Turn(NamedTuple):
+    """What was found and made of the group in one critical section, and what had been committed then."""
+
+    before: GroupState
+    after: GroupState
+    committed: Mapping[TopicPartition, OffsetAndMetadata]
+
+
 class GroupMember:
     """One consumer's membership of its group. It belongs to one thread; several consumers of a process are several members.
 
@@ -84,22 +128,46 @@ class GroupMember:
         ReadOnlyError: the store is open for reading.
     """
 
-    def __init__(self, store: Store, group: str, options: MemberOptions | None = None) -> None: ...
+    def __init__(self, store: Store, group: str, options: MemberOptions | None = None) -> None:
+        if store.mode != "rw":
+            raise ReadOnlyError(f"{store.path} is open for reading; open it with mode='rw' to join a group", path=store.path)
+        self._name = checked_group(group)
+        if not self._name:
+            raise InvalidArgumentError("the group's name is empty; members need one to find each other")
+        self._group = group
+        self._store = store
+        self._offsets = store.offsets
+        self._options = options or MemberOptions()
+        self._pid = process_id()
+        self._topics: frozenset[str] = frozenset()  # what it wants to read
+        self._available = {name: topic_info(topic) for name, topic in store.topics().items()}
+        self._next_topics = 0.0  # when to look at the topics again, and at the others
+        self._next_probe = 0.0
+        self._member_id = ""
+        self._epoch = NOT_IN_EPOCH
+        self._presence: Presence | None = None  # None: it is in no group
+        self._reading: Places = frozenset()
+        self._revoking = False
+        self._seen: GroupImage | None = None  # what the known state was read from
+        self._changes = -1  # of it, by then
+        self._state = GroupState()
+        self._blocked: Places = frozenset()  # by transactions that are open
+        self._is_quiet = False  # nothing is to be done as long as the state is that
 
     @property
     def member_id(self) -> str:
         """The id under which it is in the group, "" while it is in none. Joining again gives another one."""
-        ...
+        return self._member_id
 
     @property
     def epoch(self) -> int:
         """The number of the rebalance that it has done last, from 1 on; -1 while it is in no group."""
-        ...
+        return self._epoch
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
         """What is its own: everything taken and neither given up nor lost. What is to be revoked is in it until `gave_up`."""
-        ...
+        return self._reading
 
     def subscribe(self, topics: Collection[str]) -> None:
         """Says what the member wants to read; the next `poll` joins the group, or changes the subscription.
@@ -110,6 +178,13 @@ class GroupMember:
         Raises:
             InvalidTopicError, InvalidArgumentError: a name that is none, or no topics: `leave` ends a subscription.
         """
+        wanted = frozenset(map(check_topic_name, topics))
+        if not wanted or isinstance(topics, str):
+            raise InvalidArgumentError(f"topics={topics!r} are no names of topics; leave ends a subscription")
+        self._topics = wanted
+        self._is_quiet = False
+
+    # ---- poll ----------------------------------------------------------------------------------------------------------------
 
     def poll(self) -> Event | None:
         """Does what is due, for the member and for the group, and tells what has become of its partitions.
@@ -118,13 +193,204 @@ class GroupMember:
         `max_poll_interval_ms`. After a `Revoke` it returns None, or `Lost`, until `gave_up` is called.
 
         Raises:
-            InconsistentGroupProtocolError: joining, and no assignor is known to all members. Nothing was written; may be tried again.
+            InconsistentGroupProtocolError: joining, and no assignor is known to all members. Nothing was written; poll again.
             UnreleasedInstanceIdError: joining, and another member with the same `group_instance_id` lives. As above.
             ClosedError: the store is closed, or this is a forked child, which has no member.
             CorruptionError, StorageFailedError, StoreLockedError: as `Log.append`; poll again.
 
         Cost: one small read when nothing has happened; a few times a second a probe of each other member (1 µs).
         """
+        self._check_process()
+        if not self._topics:
+            return None
+        now = self._offsets.clock.monotonic()
+        if self._presence is None:
+            return self._join(now)
+        self._presence.polled(now)
+        if now >= self._next_probe:
+            self._look_after_group(self._presence, now)
+        state = self._known_state()
+        return None if self._is_quiet else self._reconcile(state, now)
+
+    def _check_process(self) -> None:
+        if process_id() != self._pid:
+            raise ClosedError("a member of a group does not live on in a forked process; open the store and join there again")
+
+    def _known_state(self) -> GroupState:
+        """The group as the log says now. Cost: one small read if nobody has changed it."""
+
+        def look(there: OffsetsPartition) -> GroupState:
+            with there.image() as image:
+                group = image.groups.get(self._name)
+                changes_seen = 0 if group is None else group.changes
+                if group is not self._seen or changes_seen != self._changes:
+                    self._state, self._is_quiet = state_of(group, self._available), False
+                    self._seen, self._changes = group, changes_seen
+                self._blocked = _pending(image, self._name)
+                return self._state
+
+        return self._offsets.with_partition(self._group, look)
+
+    def _reconcile(self, state: GroupState, now: float) -> Event | None:
+        """One step from what it reads to what it is to read."""
+        me = state.members.get(self._member_id)
+        if me is None:
+            lost = self._out_of_group()
+            return Lost(lost) if lost else self._join(now)
+        gone = self._reading - me.owned
+        if gone:  # a topic was deleted
+            self._reading -= gone
+            return Lost(gone)
+        if self._revoking:
+            return None
+        if me.topics != self._topics:
+            self._change(lambda known: decisions.subscribe(known, self._member_id, self._topics, self._available))
+            return self._reconcile(self._known_state(), now)
+        return self._give_or_take(state, me)
+
+    def _give_or_take(self, state: GroupState, me: Member) -> Event | None:
+        over = self._reading - me.target
+        if over:
+            self._revoking = True
+            return Revoke(over)
+        if decisions.is_settled(state, self._member_id, self._reading, self._blocked):
+            self._is_quiet = not self._blocked
+            return None
+        turn = self._take_turn(lambda known: known)
+        return None if turn is None else self._taken(turn)
+
+    def _taken(self, turn: _Turn) -> Take | None:
+        me, before = turn.after.members[self._member_id], turn.before.members.get(self._member_id)
+        new = me.owned - self._reading
+        self._epoch = me.epoch
+        self._reading = me.owned
+        if not new and before is not None and before.epoch == me.epoch:
+            return None
+        return Take({place: turn.committed.get(place) for place in sorted(new)})
+
+    def _out_of_group(self) -> Places:
+        """Forgets its membership; what it read is lost."""
+        presence, self._presence = self._presence, None
+        lost, self._reading = self._reading, frozenset()
+        self._revoking = self._is_quiet = False
+        self._member_id, self._epoch = "", NOT_IN_EPOCH
+        if presence is not None:
+            presence.end()
+        return lost
+
+    # ---- changing the group --------------------------------------------------------------------------------------------------
+
+    def _join(self, now: float) -> Take | None:
+        """Takes a slot, then joins: in the other order the others would see a member without a process."""
+        self._look_at_topics(now)
+        self._member_id = urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")
+        try:
+            turn = self._offsets.with_partition(self._group, lambda there: self._joined(there, now))
+        except BaseException:
+            self._out_of_group()
+            raise
+        self._next_probe = now + limits.MEMBER_PROBE_S
+        return self._taken(turn)
+
+    def _joined(self, there: OffsetsPartition, now: float) -> _Turn:
+        if self._presence is not None:  # of a first attempt
+            self._presence.end()
+        presence = self._presence = self._appeared(there)
+        options = self._options
+        newcomer = Member(
+            self._member_id,
+            self._topics,
+            options.assignors,
+            options.group_instance_id,
+            options.client_id,
+            options.max_poll_interval_ms,
+        )
+
+        def decide(state: GroupState) -> GroupState:
+            dead, expired = presence.look(state.members.values(), now)
+            return decisions.join(state, newcomer, self._available, dead=dead, expired=expired)
+
+        return self._turn(there, decide)
+
+    def _appeared(self, there: OffsetsPartition) -> Presence:
+        file = MembersFile(self._offsets.fs, join(there.directory, MEMBERS_FILE))
+        options = self._options
+        try:
+            with there.image() as image:
+                file.claim(
+                    self._member_id,
+                    options.session_timeout_ms,
+                    options.max_poll_interval_ms,
+                    lambda member_id: _is_member(image, member_id),
+                )
+        except BaseException:
+            file.close()
+            raise
+        presence = Presence(file, options.heartbeat_interval_ms / 1000, there.check_open)
+        weakref.finalize(self, _end_in, self._pid, presence).atexit = False
+        return presence
+
+    def _take_turn(self, decide: Callable[[GroupState], GroupState]) -> _Turn | None:
+        """`_turn`, unless it is no longer in the group, which the next poll will notice."""
+
+        def act(there: OffsetsPartition) -> _Turn | None:
+            with there.exclusively() as image:
+                if self._member_id not in state_of(image.groups.get(self._name), self._available).members:
+                    return None
+                return self._turn(there, decide)
+
+        return self._offsets.with_partition(self._group, act)
+
+    def _turn(self, there: OffsetsPartition, decide: Callable[[GroupState], GroupState]) -> _Turn:
+        """Decides, takes what can be taken, and reads where to go on with it: all in one critical section."""
+        with there.exclusively() as image:
+            group = image.groups.get(self._name)
+            before = state_of(group, self._available)
+            committed = {} if group is None else dict(group.offsets())
+            after = decisions.settle(decide(before), self._member_id, self._reading, _pending(image, self._name))
+            self._append(there, before, after)
+            return _Turn(before, after, committed)
+
+    def _change(self, decide: Callable[[GroupState], GroupState]) -> None:
+        """Decides and appends, if it is still in the group."""
+
+        def act(there: OffsetsPartition) -> None:
+            with there.exclusively() as image:
+                before = state_of(image.groups.get(self._name), self._available)
+                if self._member_id in before.members:
+                    self._append(there, before, decide(before))
+
+        self._offsets.with_partition(self._group, act)
+
+    def _append(self, there: OffsetsPartition, before: GroupState, after: GroupState) -> None:
+        items = changes(self._name, before, after)
+        if items:
+            there.append(items, self._offsets.clock.now_ms(), _DURABILITY)
+
+    # ---- looking after the group ---------------------------------------------------------------------------------------------
+
+    def _look_at_topics(self, now: float) -> None:
+        self._available = {name: topic_info(topic) for name, topic in self._store.topics().items()}
+        self._next_topics = now + self._options.heartbeat_interval_ms / 1000
+
+    def _look_after_group(self, presence: Presence, now: float) -> None:
+        """Nobody leads: whoever polls puts out members that do not live, and sees that topics have changed."""
+        self._next_probe = now + limits.MEMBER_PROBE_S
+        if now >= self._next_topics:
+            self._look_at_topics(now)
+        state = self._known_state()
+        if presence.look(self._others(state), now).expired or decisions.topics_changed(state, self._available):
+            self._change(lambda known: self._in_order(known, presence, now))
+
+    def _in_order(self, state: GroupState, presence: Presence, now: float) -> GroupState:
+        """Under the lock everything is looked at again: who came back, or was put out by another observer."""
+        expired = presence.look(self._others(state), now).expired
+        return decisions.look_at_topics(decisions.remove(state, expired, self._available), self._available)
+
+    def _others(self, state: GroupState) -> list[Member]:
+        return [member for member in state.members.values() if member.member_id != self._member_id]
+
+    # ---- what the consumer does ----------------------------------------------------------------------------------------------
 
     def gave_up(self, partitions: Collection[TopicPartition]) -> None:
         """Says that a `Revoke` is done: the partitions are anybody's now, and no longer in `assignment`.
@@ -132,6 +398,12 @@ class GroupMember:
         Raises:
             As `poll`. The partitions are not its own any more also if this raises; the next `poll` says so to the others.
         """
+        self._check_process()
+        given = frozenset(partitions)
+        self._reading -= given
+        self._revoking = self._is_quiet = False
+        if self._presence is not None:
+            self._change(lambda known: decisions.give_up(known, self._member_id, given))
 
     def commit(self, offsets: Mapping[Place, int | OffsetAndMetadata], *, durability: Durability | None = None) -> None:
         """Commits offsets as `OffsetStore.commit`, all or none, if they are this member's to commit at that moment.
@@ -143,6 +415,20 @@ class GroupMember:
 
         Cost: one append, under the lock of the group's offsets.
         """
+        self._check_process()
+        items = self._offsets.items(self._group, offsets)
+        places = frozenset(TopicPartition(*place) for place in offsets)
+
+        def act(there: OffsetsPartition) -> None:
+            with there.exclusively() as image:
+                state = state_of(image.groups.get(self._name), self._available)
+                decisions.check_commit(state, self._member_id, self._epoch, places)
+                there.append(items, self._offsets.clock.now_ms(), durability)
+
+        if self._presence is None:
+            raise FencedMemberError(f"the consumer is not in the group {self._group!r}; subscribe and poll, then commit")
+        if items:
+            self._offsets.with_partition(self._group, act)
 
     def leave(self) -> None:
         """Leaves the group: the partitions are others' at once. A static member stays in it for its session timeout.
@@ -153,3 +439,43 @@ class GroupMember:
         Raises:
             As `poll`. It is out of the group also then: others will find that it does not live.
         """
+        if process_id() != self._pid:
+            return
+        member_id, is_static = self._member_id, self._options.group_instance_id is not None
+        try:
+            if self._presence is not None and not is_static:
+                self._change(lambda known: decisions.remove(known, {member_id}, self._available))
+        finally:
+            self._topics = frozenset()
+            self._out_of_group()
+
+
+def _is_member(image: Image, member_id: str) -> bool:
+    """Whether there is a member of that id in any of the groups."""
+    return any(member_record_key(MEMBER, name, member_id) in group.membership for name, group in image.groups.items())
+
+
+def _pending(image: Image, group: bytes) -> Places:
+    """What open transactions have committed of a group."""
+    return frozenset(map(parse_place, image.pending_of(group))) if image.pending else frozenset()
+
+
+def _end_in(pid: int, presence: Presence) -> None:
+    """Ends what a consumer has left behind that nobody closed; not in a forked child, which has no part in it."""
+    if process_id() == pid:
+        presence.end()
+
+
+def checked_text(name: str, value: object, *, optional: bool) -> None:
+    """Raises InvalidArgumentError for what is not text that a record has room for."""
+    if value is None and optional:
+        return
+    if (
+        not isinstance(value, str)
+        or (optional and not value)
+        or len(value) > limits.MAX_CLIENT_TEXT_CHARACTERS
+        or not value.isprintable()
+    ):
+        raise InvalidArgumentError(
+            f"{name}={value!r} is not text of up to {limits.MAX_CLIENT_TEXT_CHARACTERS} printable characters"
+        )

@@ -34,11 +34,11 @@ def expired(group: GroupImage, pending: Collection[bytes], now_ms: int, retentio
         retention_ms: how long offsets are kept.
     """
     metadata = group.metadata()
-    since = None if group.members else _base(metadata)
+    since = None if group.has_members else _base(metadata)
     over = [] if since is None else [place for place in group.entries if _is_over(group, place, since, now_ms, retention_ms)]
     places = [place for place in over if place not in pending]
-    is_empty = not group.members and (metadata is None or not metadata.members)
-    return Expiry(places, is_empty and not group.consumer and not pending and len(places) == len(group.entries))
+    is_empty = not group.has_members and (metadata is None or not metadata.members)
+    return Expiry(places, is_empty and not pending and len(places) == len(group.entries))
 
 
 Base = Callable[[bytes, int], int | None]  # (place, when it was committed) → since when its time runs, None for not at all

@@ -18,9 +18,8 @@ import pyarrow as pa
 
 from pylog.errors import CorruptionError
 from pylog.log.reader import TransactionEnd
+from pylog.offsets.membership import GROUP_EPOCH, KINDS, MEMBER
 from pylog.offsets.schema import (
-    CONSUMER_GROUP,
-    CONSUMER_MEMBER,
     GROUP,
     OFFSET,
     OFFSETS_TOPIC,
@@ -53,8 +52,8 @@ class GroupImage:
         entries: its offsets, by the part of their keys that names the partition.
         old_keys: those of which there are records with keys of the old version: they need tombstones of their own.
         record: the value of its record of Kafka's classic protocol.
-        consumer: it has a record of Kafka's newer protocol.
-        members: keys of the records of that protocol's members.
+        membership: its records of Kafka's newer protocol, by key (`membership`).
+        changes: how often its records of either protocol have changed.
         known: the offsets as they are handed out, once somebody has asked.
     """
 
@@ -62,14 +61,24 @@ class GroupImage:
     entries: dict[bytes, Entry] = field(default_factory=dict)
     old_keys: set[bytes] = field(default_factory=set)
     record: Entry | None = None
-    consumer: bool = False
-    members: set[bytes] = field(default_factory=set)
+    membership: dict[bytes, Entry] = field(default_factory=dict)
+    changes: int = 0
     known: dict[TopicPartition, OffsetAndMetadata] | None = None
 
     @property
     def exists(self) -> bool:
         """Whether Kafka knows the group. One that it does not know has no offsets, whatever is left of them."""
-        return self.named or self.record is not None or self.consumer
+        return self.named or self.record is not None or self.is_consumer
+
+    @property
+    def is_consumer(self) -> bool:
+        """Whether it is a group of Kafka's newer protocol."""
+        return any(key[1] == GROUP_EPOCH for key in self.membership)
+
+    @property
+    def has_members(self) -> bool:
+        """Whether it has members of that protocol."""
+        return any(key[1] == MEMBER for key in self.membership)
 
     def offsets(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """The committed offsets. The caller does not change what it gets.
@@ -187,7 +196,7 @@ class Image:
         kind = key[0] << 8 | key[1]
         if kind <= OFFSET:
             self._take_offset(offset, kind, key, value, producer, written)
-        elif kind in (GROUP, CONSUMER_GROUP, CONSUMER_MEMBER):
+        elif kind == GROUP or kind in KINDS:
             self._take_group(offset, kind, key, value)
 
     def _take_offset(self, offset: int, kind: int, key: bytes, value: bytes | None, producer: int, written: bool) -> None:
@@ -226,16 +235,15 @@ class Image:
             raise _no_key(offset)
         group = self.groups.get(key[4:end]) or self._new_group(key[4:end])
         group.known = None  # what does not exist has no offsets
+        group.changes += 1
         if kind == GROUP:
             group.record = None if value is None else Entry(offset, value)
-            group.named &= value is not None  # its tombstone deletes the group, whoever has committed for it
-        elif kind == CONSUMER_GROUP:
-            group.consumer = value is not None
-            group.named &= value is not None
         elif value is None:
-            group.members.discard(key)
+            group.membership.pop(key, None)
         else:
-            group.members.add(key)
+            group.membership[key] = Entry(offset, value)
+        if kind in (GROUP, GROUP_EPOCH):
+            group.named &= value is not None  # its tombstone deletes the group, whoever has committed for it
 
     def _end_transaction(self, end: TransactionEnd) -> None:
         for (name, place), entry in self.pending.pop(end.producer_id, {}).items():

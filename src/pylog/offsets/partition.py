@@ -29,9 +29,11 @@ class OffsetsPartition:
 
     Args:
         open_log: gives the partition's log; asked again once another process has deleted it.
+        directory: where its files are.
     """
 
-    def __init__(self, open_log: Callable[[], Log]) -> None:
+    def __init__(self, open_log: Callable[[], Log], directory: str) -> None:
+        self.directory = directory
         self._open_log = open_log
         self._guard = threading.RLock()  # taken before the log's own
         self._log = open_log()
@@ -66,6 +68,10 @@ class OffsetsPartition:
             self._caught_up()  # most of it before others have to wait
             with self._log.exclusively():
                 yield self._caught_up()
+
+    def check_open(self) -> None:
+        """Raises ClosedError when its store is closed."""
+        self._log.look()
 
     # ---- catching up ---------------------------------------------------------------------------------------------------------
 

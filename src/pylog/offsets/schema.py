@@ -7,23 +7,19 @@ belong to others: their records are kept and not looked into (groups-and-transac
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 from pylog.errors import CorruptionError, UnsupportedFormatError
+from pylog.offsets.primitives import Reader, parsing
 from pylog.record.types import OffsetAndMetadata, TopicPartition
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 
-# Kinds of records: the first two bytes of their keys. Both kinds of offsets mean the same.
+# Kinds of records: the first two bytes of their keys. Both kinds of offsets mean the same; those of Kafka's newer protocol are
+# in `membership`.
 OLD_OFFSET: Final = 0
 OFFSET: Final = 1
 GROUP: Final = 2
-CONSUMER_GROUP: Final = 3  # of Kafka's newer protocol (KIP-848), with one record a group
-CONSUMER_MEMBER: Final = 5  # and one a member
-
-Item = TypeVar("Item")
 
 _NEWEST: Final = 4  # version of values
 _CURRENT: Final = 3  # of those written
@@ -92,8 +88,8 @@ def parse_place(key: bytes) -> TopicPartition:
     >>> parse_place(place_key(TopicPartition("orders", 7)))
     TopicPartition(topic='orders', partition=7)
     """
-    with _parsing("a key"):
-        read = _Reader(key)
+    with parsing("a key"):
+        read = Reader(key)
         return TopicPartition(read.text(), read.int32())
 
 
@@ -147,10 +143,10 @@ def parse_offset(value: bytes) -> Commit:
         CorruptionError: it does not parse.
         UnsupportedFormatError: it is of a later version.
     """
-    with _parsing("an offset's value"):
+    with parsing("an offset's value"):
         if value[:2] == _CURRENT_BYTES:
             return Commit(_current(value))
-        read = _Reader(value)
+        read = Reader(value)
         version = _checked_version(read.int16(), "offset")
         read.flexible = version == _NEWEST
         offset = read.int64()
@@ -224,8 +220,8 @@ def parse_group(value: bytes) -> GroupMetadata:
         CorruptionError: it does not parse.
         UnsupportedFormatError: it is of a later version.
     """
-    with _parsing("a group's value"):
-        read = _Reader(value)
+    with parsing("a group's value"):
+        read = Reader(value)
         version = _checked_version(read.int16(), "group")
         read.flexible = version == _NEWEST
         head = (read.text(), read.int32(), read.optional_text(), read.optional_text())
@@ -235,7 +231,7 @@ def parse_group(value: bytes) -> GroupMetadata:
     return GroupMetadata(*head, None if since == _NO_TIME else since, members)
 
 
-def _member(read: _Reader, version: int) -> GroupMember:
+def _member(read: Reader, version: int) -> GroupMember:
     member_id = read.text()
     instance_id = read.optional_text() if version >= 3 else None
     client_id, client_host = read.text(), read.text()
@@ -258,88 +254,9 @@ def _member(read: _Reader, version: int) -> GroupMember:
 def subscribed_topics(subscription: bytes) -> frozenset[str] | None:
     """The topics that a consumer has subscribed to, in whichever version; None where that does not parse."""
     try:
-        with _parsing("a subscription"):
-            read = _Reader(subscription)
+        with parsing("a subscription"):
+            read = Reader(subscription)
             read.int16()
             return frozenset(read.array(read.text))
     except CorruptionError:
         return None
-
-
-# ---- parsing -----------------------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def _parsing(what: str) -> Iterator[None]:
-    try:
-        yield
-    except (struct.error, IndexError, UnicodeDecodeError) as error:
-        raise CorruptionError(f"{what} in {OFFSETS_TOPIC} does not parse: {error}") from error
-
-
-class _Reader:
-    """Reads Kafka's primitive types one after the other (groups-and-transactions 0.3).
-
-    Attributes:
-        flexible: sizes are those of the compact forms, and structures end with tagged fields.
-    """
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._position = 0
-        self.flexible = False
-
-    def _number(self, layout: struct.Struct) -> int:
-        (found,) = layout.unpack_from(self._data, self._position)
-        self._position += layout.size
-        return int(found)
-
-    def int16(self) -> int:
-        return self._number(_SIZE)
-
-    def int32(self) -> int:
-        return self._number(_PARTITION)
-
-    def int64(self) -> int:
-        return self._number(_TIME)
-
-    def _compact(self) -> int:
-        """An unsigned varint, of five bytes at most."""
-        found = 0
-        for shift in range(0, 35, 7):
-            byte = self._data[self._position]
-            self._position += 1
-            found |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return found
-        raise IndexError("a varint does not end")
-
-    def _taken(self, size: int) -> bytes:
-        end = self._position + size
-        if size < 0 or end > len(self._data):
-            raise IndexError(f"{size} bytes are wanted at position {self._position} of {len(self._data)}")
-        found = self._data[self._position : end]
-        self._position = end
-        return found
-
-    def text(self) -> str:
-        return self._taken(self._compact() - 1 if self.flexible else self.int16()).decode()
-
-    def optional_text(self) -> str | None:
-        size = self._compact() - 1 if self.flexible else self.int16()
-        return None if size < 0 else self._taken(size).decode()
-
-    def sized(self) -> bytes:
-        return self._taken(self._compact() - 1 if self.flexible else self.int32())
-
-    def array(self, item: Callable[[], Item]) -> list[Item]:
-        count = self._compact() - 1 if self.flexible else self.int32()
-        if not 0 <= count <= len(self._data):  # each takes a byte at least: no count of foreign bytes costs more than they do
-            raise IndexError(f"an array of {count} items in {len(self._data)} bytes")
-        return [item() for _ in range(count)]
-
-    def tags(self) -> None:
-        """Passes over tagged fields."""
-        for _ in range(self._compact() if self.flexible else 0):
-            self._compact()
-            self._taken(self._compact())

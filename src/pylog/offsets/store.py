@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar, cast
 
 from pylog import limits
 from pylog.clock import Clock
@@ -17,6 +17,7 @@ from pylog.errors import (
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
+from pylog.fs import FileSystem, join
 from pylog.log.log import Log
 from pylog.offsets.expiry import Expiry, expired
 from pylog.offsets.image import GroupImage, Image
@@ -33,7 +34,7 @@ from pylog.offsets.schema import (
     place_key,
 )
 from pylog.record.types import OffsetAndMetadata, TopicPartition
-from pylog.topics import Topic
+from pylog.topics import Topic, directory_name
 
 _TRIES: Final = 3  # while another process deletes the topic and makes it again
 Found = TypeVar("Found")
@@ -42,6 +43,8 @@ Place = TopicPartition | tuple[str, int]
 
 class Topics(Protocol):
     """What is asked of the store around."""
+
+    path: str
 
     def topics(self) -> dict[str, Topic]: ...
 
@@ -66,10 +69,11 @@ class OffsetStore:
     >>> store.close()
     """
 
-    def __init__(self, store: Topics, config: OffsetsConfig, clock: Clock) -> None:
+    def __init__(self, store: Topics, config: OffsetsConfig, fs: FileSystem, clock: Clock) -> None:
         self._store = store
         self._config = config
-        self._clock = clock
+        self.fs = fs
+        self.clock = clock
         self._guard = threading.Lock()
         self._count = 0  # of partitions of the topic, 0 as long as it is not known
         self._partitions: dict[int, OffsetsPartition] = {}
@@ -98,19 +102,21 @@ class OffsetStore:
 
         Cost: one append; the first one in a directory makes the topic `__consumer_offsets`.
         """
-        name = _checked_group(group)
+        items = self.items(group, offsets)
+        if items:
+            self.with_partition(group, lambda there: there.append(items, self.clock.now_ms(), durability))
+
+    def items(self, group: str, offsets: Mapping[Place, int | OffsetAndMetadata]) -> list[Item]:
+        """The records of a commit, checked; for `commit` and for members of groups. As `commit`, but nothing is written."""
+        name = checked_group(group)
         if not name:
             raise InvalidArgumentError("the group's name is empty; offsets are committed for a group")
-        now_ms = self._clock.now_ms()
-        items: list[Item] = [self._item(name, place, given, now_ms) for place, given in offsets.items()]
-        if not items:
-            return
-
-        self._on_partition(group, lambda there: there.append(items, now_ms, durability), make=True)
+        now_ms = self.clock.now_ms()
+        return [self._item(name, place, given, now_ms) for place, given in offsets.items()]
 
     def _item(self, name: bytes, place: Place, given: int | OffsetAndMetadata, now_ms: int) -> Item:
         """The record of one offset, checked."""
-        key = _checked_place(place)
+        key = checked_place(place)
         committed = given if isinstance(given, OffsetAndMetadata) else OffsetAndMetadata(given)
         offset = _checked_int("offset", committed.offset, limits.INT64_MAX)
         epoch = None if committed.leader_epoch is None else _checked_int("leader_epoch", committed.leader_epoch, limits.INT32_MAX)
@@ -152,11 +158,11 @@ class OffsetStore:
 
         Cost: a look at the log's end, and a copy. The first call in a process reads the partition of `__consumer_offsets`.
         """
-        name = _checked_group(group)
+        name = checked_group(group)
         offsets = self._on_partition(group, lambda there: there.offsets_of(name)) or {}
         if partitions is None:
             return dict(offsets)
-        return {place: offsets[place] for place in map(_checked_place, partitions) if place in offsets}
+        return {place: offsets[place] for place in map(checked_place, partitions) if place in offsets}
 
     def position(self, group: str, partition: Place) -> int | None:
         """The offset that a group will read next, None where it has committed none. As `fetch`."""
@@ -168,7 +174,7 @@ class OffsetStore:
 
         Whoever must not read anything twice waits for its end before fetching them, as Kafka's consumers do.
         """
-        name = _checked_group(group)
+        name = checked_group(group)
 
         def places(there: OffsetsPartition) -> set[TopicPartition]:
             with there.image() as image:
@@ -207,8 +213,8 @@ class OffsetStore:
         Raises:
             ReadOnlyError, CorruptionError, StorageFailedError: as `Log.append`.
         """
-        name = _checked_group(group)
-        wanted = None if partitions is None else {place_key(_checked_place(place)) for place in partitions}
+        name = checked_group(group)
+        wanted = None if partitions is None else {place_key(checked_place(place)) for place in partitions}
 
         def forget(there: OffsetsPartition) -> set[TopicPartition]:
             with there.exclusively() as image:
@@ -217,10 +223,10 @@ class OffsetStore:
                     return set()
                 present = set(found.entries) | image.pending_of(name)
                 places = sorted(present if wanted is None else present & wanted)
-                gone = Expiry(places, wanted is None and (found.named or found.record is not None))
+                gone = Expiry(places, wanted is None and found.exists and not found.has_members)
                 items = list(_tombstones(name, found, gone))
                 if items:
-                    there.append(items, self._clock.now_ms(), durability)
+                    there.append(items, self.clock.now_ms(), durability)
                 return set(map(parse_place, places))
 
         return self._on_partition(group, forget) or set()
@@ -239,7 +245,7 @@ class OffsetStore:
 
         Cost: a look at every offset; `Store.tick` calls it every `OffsetsConfig.retention_check_interval_ms`.
         """
-        now = self._clock.now_ms() if now_ms is None else now_ms
+        now = self.clock.now_ms() if now_ms is None else now_ms
         return sum(self._expire(there, now) for there in self._all_partitions())
 
     def expire_if_due(self, now_ms: int) -> int:
@@ -263,6 +269,13 @@ class OffsetStore:
             return sum(len(gone.places) for gone in found.values())
 
     # ---- partitions ----------------------------------------------------------------------------------------------------------
+
+    def with_partition(self, group: str, action: Callable[[OffsetsPartition], Found]) -> Found:
+        """What `action` does with the partition that has a group's records, which is made if it is missing.
+
+        It is called again when the topic was deleted meanwhile.
+        """
+        return cast("Found", self._on_partition(group, action, make=True))
 
     def _on_partition(self, group: str, action: Callable[[OffsetsPartition], Found], *, make: bool = False) -> Found | None:
         """Does something with the partition of a group; None without the topic, unless it is to be made."""
@@ -306,7 +319,8 @@ class OffsetStore:
     def _partition(self, number: int) -> OffsetsPartition:
         there = self._partitions.get(number)
         if there is None:
-            there = self._partitions[number] = OffsetsPartition(partial(self._store.log, OFFSETS_TOPIC, number))
+            directory = join(self._store.path, directory_name(TopicPartition(OFFSETS_TOPIC, number)))
+            there = self._partitions[number] = OffsetsPartition(partial(self._store.log, OFFSETS_TOPIC, number), directory)
         return there
 
     def _forget(self) -> None:
@@ -326,19 +340,21 @@ def _expired(image: Image, now_ms: int, retention_ms: int) -> dict[bytes, Expiry
 
 
 def _tombstones(name: bytes, group: GroupImage, gone: Expiry) -> Iterator[Item]:
-    """Records that delete: the offsets' first, so that no crash leaves offsets of a group that is gone."""
+    """Records that delete: the offsets' first, so that no crash leaves offsets of a group that is gone. Then in Kafka's order."""
     for place in gone.places:
         yield offset_key(name, place), None
         if place in group.old_keys:
             yield offset_key(name, place, OLD_OFFSET), None
-    if gone.group:
+    if gone.group and group.is_consumer:
+        yield from ((key, None) for key in sorted(group.membership, key=lambda key: -key[1]))
+    elif gone.group:
         yield group_key(name), None
 
 
 # ---- what callers give -------------------------------------------------------------------------------------------------------
 
 
-def _checked_group(group: object) -> bytes:
+def checked_group(group: object) -> bytes:
     """The bytes of a group's name."""
     if not isinstance(group, str):
         raise InvalidArgumentError(f"group={group!r} is not a group's name")
@@ -357,7 +373,7 @@ def _encoded(text: str, what: str, encoding: str = "utf-8") -> bytes:
         raise InvalidArgumentError(f"{what} has half of a surrogate pair, which is not text") from error
 
 
-def _checked_place(place: object) -> TopicPartition:
+def checked_place(place: object) -> TopicPartition:
     if isinstance(place, TopicPartition):
         return place
     if isinstance(place, tuple) and len(place) == 2 and isinstance(place[0], str) and isinstance(place[1], int):

@@ -152,11 +152,15 @@ class FileNode:
 
     def try_lock(self, wanted: HeldLock) -> bool:
         """Takes a range for an open file, or changes how it holds it; False when another's lock is in the way."""
-        if any(held.conflicts_with(wanted) for held in self.locks):
+        if self.is_locked(wanted):
             return False
         self.unlock(wanted.owner, wanted.start, wanted.end)
         self.locks.append(wanted)
         return True
+
+    def is_locked(self, wanted: HeldLock) -> bool:
+        """Whether another's lock is in the way of one."""
+        return any(held.conflicts_with(wanted) for held in self.locks)
 
     def unlock(self, owner: object, start: int, end: int) -> None:
         """Lets go of a range, whatever parts of it the open file holds."""

@@ -150,6 +150,11 @@ class MemoryLockFile:
         with self._fs.disk.guard:
             self._opened().unlock(self, *span_of(start, size))
 
+    def is_locked(self, start: int, size: int) -> bool:
+        """Whether anybody else has a lock, of any kind, on a part of a range."""
+        with self._fs.disk.guard:
+            return self._opened().is_locked(HeldLock(self, *span_of(start, size), exclusive=True))
+
     def is_current(self) -> bool:
         """Whether the name still leads to this file."""
         return self._fs.disk.find(self._path) is self._opened()

@@ -1,0 +1,115 @@
+"""Which members live: decided from slots of the members file, as one observer sees them (see `members_file`).
+
+No clock of another process is believed. An observer adds up, on its own clock, for how long it has seen the same counter, and
+counts of the time between two looks at most two heartbeat intervals: who was stopped itself, or suspended, fences nobody for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pylog.groups.state import Member
+
+
+class Slot(NamedTuple):
+    """A slot of a members file.
+
+    Attributes:
+        locked: another process, or another consumer of this one, has its byte.
+        member_id: whose it is or was; None if it cannot be read, or nobody has written it.
+        session_timeout_ms, max_poll_interval_ms: for how long the counters may stand still.
+        beats: counts as long as the process runs.
+        polls: counts as long as the consumer polls.
+    """
+
+    locked: bool
+    member_id: str | None = None
+    session_timeout_ms: int = 0
+    max_poll_interval_ms: int = 0
+    beats: int = 0
+    polls: int = 0
+
+
+class Verdict(NamedTuple):
+    """What an observer says of the members of its group.
+
+    Attributes:
+        dead: their processes are gone, or have let go.
+        expired: those who are to be put out: the dead, and the absent. Static members have some time to come back.
+    """
+
+    dead: frozenset[str]
+    expired: frozenset[str]
+
+
+@dataclass(slots=True)
+class _Seen:
+    """For how many seconds a member was seen with the same counters, and without a process."""
+
+    beats: int
+    polls: int
+    beats_for: float = 0.0
+    polls_for: float = 0.0
+    gone_for: float = 0.0
+
+
+class Watch:
+    """What one observer has seen of the others.
+
+    Args:
+        heartbeat_s: its own heartbeat interval, in seconds.
+    """
+
+    def __init__(self, heartbeat_s: float) -> None:
+        self._longest_gap = 2 * heartbeat_s
+        self._seen: dict[str, _Seen] = {}
+        self._looked: float | None = None
+
+    def look(self, members: Iterable[Member], slots: Sequence[Slot], now: float) -> Verdict:
+        """Judges members by their slots, which are at least as new as what is known of the members.
+
+        Args:
+            members: those of the group, without the observer itself.
+            slots: all of the file.
+            now: the observer's own clock, in seconds.
+        """
+        gap = 0.0 if self._looked is None else min(now - self._looked, self._longest_gap)
+        self._looked = now
+        by_name = {slot.member_id: slot for slot in slots if slot.member_id is not None}
+        obscure = any(slot.locked and slot.member_id is None for slot in slots)  # anybody's: its owner will write it again
+        dead, expired = set(), set()
+        before, self._seen = self._seen, {}
+        for member in members:
+            slot = by_name.get(member.member_id)
+            if slot is None:
+                if not obscure:
+                    dead.add(member.member_id)
+                    expired.add(member.member_id)
+                continue
+            seen = self._seen[member.member_id] = _updated(before.get(member.member_id), slot, gap)
+            if not slot.locked:
+                dead.add(member.member_id)
+            if _is_over(member, slot, seen):
+                expired.add(member.member_id)
+        return Verdict(frozenset(dead), frozenset(expired))
+
+
+def _updated(seen: _Seen | None, slot: Slot, gap: float) -> _Seen:
+    if seen is None:
+        return _Seen(slot.beats, slot.polls)
+    return _Seen(
+        slot.beats,
+        slot.polls,
+        seen.beats_for + gap if slot.beats == seen.beats else 0.0,
+        seen.polls_for + gap if slot.polls == seen.polls else 0.0,
+        seen.gone_for + gap if not slot.locked else 0.0,
+    )
+
+
+def _is_over(member: Member, slot: Slot, seen: _Seen) -> bool:
+    session_s = slot.session_timeout_ms / 1000
+    if not slot.locked:
+        return member.instance_id is None or seen.gone_for >= session_s
+    return seen.beats_for >= session_s or seen.polls_for >= slot.max_poll_interval_ms / 1000

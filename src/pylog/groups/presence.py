@@ -1,0 +1,54 @@
+"""A member's sign of life, and what it sees of the others'."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from pylog.background import Background
+from pylog.errors import ClosedError, UnknownTopicOrPartitionError
+from pylog.groups.liveness import Verdict, Watch
+from pylog.groups.members_file import MembersFile
+from pylog.groups.state import Member
+
+_WRITES_A_HEARTBEAT = 4  # of a member that polls without a pause
+
+
+class Presence:
+    """The slot of a member in the members file, kept alive by a thread of its own: a slow sync in another must not end it.
+
+    Args:
+        file: with a slot for this member.
+        heartbeat_s: seconds between two signs of life.
+        check_open: raises `ClosedError` once the store is closed, and the like when the log was deleted, which ends them.
+    """
+
+    def __init__(self, file: MembersFile, heartbeat_s: float, check_open: Callable[[], None]) -> None:
+        self._file = file
+        self._check_open = check_open
+        self._watch = Watch(heartbeat_s)
+        self._pause = heartbeat_s / _WRITES_A_HEARTBEAT
+        self._next_write = 0.0
+        self._background = Background()
+        self._background.every("beat", max(1, int(heartbeat_s * 1000)), self._beat)
+
+    def _beat(self) -> None:
+        try:
+            self._check_open()
+        except (ClosedError, UnknownTopicOrPartitionError):
+            self._file.close()
+        self._file.beat()
+
+    def polled(self, now: float) -> None:
+        """Shows that the consumer polls, if that was not shown just before. `now` is the member's own clock, in seconds."""
+        if now >= self._next_write:
+            self._next_write = now + self._pause
+            self._file.beat(polled=True)
+
+    def look(self, others: Iterable[Member], now: float) -> Verdict:
+        """Judges the other members of the group, of a state read before. Cost: one read, and 1 µs for each slot."""
+        return self._watch.look(others, self._file.slots(), now)
+
+    def end(self) -> None:
+        """Lets go of the slot: others see at once that the member is gone."""
+        self._file.close()
+        self._background.end()

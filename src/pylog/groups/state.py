@@ -1,0 +1,283 @@
+"""What the records of a group say about its members: a fold over them, and the records that make one state of another.
+
+A partition's owner is the member whose record says that it has it (kind 8). Who is to have it is in the targets (kind 7).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from base64 import urlsafe_b64decode
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+from pylog.offsets.image import Entry, GroupImage
+from pylog.offsets.membership import (
+    CURRENT,
+    GROUP_EPOCH,
+    GROUP_TOPICS,
+    MEMBER,
+    OF_MEMBERS,
+    STABLE,
+    TARGET,
+    TARGET_EPOCH,
+    UNRELEASED,
+    UNREVOKED,
+    Current,
+    Epoch,
+    GroupTopics,
+    MemberMetadata,
+    Target,
+    TopicMetadata,
+    TopicPartitions,
+    format_current,
+    format_epoch,
+    format_member,
+    format_target,
+    format_topics,
+    group_record_key,
+    member_of,
+    member_record_key,
+    parse_current,
+    parse_epoch,
+    parse_member,
+    parse_target,
+    parse_topics,
+)
+from pylog.offsets.partition import Item
+from pylog.offsets.primitives import Reader, Tags, Writer
+from pylog.offsets.schema import GroupMetadata, group_key
+from pylog.record.types import TopicPartition
+from pylog.topics import Topic
+
+NOT_IN_EPOCH: Final = -1
+_ASSIGNORS_TAG: Final = 0x7079  # of a member's record: pylog's own field; Kafka's schema has a name for one assignor only
+_HOST: Final = "/127.0.0.1"
+
+Places = frozenset[TopicPartition]
+
+
+class TopicInfo(NamedTuple):
+    """A topic: its id, of 16 bytes, and the numbers of its partitions, ascending."""
+
+    topic_id: bytes
+    numbers: tuple[int, ...]
+
+
+Topics = Mapping[str, TopicInfo]
+
+
+class Member(NamedTuple):
+    """A member of a group.
+
+    Attributes:
+        member_id: told apart by it from everybody who ever was in the group.
+        topics: what it wants to read.
+        assignors: those that it knows, the most wanted first; none of one that a broker wrote down.
+        instance_id: of a static member.
+        client_id: for tools.
+        rebalance_timeout_ms: how long it may take to give something up.
+        epoch: the group's, as far as the member has followed; -1 before it has.
+        previous_epoch: the one before that.
+        owned: what it has.
+        target: what it is to have.
+    """
+
+    member_id: str
+    topics: frozenset[str]
+    assignors: tuple[str, ...] = ()
+    instance_id: str | None = None
+    client_id: str = ""
+    rebalance_timeout_ms: int = 0
+    epoch: int = NOT_IN_EPOCH
+    previous_epoch: int = NOT_IN_EPOCH
+    owned: Places = frozenset()
+    target: Places = frozenset()
+
+    @property
+    def standing(self) -> int:
+        """Its state, as its record says it."""
+        return UNREVOKED if self.owned - self.target else UNRELEASED if self.target - self.owned else STABLE
+
+
+class GroupState(NamedTuple):
+    """A group. Nobody changes one: decisions make another.
+
+    Attributes:
+        epoch: how often its partitions were shared out.
+        members: by id, in the order of ids.
+        topics: those that its members read, as they were then: how many partitions each had.
+        ids: of these and all other topics.
+        classic: it has a record of Kafka's classic protocol, whose members are its epoch's last.
+        protocol_type: what that says its members are; "consumer" if anything.
+    """
+
+    epoch: int = 0
+    members: Mapping[str, Member] = {}
+    topics: Mapping[str, int] = {}
+    ids: Mapping[str, bytes] = {}
+    classic: bool = False
+    protocol_type: str = ""
+
+    def owned_by_others(self, member_id: str) -> Places:
+        """What everybody else has."""
+        return frozenset[TopicPartition]().union(*(each.owned for each in self.members.values() if each.member_id != member_id))
+
+
+def topic_info(topic: Topic) -> TopicInfo:
+    """What members have to know of a topic. One from a broker that knew no ids gets one from its name."""
+    if topic.id is None:
+        return TopicInfo(hashlib.blake2b(topic.name.encode(), digest_size=16).digest(), topic.partition_ids)
+    return TopicInfo(urlsafe_b64decode(topic.id + "=="), topic.partition_ids)
+
+
+# ---- the fold ----------------------------------------------------------------------------------------------------------------
+
+
+def state_of(group: GroupImage | None, available: Topics) -> GroupState:
+    """What a group's records say.
+
+    Args:
+        group: its records; None of one that has none.
+        available: the topics that there are: brokers of today write down ids without names. A partition of a topic that is gone
+            is nobody's.
+
+    Raises:
+        CorruptionError, UnsupportedFormatError: a record does not parse.
+    """
+    ids = {name: info.topic_id for name, info in available.items()}
+    if group is None:
+        return GroupState(ids=ids)
+    records = _sorted(group.membership)
+    written = [each for entry in records.get(GROUP_TOPICS, {}).values() for each in parse_topics(entry.value).topics]
+    ids |= {each.name: each.topic_id for each in written}
+    names = {info.topic_id: name for name, info in available.items()} | {each.topic_id: each.name for each in written}
+    members = {
+        member_id: _member(member_id, entry, records, names) for member_id, entry in sorted(records.get(MEMBER, {}).items())
+    }
+    epoch = max((parse_epoch(entry.value).epoch for entry in records.get(GROUP_EPOCH, {}).values()), default=0)
+    found = GroupState(epoch, members, {each.name: each.partitions for each in written}, ids)
+    return _with_classic(found, group.metadata())
+
+
+def _with_classic(found: GroupState, classic: GroupMetadata | None) -> GroupState:
+    """The same with what a record of the classic protocol says: a broker moves a group from one protocol to the other."""
+    if classic is None:
+        return found
+    old = {each.member_id: Member(each.member_id, frozenset()) for each in classic.members}
+    epoch = max(found.epoch, classic.generation)
+    return found._replace(epoch=epoch, members=old | dict(found.members), classic=True, protocol_type=classic.protocol_type)
+
+
+def _sorted(records: Mapping[bytes, Entry]) -> dict[int, dict[str, Entry]]:
+    """Records by kind and member."""
+    found: dict[int, dict[str, Entry]] = defaultdict(dict)
+    for key, entry in records.items():
+        found[key[1]][member_of(key) if key[1] in OF_MEMBERS else ""] = entry
+    return found
+
+
+def _member(member_id: str, entry: Entry, records: Mapping[int, Mapping[str, Entry]], names: Mapping[bytes, str]) -> Member:
+    wants = parse_member(entry.value)
+    target, current = records.get(TARGET, {}).get(member_id), records.get(CURRENT, {}).get(member_id)
+    has = Current(NOT_IN_EPOCH, NOT_IN_EPOCH, STABLE, ()) if current is None else parse_current(current.value)
+    return Member(
+        member_id,
+        frozenset(wants.topics),
+        _assignors(wants.tags),
+        wants.instance_id,
+        wants.client_id,
+        wants.rebalance_timeout_ms,
+        has.epoch,
+        has.previous_epoch,
+        _places(names, (*has.assigned, *has.revoking)),
+        frozenset() if target is None else _places(names, parse_target(target.value).assigned),
+    )
+
+
+def _places(names: Mapping[bytes, str], given: Iterable[TopicPartitions]) -> Places:
+    return frozenset(
+        TopicPartition(names[each.topic_id], number) for each in given if each.topic_id in names for number in each.partitions
+    )
+
+
+def _assignors(tags: Tags) -> tuple[str, ...]:
+    for number, value in tags:
+        if number == _ASSIGNORS_TAG:
+            read = Reader(value)
+            read.flexible = True
+            return tuple(read.array(read.text))
+    return ()
+
+
+# ---- records -----------------------------------------------------------------------------------------------------------------
+
+
+def changes(group: bytes, before: GroupState, after: GroupState) -> list[Item]:
+    """The records that make one state of another, in the order in which a broker writes them (groups-and-transactions 1.8)."""
+    items: list[Item] = [(group_key(group), None)] if before.classic and not after.classic else []
+    gone = [member_id for member_id in before.members if member_id not in after.members and not before.classic]
+    items += ((member_record_key(kind, group, member_id), None) for member_id in gone for kind in (CURRENT, TARGET, MEMBER))
+    items += _metadata(group, before, after)
+    rebalanced = after.epoch != before.epoch
+    if _group_topics(after) != _group_topics(before):
+        items.append((group_record_key(GROUP_TOPICS, group), format_topics(_group_topics(after))))
+    if rebalanced:
+        items.append((group_record_key(GROUP_EPOCH, group), format_epoch(Epoch(after.epoch))))
+    items += _targets(group, before, after)
+    if rebalanced:
+        items.append((group_record_key(TARGET_EPOCH, group), format_epoch(Epoch(after.epoch))))
+    items += _currents(group, before, after)
+    return items
+
+
+def _group_topics(state: GroupState) -> GroupTopics:
+    return GroupTopics(tuple(TopicMetadata(state.ids[name], name, count) for name, count in sorted(state.topics.items())))
+
+
+def _metadata(group: bytes, before: GroupState, after: GroupState) -> Iterator[Item]:
+    for member in after.members.values():
+        value = _wishes(member)
+        known = before.members.get(member.member_id)
+        if known is None or _wishes(known) != value:
+            yield member_record_key(MEMBER, group, member.member_id), format_member(value)
+
+
+def _wishes(member: Member) -> MemberMetadata:
+    write = Writer()
+    write.array(member.assignors, write.text)
+    return MemberMetadata(
+        instance_id=member.instance_id,
+        rack_id=None,
+        client_id=member.client_id,
+        client_host=_HOST,
+        topics=tuple(sorted(member.topics)),
+        topic_regex="",
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        server_assignor=None,
+        tags=((_ASSIGNORS_TAG, bytes(write.data)),),
+    )
+
+
+def _targets(group: bytes, before: GroupState, after: GroupState) -> Iterator[Item]:
+    for member in after.members.values():
+        known = before.members.get(member.member_id)
+        assigned = _by_topic(after, member.target)
+        if known is None or _by_topic(before, known.target) != assigned:
+            yield member_record_key(TARGET, group, member.member_id), format_target(Target(assigned))
+
+
+def _currents(group: bytes, before: GroupState, after: GroupState) -> Iterator[Item]:
+    for member in after.members.values():
+        known = before.members.get(member.member_id)
+        assigned = _by_topic(after, member.owned)
+        if known is None or known.epoch != member.epoch or _by_topic(before, known.owned) != assigned:
+            value = Current(member.epoch, member.previous_epoch, member.standing, assigned)
+            yield member_record_key(CURRENT, group, member.member_id), format_current(value)
+
+
+def _by_topic(state: GroupState, places: Collection[TopicPartition]) -> tuple[TopicPartitions, ...]:
+    numbers: dict[str, list[int]] = defaultdict(list)
+    for place in sorted(places):
+        numbers[place.topic].append(place.partition)
+    return tuple(TopicPartitions(state.ids[name], tuple(each)) for name, each in numbers.items())

@@ -1,0 +1,32 @@
+"""What assignors are asked and answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from pylog.record.types import TopicPartition
+
+Partitions = Mapping[str, Sequence[int]]  # topic → the numbers of its partitions, ascending
+Assignment = dict[str, frozenset[TopicPartition]]  # member → its partitions
+
+
+class Subscriber(NamedTuple):
+    """A member, as assignors see it.
+
+    Attributes:
+        member_id: its id.
+        topics: names of what it wants to read.
+        owned: the partitions that it had before.
+        instance_id: of a static member.
+    """
+
+    member_id: str
+    topics: frozenset[str]
+    owned: frozenset[TopicPartition] = frozenset()
+    instance_id: str | None = None
+
+
+def java_order(text: str) -> bytes:
+    """A key that sorts text as Java does: by UTF-16 code units."""
+    return text.encode("utf-16-be")

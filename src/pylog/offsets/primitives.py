@@ -1,0 +1,161 @@
+"""Kafka's primitive types, as the keys and values of `__consumer_offsets` are made of them (groups-and-transactions 0.3)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from typing import Final, TypeVar
+
+from pylog.errors import CorruptionError
+
+Tags = tuple[tuple[int, bytes], ...]  # what later versions added to a structure: numbers, ascending, and bytes
+
+Item = TypeVar("Item")
+
+_INT8: Final = struct.Struct(">b")
+_INT16: Final = struct.Struct(">h")
+_INT32: Final = struct.Struct(">i")
+_INT64: Final = struct.Struct(">q")
+_UUID_BYTES: Final = 16
+
+
+@contextmanager
+def parsing(what: str) -> Iterator[None]:
+    """Inside, what cannot be read is a `CorruptionError` that names `what`."""
+    try:
+        yield
+    except (struct.error, IndexError, UnicodeDecodeError) as error:
+        raise CorruptionError(f"{what} in __consumer_offsets does not parse: {error}") from error
+
+
+class Reader:
+    """Reads values one after the other.
+
+    Attributes:
+        flexible: sizes are those of the compact forms, and structures end with tagged fields.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._position = 0
+        self.flexible = False
+
+    def _number(self, layout: struct.Struct) -> int:
+        (found,) = layout.unpack_from(self._data, self._position)
+        self._position += layout.size
+        return int(found)
+
+    def int8(self) -> int:
+        return self._number(_INT8)
+
+    def int16(self) -> int:
+        return self._number(_INT16)
+
+    def int32(self) -> int:
+        return self._number(_INT32)
+
+    def int64(self) -> int:
+        return self._number(_INT64)
+
+    def _compact(self) -> int:
+        """An unsigned varint, of five bytes at most."""
+        found = 0
+        for shift in range(0, 35, 7):
+            byte = self._data[self._position]
+            self._position += 1
+            found |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return found
+        raise IndexError("a varint does not end")
+
+    def _taken(self, size: int) -> bytes:
+        end = self._position + size
+        if size < 0 or end > len(self._data):
+            raise IndexError(f"{size} bytes are wanted at position {self._position} of {len(self._data)}")
+        found = self._data[self._position : end]
+        self._position = end
+        return found
+
+    def text(self) -> str:
+        return self._taken(self._compact() - 1 if self.flexible else self.int16()).decode()
+
+    def optional_text(self) -> str | None:
+        size = self._compact() - 1 if self.flexible else self.int16()
+        return None if size < 0 else self._taken(size).decode()
+
+    def sized(self) -> bytes:
+        return self._taken(self._compact() - 1 if self.flexible else self.int32())
+
+    def array(self, item: Callable[[], Item]) -> list[Item]:
+        count = self._compact() - 1 if self.flexible else self.int32()
+        if not 0 <= count <= len(self._data):  # each takes a byte at least: no count of foreign bytes costs more than they do
+            raise IndexError(f"an array of {count} items in {len(self._data)} bytes")
+        return [item() for _ in range(count)]
+
+    def uuid(self) -> bytes:
+        return self._taken(_UUID_BYTES)
+
+    def tags(self) -> Tags:
+        """Tagged fields, which only flexible structures have."""
+        return tuple((self._compact(), self._taken(self._compact())) for _ in range(self._compact() if self.flexible else 0))
+
+
+class Writer:
+    """Writes values one after the other, in the compact forms.
+
+    Attributes:
+        data: what was written.
+
+    >>> write = Writer()
+    >>> _ = write.int16(0).text("t").array([7], write.int32).tags(())
+    >>> write.data.hex()
+    '00000274020000000700'
+    """
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+
+    def int8(self, value: int) -> Writer:
+        self.data += _INT8.pack(value)
+        return self
+
+    def int16(self, value: int) -> Writer:
+        self.data += _INT16.pack(value)
+        return self
+
+    def int32(self, value: int) -> Writer:
+        self.data += _INT32.pack(value)
+        return self
+
+    def _compact(self, value: int) -> None:
+        while value > 0x7F:
+            self.data.append(value & 0x7F | 0x80)
+            value >>= 7
+        self.data.append(value)
+
+    def sized(self, value: bytes | None) -> Writer:
+        self._compact(0 if value is None else len(value) + 1)
+        self.data += value or b""
+        return self
+
+    def text(self, value: str | None) -> Writer:
+        return self.sized(None if value is None else value.encode())
+
+    def uuid(self, value: bytes) -> Writer:
+        self.data += value
+        return self
+
+    def array(self, items: Collection[Item], write: Callable[[Item], object]) -> Writer:
+        self._compact(len(items) + 1)
+        for item in items:
+            write(item)
+        return self
+
+    def tags(self, tags: Tags) -> Writer:
+        self._compact(len(tags))
+        for number, value in tags:
+            self._compact(number)
+            self._compact(len(value))
+            self.data += value
+        return self
