@@ -377,18 +377,18 @@ def test_other_partitions_are_handed_out_while_one_cannot_be_read(store: pylog.S
 def test_what_is_read_and_not_handed_out_is_bounded_however_many_partitions_there_are(store: pylog.Store) -> None:
     store.create_topic("wide", partitions=8, segment_bytes=1000)
     for number in range(8):
-        append(store, number, range(2_000), "wide")
+        append(store, number, range(6_000), "wide")
     limits: dict[str, Any] = {"fetch_max_bytes": 100_000, "max_partition_fetch_bytes": 50_000}
     with store.consumer("wide", auto_offset_reset="earliest", **limits) as consumer:
         sizes, served = [], []
-        while found := consumer.poll(max_records=100):
+        while found := consumer.poll(max_records=500):
             served += found
             consumer._fetcher._settle()
             held = [place.buffer for place in consumer._assignment.places.values() if place.buffer is not None]
             sizes.append(sum(buffer.size for buffer in held))
         largest = max(frame.nbytes for frame in store.log("wide").scan(columns=COLUMNS))
         assert 0 < max(sizes) < 100_000 + 2 * largest < 8 * largest
-        assert {partition.partition for partition in served[: len(served) // 3]} == set(range(8))  # all have had their turn
+        assert {partition.partition for partition in served[: 2 * len(served) // 3]} == set(range(8))  # each has had its turn
 
 
 def test_what_fails_ahead_is_tried_again_when_it_is_wanted(store: pylog.Store, monkeypatch: pytest.MonkeyPatch) -> None:

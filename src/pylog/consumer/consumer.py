@@ -23,7 +23,7 @@ from pylog.consumer.partition import AssignedPartition, Deserializers
 from pylog.consumer.positions import EARLIEST, LATEST, Positions
 from pylog.consumer.reading import PartitionReader
 from pylog.consumer.subscription import Subscription, checked_partition, checked_partitions, visible_topics
-from pylog.errors import IllegalStateError, InvalidArgumentError, UnknownTopicOrPartitionError
+from pylog.errors import ClosedError, IllegalStateError, InvalidArgumentError, UnknownTopicOrPartitionError
 from pylog.log.arguments import offset_given
 from pylog.log.following import nap
 from pylog.log.log import Log
@@ -240,13 +240,15 @@ class Consumer:
                 naps += 1
 
     def _take(self, count: int, how: Take) -> list[Found]:
-        try:
-            self._find_positions()
-            return self._fetcher.take(count, how)
-        except UnknownTopicOrPartitionError:
-            if self._assignment.is_manual:
-                raise
-            return []  # a topic was deleted: the membership will say so
+        for _ in range(1 + len(self._assignment.places)):
+            try:
+                self._find_positions()
+                return self._fetcher.take(count, how)
+            except (UnknownTopicOrPartitionError, ClosedError) as error:  # closed: by this process, which deleted the topic
+                self._store.topics()  # unless it is the store that is closed
+                if self._assignment.is_manual:
+                    raise UnknownTopicOrPartitionError(f"a partition assigned to this consumer is gone: {error}") from error
+        return []  # of deleted topics alone: the membership will say so
 
     def _keep_up(self) -> None:
         """What is due, before records are handed out."""
@@ -265,7 +267,7 @@ class Consumer:
     def _log(self, partition: TopicPartition) -> Log:
         """A partition; opened again once it was deleted and made anew."""
         known = self._logs.get(partition)
-        if known is None or known.is_gone:
+        if known is None or known.is_gone or self._store.mode == "rw":  # which keeps it itself
             known = self._logs[partition] = self._store.log(*partition)
         return known
 

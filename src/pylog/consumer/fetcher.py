@@ -130,7 +130,8 @@ class Fetcher:
         if self._ahead is not None and not self._ahead.piece.done():
             return
         self._settle()
-        buffers = [place.buffer for place in self._turns if place.buffer is not None and place.is_fetchable]
+        places = [place for place in self._turns if place.is_fetchable]
+        buffers = [place.buffer_at_position() if place.buffer is None else place.buffer for place in places]
         sizes = [buffer.size for buffer in buffers]
         if sum(sizes) >= self._max_bytes:
             return
