@@ -23,12 +23,14 @@ from pylog.errors import (
     FencedMemberError,
     GroupIdNotFoundError,
     GroupSubscribedToTopicError,
+    IllegalStateError,
     InconsistentGroupProtocolError,
     InvalidArgumentError,
     InvalidRecordError,
     InvalidTopicError,
     InvalidTransactionStateError,
     NonEmptyGroupError,
+    NoOffsetForPartitionError,
     NotALogDirectoryError,
     OffsetOutOfRangeError,
     OutOfOrderSequenceError,
@@ -37,6 +39,7 @@ from pylog.errors import (
     PylogError,
     PylogTimeoutError,
     ReadOnlyError,
+    RecordDeserializationError,
     RecordTooLargeError,
     StorageFailedError,
     StoreLockedError,
@@ -48,6 +51,8 @@ from pylog.errors import (
 
 if TYPE_CHECKING:
     from pylog.config import Durability, OffsetsConfig, TopicConfig
+    from pylog.consumer.consumer import Consumer
+    from pylog.consumer.listener import ConsumerRebalanceListener
     from pylog.groups.admin import Group, export_offsets, import_offsets
     from pylog.log.log import Log
     from pylog.offsets.store import OffsetStore
@@ -61,6 +66,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Acknowledgement",
     "ClosedError",
+    "Consumer",
+    "ConsumerRebalanceListener",
     "CorruptionError",
     "DecompressionLimitError",
     "Durability",
@@ -69,12 +76,14 @@ __all__ = [
     "Group",
     "GroupIdNotFoundError",
     "GroupSubscribedToTopicError",
+    "IllegalStateError",
     "InconsistentGroupProtocolError",
     "InvalidArgumentError",
     "InvalidRecordError",
     "InvalidTopicError",
     "InvalidTransactionStateError",
     "Log",
+    "NoOffsetForPartitionError",
     "NonEmptyGroupError",
     "NotALogDirectoryError",
     "OffsetAndMetadata",
@@ -91,6 +100,7 @@ __all__ = [
     "PylogTimeoutError",
     "ReadOnlyError",
     "Record",
+    "RecordDeserializationError",
     "RecordMetadata",
     "RecordTooLargeError",
     "StorageFailedError",
@@ -117,6 +127,8 @@ _HOMES = {
     "Group": "pylog.groups.admin",
     "export_offsets": "pylog.groups.admin",
     "import_offsets": "pylog.groups.admin",
+    "Consumer": "pylog.consumer.consumer",
+    "ConsumerRebalanceListener": "pylog.consumer.listener",
     "Log": "pylog.log.log",
     "FutureRecordMetadata": "pylog.producer.future",
     "RecordMetadata": "pylog.producer.future",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pylog.clock import Clock
 
 if TYPE_CHECKING:
+    from pylog.consumer.consumer import Consumer
     from pylog.groups.admin import Group
     from pylog.offsets.store import OffsetStore
     from pylog.producer.producer import Producer
@@ -67,6 +68,39 @@ class Clients:
         """Closes them all: what was sent is appended, before the logs are closed."""
         for producer in list(self._producers):
             producer.close()
+
+    # ---- consumers -----------------------------------------------------------------------------------------------------------
+
+    def consumer(self, *topics: str, **options: Any) -> Consumer:
+        """A consumer of topics.
+
+        Args:
+            topics: names; none when `Consumer.subscribe` or `Consumer.assign` are called later.
+            options: of `pylog.consumer.options.ConsumerOptions` by name, such as `group` and `auto_offset_reset`: kafka-python's
+                names, defaults and meaning.
+
+        Returns:
+            A `Consumer`, to be closed; it is a context manager.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is no such topic.
+            InvalidArgumentError: an option that there is not, or a value out of its range.
+            ReadOnlyError: with a group, the store is open for reading.
+
+        >>> import pylog, tempfile
+        >>> store = pylog.open(tempfile.mkdtemp())
+        >>> _ = store.create_topic("orders")
+        >>> with store.consumer("orders", auto_offset_reset="earliest") as consumer:
+        ...     consumer.poll()
+        {}
+        >>> store.close()
+        """
+        from pylog.consumer.consumer import Consumer
+        from pylog.consumer.options import ConsumerOptions
+        from pylog.store import Store
+
+        assert isinstance(self, Store)
+        return Consumer(self, topics, ConsumerOptions.of(options), self._clock)
 
     # ---- groups --------------------------------------------------------------------------------------------------------------
 

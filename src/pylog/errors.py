@@ -19,11 +19,13 @@ __all__ = [
     "FencedMemberError",
     "GroupIdNotFoundError",
     "GroupSubscribedToTopicError",
+    "IllegalStateError",
     "InconsistentGroupProtocolError",
     "InvalidArgumentError",
     "InvalidRecordError",
     "InvalidTopicError",
     "InvalidTransactionStateError",
+    "NoOffsetForPartitionError",
     "NonEmptyGroupError",
     "NotALogDirectoryError",
     "OffsetOutOfRangeError",
@@ -33,6 +35,7 @@ __all__ = [
     "PylogError",
     "PylogTimeoutError",
     "ReadOnlyError",
+    "RecordDeserializationError",
     "RecordTooLargeError",
     "StorageFailedError",
     "StoreLockedError",
@@ -55,6 +58,9 @@ class PylogError(Exception):
         position: the byte in that file, if any.
         offset: the record offset concerned, if any.
 
+    Attributes:
+        partition: topic and number of the partition whose records a consumer could not hand out; None elsewhere.
+
     >>> error = PylogError("the disk is full", path="/data/orders-0")
     >>> str(error), error.path, error.offset
     ('the disk is full', '/data/orders-0', None)
@@ -72,6 +78,7 @@ class PylogError(Exception):
         self.path = None if path is None else os.fspath(path)
         self.position = position
         self.offset = offset
+        self.partition: tuple[str, int] | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuild, (type(self), self.args, self.__dict__)
@@ -123,6 +130,18 @@ class GroupSubscribedToTopicError(PylogError):
 
 class OffsetOutOfRangeError(PylogError, LookupError):
     """The offset lies before the log's start or beyond its end."""
+
+
+class NoOffsetForPartitionError(PylogError, LookupError):
+    """A consumer's group has committed nothing for a partition, and `auto_offset_reset="none"` leaves it there."""
+
+
+class RecordDeserializationError(PylogError):
+    """A consumer's deserializer raised for the record at `offset`; what it raised is the cause. The position stays there."""
+
+
+class IllegalStateError(PylogError):
+    """The call does not fit in what was called before: a partition that is not assigned, a consumer that another thread uses."""
 
 
 class NotALogDirectoryError(PylogError):

@@ -46,10 +46,15 @@ def wait(
     while ends.of(state) <= offset and state.truncation_count == first.truncation_count:
         if deadline is not None and clock.monotonic() >= deadline:
             break
-        clock.sleep(min(limits.LONGEST_NAP, limits.SHORTEST_NAP * (1 + naps / 16)))
+        nap(clock, naps)
         naps += 1
         state = look()
     return state
+
+
+def nap(clock: Clock, number: int) -> None:
+    """Waits for what others append: shortly at first, `number` naps later on longer."""
+    clock.sleep(min(limits.LONGEST_NAP, limits.SHORTEST_NAP * (1 + number / 16)))
 
 
 def second_look(
@@ -87,8 +92,8 @@ def follow(
     seen = reader.crc_before(before, offset)
     while True:
         state = wait(look, clock, offset, ends, timeout_ms, since=before)
-        if state.truncation_count != before.truncation_count and not _goes_on(state, offset, seen):
-            raise _truncated(state, offset)
+        if state.truncation_count != before.truncation_count and not goes_on(state, offset, seen):
+            raise truncated(state, offset)
         end = ends.of(state)
         if end > offset:
             following = reader.crc_before(state, end)  # before it is handed out: what lies there later may be another record
@@ -99,12 +104,13 @@ def follow(
         before = state
 
 
-def _goes_on(state: LogState, offset: int, seen: int | None) -> bool:
+def goes_on(state: LogState, offset: int, seen: int | None) -> bool:
     """Whether the record before `offset` is in a log that was truncated still the one that was handed out."""
     return offset <= state.end_offset and reader.crc_before(state, offset) == seen
 
 
-def _truncated(state: LogState, offset: int) -> OffsetOutOfRangeError:
+def truncated(state: LogState, offset: int) -> OffsetOutOfRangeError:
+    """The error of a reader whose log was truncated below what it has handed out."""
     return OffsetOutOfRangeError(
         f"the log was truncated while it was read: it ends at offset {state.end_offset} now, and what lay before offset {offset} "
         "is not what was handed out; seek to where reading should go on",

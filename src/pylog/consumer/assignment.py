@@ -1,0 +1,229 @@
+"""Which partitions are a consumer's: those it chose, or what its membership of a group says; and who is told.
+
+A partition that goes is not handed out of any more before its listener runs, can be committed until the listener is done, and is
+given up then, whatever the listener raised.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Iterable
+from typing import Protocol
+
+from pylog.clock import Clock
+from pylog.consumer.alone import Alone, Membership
+from pylog.consumer.commits import Offsets
+from pylog.consumer.listener import ConsumerRebalanceListener
+from pylog.consumer.options import ConsumerOptions
+from pylog.consumer.partition import AssignedPartition
+from pylog.consumer.subscription import Subscription
+from pylog.errors import IllegalStateError
+from pylog.groups import member
+from pylog.groups.member import GroupMember, MemberOptions
+from pylog.log.lookup import name
+from pylog.record.types import OffsetAndMetadata, TopicPartition
+from pylog.store import Store
+
+
+class Surroundings(Protocol):
+    """What the consumer around does when partitions come and go."""
+
+    def place_of(self, partition: TopicPartition) -> AssignedPartition:
+        """Makes a partition's place."""
+        ...
+
+    def partitions_changed(self, places: Iterable[AssignedPartition]) -> None:
+        """These are read from now on."""
+        ...
+
+    def commit_before_leaving(self) -> None:
+        """Commits what has been handed out, if that is done automatically, and finishes what is under way."""
+        ...
+
+
+class Assignment:
+    """The partitions of one consumer.
+
+    Args:
+        store, clock: of the consumer.
+        options: of the consumer.
+        around: the consumer.
+
+    Attributes:
+        places: the partitions.
+        subscription: what was subscribed to; None without.
+        is_manual: whether the partitions were chosen.
+    """
+
+    def __init__(self, store: Store, clock: Clock, options: ConsumerOptions, around: Surroundings) -> None:
+        self.places: dict[TopicPartition, AssignedPartition] = {}
+        self.subscription: Subscription | None = None
+        self.is_manual = False
+        self._store = store
+        self._clock = clock
+        self._around = around
+        self._group = options.group
+        self._interval = options.heartbeat_interval_ms / 1000
+        self._due = 0.0  # to look for topics that match a pattern
+        self._names: frozenset[str] = frozenset()
+        self._turn = threading.Lock()  # of the member: commits may come from another thread
+        self._member_options = MemberOptions(
+            client_id=options.client_id,
+            group_instance_id=options.group_instance_id,
+            session_timeout_ms=options.session_timeout_ms,
+            max_poll_interval_ms=options.max_poll_interval_ms,
+            heartbeat_interval_ms=options.heartbeat_interval_ms,
+            assignors=options.assignors,
+        )
+        self._membership: Membership | None = None
+
+    def place(self, partition: TopicPartition) -> AssignedPartition:
+        """One of the partitions.
+
+        Raises:
+            IllegalStateError: it is not among them.
+        """
+        found = self.places.get(partition)
+        if found is None:
+            some = ", ".join(sorted(map(name, self.places))[:10]) or "none"
+            raise IllegalStateError(f"{name(partition)} is not assigned to this consumer; assigned are {some}")
+        return found
+
+    def positions(self) -> Offsets:
+        """What can be committed: the positions that are known (groups-and-transactions 2.1)."""
+        return {
+            partition: OffsetAndMetadata(place.position, "", place.leader_epoch)
+            for partition, place in self.places.items()
+            if place.position is not None
+        }
+
+    # ---- coming by them ------------------------------------------------------------------------------------------------------
+
+    def assign(self, partitions: Collection[TopicPartition]) -> None:
+        """Takes just these; those that stay keep their positions."""
+        if self.subscription is not None:
+            raise IllegalStateError("this consumer is subscribed to topics; unsubscribe() before assign()")
+        self._around.commit_before_leaving()
+        self.is_manual = bool(partitions)
+        self._drop([partition for partition in self.places if partition not in partitions])
+        self._add({partition: None for partition in partitions if partition not in self.places})
+
+    def subscribe(self, subscription: Subscription) -> None:
+        """Takes what comes of a subscription, from the next `keep_up` on."""
+        if self.is_manual:
+            raise IllegalStateError("this consumer was assigned partitions; unsubscribe() before subscribe()")
+        for topic in subscription.topics:
+            self._store.topic(topic)  # one that there is not is an error now
+        names = subscription.names(self._store)
+        self._membership = self._membership or self._new_membership()
+        self.subscription = subscription
+        self._names = frozenset()
+        self._tell(names)
+
+    def _new_membership(self) -> Membership:
+        if self._group is None:
+            return Alone(self._store, self._clock, self._member_options.heartbeat_interval_ms)
+        return GroupMember(self._store, self._group, self._member_options)
+
+    def _tell(self, names: frozenset[str]) -> None:
+        """Says which topics are wanted, unless that is known; no topics are not worth a word, they are gone anyway."""
+        self._due = self._clock.monotonic() + self._interval
+        if names and names != self._names and self._membership is not None:
+            with self._turn:
+                self._membership.subscribe(names)
+            self._names = names
+
+    @property
+    def topics(self) -> set[str]:
+        """The names of the topics subscribed to."""
+        return set(self._names)
+
+    # ---- keeping up ----------------------------------------------------------------------------------------------------------
+
+    def keep_up(self) -> None:
+        """Does what the membership says; listeners run."""
+        if self.subscription is None:
+            return
+        if self.subscription.pattern is not None and self._clock.monotonic() >= self._due:
+            self._tell(self.subscription.names(self._store))
+        while self._names and (event := self._next_event()) is not None:
+            self._follow(event)
+
+    def _next_event(self) -> member.Event | None:
+        assert self._membership is not None
+        with self._turn:
+            return self._membership.poll()
+
+    def _follow(self, event: member.Event) -> None:
+        if isinstance(event, member.Take):
+            self._add(event.partitions)
+            self._listener.on_partitions_assigned(set(event.partitions))
+        elif isinstance(event, member.Revoke):
+            self._revoke(event.partitions)
+        else:
+            self._drop(event.partitions)
+            self._listener.on_partitions_lost(set(event.partitions))
+
+    def _revoke(self, partitions: Collection[TopicPartition]) -> None:
+        assert self._membership is not None
+        try:
+            self._stop(partitions)
+        finally:
+            self._drop(partitions)
+            with self._turn:
+                self._membership.gave_up(partitions)
+
+    def _stop(self, partitions: Collection[TopicPartition]) -> None:
+        """The last moments of partitions: nothing comes of them any more, and what came can be committed."""
+        for partition in partitions:
+            if partition in self.places:
+                self.places[partition].owned = False
+        self._around.commit_before_leaving()
+        self._listener.on_partitions_revoked(set(partitions))
+
+    def _add(self, partitions: Collection[TopicPartition] | dict[TopicPartition, OffsetAndMetadata | None]) -> None:
+        committed = partitions if isinstance(partitions, dict) else dict.fromkeys(partitions)
+        for partition, found in committed.items():
+            place = self.places[partition] = self._around.place_of(partition)
+            if found is not None:
+                place.seek(found.offset, found.leader_epoch)
+        self._around.partitions_changed(self.places.values())
+
+    def _drop(self, partitions: Collection[TopicPartition]) -> None:
+        for partition in partitions:
+            place = self.places.pop(partition, None)
+            if place is not None:
+                place.owned = False
+        self._around.partitions_changed(self.places.values())
+
+    @property
+    def _listener(self) -> ConsumerRebalanceListener:
+        return ConsumerRebalanceListener() if self.subscription is None else self.subscription.listener
+
+    # ---- committing and leaving ----------------------------------------------------------------------------------------------
+
+    def commit(self, offsets: Offsets) -> None:
+        """Commits for the group, as its member where the consumer is one. From any thread.
+
+        Raises:
+            FencedMemberError: a partition is not the member's any more. As `OffsetStore.commit`.
+        """
+        assert self._group is not None
+        if isinstance(self._membership, GroupMember):
+            with self._turn:
+                self._membership.commit(offsets)
+        else:
+            self._store.offsets.commit(self._group, offsets)
+
+    def leave(self) -> None:
+        """Gives everything up, and subscribes to nothing."""
+        membership, self._membership = self._membership, None
+        try:
+            if self.places and self.subscription is not None:
+                self._stop(list(self.places))
+        finally:
+            self._drop(list(self.places))
+            self.subscription, self.is_manual, self._names = None, False, frozenset()
+            if membership is not None:
+                with self._turn:
+                    membership.leave()

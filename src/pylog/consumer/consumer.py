@@ -1,0 +1,508 @@
+"""`Consumer`: reads topics under kafka-python's names, alone or sharing the work with the other members of a group."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import ExitStack
+from typing import Self
+
+import pyarrow as pa
+
+from pylog import limits
+from pylog.clock import Clock
+from pylog.consumer.assignment import Assignment
+from pylog.consumer.commits import Callback, Commits, Offsets
+from pylog.consumer.fetcher import Fetcher, Found, Take, as_frame, as_records
+from pylog.consumer.guard import Guard
+from pylog.consumer.listener import ConsumerRebalanceListener
+from pylog.consumer.options import ConsumerOptions, ResetPolicy, check_int, checked_timeout
+from pylog.consumer.partition import AssignedPartition, Deserializers
+from pylog.consumer.positions import EARLIEST, LATEST, Positions
+from pylog.consumer.reading import PartitionReader
+from pylog.consumer.subscription import Subscription, checked_partition, checked_partitions, visible_topics
+from pylog.errors import ClosedError, IllegalStateError, InvalidArgumentError, UnknownTopicOrPartitionError
+from pylog.log.arguments import offset_given
+from pylog.log.following import nap
+from pylog.log.log import Log
+from pylog.record.types import OffsetAndMetadata, OffsetAndTimestamp, Record, TopicPartition
+from pylog.store import Store
+
+
+class Consumer:
+    """Reads records of topics from one position on after the other. Made by `Store.consumer`; a context manager.
+
+    With a `group` it shares the partitions of its topics with the group's other members, in whichever threads and processes these
+    are, and goes on where the group has committed. Without one it reads all of them.
+
+    One thread uses a consumer at a time. What needs looking after (the group, automatic commits, new topics) is done in `poll`
+    and in iteration, so one of them has to be called every `max_poll_interval_ms`. Leaving a `with` block by an exception commits
+    nothing: what was in hand is handed out again.
+
+    >>> import pylog, tempfile
+    >>> store = pylog.open(tempfile.mkdtemp())
+    >>> _ = store.create_topic("orders")
+    >>> _ = store.log("orders").append_many([b"paid", b"shipped"])
+    >>> with store.consumer("orders", auto_offset_reset="earliest", consumer_timeout_ms=0) as consumer:
+    ...     [record.value for record in consumer]
+    [b'paid', b'shipped']
+    >>> store.close()
+    """
+
+    def __init__(self, store: Store, topics: Iterable[str], options: ConsumerOptions, clock: Clock) -> None:
+        self._store = store
+        self._options = options
+        self._clock = clock
+        self._guard = Guard()
+        self._logs: dict[TopicPartition, Log] = {}
+        self._deserializers = Deserializers(options.key_deserializer, options.value_deserializer)
+        self._assignment = Assignment(store, clock, options, self)
+        self._positions = Positions(options, store.offsets, self._log, clock)
+        self._commits = Commits(self._assignment.commit, clock, options.auto_commit_interval_ms if options.auto_commits else None)
+        self._fetcher = Fetcher(options.fetch_max_bytes, options.max_partition_fetch_bytes, self._positions.out_of_range)
+        self._in_hand: Iterator[Record] = iter(())
+        names = tuple(topics)
+        if names:
+            self.subscribe(names)
+
+    def __repr__(self) -> str:
+        return f"Consumer({self._store.path!r}, group={self._options.group!r}, {len(self._assignment.places)} partitions)"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.close(autocommit=kind is None)
+
+    # ---- what is read --------------------------------------------------------------------------------------------------------
+
+    def subscribe(
+        self,
+        topics: Iterable[str] = (),
+        pattern: str | re.Pattern[str] | None = None,
+        listener: ConsumerRebalanceListener | None = None,
+    ) -> None:
+        """Reads topics from now on, instead of those subscribed to before. With a group, the members share their partitions.
+
+        Args:
+            topics: names; or
+            pattern: a regular expression that the beginning of a name matches. Topics that are made later are found.
+            listener: is told, inside `poll`, which partitions come and go.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is no such topic. One that is deleted later is no error.
+            IllegalStateError: partitions were assigned. InvalidArgumentError: neither or both of topics and pattern.
+
+        Cost: nothing is read; the next `poll` joins the group.
+        """
+        with self._guard:
+            exclude = self._options.exclude_internal_topics
+            self._assignment.subscribe(Subscription(topics, pattern, listener, exclude_internal=exclude))
+
+    def assign(self, partitions: Collection[TopicPartition]) -> None:
+        """Reads just these partitions from now on, and shares them with nobody; positions of those that stay are kept.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is no such partition. IllegalStateError: the consumer is subscribed to topics.
+        """
+        with self._guard:
+            wanted = checked_partitions(partitions)
+            for partition in wanted:
+                self._log(partition)
+            self._assignment.assign(wanted)
+
+    def unsubscribe(self) -> None:
+        """Reads nothing any more: commits if that is automatic, tells the listener, leaves the group."""
+        with self._guard:
+            self._leave(autocommit=True)
+
+    def assignment(self) -> set[TopicPartition]:
+        """The partitions that are this consumer's now."""
+        with self._guard:
+            return set(self._assignment.places)
+
+    def subscription(self) -> set[str]:
+        """The topics subscribed to; those that a pattern matched last."""
+        with self._guard:
+            return self._assignment.topics
+
+    # ---- reading -------------------------------------------------------------------------------------------------------------
+
+    def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> dict[TopicPartition, list[Record]]:
+        """Hands out records, and moves the positions behind them.
+
+        Args:
+            timeout_ms: how long to wait when there are none, in milliseconds.
+            max_records: at most so many; `max_poll_records` by default.
+
+        Returns:
+            Records by partition, in offset order; none when the time is over. Partitions take turns.
+
+        Raises:
+            OffsetOutOfRangeError, NoOffsetForPartitionError: with `auto_offset_reset="none"`, when a position is not in the log,
+                or there is none.
+            CorruptionError: the next records of a partition are damaged: its `partition` is which, and
+                `seek(error.partition, error.next_offset)` goes on behind them.
+            RecordDeserializationError: a deserializer raised; the position stays at that record.
+            IllegalStateError: nothing is subscribed to or assigned, or another thread is in a call.
+            ClosedError: the consumer or its store is closed.
+            What a listener or a callback raises.
+
+        Each error of a partition comes again until its position moves; other partitions are handed out in between. Cost: some
+        0.5 µs a record; while it waits, a look at each partition, each millisecond.
+
+        >>> import pylog, tempfile
+        >>> store = pylog.open(tempfile.mkdtemp())
+        >>> _ = store.create_topic("orders")
+        >>> _ = store.log("orders").append_many([b"paid", b"shipped"])
+        >>> consumer = store.consumer("orders", auto_offset_reset="earliest")
+        >>> for partition, records in consumer.poll().items():
+        ...     print(partition, [record.value for record in records])
+        TopicPartition(topic='orders', partition=0) [b'paid', b'shipped']
+        >>> consumer.close()
+        >>> store.close()
+        """
+        with self._guard:
+            return self.handed_out(self.collect(timeout_ms, max_records))
+
+    def poll_arrow(self, timeout_ms: float = 0, max_records: int | None = None) -> dict[TopicPartition, pa.RecordBatch]:
+        """The same as Arrow batches of `offset`, `timestamp`, `key`, `value` and `headers`; deserializers are not used.
+
+        Args:
+            timeout_ms: as for `poll`.
+            max_records: at most so many; by default whole batches as they were read, of some 65,536 records together.
+
+        Returns:
+            One batch for each partition that has records.
+
+        Raises:
+            As `poll`.
+
+        Cost: millions of records a second and core.
+        """
+        with self._guard:
+            found = self._collect(timeout_ms, max_records, as_frame, limits.SCAN_ROWS)
+            return {place.partition: taken.records for place, taken in _moved(found)}
+
+    def collect(self, timeout_ms: float, max_records: int | None = None) -> list[Found]:
+        """The first half of `poll`: waits for records, and moves no position. What is never handed out comes again."""
+        with self._guard:
+            return self._collect(timeout_ms, max_records, as_records, self._options.max_poll_records)
+
+    def handed_out(self, found: list[Found]) -> dict[TopicPartition, list[Record]]:
+        """The second half of `poll`: moves positions behind what was found."""
+        with self._guard:
+            return {place.partition: taken.records for place, taken in _moved(found)}
+
+    def __iter__(self) -> Self:
+        """Records, one after the other and for ever; with `consumer_timeout_ms` until nothing has come for so long.
+
+        The position moves with each record, so that `commit` in the loop commits up to the one in hand. Raises as `poll`.
+        """
+        return self
+
+    def __next__(self) -> Record:
+        for record in self._in_hand:
+            return record
+        timeout = self._options.consumer_timeout_ms
+        if not self.take_in_hand(math.inf if timeout is None else timeout):
+            raise StopIteration
+        return next(self._in_hand)
+
+    def take_in_hand(self, timeout_ms: float) -> bool:
+        """Gets records for iteration; whether there are any."""
+        found = self.collect(timeout_ms)
+        self._in_hand = _one_by_one(found)
+        return bool(found)
+
+    def next_in_hand(self) -> Record | None:
+        """The next record that iteration has already, None when it has to get more."""
+        return next(self._in_hand, None)
+
+    def _collect(self, timeout_ms: float, max_records: int | None, how: Take, usual: int) -> list[Found]:
+        timeout = checked_timeout("timeout_ms", timeout_ms)
+        strict = None if max_records is None else check_int("max_records", max_records, 1)
+        deadline = self._clock.monotonic() + timeout / 1000
+        naps = 0
+        while True:
+            self._keep_up()
+            found = self._take(strict or usual, how)
+            if any(len(taken.records) for _, taken in found):
+                self._fetcher.read_ahead()
+                return found
+            _moved(found)  # over what nobody sees
+            if not found:
+                if self._clock.monotonic() >= deadline:
+                    return []
+                nap(self._clock, naps)
+                naps += 1
+
+    def _take(self, count: int, how: Take) -> list[Found]:
+        for _ in range(1 + len(self._assignment.places)):
+            try:
+                self._find_positions()
+                return self._fetcher.take(count, how)
+            except (UnknownTopicOrPartitionError, ClosedError) as error:  # closed: by this process, which deleted the topic
+                self._store.topics()  # unless it is the store that is closed
+                if self._assignment.is_manual:
+                    raise UnknownTopicOrPartitionError(f"a partition assigned to this consumer is gone: {error}") from error
+        return []  # of deleted topics alone: the membership will say so
+
+    def _keep_up(self) -> None:
+        """What is due, before records are handed out."""
+        if self._assignment.subscription is None and not self._assignment.is_manual:
+            raise IllegalStateError("this consumer reads nothing; subscribe() to topics or assign() partitions")
+        self._commits.run_callbacks()
+        self._assignment.keep_up()
+        if self._commits.are_due:
+            self._commits.auto_commit(self._assignment.positions())
+
+    def _find_positions(self) -> None:
+        places = [place for place in self._assignment.places.values() if place.position is None]
+        if places:
+            self._positions.find(places)
+
+    def _log(self, partition: TopicPartition) -> Log:
+        """A partition; opened again once it was deleted and made anew."""
+        known = self._logs.get(partition)
+        if known is None or known.is_gone or self._store.mode == "rw":  # which keeps it itself
+            known = self._logs[partition] = self._store.log(*partition)
+        return known
+
+    # ---- around the assignment -----------------------------------------------------------------------------------------------
+
+    def place_of(self, partition: TopicPartition) -> AssignedPartition:
+        """What is known of a partition that comes: nothing."""
+
+        def read_from(offset: int) -> PartitionReader:
+            return PartitionReader(self._log(partition), offset, self._options.isolation)
+
+        return AssignedPartition(partition, read_from, self._deserializers)
+
+    def partitions_changed(self, places: Iterable[AssignedPartition]) -> None:
+        """Reads these from now on."""
+        self._fetcher.set_partitions(places)
+
+    def commit_before_leaving(self) -> None:
+        """Commits before partitions go."""
+        self._commits.finish()
+        self._commits.auto_commit(self._assignment.positions())
+
+    # ---- positions -----------------------------------------------------------------------------------------------------------
+
+    def position(self, partition: TopicPartition) -> int | None:
+        """The offset of the next record that will be handed out; None as long as it waits for a transaction that is open.
+
+        Raises:
+            IllegalStateError: the partition is not assigned. NoOffsetForPartitionError: as `poll`.
+        """
+        with self._guard:
+            place = self._assignment.place(checked_partition(partition))
+            if place.position is None:
+                self._positions.find([place])
+            return place.position
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Goes to an offset: what `poll` hands out next of a partition.
+
+        Args:
+            partition: one that is assigned.
+            offset: where to; if the log does not have it, `auto_offset_reset` says where reading goes on.
+
+        Raises:
+            IllegalStateError: the partition is not assigned. OffsetOutOfRangeError: the offset is negative.
+
+        Cost: nothing; what was read ahead is read again.
+        """
+        with self._guard:
+            self._assignment.place(checked_partition(partition)).seek(offset_given("offset", offset))
+
+    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """Goes to the start of partitions as it is now; by default of all that are assigned. Raises as `seek`."""
+        self._seek_to(partitions, EARLIEST)
+
+    def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """Goes to the end of partitions as it is now; by default of all that are assigned. Raises as `seek`."""
+        self._seek_to(partitions, LATEST)
+
+    def _seek_to(self, partitions: Collection[TopicPartition], policy: ResetPolicy) -> None:
+        with self._guard:
+            for place in self._places(partitions or tuple(self._assignment.places)):
+                place.seek(self._positions.offset_at(place.partition, policy))
+
+    def _places(self, partitions: Collection[TopicPartition]) -> list[AssignedPartition]:
+        return [self._assignment.place(partition) for partition in checked_partitions(partitions)]
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Hands out nothing of these partitions until `resume`; they stay this consumer's. Raises as `seek`."""
+        self._set_paused(partitions, paused=True)
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        """Ends `pause`. Raises as `seek`."""
+        self._set_paused(partitions, paused=False)
+
+    def _set_paused(self, partitions: Collection[TopicPartition], *, paused: bool) -> None:
+        with self._guard:
+            for place in self._places(partitions):
+                place.paused = paused
+
+    def paused(self) -> set[TopicPartition]:
+        """The partitions that are paused."""
+        with self._guard:
+            return {place.partition for place in self._assignment.places.values() if place.paused}
+
+    # ---- committing ----------------------------------------------------------------------------------------------------------
+
+    def commit(self, offsets: Offsets | None = None) -> None:
+        """Commits offsets for the group: all of them, or none.
+
+        Args:
+            offsets: of the next record to read, by partition; by default the positions of all partitions assigned.
+
+        Raises:
+            FencedMemberError: one of the partitions is not this consumer's any more; nothing was committed.
+            OffsetOutOfRangeError: an offset lies beyond the partition's end. UnknownTopicOrPartitionError: there is no such one.
+            IllegalStateError: the consumer has no group. As `OffsetStore.commit`.
+
+        Cost: one append at the store's level of durability.
+        """
+        with self._guard:
+            self._commits.commit(self._to_commit(offsets))
+
+    def commit_async(self, offsets: Offsets | None = None, callback: Callback | None = None) -> Future[None]:
+        """The same in the background.
+
+        Args:
+            offsets: as for `commit`; positions are those of now.
+            callback: is called with the offsets and the error, or None, in a later `poll`, `commit` or `close`.
+
+        Returns:
+            A future that is done when the offsets are committed; its `exception()` is what `commit` would have raised.
+
+        Raises:
+            IllegalStateError: the consumer has no group.
+        """
+        with self._guard:
+            return self._commits.commit_async(self._to_commit(offsets), callback)
+
+    def _to_commit(self, given: Offsets | None) -> Offsets:
+        self._group()
+        if given is None:
+            return self._assignment.positions()
+        if not isinstance(given, Mapping):
+            raise InvalidArgumentError(f"offsets of type {type(given).__name__} are not offsets by partition")
+        return {
+            checked_partition(place): offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
+            for place, offset in given.items()
+        }
+
+    def _group(self) -> str:
+        if self._options.group is None:
+            raise IllegalStateError("this consumer has no group to commit for; give it group=")
+        return self._options.group
+
+    def committed(self, partition: TopicPartition, *, metadata: bool = False) -> int | OffsetAndMetadata | None:
+        """What the group has committed for a partition, by whichever member; None when nothing.
+
+        Args:
+            partition: any, assigned or not.
+            metadata: return an `OffsetAndMetadata`.
+
+        Raises:
+            IllegalStateError: the consumer has no group. CorruptionError: it is not known what was committed.
+        """
+        with self._guard:
+            place = checked_partition(partition)
+            found = self._store.offsets.fetch(self._group(), [place]).get(place)
+            return found if metadata or found is None else found.offset
+
+    # ---- what there is -------------------------------------------------------------------------------------------------------
+
+    def beginning_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """The first offsets of partitions, assigned or not. Raises UnknownTopicOrPartitionError."""
+        return self._offsets_at(partitions, EARLIEST)
+
+    def end_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """The offsets behind the last records of partitions; under `read_committed` the stable offsets. As above."""
+        return self._offsets_at(partitions, LATEST)
+
+    def _offsets_at(self, partitions: Collection[TopicPartition], policy: ResetPolicy) -> dict[TopicPartition, int]:
+        with self._guard:
+            return {partition: self._positions.offset_at(partition, policy) for partition in checked_partitions(partitions)}
+
+    def offsets_for_times(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """For each partition the first record of a time or later, None where there is none.
+
+        Args:
+            timestamps: milliseconds since 1970 by partition, assigned or not.
+
+        Raises:
+            InvalidArgumentError: a negative time. As `Log.offset_for_timestamp`.
+        """
+        with self._guard:
+            isolation = self._options.isolation
+            return {
+                partition: self._log(partition).offset_for_timestamp(timestamp, isolation=isolation)
+                for partition, timestamp in zip(checked_partitions(timestamps), timestamps.values(), strict=True)
+            }
+
+    def topics(self) -> set[str]:
+        """The names of all topics in the store, Kafka's own left out unless `exclude_internal_topics` is false."""
+        with self._guard:
+            return visible_topics(self._store, exclude_internal=self._options.exclude_internal_topics)
+
+    def partitions_for_topic(self, topic: str) -> set[int] | None:
+        """The numbers of a topic's partitions, None when there is no such topic."""
+        with self._guard:
+            found = self._store.topics().get(topic)
+            return None if found is None else set(found.partition_ids)
+
+    # ---- the end -------------------------------------------------------------------------------------------------------------
+
+    def close(self, *, autocommit: bool = True) -> None:
+        """Commits if that is automatic, tells the listener, leaves the group, ends the threads. May be called twice.
+
+        Args:
+            autocommit: false leaves out the commit.
+
+        Raises:
+            What the listener raises; it is closed all the same.
+        """
+        if self._guard.closed or self._guard.forked:
+            return
+        with self._guard, ExitStack() as last:
+            last.callback(self._guard.close)
+            last.callback(self._fetcher.close)
+            last.callback(self._commits.close)
+            self._in_hand = iter(())
+            self._leave(autocommit=autocommit)
+
+    def _leave(self, *, autocommit: bool) -> None:
+        if not autocommit:
+            self._commits.stop()
+        elif self._assignment.is_manual:
+            self.commit_before_leaving()
+        self._assignment.leave()
+
+
+def _moved(found: list[Found]) -> list[Found]:
+    """Moves positions behind what was found; what remains is what has records."""
+    for place, taken in found:
+        place.hand_out(taken)
+    return [each for each in found if len(each.taken.records)]
+
+
+def _one_by_one(found: list[Found]) -> Iterator[Record]:
+    """Records for iteration, each with its position; a partition ends that was paused, sought in or lost in between."""
+    for place, taken in found:
+        at = place.position
+        place.leader_epoch = taken.leader_epoch
+        for record in taken.records:
+            if place.position != at or place.paused or not place.owned:
+                break
+            place.position = at = record.offset + 1
+            yield record
+        else:
+            place.hand_out(taken)

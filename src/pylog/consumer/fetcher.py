@@ -1,0 +1,171 @@
+"""Taking records from the partitions of a consumer in turn, and reading ahead in the background while they are worked on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Final, NamedTuple
+
+from pylog.consumer.partition import AssignedPartition, Buffer, Taken
+from pylog.consumer.reading import Piece
+from pylog.errors import OffsetOutOfRangeError, PylogError
+
+Take = Callable[[Buffer, int], Taken]
+_TRIES: Final = 3  # at a log that is cut while it is read
+
+
+class Found(NamedTuple):
+    """What was taken of a partition."""
+
+    place: AssignedPartition
+    taken: Taken
+
+
+class _Ahead(NamedTuple):
+    """A piece that is being read in the background, and the buffer that it is for."""
+
+    buffer: Buffer
+    piece: Future[Piece | None]
+
+
+class Fetcher:
+    """Reads for one consumer, whose thread calls every method.
+
+    Partitions take turns: who has given records comes last next time. One piece at a time is read ahead, by a thread that nothing
+    else uses; what fails there is tried again by the caller, when it is wanted.
+
+    Args:
+        max_bytes, max_partition_bytes: read ahead until so much is there, of all partitions and of each.
+        out_of_range: finds another position for a partition whose position is not in its log, or raises the error.
+    """
+
+    def __init__(
+        self,
+        max_bytes: int,
+        max_partition_bytes: int,
+        out_of_range: Callable[[AssignedPartition, OffsetOutOfRangeError], None],
+    ) -> None:
+        self._max_bytes = max_bytes
+        self._max_partition_bytes = max_partition_bytes
+        self._out_of_range = out_of_range
+        self._turns: list[AssignedPartition] = []
+        self._ahead: _Ahead | None = None
+        self._executor: ThreadPoolExecutor | None = None
+
+    def set_partitions(self, places: Iterable[AssignedPartition]) -> None:
+        """Reads these from now on; those that stay keep their turn."""
+        wanted = dict.fromkeys(places)
+        kept = dict.fromkeys(place for place in self._turns if place in wanted)
+        self._turns = list(kept | wanted)
+
+    # ---- taking --------------------------------------------------------------------------------------------------------------
+
+    def take(self, count: int, how: Take) -> list[Found]:
+        """Takes records, `count` at most, of each partition in turn.
+
+        Args:
+            count: how many.
+            how: takes them from a buffer.
+
+        Raises:
+            PylogError: of a partition, when nothing could be taken before it; with its `partition`. It is raised again, and after
+                those of others, until the position moves.
+        """
+        found: list[Found] = []
+        is_full = self._is_full()
+        for place in self._turns:
+            if count <= 0:
+                break
+            if not place.is_fetchable or (is_full and not place.buffer):  # what is there is handed out first
+                continue
+            try:
+                taken = self._take(place, count, how)
+            except PylogError as error:
+                if found:
+                    break  # it is raised when these have been handed out
+                place.forget_what_was_read()
+                self._put_last([place])
+                error.partition = place.partition
+                raise
+            if taken is not None:
+                found.append(Found(place, taken))
+                count -= len(taken.records)
+        self._put_last([each.place for each in found])
+        return found
+
+    def _put_last(self, served: list[AssignedPartition]) -> None:
+        if served:
+            done = set(served)
+            self._turns = [*(place for place in self._turns if place not in done), *served]
+
+    def _is_full(self) -> bool:
+        """Whether as much is there as may be, and some of it can be handed out."""
+        held = [place for place in self._turns if place.buffer]
+        size = sum(place.buffer.size for place in held if place.buffer is not None)
+        return size >= self._max_bytes and any(place.is_fetchable for place in held)
+
+    def _take(self, place: AssignedPartition, count: int, how: Take) -> Taken | None:
+        """What one partition gives: of what was read, or else of one piece more."""
+        for _ in range(_TRIES):
+            try:
+                buffer = place.buffer_at_position()
+                return how(buffer, count) if buffer or self._fill(buffer) else None
+            except OffsetOutOfRangeError as error:
+                self._out_of_range(place, error)
+        return None
+
+    def _fill(self, buffer: Buffer) -> bool:
+        """Reads a piece, unless that is being done already. Returns whether there is one."""
+        if self._ahead is not None and self._ahead.buffer is buffer:
+            self._settle()
+        piece = None if buffer else buffer.reader.read()
+        if piece is not None:
+            buffer.add(piece)
+        return bool(buffer)
+
+    # ---- reading ahead -------------------------------------------------------------------------------------------------------
+
+    def read_ahead(self) -> None:
+        """Has the next piece read of the first partition in turn that has little left, if there is room."""
+        if self._ahead is not None and not self._ahead.piece.done():
+            return
+        self._settle()
+        places = [place for place in self._turns if place.is_fetchable]
+        buffers = [place.buffer_at_position() if place.buffer is None else place.buffer for place in places]
+        sizes = [buffer.size for buffer in buffers]
+        if sum(sizes) >= self._max_bytes:
+            return
+        for buffer, size in zip(buffers, sizes, strict=True):
+            if buffer.reader.may_have_more and size < self._max_partition_bytes:
+                self._ahead = _Ahead(buffer, self._thread().submit(buffer.reader.read))
+                return
+
+    def _settle(self) -> None:
+        """Takes in what was read ahead; waits for it."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and ahead.piece.exception() is None:
+            piece = ahead.piece.result()
+            if piece is not None:
+                ahead.buffer.add(piece)
+
+    def _thread(self) -> ThreadPoolExecutor:
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(1, thread_name_prefix="pylog-fetcher")
+        return self._executor
+
+    def close(self) -> None:
+        """Ends the thread; nothing is read any more when this returns."""
+        self._settle()
+        if self._executor is not None:
+            self._executor.shutdown()
+        self._turns.clear()
+
+
+def as_records(buffer: Buffer, count: int) -> Taken:
+    """Takes objects."""
+    return buffer.records(count)
+
+
+def as_frame(buffer: Buffer, count: int) -> Taken:
+    """Takes one Arrow batch."""
+    return buffer.frame(count)

@@ -1,0 +1,29 @@
+"""What a consumer tells of its partitions."""
+
+from __future__ import annotations
+
+from pylog.record.types import TopicPartition
+
+
+class ConsumerRebalanceListener:
+    """Is told which partitions a consumer has got and which it gives up; made for `Consumer.subscribe`.
+
+    Every method runs inside a call of the consumer, in its thread, and may use the consumer: `seek` to an offset that was stored
+    elsewhere, say, or `commit`. What it raises comes out of that call; the rebalance goes on all the same.
+
+    >>> class Prints(ConsumerRebalanceListener):
+    ...     def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
+    ...         print(sorted(assigned))
+    >>> Prints().on_partitions_assigned({TopicPartition("orders", 0)})
+    [TopicPartition(topic='orders', partition=0)]
+    """
+
+    def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
+        """Partitions go to another consumer: what was read of them can still be committed here."""
+
+    def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
+        """A rebalance is done. `assigned` are the partitions that are new, which may be none."""
+
+    def on_partitions_lost(self, lost: set[TopicPartition]) -> None:
+        """Partitions may be another consumer's already, and cannot be committed: by default as revoked ones."""
+        self.on_partitions_revoked(lost)

@@ -1,0 +1,167 @@
+"""How a consumer reads, checked when it is said. Names, defaults and meaning are kafka-python's."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pylog import limits
+from pylog.errors import InvalidArgumentError
+from pylog.log.log import ISOLATIONS
+
+Deserializer = Callable[[bytes], Any]
+
+_ALIASES: Final = {"group_id": "group", "isolation_level": "isolation"}  # kafka-python's word → ours
+_LOWEST: Final = {
+    "auto_commit_interval_ms": 0,
+    "max_poll_records": 1,
+    "max_poll_interval_ms": 1,
+    "session_timeout_ms": 1,
+    "heartbeat_interval_ms": 1,
+    "fetch_max_bytes": 0,
+    "max_partition_fetch_bytes": 0,
+}
+_BY_DURATION: Final = "by_duration:"
+_DURATION: Final = re.compile(
+    r"P(?=.)(?:([0-9]{1,9})D)?(?:T(?=.)(?:([0-9]{1,9})H)?(?:([0-9]{1,9})M)?(?:([0-9]{1,9}(?:\.[0-9]{1,9})?)S)?)?", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True)
+class ResetPolicy:
+    """Where reading begins if nothing says where: at `kind`, or (`by_duration`) `duration_ms` before now.
+
+    >>> ResetPolicy.of("by_duration:PT1H30M")
+    ResetPolicy(kind='by_duration', duration_ms=5400000)
+    """
+
+    kind: str
+    duration_ms: int = 0
+
+    @classmethod
+    def of(cls, text: object) -> ResetPolicy:
+        """A policy from its text, such as "latest" or "by_duration:PT24H" (groups-and-transactions 2.5).
+
+        Raises:
+            InvalidArgumentError: no such policy.
+        """
+        if isinstance(text, str) and text in ("latest", "earliest", "none"):
+            return cls(text)
+        found = _DURATION.fullmatch(text.removeprefix(_BY_DURATION)) if isinstance(text, str) else None
+        if found is None or not str(text).startswith(_BY_DURATION):
+            raise InvalidArgumentError(
+                f"auto_offset_reset={text!r} is not latest, earliest, none or by_duration:PT24H (a duration as in ISO 8601)"
+            )
+        days, hours, minutes = (int(part or 0) for part in found.groups()[:3])
+        return cls("by_duration", ((days * 24 + hours) * 60 + minutes) * 60_000 + round(float(found[4] or 0) * 1000))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConsumerOptions:
+    """How a consumer reads. Times in milliseconds, sizes in bytes.
+
+    Attributes:
+        group: the consumer group, None for a consumer of its own that commits nothing.
+        auto_offset_reset: where to begin without a committed offset, or when the position is not in the log any more: "latest",
+            "earliest", "none" (an error) or "by_duration:PT24H" (the first record of the last 24 hours).
+        enable_auto_commit: commit what earlier polls have handed out, in `poll`; by default that of consumers with a group.
+        auto_commit_interval_ms: how often, at most.
+        isolation: "read_committed" hides aborted transactions and waits for open ones.
+        max_poll_records: of one `poll`.
+        key_deserializer, value_deserializer: make objects of bytes; what is null stays None.
+        consumer_timeout_ms: iteration ends when nothing has come for so long; None: never.
+        fetch_max_bytes: what is read ahead, of all partitions together.
+        max_partition_fetch_bytes: what is read ahead of one partition. Of both, one Arrow batch more.
+        exclude_internal_topics: patterns do not match Kafka's own topics.
+        partition_assignment_strategy: names of assignors, the most wanted first.
+        client_id, group_instance_id, max_poll_interval_ms, session_timeout_ms, heartbeat_interval_ms: of a member of a group,
+            see `pylog.groups.member.MemberOptions`. A consumer looks for new topics and partitions at each heartbeat.
+
+    Raises:
+        InvalidArgumentError: a value out of its range.
+
+    >>> ConsumerOptions(group="billing").auto_commits, ConsumerOptions().auto_commits
+    (True, False)
+    """
+
+    group: str | None = None
+    auto_offset_reset: str = "latest"
+    enable_auto_commit: bool | None = None
+    auto_commit_interval_ms: int = 5_000
+    isolation: str = "read_uncommitted"
+    max_poll_records: int = 500
+    key_deserializer: Deserializer | None = None
+    value_deserializer: Deserializer | None = None
+    consumer_timeout_ms: float | None = None
+    fetch_max_bytes: int = 50 << 20
+    max_partition_fetch_bytes: int = 1 << 20
+    exclude_internal_topics: bool = True
+    partition_assignment_strategy: str | tuple[str, ...] = ("range", "cooperative-sticky")
+    client_id: str = "pylog"
+    group_instance_id: str | None = None
+    max_poll_interval_ms: int = 300_000
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 3_000
+
+    def __post_init__(self) -> None:
+        for name, low in _LOWEST.items():
+            check_int(name, getattr(self, name), low)
+        if self.isolation not in ISOLATIONS:
+            raise InvalidArgumentError(f"isolation={self.isolation!r} is not one of {', '.join(ISOLATIONS)}")
+        for name in ("key_deserializer", "value_deserializer"):
+            if getattr(self, name) is not None and not callable(getattr(self, name)):
+                raise InvalidArgumentError(f"{name}={getattr(self, name)!r} cannot be called")
+        if self.enable_auto_commit not in (None, True, False):
+            raise InvalidArgumentError(f"enable_auto_commit={self.enable_auto_commit!r} is not True or False")
+        if self.group is None and self.enable_auto_commit:
+            raise InvalidArgumentError("enable_auto_commit=True wants a group: a consumer without one commits nothing")
+        if self.consumer_timeout_ms is not None:
+            checked_timeout("consumer_timeout_ms", self.consumer_timeout_ms)
+        ResetPolicy.of(self.auto_offset_reset)
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> ConsumerOptions:
+        """Options by name, `group_id` and `isolation_level` too.
+
+        Raises:
+            InvalidArgumentError: an option that does not exist; the error lists those that do.
+        """
+        known = [field.name for field in dataclasses.fields(cls)]
+        given = {_ALIASES.get(name, name): value for name, value in options.items()}
+        unknown = sorted(set(given) - set(known))
+        if unknown:
+            raise InvalidArgumentError(f"unknown consumer option {', '.join(unknown)}; known: {', '.join(known)}")
+        return cls(**given)
+
+    @property
+    def auto_commits(self) -> bool:
+        """Whether `poll` commits."""
+        return self.group is not None if self.enable_auto_commit is None else self.enable_auto_commit
+
+    @property
+    def committed_only(self) -> bool:
+        """Whether it reads under `read_committed`."""
+        return self.isolation == "read_committed"
+
+    @property
+    def assignors(self) -> tuple[str, ...]:
+        """The names of `partition_assignment_strategy`."""
+        given = self.partition_assignment_strategy
+        return (given,) if isinstance(given, str) else tuple(given)
+
+
+def check_int(name: str, value: object, low: int) -> int:
+    """An int of at least `low`, under the name of its argument."""
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= limits.INT64_MAX:
+        raise InvalidArgumentError(f"{name}={value!r} is not an int of at least {low}")
+    return value
+
+
+def checked_timeout(name: str, value: object) -> float:
+    """Milliseconds to wait, under the name of their argument; infinity is for ever."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+        raise InvalidArgumentError(f"{name}={value!r} is not a number of milliseconds of at least 0")
+    return value

@@ -1,0 +1,94 @@
+"""Where a consumer begins: at what its group has committed, or where `auto_offset_reset` says (groups-and-transactions 2.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from pylog.clock import Clock
+from pylog.consumer.options import ConsumerOptions, ResetPolicy
+from pylog.consumer.partition import AssignedPartition
+from pylog.errors import NoOffsetForPartitionError, OffsetOutOfRangeError
+from pylog.log.log import Log
+from pylog.log.lookup import name
+from pylog.offsets.store import OffsetStore
+from pylog.record.types import TopicPartition
+
+EARLIEST, LATEST = ResetPolicy("earliest"), ResetPolicy("latest")
+
+
+class Positions:
+    """Finds positions for one consumer.
+
+    Args:
+        options: the consumer's.
+        offsets: the store's.
+        log_of: opens a partition.
+        clock: what now is.
+    """
+
+    def __init__(
+        self, options: ConsumerOptions, offsets: OffsetStore, log_of: Callable[[TopicPartition], Log], clock: Clock
+    ) -> None:
+        self._group = options.group
+        self._isolation = options.isolation
+        self._committed_only = options.committed_only
+        self._policy = ResetPolicy.of(options.auto_offset_reset)
+        self._offsets = offsets
+        self._log_of = log_of
+        self._clock = clock
+
+    def find(self, places: Sequence[AssignedPartition]) -> None:
+        """Finds the positions of partitions that have none.
+
+        Those wait for which a transaction that is still open has committed offsets (groups-and-transactions 1.12).
+
+        Raises:
+            NoOffsetForPartitionError: nothing is committed, and the policy is "none".
+            CorruptionError: what is committed is not known.
+        """
+        if self._group is None:
+            committed, pending = {}, set[TopicPartition]()
+        else:
+            pending = self._offsets.pending(self._group)  # first: what a transaction commits meanwhile is fetched
+            committed = self._offsets.fetch(self._group, [place.partition for place in places])
+        for place in places:
+            if place.partition in pending:
+                continue
+            found = committed.get(place.partition)
+            if found is not None:
+                place.seek(found.offset, found.leader_epoch)
+            else:
+                self._reset(place)
+
+    def _reset(self, place: AssignedPartition) -> None:
+        if self._policy.kind != "none":
+            place.seek(self.offset_at(place.partition, self._policy))
+            return
+        error = NoOffsetForPartitionError(
+            f"the group {self._group!r} has committed nothing for {name(place.partition)} and auto_offset_reset is 'none'; "
+            "seek to where reading should begin"
+        )
+        error.partition = place.partition
+        raise error
+
+    def out_of_range(self, place: AssignedPartition, error: OffsetOutOfRangeError) -> None:
+        """Goes on as the policy says if the position is not in the log.
+
+        Raises:
+            OffsetOutOfRangeError: the policy is "none".
+        """
+        if self._policy.kind == "none":
+            raise error
+        place.seek(self.offset_at(place.partition, self._policy))
+
+    def offset_at(self, partition: TopicPartition, policy: ResetPolicy) -> int:
+        """The offset that a policy stands for now."""
+        log = self._log_of(partition)
+        if policy.kind == "earliest":
+            return log.start_offset
+        if policy.kind == "by_duration":
+            since = max(0, self._clock.now_ms() - policy.duration_ms)
+            found = log.offset_for_timestamp(since, isolation=self._isolation)
+            if found is not None:
+                return found.offset
+        return log.stable_offset if self._committed_only else log.end_offset

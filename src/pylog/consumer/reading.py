@@ -1,0 +1,103 @@
+"""Reading one partition from an offset on, an Arrow batch at a time: over control records, aborted transactions and gaps, and on
+when there is more. A log that was cut below what was read already is not read on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from pylog.errors import OffsetOutOfRangeError
+from pylog.log.following import Ends, goes_on, truncated
+from pylog.log.log import Log
+from pylog.log.reader import crc_before
+from pylog.log.state import LogState
+from pylog.record.decoder import RECORD_COLUMNS
+
+COLUMNS = (*RECORD_COLUMNS, "leader_epoch")
+
+
+class Piece(NamedTuple):
+    """Records that follow on from the piece before: none, where only control records or gaps were; and the offset behind them."""
+
+    frame: pa.RecordBatch | None
+    end: int
+
+
+class _Seen(NamedTuple):
+    """What lay before an offset when it was reached."""
+
+    truncation_count: int
+    offset: int
+    crc: int | None
+
+
+class PartitionReader:
+    """Reads a log piece by piece. Not thread-safe: one reads at a time.
+
+    Args:
+        log: the partition.
+        offset: where to begin.
+        isolation: as for `Log.scan`.
+
+    Attributes:
+        offset: where the next piece begins.
+        may_have_more: false when the last look found the log's end.
+    """
+
+    def __init__(self, log: Log, offset: int, isolation: str) -> None:
+        self.offset = offset
+        self.may_have_more = True
+        self._log = log
+        self._isolation = isolation
+        self._ends = Ends(committed=isolation == "read_committed")
+        self._look = partial(log.look, committed=self._ends.committed)
+        self._frames: Iterator[pa.RecordBatch] | None = None
+        self._end = offset  # of what `_frames` gives
+        self._seen: _Seen | None = None
+
+    def read(self) -> Piece | None:
+        """The next piece, None when there is nothing new.
+
+        Raises:
+            OffsetOutOfRangeError: the offset is not in the log, or what lay before it is not there any more.
+            CorruptionError: of what comes next; before it everything was given.
+        """
+        frames = self._frames if self._frames is not None else self._more()
+        if frames is None:
+            return None
+        self._frames = None  # unless it goes well
+        frame = next(frames, None)
+        self.offset = self._end if frame is None else frame.column(0)[-1].as_py() + 1
+        self.may_have_more = self.offset < self._end
+        if self.may_have_more:
+            self._frames = frames
+        return Piece(frame, self.offset)
+
+    def _more(self) -> Iterator[pa.RecordBatch] | None:
+        """What has come since the last look."""
+        state = self._look()
+        self._check(state)
+        end = self._ends.of(state)
+        self.may_have_more = end > self.offset
+        if not self.may_have_more:
+            return None
+        self._end = end
+        self._seen = _Seen(state.truncation_count, end, crc_before(state, end))
+        return self._log.scan(self.offset, end, columns=COLUMNS, isolation=self._isolation)
+
+    def _check(self, state: LogState) -> None:
+        seen = self._seen
+        if seen is not None and state.truncation_count != seen.truncation_count:
+            if self.offset != seen.offset or not goes_on(state, self.offset, seen.crc):
+                raise truncated(state, self.offset)
+            self._seen = seen._replace(truncation_count=state.truncation_count)
+        if not state.start_offset <= self.offset <= state.end_offset:
+            raise OffsetOutOfRangeError(
+                f"offset {self.offset} is not in the log, which goes from {state.start_offset} to before {state.end_offset}; "
+                "seek to one, or choose an auto_offset_reset",
+                offset=self.offset,
+            )

@@ -1,0 +1,219 @@
+"""What a consumer commits: when it is told, in the background, by itself; and what it goes on from."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import pylog
+from pylog import Consumer, Durability, OffsetAndMetadata, OffsetsConfig, TopicPartition
+from pylog.clock import ManualClock
+from pylog.errors import StorageFailedError
+from pylog.testing import MemoryFileSystem
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(1_700_000_000_000)
+
+
+@pytest.fixture
+def store(clock: ManualClock) -> Iterator[pylog.Store]:
+    """A topic of two partitions with ten records in each."""
+    few = OffsetsConfig(topic_num_partitions=1)
+    with pylog.open("/s", fs=MemoryFileSystem(), clock=clock, durability=Durability.OS, offsets=few) as opened:
+        opened.create_topic("t", partitions=2)
+        for number in range(2):
+            opened.log("t", number).append_many([b"%d" % each for each in range(10)])
+        yield opened
+
+
+def assigned(store: pylog.Store, **options: Any) -> Consumer:
+    consumer = store.consumer(**{"group": "g", "auto_offset_reset": "earliest", **options})
+    consumer.assign([T0, T1])
+    return consumer
+
+
+def committed(store: pylog.Store) -> dict[int, int]:
+    return {place.partition: found.offset for place, found in store.offsets.fetch("g").items()}
+
+
+# ---- when it is told ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_commit_is_of_what_was_handed_out_and_the_next_consumer_goes_on_there(store: pylog.Store) -> None:
+    with assigned(store, enable_auto_commit=False) as consumer:
+        consumer.poll(max_records=3)
+        consumer.commit()
+        assert committed(store) == {0: 3, 1: 0}  # the position of the other is known too
+        consumer.poll(max_records=100)
+        assert (consumer.committed(T0), consumer.position(T0)) == (3, 10)
+    with assigned(store) as consumer:
+        assert [record.offset for record in consumer.poll(max_records=100)[T0]] == list(range(3, 10))
+
+
+def test_in_an_iteration_a_commit_is_up_to_the_record_in_hand(store: pylog.Store) -> None:
+    with assigned(store, enable_auto_commit=False, consumer_timeout_ms=0) as consumer:
+        consumer.pause(T1)
+        for record in consumer:
+            consumer.commit()
+            assert committed(store)[0] == record.offset + 1
+
+
+def test_offsets_of_ones_own_choice_are_committed_as_they_are_given(store: pylog.Store) -> None:
+    with assigned(store, enable_auto_commit=False) as consumer:
+        consumer.commit({T0: 7, ("t", 1): OffsetAndMetadata(4, "half way", 0)})
+        assert consumer.committed(T0) == 7
+        assert consumer.committed(T1, metadata=True)[:3] == (4, "half way", 0)
+        consumer.commit({T0: 2})  # backwards too
+        assert consumer.committed(T0) == 2
+        consumer.commit({})
+        assert consumer.committed(("t", 1)) == 4
+
+
+@pytest.mark.parametrize(
+    ("offsets", "error", "words"),
+    [
+        ({T0: 11}, pylog.OffsetOutOfRangeError, "beyond the end"),
+        ({T0: -1}, pylog.InvalidArgumentError, "offset=-1"),
+        ({TopicPartition("t", 9): 1}, pylog.UnknownTopicOrPartitionError, "no partition 9"),
+        ({TopicPartition("u", 0): 1}, pylog.UnknownTopicOrPartitionError, "no topic 'u'"),
+        ({T0: OffsetAndMetadata(1, "x" * 5_000)}, pylog.InvalidArgumentError, "metadata"),
+        ({"t": 1}, pylog.InvalidArgumentError, "not a partition"),
+        ([(T0, 1)], pylog.InvalidArgumentError, "offsets by partition"),
+        ({T0: "1"}, pylog.InvalidArgumentError, "offset='1'"),
+    ],
+)
+def test_offsets_that_cannot_be_are_refused_and_nothing_is_committed(
+    store: pylog.Store, offsets: Any, error: type[pylog.PylogError], words: str
+) -> None:
+    with assigned(store, enable_auto_commit=False) as consumer:
+        with pytest.raises(error, match=words):
+            consumer.commit({T1: 1, **offsets} if isinstance(offsets, dict) else offsets)
+        assert committed(store) == {}
+
+
+def test_without_a_group_nothing_can_be_committed(store: pylog.Store) -> None:
+    with store.consumer("t") as consumer:
+        for ask in (consumer.commit, consumer.commit_async, lambda: consumer.committed(T0)):
+            with pytest.raises(pylog.IllegalStateError, match="no group"):
+                ask()
+
+
+def test_a_position_that_is_not_known_is_not_committed(store: pylog.Store) -> None:
+    with assigned(store, enable_auto_commit=False) as consumer:
+        consumer.commit()
+        assert committed(store) == {}
+        consumer.seek(T1, 4)
+        consumer.commit()
+        assert committed(store) == {1: 4}
+
+
+# ---- in the background -------------------------------------------------------------------------------------------------------
+
+
+def test_a_commit_in_the_background_has_a_future_and_its_callback_runs_in_the_consumers_thread(store: pylog.Store) -> None:
+    called: list[Any] = []
+    with assigned(store, enable_auto_commit=False) as consumer:
+        futures = [consumer.commit_async({T0: offset}, lambda *told: called.append(told)) for offset in range(5)]
+        assert [future.result(60) for future in futures] == [None] * 5
+        assert (committed(store), called) == ({0: 4}, [])
+        consumer.poll()
+        assert [(offsets[T0].offset, error) for offsets, error in called] == [(offset, None) for offset in range(5)]
+
+
+def test_a_commit_waits_for_those_before_it_and_for_their_callbacks(store: pylog.Store) -> None:
+    called: list[Any] = []
+    with assigned(store, enable_auto_commit=False) as consumer:
+        consumer.commit_async({T0: 9}, lambda offsets, error: called.append(error))
+        consumer.commit({T0: 3})
+        assert (committed(store), called) == ({0: 3}, [None])
+
+
+def test_what_fails_in_the_background_is_told_by_future_and_callback(store: pylog.Store) -> None:
+    called: list[Any] = []
+    consumer = assigned(store, enable_auto_commit=False)
+    future = consumer.commit_async({T0: 11}, lambda offsets, error: called.append(error))
+    assert isinstance(future.exception(60), pylog.OffsetOutOfRangeError)
+    consumer.close()
+    assert called == [future.exception()]
+
+
+# ---- by itself ---------------------------------------------------------------------------------------------------------------
+
+
+def test_an_automatic_commit_is_of_what_earlier_polls_handed_out(store: pylog.Store, clock: ManualClock) -> None:
+    with assigned(store, auto_commit_interval_ms=1_000) as consumer:
+        consumer.pause(T1)
+        consumer.poll(max_records=4)
+        assert committed(store) == {}
+        clock.advance(1_000)
+        consumer.poll(max_records=4)
+        assert committed(store)[0] == 4  # not 8: those are in hand
+        consumer.poll()
+        assert committed(store)[0] == 4
+    assert committed(store)[0] == 10  # when it is closed
+
+
+def test_an_iteration_commits_what_was_handed_out_before(store: pylog.Store) -> None:
+    with assigned(store, auto_commit_interval_ms=0, max_poll_records=3, consumer_timeout_ms=0) as consumer:
+        consumer.pause(T1)
+        seen = [(record.offset, committed(store).get(0)) for record in consumer]
+    assert seen == [(0, None), (1, None), (2, None), (3, 3), (4, 3), (5, 3), (6, 6), (7, 6), (8, 6), (9, 9)]
+
+
+def test_what_was_in_hand_when_an_exception_came_is_handed_out_again(store: pylog.Store) -> None:
+    def use_it() -> None:
+        with assigned(store) as consumer:
+            consumer.poll(max_records=6)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        use_it()
+    assert committed(store) == {}
+
+
+def test_closing_without_a_commit_commits_nothing(store: pylog.Store) -> None:
+    consumer = assigned(store)
+    consumer.poll()
+    consumer.close(autocommit=False)
+    assert committed(store) == {}
+
+
+def test_what_has_not_moved_is_not_committed_again_before_it_could_expire(store: pylog.Store, clock: ManualClock) -> None:
+    log = store.log
+    with assigned(store, auto_commit_interval_ms=1_000) as consumer:
+        consumer.poll(max_records=100)
+        for _ in range(10):
+            clock.advance(1_000)
+            consumer.poll()
+        offsets = log("__consumer_offsets", 0)
+        assert offsets.end_offset == 2
+        clock.advance(3_600_000)
+        consumer.poll()
+        assert offsets.end_offset == 4
+        assert {found.commit_timestamp for found in store.offsets.fetch("g").values()} == {clock.now_ms()}
+
+
+def test_an_automatic_commit_that_fails_is_logged_and_tried_again(
+    store: pylog.Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def failing(*_: object, **__: object) -> None:
+        raise StorageFailedError("no room")
+
+    with assigned(store, auto_commit_interval_ms=1_000) as consumer:
+        consumer.poll(max_records=100)
+        clock.advance(1_000)
+        with monkeypatch.context() as patched, caplog.at_level(logging.WARNING):
+            patched.setattr(store.offsets, "commit", failing)
+            assert consumer.poll() == {}
+        assert "no room" in caplog.text
+        assert committed(store) == {}
+        clock.advance(1_000)
+        consumer.poll()
+        assert committed(store) == {0: 10, 1: 10}
