@@ -42,9 +42,8 @@ from pylog.errors import (
 if TYPE_CHECKING:
     from pylog.config import Durability, TopicConfig
     from pylog.log.log import Log
+    from pylog.opening import open_store as open  # noqa: A004 - `pylog.open`, as with gzip and sqlite3's kin
     from pylog.record.types import Acknowledgement, OffsetAndTimestamp, ProducerBatch, Record, TopicPartition
-    from pylog.store import Store
-    from pylog.store import open_store as open  # noqa: A004 - `pylog.open`, as with gzip and sqlite3's kin
     from pylog.topics import Topic
 
 __all__ = [
@@ -93,7 +92,7 @@ _HOMES = {
     "Record": "pylog.record.types",
     "TopicPartition": "pylog.record.types",
     "Store": "pylog.store",
-    "open": "pylog.store",
+    "open": "pylog.opening",
     "Topic": "pylog.topics",
 }
 

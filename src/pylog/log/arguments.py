@@ -14,6 +14,8 @@ from pylog.record.few import joined_rows
 from pylog.record.rows import Rows
 from pylog.record.types import ProducerBatch
 
+_ISOLATIONS = ("read_uncommitted", "read_committed")
+
 
 def checked_items(items: Any) -> Sequence[Any]:
     """A list of records, whatever is in it."""
@@ -30,6 +32,13 @@ def offset_given(name: str, given: Any) -> int:
         error = OffsetOutOfRangeError if name != "timestamp" else InvalidArgumentError
         raise error(f"{name}={given} is negative")
     return int(given)
+
+
+def is_committed(isolation: str) -> bool:
+    """Whether an isolation level hides what is not committed."""
+    if isolation not in _ISOLATIONS:
+        raise InvalidArgumentError(f"isolation={isolation!r} is not one of {', '.join(_ISOLATIONS)}")
+    return isolation == _ISOLATIONS[1]
 
 
 def checked_pieces(pieces: list[Rows], encoder: BatchEncoder, producer: ProducerBatch | None) -> list[Rows]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from pylog import limits
@@ -57,6 +58,13 @@ def read_live(look: Callable[[], LogState], state: LogState, partition: TopicPar
             if now.epoch == state.epoch:
                 raise
             state = now
+
+
+def record_chunks(frames: Iterator[pa.RecordBatch], partition: TopicPartition) -> Iterator[list[Record]]:
+    """Lists of records, few enough at a time to stay in the processor's cache."""
+    for frame in frames:
+        for first in range(0, frame.num_rows, limits.RECORD_CHUNK_ROWS):
+            yield records_of(frame.slice(first, limits.RECORD_CHUNK_ROWS), *partition)
 
 
 class _Question(NamedTuple):
@@ -180,6 +188,7 @@ class _Largest(NamedTuple):
 
     active: LogSegment | None
     total: int
+    of: object
     segments: list[LogSegment]
     maxima: NDArray[np.int64]
 
@@ -188,7 +197,7 @@ class TimeSearch:
     """Searches a log by time. Keeps the sealed segments' largest timestamps, so that a search costs O(log n), not O(n)."""
 
     def __init__(self) -> None:
-        self._largest = _Largest(None, 0, [], np.empty(0, np.int64))
+        self._largest = _Largest(None, 0, None, [], np.empty(0, np.int64))
 
     def find(self, state: LogState, timestamp: int) -> OffsetAndTimestamp | None:
         """Kafka's answer: the first record at or after `timestamp` in the first segment whose largest timestamp allows one.
@@ -216,10 +225,12 @@ class TimeSearch:
 
     def _sealed(self, state: LogState) -> _Largest:
         known = self._largest
-        if known.active is not state.active or known.total != len(state.segments):
+        if known.active is not state.active or known.total != len(state.segments) or known.of is not state.segments:
             segments = [segment for _, segment in state.segments if segment is not state.active]
             maxima = list(accumulate((segment.largest_timestamp() for segment in segments), max))
-            known = self._largest = _Largest(state.active, len(state.segments), segments, np.array(maxima, np.int64))
+            known = self._largest = _Largest(
+                state.active, len(state.segments), state.segments, segments, np.array(maxima, np.int64)
+            )
         return known
 
 

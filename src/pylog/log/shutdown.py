@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import NamedTuple
 
 from pylog.fs import FileSystem
+from pylog.log.checkpoints import Checkpoint
 from pylog.log.durable_point import open_header
 from pylog.record.types import TopicPartition
 from pylog.segment.names import LOG, parse
@@ -52,3 +53,28 @@ def _ending(fs: FileSystem, directory: str) -> Ending | None:
 def is_empty(fs: FileSystem, directory: str) -> bool:
     """Whether a partition has no bytes: then nothing of it can have been left under way."""
     return not any(entry.name.endswith(LOG) and entry.size for entry in fs.list(directory))
+
+
+def note_ends(
+    fs: FileSystem,
+    names: Mapping[TopicPartition, str],
+    known: Container[TopicPartition],
+    recovery_points: Checkpoint,
+    log_starts: Checkpoint,
+) -> bool:
+    """Writes the checkpoints of a log directory that nobody else has open; whether all of it is as after a clean shutdown.
+
+    Args:
+        fs: the file system.
+        names: the directories of all partitions.
+        known: those that need no recovery, unless pylog has written them since the system started.
+        recovery_points, log_starts: Kafka's checkpoints.
+    """
+    found = endings(fs, names)
+    settled = {partition: ending for partition, ending in found.items() if ending.settled}
+    starts = {key: ending.start_offset for key, ending in settled.items() if ending.start_offset > ending.first_base_offset}
+    recovery_points.update({partition: ending.durable_offset for partition, ending in settled.items()})
+    log_starts.update(starts)
+    written = {partition for partition, ending in found.items() if ending.same_boot}
+    unknown = set(names) - set(settled)
+    return all((key in known or is_empty(fs, names[key])) and key not in written for key in unknown)
