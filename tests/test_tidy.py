@@ -336,7 +336,7 @@ def test_the_doors_themselves_are_open():
         "clock": "import time",
         "spark__reader": "import pyspark",
     }
-    rooms |= {"store": "import os\nos.fspath('x')", "log": "file_system.open('x')\nself.open()\nimport timeit"}
+    rooms |= {"opening": "import os\nos.fspath('x')", "log": "file_system.open('x')\nself.open()\nimport timeit"}
     assert not list(closed_doors(planted(**rooms)))
 
 
