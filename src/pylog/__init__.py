@@ -56,11 +56,11 @@ if TYPE_CHECKING:
     from pylog.groups.admin import Group, export_offsets, import_offsets
     from pylog.log.log import Log
     from pylog.offsets.store import OffsetStore
+    from pylog.opening import open_store as open  # noqa: A004 - `pylog.open`, as with gzip and sqlite3's kin
     from pylog.producer.future import FutureRecordMetadata, RecordMetadata
     from pylog.producer.producer import Producer
     from pylog.record.types import Acknowledgement, OffsetAndMetadata, OffsetAndTimestamp, ProducerBatch, Record, TopicPartition
     from pylog.store import Store
-    from pylog.store import open_store as open  # noqa: A004 - `pylog.open`, as with gzip and sqlite3's kin
     from pylog.topics import Topic
 
 __all__ = [
@@ -141,7 +141,7 @@ _HOMES = {
     "Record": "pylog.record.types",
     "TopicPartition": "pylog.record.types",
     "Store": "pylog.store",
-    "open": "pylog.store",
+    "open": "pylog.opening",
     "Topic": "pylog.topics",
 }
 

@@ -7,6 +7,7 @@ edge often.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -115,6 +116,10 @@ class TopicConfig:
     retention_ms: int = limits.DEFAULT_RETENTION_MS
     retention_bytes: int = -1
     cleanup_policy: str = "delete"
+    delete_retention_ms: int = limits.DEFAULT_DELETE_RETENTION_MS
+    min_cleanable_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = limits.INT64_MAX
     compression_type: str = "producer"
     compression_gzip_level: int = -1
     compression_lz4_level: int = 9
@@ -134,6 +139,10 @@ class TopicConfig:
         policies = self.cleanup_policy.split(",") if isinstance(self.cleanup_policy, str) else [repr(self.cleanup_policy)]
         for policy in policies:
             _choose("cleanup_policy", policy, CLEANUP_POLICIES)
+        _check_ratio("min_cleanable_dirty_ratio", self.min_cleanable_dirty_ratio)
+        if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
+            told = f"min_compaction_lag_ms={self.min_compaction_lag_ms} is more than max_compaction_lag_ms"
+            raise InvalidArgumentError(f"{told}={self.max_compaction_lag_ms}: records cannot be old enough and not too old")
         if self.compression_gzip_level == 0:
             raise InvalidArgumentError("compression_gzip_level=0 is not -1 (the codec's default) or 1 to 9")
         if self.durability is not None:
@@ -167,6 +176,17 @@ class TopicConfig:
         """The compression level for a codec; None is the codec's own default."""
         level = getattr(self, f"compression_{codec}_level", None)
         return None if level == -1 else level
+
+    @property
+    def is_compacted(self) -> bool:
+        """Whether only the last record of each key is kept."""
+        return "compact" in self.cleanup_policy.split(",")
+
+    @functools.cached_property
+    def roll_ms(self) -> int:
+        """How long a segment is appended to: compaction, which never touches the active one, may not come late (6.3.4)."""
+        lag_ms = self.max_compaction_lag_ms
+        return min(self.segment_ms, lag_ms) if self.is_compacted and lag_ms > 0 else self.segment_ms
 
     @property
     def log_append_time(self) -> bool:
@@ -217,6 +237,9 @@ _RANGES = {
     "max_message_bytes": (0, limits.INT32_MAX),
     "retention_ms": (-1, limits.INT64_MAX),
     "retention_bytes": (-1, limits.INT64_MAX),
+    "delete_retention_ms": (0, limits.INT64_MAX),
+    "min_compaction_lag_ms": (0, limits.INT64_MAX),
+    "max_compaction_lag_ms": (1, limits.INT64_MAX),
     "compression_gzip_level": (-1, 9),
     "compression_lz4_level": (1, 17),
     "compression_zstd_level": (-131072, 22),
@@ -234,6 +257,11 @@ def _choose(name: str, value: object, choices: tuple[str, ...]) -> None:
 def _check_int(name: str, value: object, low: int, high: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise InvalidArgumentError(f"{name}={value!r} is not an int from {low} to {high}")
+
+
+def _check_ratio(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise InvalidArgumentError(f"{name}={value!r} is not a number from 0 to 1")
 
 
 def _is_text(value: object) -> bool:

@@ -14,6 +14,7 @@ DEFAULT_SEGMENT_INDEX_BYTES = 10 << 20
 DEFAULT_INDEX_INTERVAL_BYTES = 4096
 DEFAULT_SEGMENT_MS = 7 * 86_400_000
 DEFAULT_RETENTION_MS = 7 * 86_400_000
+DEFAULT_DELETE_RETENTION_MS = 86_400_000
 DEFAULT_MAX_MESSAGE_BYTES = (1 << 20) + 12
 DEFAULT_OFFSETS_SEGMENT_BYTES = 100 << 20  # of __consumer_offsets
 
@@ -37,6 +38,7 @@ COMMIT_AGAIN_SECONDS = 3600  # a consumer's automatic commit of what has not mov
 APPEND_BATCH_BYTES = 128 << 10  # record bytes of one batch: large enough for columns, small enough to read at random
 APPEND_CHUNK_BYTES = 4 << 20  # encoded bytes between two writes: fits the cache
 FEW_RECORDS = 16  # of one call: faster encoded in plain Python than by a kernel
+DEFAULT_DEDUPE_BUFFER_BYTES = 128 << 20  # keys of one round of compaction, 16 bytes each: five million, as Kafka's default
 FLUSH_BYTES = 64 << 20  # at Durability.INTERVAL: unsynced bytes beyond which an append flushes first
 READ_CHUNK_BYTES = 2 << 20  # one pread of an active segment: large enough for few calls, small enough for the cache
 LOOKUP_CHUNK_BYTES = 40 << 10  # one pread when a single record is looked for: a batch of 16 KiB and the ones around it

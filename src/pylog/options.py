@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from pylog import limits
 from pylog.config import Durability, OffsetsConfig
 from pylog.errors import InvalidArgumentError
 from pylog.record.types import TopicPartition
@@ -25,6 +26,8 @@ class StoreOptions:
     tick_interval_ms: int | None = None
     committed: Committed | None = None
     offsets: OffsetsConfig = field(default_factory=OffsetsConfig)
+    cleaner_dedupe_buffer_size: int = limits.DEFAULT_DEDUPE_BUFFER_BYTES
+    cleaner_io_max_bytes_per_second: float | None = None
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
@@ -33,7 +36,10 @@ class StoreOptions:
             raise InvalidArgumentError(f"durability={self.durability!r} is not a pylog.Durability")
         if not isinstance(self.offsets, OffsetsConfig):
             raise InvalidArgumentError(f"offsets={self.offsets!r} is not a pylog.OffsetsConfig")
-        for name, low in (("lock_timeout_ms", 0), ("tick_interval_ms", 1)):
+        for name, low in (("lock_timeout_ms", 0), ("tick_interval_ms", 1), ("cleaner_dedupe_buffer_size", 64)):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < low):
                 raise InvalidArgumentError(f"{name}={value!r} is not an int of at least {low}")
+        rate = self.cleaner_io_max_bytes_per_second
+        if rate is not None and (isinstance(rate, bool) or not isinstance(rate, int | float) or not rate > 0):
+            raise InvalidArgumentError(f"cleaner_io_max_bytes_per_second={rate!r} is not a positive number")

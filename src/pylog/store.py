@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -16,8 +15,8 @@ from pylog import limits
 from pylog import topics as catalogs
 from pylog.background import Background
 from pylog.clients import Clients
-from pylog.clock import Clock, SystemClock
-from pylog.config import Durability, OffsetsConfig, TopicConfig
+from pylog.clock import Clock
+from pylog.config import TopicConfig
 from pylog.errors import (
     ClosedError,
     InvalidArgumentError,
@@ -26,10 +25,11 @@ from pylog.errors import (
     ReadOnlyError,
     UnknownTopicOrPartitionError,
 )
-from pylog.fs import FileSystem, OsFileSystem, join, parent_of, process_id, write_atomically
+from pylog.fs import FileSystem, join, parent_of, process_id, write_atomically
 from pylog.log import checkpoints, shutdown
 from pylog.log.check import check_store
-from pylog.log.checkpoints import CLEAN_SHUTDOWN, LOG_START, NEW_MARKER, RECOVERY_POINT, Checkpoint, check_topic_name
+from pylog.log.checkpoints import CLEAN_SHUTDOWN, CLEANER, LOG_START, NEW_MARKER, RECOVERY_POINT, Checkpoint, check_topic_name
+from pylog.log.cleaner import Cleaning, Task, Throttle, clean, clean_due
 from pylog.log.durable_point import mark_deleted
 from pylog.log.loader import Source
 from pylog.log.log import Log
@@ -39,7 +39,7 @@ from pylog.log.report import Partition, Report
 from pylog.log.store_locks import KAFKA_LOCK, StoreLocks
 from pylog.log.verification import Progress, verify_store
 from pylog.offsets.store import OffsetStore
-from pylog.options import Committed, StoreOptions
+from pylog.options import StoreOptions
 from pylog.record.types import TopicPartition
 from pylog.segment.segment import OpenFiles
 from pylog.topics import CLUSTER_METADATA, Catalog, CatalogTopic, Topic, directory_name
@@ -71,10 +71,15 @@ class Store(Clients):
         self._locks: StoreLocks | None = None
         self._background = Background()
         self._offsets = OffsetStore(self, options.offsets, fs, clock)
+        self._ticking = Background()  # compaction takes its time, and flushes may not wait for it
+        self._closing = False
         self._left_clean_state = False
         self._marker: bytes | None = None  # what the clean-shutdown marker held, if it was there
         self._recovery_points = Checkpoint(fs, path, RECOVERY_POINT)
         self._log_starts = Checkpoint(fs, path, LOG_START)
+        self._cleaned = Checkpoint(fs, path, CLEANER)
+        self._checkpoints = (self._recovery_points, self._log_starts, self._cleaned)
+        self._spoiled: set[TopicPartition] = set()  # compaction failed: not tried again before the store is opened again
         if self._writable:
             self._open_for_writing()
         else:
@@ -82,7 +87,7 @@ class Store(Clients):
             self._marker = self._read_marker()
             self._report_checkpoints()
         if options.tick_interval_ms is not None and self._writable:
-            self._background.every("tick", options.tick_interval_ms, self.tick)
+            self._ticking.every("tick", options.tick_interval_ms, self.tick)
 
     def __repr__(self) -> str:
         return f"Store({self.path!r}, mode={self.mode!r})"
@@ -134,7 +139,7 @@ class Store(Clients):
 
     def _report_checkpoints(self) -> None:
         """An unreadable checkpoint counts as empty, and is reported."""
-        for checkpoint in (self._recovery_points, self._log_starts):
+        for checkpoint in self._checkpoints:
             checkpoint.offsets()
             if checkpoint.complaint is not None:
                 self._findings.append(Finding("rebuilt", checkpoint.path, 0, 0, 0, None, checkpoint.complaint))
@@ -210,7 +215,7 @@ class Store(Clients):
                 catalogs.check_new(self.path, name, self.topics())
                 catalogs.check_free(self._fs, self.path, name, range(count))
                 added = CatalogTopic(checkpoints.new_topic_id(), count, checked.changed())
-                for checkpoint in (self._recovery_points, self._log_starts):  # of a topic of that name that is gone
+                for checkpoint in self._checkpoints:  # of a topic of that name that is gone
                     checkpoint.update({}, [TopicPartition(name, number) for number in range(count)])
                 self._change_catalog(topics=self._catalog().topics | {name: added})
                 catalogs.make_partitions(self._fs, self.path, name, added.id, range(count))
@@ -270,8 +275,8 @@ class Store(Clients):
                 done = set(directories.values())
                 left = {old: new for old, new in self._catalog().deleting.items() if new not in done}
                 self._change_catalog(deleting=left)
-                self._recovery_points.update({}, partitions)
-                self._log_starts.update({}, partitions)
+                for checkpoint in self._checkpoints:
+                    checkpoint.update({}, partitions)
 
     def _rename_partition(self, directory: str, target: str) -> None:
         """Ends a partition for every process that has it open: they see the flag before they write again.
@@ -374,6 +379,8 @@ class Store(Clients):
             log_starts=self._log_starts,
             lock=None if locks is None else locks.partition(directory_name(key)),
             root_lock=None if locks is None else locks.root,
+            cleaned=self._cleaned,
+            cleaning_lock=None if locks is None else locks.cleaner(directory_name(key)),
         )
         surroundings = Surroundings(
             self._options.exclusive, self._leave_clean_state, self._findings.extend, self._flush_every, self._open_writers
@@ -402,8 +409,8 @@ class Store(Clients):
             A `Report`; its `ok` is whether nothing was found. Nothing is changed, and no damage raises. Cost: one pass over the
             batch headers of all partitions, and over the files beside them.
 
-        >>> import tempfile
-        >>> with open_store(tempfile.mkdtemp()) as store:
+        >>> import pylog, tempfile
+        >>> with pylog.open(tempfile.mkdtemp()) as store:
         ...     store.check().ok
         True
         """
@@ -454,8 +461,8 @@ class Store(Clients):
             self._left_clean_state = True
 
     def tick(self, now_ms: int | None = None) -> int:
-        """Does what is due: retention in every partition, idle producers forgotten, files removed that nobody reads any more,
-        committed offsets deleted that have expired.
+        """Does what is due: retention, compaction of what is dirty enough, idle producers forgotten, files removed that nobody
+        reads any more, committed offsets deleted that have expired.
 
         Args:
             now_ms: the wall clock, in milliseconds; the store's clock by default.
@@ -470,13 +477,55 @@ class Store(Clients):
         """
         self._check_writable()
         now = self._clock.now_ms() if now_ms is None else now_ms
-        topics = self.topics().values()
-        retain = [partial(self._retain, topic, number, now) for topic in topics for number in topic.partition_ids]
-        return sum(catalogs.for_each_partition([*retain, partial(self._expire_offsets, now)]))
+        keys = [(topic, number) for topic in self.topics().values() for number in topic.partition_ids]
+        retain = [partial(self._retain, topic, number, now) for topic, number in keys]
+        deleted = sum(catalogs.for_each_partition([*retain, partial(self._expire_offsets, now)]))
+        compacted = [TopicPartition(topic.name, number) for topic, number in keys if topic.config.is_compacted]
+        clean_due(catalogs.for_each_partition(partial(self._cleaning, key, now) for key in compacted), self._spoiled)
+        return deleted
 
     def _expire_offsets(self, now_ms: int) -> int:
         self.offsets.expire_if_due(now_ms)
         return 0  # segments were deleted
+
+    def clean(self, topic: str, partition: int | None = None) -> list[Cleaning]:
+        """Compacts a topic now, however clean it is: of each key the last record stays (storage-format 7).
+
+        Args:
+            topic: with "compact" in its `cleanup_policy`.
+            partition: which; all by default.
+
+        Returns:
+            What was done to each partition. The active segment, and what lies behind an open transaction, is never compacted.
+
+        Raises:
+            InvalidArgumentError: the topic is not compacted. UnknownTopicOrPartitionError: there is none.
+            CorruptionError: a segment is damaged; nothing of it, nor behind it, was changed.
+            StorageFailedError: there is no room for the copy; or a change failed, and the partition takes no more writes.
+
+        Cost: some hundred megabytes a second of the log, and `cleaner_dedupe_buffer_size` of memory; appends and readers go on.
+
+        >>> import pylog, tempfile
+        >>> with pylog.open(tempfile.mkdtemp()) as store:
+        ...     _ = store.create_topic("prices", cleanup_policy="compact", segment_bytes=100)
+        ...     for price in (b"1", b"2", b"3"):
+        ...         _ = store.log("prices").append(price, key=b"tea")
+        ...     _ = store.clean("prices")
+        ...     [record.value for record in store.log("prices").records()]
+        [b'2', b'3']
+        """
+        self._check_writable()
+        found = self.topic(topic)
+        if not found.config.is_compacted:
+            policy = found.config.cleanup_policy
+            raise InvalidArgumentError(f"topic {topic!r} has cleanup_policy={policy!r}; only topics with 'compact' are compacted")
+        keys = [TopicPartition(topic, number) for number in (found.partition_ids if partition is None else [partition])]
+        return catalogs.for_each_partition(partial(clean, self._cleaning(key, self._clock.now_ms())) for key in keys)
+
+    def _cleaning(self, key: TopicPartition, now_ms: int) -> Task:
+        options = self._options
+        throttle = Throttle(self._clock, options.cleaner_io_max_bytes_per_second, lambda: self._closing)
+        return self.log(*key).cleaning(throttle, options.cleaner_dedupe_buffer_size, now_ms)
 
     def _retain(self, topic: Topic, number: int, now_ms: int) -> int:
         group, ask = topic.config.retention_group, self._options.committed or self.offsets.position
@@ -499,7 +548,9 @@ class Store(Clients):
             StorageFailedError: a sync failed; everything is closed all the same.
         """
         self._close_producers()
-        self._background.end()  # before the guard is taken: a task may be waiting for it
+        self._closing = True
+        for background in (self._ticking, self._background):
+            background.end()  # before the guard is taken: a task may be waiting for it
         with self._guard:
             if self._closed:
                 return
@@ -516,74 +567,10 @@ class Store(Clients):
     def _close_logs(self, locks: StoreLocks) -> None:
         clean = all(catalogs.for_each_partition(log.close for log in self._logs.values()))
         if not self._fs.exists(join(self.path, CLEAN_SHUTDOWN)) and locks.alone():
-            self._end_cleanly(clean)
-
-    def _end_cleanly(self, clean: bool) -> None:
-        """The last one to leave writes the checkpoints, and the marker if every partition allows it (reliability 4)."""
-        names = {partition: join(self.path, directory_name(partition)) for partition in self._partitions()}
-        found = shutdown.outcome(self._fs, names, lambda key: self._is_harmless(key, names[key]))
-        self._recovery_points.update(found.recovery_points)
-        self._log_starts.update(found.log_starts)
-        if clean and found.clean:
-            write_atomically(self._fs, self.path, CLEAN_SHUTDOWN, NEW_MARKER if self._marker is None else self._marker)
-
-    def _is_harmless(self, key: TopicPartition, directory: str) -> bool:
-        """Whether a partition that pylog has not written since the system started needs no recovery."""
-        return self._marker is not None or key in self._logs or shutdown.is_empty(self._fs, directory)
+            names = {partition: join(self.path, directory_name(partition)) for partition in self._partitions()}
+            known = names if self._marker is not None else self._logs  # those that need no recovery unless a header says so
+            if shutdown.note_ends(self._fs, names, known, self._recovery_points, self._log_starts) and clean:
+                write_atomically(self._fs, self.path, CLEAN_SHUTDOWN, NEW_MARKER if self._marker is None else self._marker)
 
     def _partitions(self) -> list[TopicPartition]:
         return [found for entry in self._fs.list(self.path) if (found := catalogs.partition_of(entry)) is not None]
-
-
-def open_store(
-    path: str | os.PathLike[str],
-    mode: str = "rw",
-    *,
-    durability: Durability = Durability.SYNC,
-    exclusive: bool = False,
-    lock_timeout_ms: int = 30_000,
-    tick_interval_ms: int | None = None,
-    committed: Committed | None = None,
-    offsets: OffsetsConfig | None = None,
-    fs: FileSystem | None = None,
-    clock: Clock | None = None,
-) -> Store:
-    """Opens a directory of topics: one of pylog's, or a Kafka broker's log directory.
-
-    Args:
-        path: the directory. With mode "rw" it is made when it does not exist.
-        mode: "rw", or "r": take no lock and write nothing, also beside a running broker or on read-only media.
-        durability: what an acknowledgement promises where neither call nor topic say.
-        exclusive: keep every other writing process out, and need not look after them: appends cost a few microseconds less.
-        lock_timeout_ms: how long a call waits while another process changes the same partition.
-        tick_interval_ms: call `tick` that often in the background; by default nobody does.
-        committed: gives the next offset that a group will read of a partition, None when it has committed none: for topics
-            whose `retention_group` names one. By default what it has committed in `offsets` counts.
-        offsets: how committed offsets are kept.
-        fs, clock: another file system or clock, for tests.
-
-    Returns:
-        A `Store`, to be closed; it is a context manager.
-
-    Raises:
-        NotALogDirectoryError: missing, not a directory, or no permission.
-        StoreLockedError: a Kafka broker has it open, or a pylog process with `exclusive=True`, or (with `exclusive=True`) any.
-        InvalidArgumentError: an argument is not one of those named above.
-
-    >>> import tempfile
-    >>> with open_store(tempfile.mkdtemp()) as store:
-    ...     store.topics()
-    {}
-    """
-    options = StoreOptions(
-        mode=mode,
-        durability=durability,
-        exclusive=exclusive,
-        lock_timeout_ms=lock_timeout_ms,
-        tick_interval_ms=tick_interval_ms,
-        committed=committed,
-        offsets=offsets or OffsetsConfig(),
-    )
-    if not isinstance(path, str | os.PathLike) or not os.fspath(path) or "\0" in os.fspath(path):
-        raise InvalidArgumentError(f"path={path!r} is not a path")
-    return Store(os.fspath(path), options, fs or OsFileSystem(), clock or SystemClock())

@@ -270,6 +270,9 @@ class ViewedFile:
         self._machine.point("size", self.path)
         return self._file.size()
 
+    def set_mtime(self, mtime_ms: int) -> None:
+        self._file.set_mtime(mtime_ms)
+
     def identity(self) -> tuple[int, int]:
         return self._file.identity()
 

@@ -37,7 +37,7 @@ from pylog.clock import ManualClock
 from pylog.errors import PylogError
 from pylog.record.compression import compress
 from pylog.record.kernels import BAD_CRC, BAD_HEADER, BAD_LENGTH, BAD_MAGIC, BAD_RECORD, FULL, NOT_FOUND, NOT_PLAIN, OK, TORN
-from pylog.segment.seal import SEAL
+from pylog.segment.names import SEAL
 from pylog.spark.options import read_options
 from pylog.spark.planner import plan
 from pylog.testing import MemoryFileSystem

@@ -7,7 +7,7 @@ import struct
 import pytest
 
 import pylog
-from pylog.segment.seal import SEAL
+from pylog.segment.names import SEAL
 from pylog.testing import MemoryFileSystem
 from reference import Batch, Record, crc32c, resealed
 

@@ -28,8 +28,8 @@ from pylog.log.report import LOOKS, Partition, Report, about, ask, of_error, rea
 from pylog.record.batch import scan_batches
 from pylog.record.format import BASE_OFFSET, LAST_OFFSET, POSITION, SIZE
 from pylog.record.types import TopicPartition
-from pylog.segment.names import INDEX, LOG, SNAPSHOT, TIME_INDEX, TRANSACTION_INDEX, file_name
-from pylog.segment.seal import SEAL, digest_of, make_seal, write_seal
+from pylog.segment.names import INDEX, LOG, SEAL, SNAPSHOT, TIME_INDEX, TRANSACTION_INDEX, file_name
+from pylog.segment.seal import digest_of, make_seal, write_seal
 
 FS = OsFileSystem()
 SMALL = {"segment_bytes": 600, "index_interval_bytes": 100}

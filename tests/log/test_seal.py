@@ -20,10 +20,9 @@ from pylog.fs import OsFileSystem
 from pylog.log.walk import walk
 from pylog.record.batch import Table, scan_batches
 from pylog.record.format import POSITION, SIZE
-from pylog.segment.names import LOG, file_name, plan_load
+from pylog.segment.names import LOG, SEAL, file_name, plan_load
 from pylog.segment.seal import (
     PREFIX_SIZE,
-    SEAL,
     Altered,
     HeaderDigest,
     Seal,

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from pylog import limits
 from pylog.errors import InvalidArgumentError
-from pylog.log.log import ISOLATIONS
+from pylog.log.arguments import ISOLATIONS
 
 Deserializer = Callable[[bytes], Any]
 

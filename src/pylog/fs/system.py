@@ -103,6 +103,10 @@ class OsFile:
             status = os.fstat(self._descriptor)
             return status.st_dev, status.st_ino
 
+    def set_mtime(self, mtime_ms: int) -> None:
+        with _reported("date", self._path):
+            os.utime(self._descriptor, ns=(mtime_ms * 1_000_000, mtime_ms * 1_000_000))
+
     def truncate(self, size: int) -> None:
         with _reported("cut", self._path, size):
             os.ftruncate(self._descriptor, size)

@@ -14,6 +14,8 @@ from pylog.record.builder import BatchEncoder, rows_from_few, rows_from_records
 from pylog.record.compression import codec_id
 from pylog.record.few import Piece, joined_rows
 
+ISOLATIONS = ("read_uncommitted", "read_committed")
+
 
 def checked_items(items: Any) -> Sequence[Any]:
     """A list of records, whatever is in it."""
@@ -40,6 +42,13 @@ def encoder_of(config: TopicConfig, name: str) -> BatchEncoder:
         log_append_time=config.log_append_time,
         max_message_bytes=min(config.max_message_bytes, config.segment_bytes),
     )
+
+
+def is_committed(isolation: str) -> bool:
+    """Whether an isolation level hides what is not committed."""
+    if isolation not in ISOLATIONS:
+        raise InvalidArgumentError(f"isolation={isolation!r} is not one of {', '.join(ISOLATIONS)}")
+    return isolation == ISOLATIONS[1]
 
 
 def checked_pieces(pieces: list[Piece], encoder: BatchEncoder, whole: str | None) -> list[Piece]:

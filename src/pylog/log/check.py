@@ -41,7 +41,7 @@ from pylog.record.format import (
 )
 from pylog.record.types import TopicPartition
 from pylog.segment import names
-from pylog.segment.seal import ALTERED, SEAL, Altered, Seal, SealedReader, foreign_reason, is_foreign, read_seal
+from pylog.segment.seal import ALTERED, Altered, Seal, SealedReader, foreign_reason, is_foreign, read_seal
 from pylog.segment.segment import LogSegment, vanished
 
 TEMPORARY: Final = ".tmp"
@@ -132,7 +132,7 @@ def _check_names(partition: Partition, entries: Mapping[str, DirectoryEntry]) ->
         elif found is not None and not found.state and found.offset not in bases:
             if found.suffix == names.LOG:
                 yield about("state", path, "is no segment that the log knows", size=entries[name].size, offset=found.offset)
-            elif found.suffix in (names.INDEX, names.TIME_INDEX, names.TRANSACTION_INDEX, SEAL):
+            elif found.suffix in (names.INDEX, names.TIME_INDEX, names.TRANSACTION_INDEX, names.SEAL):
                 yield about("leftover", path, "is left over from a segment that is gone", offset=found.offset)
 
 
@@ -396,7 +396,7 @@ class _SegmentWatch:
         try:
             seal = read_seal(fs, self._segment)
         except PylogError as error:
-            self.findings.append(of_error(error, self._segment.path_of(SEAL), "derived"))
+            self.findings.append(of_error(error, self._segment.path_of(names.SEAL), "derived"))
             return
         if seal is not None and is_foreign(self._segment, seal, size):
             self.findings.append(about("foreign", self._path, foreign_reason(seal, size), size=size))

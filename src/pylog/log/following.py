@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from pylog import limits
 from pylog.clock import Clock
-from pylog.errors import CorruptionError, OffsetOutOfRangeError
+from pylog.errors import CorruptionError, OffsetOutOfRangeError, PylogError
 from pylog.log import reader
 from pylog.log.state import LogState
 
@@ -57,17 +57,22 @@ def nap(clock: Clock, number: int) -> None:
     clock.sleep(min(limits.LONGEST_NAP, limits.SHORTEST_NAP * (1 + number / 16)))
 
 
-def second_look(
-    look: Callable[[], LogState], state: LogState, frames: Iterator[pa.RecordBatch], directory: str
-) -> Iterator[pa.RecordBatch]:
-    """The same frames; what looks like damage may be a log that was truncated or replaced meanwhile (reliability 11e)."""
-    try:
-        yield from frames
-    except CorruptionError as error:
-        if look().epoch == state.epoch:
-            raise
-        told = f"{directory} was changed while it was read; read on from what there is now"
-        raise OffsetOutOfRangeError(told, path=directory, offset=error.offset) from error
+def second_look(look: Callable[[], LogState], state: LogState, error: PylogError) -> LogState:
+    """The log as it is now, for reading that met an error: segments may have been replaced meanwhile (reliability 11e, 11f).
+
+    Raises:
+        The error: nothing has changed, so it is what it says.
+        OffsetOutOfRangeError: the log was truncated.
+    """
+    if not isinstance(error, CorruptionError | OffsetOutOfRangeError):
+        raise error
+    now = look()
+    if now.epoch == state.epoch:
+        raise error
+    if now.truncation_count != state.truncation_count:
+        told = "the log was changed while it was read; read on from what there is now"
+        raise OffsetOutOfRangeError(told, path=error.path, offset=error.offset) from error
+    return now
 
 
 def follow(

@@ -29,7 +29,7 @@ from pylog.log.walk import Damage, Stretch, peek, start_offset_at, walk
 from pylog.record.format import BASE_OFFSET, LAST_OFFSET, LEADER_EPOCH, POSITION, PRODUCER_ID, SIZE
 from pylog.record.types import TopicPartition
 from pylog.segment.names import INDEX, LEADER_EPOCH_CHECKPOINT, LOG, SNAPSHOT, SWAP, LoadPlan, file_name, parse, plan_load
-from pylog.segment.seal import HeaderDigest, digest_of
+from pylog.segment.seal import HeaderDigest, digest_of, replaced_by
 from pylog.segment.segment import LogSegment, OpenFiles, vanished
 
 
@@ -47,6 +47,8 @@ class Source:
         recovery_points, log_starts: Kafka's checkpoints.
         lock: the partition's, None for a reader.
         root_lock: guards the checkpoint files, None for a reader.
+        cleaned: Kafka's checkpoint of how far partitions are compacted, None for a reader.
+        cleaning_lock: of whoever compacts the partition, None for a reader.
     """
 
     fs: FileSystem
@@ -62,6 +64,8 @@ class Source:
     log_starts: Checkpoint
     lock: ByteLock | None = None
     root_lock: ByteLock | None = None
+    cleaned: Checkpoint | None = None
+    cleaning_lock: ByteLock | None = None
 
     @property
     def recovery_point(self) -> int:
@@ -151,7 +155,11 @@ def load(source: Source) -> Loaded:
         header.close()
     entries = {entry.name: entry for entry in listing(source)}
     _check_regular(source, entries)
-    plan = plan_load([name for name, entry in entries.items() if entry.is_file], lambda name: _end_of_swap(source, entries[name]))
+    plan = plan_load(
+        [name for name, entry in entries.items() if entry.is_file],
+        lambda name: _end_of_swap(source, entries[name]),
+        lambda name: replaced_by(source.fs, join(source.directory, name)),
+    )
     if source.writable:
         _carry_out(source, plan)
     unindexed = [base for base in list(plan.segments)[:-1] if plan.current(file_name(base, INDEX)) not in entries]
@@ -204,13 +212,18 @@ def _end_of_swap(source: Source, entry: DirectoryEntry) -> int:
 
 
 def _carry_out(source: Source, plan: LoadPlan) -> None:
-    """Finishes what a broker's deletion or compaction left half done (storage-format 6.9.1 to 6.9.3)."""
+    """Finishes what a deletion or compaction left half done (storage-format 6.9.1 to 6.9.3)."""
     for name in plan.removals:
         source.fs.remove(join(source.directory, name))
-    for old, new in plan.renames:
-        source.fs.rename(join(source.directory, old), join(source.directory, new))
-    if plan.removals or plan.renames:
-        source.fs.sync_directory(source.directory)
+    for renames in (plan.renames, plan.last_renames):
+        for old, new in renames:
+            source.fs.rename(join(source.directory, old), join(source.directory, new))
+        if renames or (plan.removals and renames is plan.renames):
+            source.fs.sync_directory(source.directory)
+    if plan.cleaned and source.cleaning_lock is not None:
+        with source.cleaning_lock.if_free() as free:  # else it is somebody's work
+            for name in plan.cleaned if free else ():
+                source.fs.remove(join(source.directory, name))
 
 
 def _check_regular(source: Source, entries: dict[str, DirectoryEntry]) -> None:

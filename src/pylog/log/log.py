@@ -18,7 +18,8 @@ from pylog.errors import ClosedError, InvalidArgumentError, ReadOnlyError
 from pylog.fs import process_id
 from pylog.log import following, lookup, planning, reader
 from pylog.log.appending import Request
-from pylog.log.arguments import checked_items, checked_pieces, encoder_of, offset_given, rows_of
+from pylog.log.arguments import checked_items, checked_pieces, encoder_of, is_committed, offset_given, rows_of
+from pylog.log.cleaner import Task, Throttle
 from pylog.log.following import Ends
 from pylog.log.live import Follower, load_live
 from pylog.log.loader import Loaded, Source
@@ -33,8 +34,6 @@ from pylog.record.decoder import DEFAULT_COLUMNS, RECORD_COLUMNS, record_chunks,
 from pylog.record.few import Piece
 from pylog.record.types import Acknowledgement, Header, OffsetAndTimestamp, ProducerBatch, Record, check_producer_batch
 from pylog.segment.segment import LogSegment
-
-ISOLATIONS = ("read_uncommitted", "read_committed")
 
 
 class Log:
@@ -379,6 +378,11 @@ class Log:
         """
         return self._writing_side().retain(now_ms, committed)
 
+    def cleaning(self, throttle: Throttle, buffer_size: int, now_ms: int) -> Task:
+        """The log as compaction takes it (see `Task`); `Store.clean` and `Store.tick` carry it out."""
+        look = partial(self.look, committed=True, settled=True)
+        return Task(self._writing_side(), self._source, look, throttle, buffer_size, now_ms)
+
     # ---- read ----------------------------------------------------------------------------------------------------------------
 
     def read(self, offset: int) -> Record:
@@ -423,17 +427,15 @@ class Log:
         Cost: tens of millions of records a second; memory for one Arrow batch.
         """
         self._check_open()
-        if isolation not in ISOLATIONS:
-            raise InvalidArgumentError(f"isolation={isolation!r} is not one of {', '.join(ISOLATIONS)}")
+        committed = is_committed(isolation)
         if isinstance(max_rows, bool) or not isinstance(max_rows, int) or max_rows < 1:
             raise InvalidArgumentError(f"max_rows={max_rows!r} is not a positive int")
         schema_of(columns)  # a wrong choice is an error now, not at the first batch
-        committed = isolation == "read_committed"
         state = self.look(committed=committed)
         last = state.stable_offset if committed else state.end_offset
         wanted = lookup.wanted(state, self.partition, start, end, last)
-        frames = reader.scan(state, wanted, columns, committed=committed, max_rows=max_rows, verify=verify)
-        return following.second_look(partial(self.look, settled=True), state, frames, self._source.directory)
+        renew = partial(following.second_look, partial(self.look, committed=committed, settled=True))
+        return reader.scan(state, wanted, columns, committed=committed, max_rows=max_rows, verify=verify, renew=renew)
 
     def records(
         self, start: int | None = None, end: int | None = None, *, isolation: str = "read_uncommitted", verify: bool = True
@@ -465,11 +467,10 @@ class Log:
         Cost: O(log n) and one batch.
         """
         self._check_open()
-        if isolation not in ISOLATIONS:
-            raise InvalidArgumentError(f"isolation={isolation!r} is not one of {', '.join(ISOLATIONS)}")
-        state = self.look(committed=isolation == "read_committed")
+        committed = is_committed(isolation)
+        state = self.look(committed=committed)
         found = self._times.find(state, offset_given("timestamp", timestamp))
-        last = state.stable_offset if isolation == "read_committed" else state.end_offset
+        last = state.stable_offset if committed else state.end_offset
         return found if found is not None and found.offset < last else None
 
     # ---- follow --------------------------------------------------------------------------------------------------------------

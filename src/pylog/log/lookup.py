@@ -180,6 +180,7 @@ class _Largest(NamedTuple):
 
     active: LogSegment | None
     total: int
+    of: object
     segments: list[LogSegment]
     maxima: NDArray[np.int64]
 
@@ -188,7 +189,7 @@ class TimeSearch:
     """Searches a log by time. Keeps the sealed segments' largest timestamps, so that a search costs O(log n), not O(n)."""
 
     def __init__(self) -> None:
-        self._largest = _Largest(None, 0, [], np.empty(0, np.int64))
+        self._largest = _Largest(None, 0, None, [], np.empty(0, np.int64))
 
     def find(self, state: LogState, timestamp: int) -> OffsetAndTimestamp | None:
         """Kafka's answer: the first record at or after `timestamp` in the first segment whose largest timestamp allows one.
@@ -216,10 +217,12 @@ class TimeSearch:
 
     def _sealed(self, state: LogState) -> _Largest:
         known = self._largest
-        if known.active is not state.active or known.total != len(state.segments):
+        if known.active is not state.active or known.total != len(state.segments) or known.of is not state.segments:
             segments = [segment for _, segment in state.segments if segment is not state.active]
             maxima = list(accumulate((segment.largest_timestamp() for segment in segments), max))
-            known = self._largest = _Largest(state.active, len(state.segments), segments, np.array(maxima, np.int64))
+            known = self._largest = _Largest(
+                state.active, len(state.segments), state.segments, segments, np.array(maxima, np.int64)
+            )
         return known
 
 

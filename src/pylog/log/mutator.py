@@ -362,15 +362,21 @@ class Mutator:
     # ---- trimming ------------------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def _trimming(self) -> Iterator[LogWriter]:
-        """The writer, for a change of segments: one that fails in the middle ends writing, as a failed sync does."""
+    def current(self) -> Iterator[LogWriter]:
+        """The writer of the log as it is now, under both locks."""
         with self.lock, self._partition_lock():
-            writer = self._current()
+            yield self._current()
+
+    @contextmanager
+    def changing(self) -> Iterator[LogWriter]:
+        """The same for a change of segments: one that fails in the middle ends writing, as a failed sync does."""
+        with self.current() as writer:
             try:
                 yield writer
             except StorageFailedError as error:
                 writer.fail(f"a change of its segments failed ({error})")
                 raise
+            self.loaded.segments[:] = [segment for _, segment in self._state.segments]  # what is gone can be closed
 
     def delete_records(self, before: int) -> int:
         """Raises the log's start and frees the segments below it. Returns the start."""
@@ -379,7 +385,7 @@ class Mutator:
             raise InvalidArgumentError(
                 f"{self._source.directory}: cleanup_policy is {policy}; only topics with 'delete' lose records"
             )
-        with self._trimming() as writer:
+        with self.changing() as writer:
             if before > writer.state.end_offset:
                 raise self._beyond("deleted before", before)
             if before > writer.state.start_offset:
@@ -404,12 +410,12 @@ class Mutator:
                 self.writer.producers.expire(now_ms, self._source.config.producer_id_expiration_ms)
             if self.loaded.corrupt is not None or not trimming.is_due(self._state, self._source, now_ms, committed):
                 return 0
-            with self._trimming() as writer:
+            with self.changing() as writer:
                 return trimming.apply_retention(writer, self._source, self._doomed, now_ms, committed)
 
     def truncate(self, end: int) -> None:
         """Cuts the log off at an offset."""
-        with self._trimming() as writer:
+        with self.changing() as writer:
             if end < writer.state.start_offset:
                 raise self._beyond("truncated to", end)
             if end >= writer.state.end_offset:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -69,15 +69,18 @@ def good_batches(state: LogState, wanted: Wanted) -> Iterator[Batches]:
         CorruptionError: at the first bytes wanted that are not the batch that should be there.
         OffsetOutOfRangeError: a segment's file was removed meanwhile.
     """
+    reached = wanted.start
     for segment, segment_end in state.from_offset(wanted.start):
         if segment.base_offset >= wanted.end:
             return
         try:
-            yield from _segment_batches(state, segment, segment_end, wanted)
+            for batches in _segment_batches(state, segment, segment_end, wanted._replace(start=reached)):
+                yield batches
+                reached = int(batches.table[LAST_OFFSET, -1]) + 1  # of a compaction that is at work old and new files are seen
         except StorageFailedError as error:
             if not vanished(error):
                 raise
-            offset = max(segment.base_offset, wanted.start)
+            offset = max(segment.base_offset, reached)
             message = f"{segment.path} was removed while it was read: offset {offset} and those after it in this segment are gone"
             raise OffsetOutOfRangeError(message, path=segment.path, offset=offset) from error
 
@@ -244,31 +247,75 @@ def visible(buffer: Bytes, table: Table, outcomes: Outcomes | None) -> Table:
 # ---- frames ------------------------------------------------------------------------------------------------------------------
 
 
+Renew = Callable[[LogState, PylogError], LogState]
+
+
 def scan(
-    state: LogState, wanted: Wanted, columns: Sequence[str], *, committed: bool, max_rows: int, verify: bool
+    state: LogState,
+    wanted: Wanted,
+    columns: Sequence[str],
+    *,
+    committed: bool,
+    max_rows: int,
+    verify: bool,
+    renew: Renew | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Arrow batches of the records wanted, of at most `max_rows` rows each; memory does not grow with the range.
+
+    Args:
+        state, wanted, columns: what is read of what.
+        committed: leave out what was aborted.
+        max_rows: of one Arrow batch.
+        verify: check each batch's CRC.
+        renew: given what went wrong, returns the log as it is now, to go on with, or raises.
 
     Raises:
         InvalidArgumentError: at once, of columns that there are not.
     """
     decoder = RecordDecoder(columns, start=wanted.start, end=wanted.end, max_rows=max_rows, verify=verify)
-    return _frames(state, wanted, decoder, committed)
+    reading = _Reading(wanted, decoder, committed)
+    return reading.frames(state) if renew is None else reading.frames_of_a_changing_log(state, renew)
 
 
-def _frames(state: LogState, wanted: Wanted, decoder: RecordDecoder, committed: bool) -> Iterator[pa.RecordBatch]:
-    outcomes = Outcomes(state, wanted) if committed else None
-    try:
-        for segment, buffer, table, shift in good_batches(state, wanted):
+class _Reading:
+    """Reading a range: how far it has come, so that it can go on in another state of the log."""
+
+    def __init__(self, wanted: Wanted, decoder: RecordDecoder, committed: bool) -> None:
+        self._wanted = wanted  # from where it goes on
+        self._decoder = decoder
+        self._committed = committed
+
+    def frames_of_a_changing_log(self, state: LogState, renew: Renew) -> Iterator[pa.RecordBatch]:
+        """The same frames; when segments were replaced meanwhile the rest comes from those that are there now."""
+        while True:
             try:
-                yield from decoder.feed(buffer, visible(buffer, table, outcomes))
+                yield from self.frames(state)
             except PylogError as error:
-                error.position = (error.position or 0) + shift
-                raise _with_way_on(state, segment, error, wanted.start) from error
-    except PylogError:
-        yield from decoder.finish()
-        raise
-    yield from decoder.finish()
+                state = renew(state, error)
+                if self._wanted.start < state.start_offset:
+                    raise
+            else:
+                return
+
+    def frames(self, state: LogState) -> Iterator[pa.RecordBatch]:
+        """Frames from where it has come to."""
+        outcomes = Outcomes(state, self._wanted) if self._committed else None
+        try:
+            for segment, buffer, table, shift in good_batches(state, self._wanted):
+                try:
+                    yield from self._decoder.feed(buffer, visible(buffer, table, outcomes))
+                except PylogError as error:
+                    self._came_to(error.offset or 0)  # what lies before it was handed out
+                    error.position = (error.position or 0) + shift
+                    raise _with_way_on(state, segment, error, self._wanted.start) from error
+                self._came_to(int(table[LAST_OFFSET, -1]) + 1)
+        except PylogError:
+            yield from self._decoder.finish()
+            raise
+        yield from self._decoder.finish()
+
+    def _came_to(self, offset: int) -> None:
+        self._wanted = self._wanted._replace(start=max(self._wanted.start, offset))
 
 
 def _with_way_on(state: LogState, segment: LogSegment, error: PylogError, start: int) -> PylogError:

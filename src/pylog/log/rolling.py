@@ -60,15 +60,15 @@ def _fits(use: SegmentUse, table: Table, config: TopicConfig, now_ms: int) -> bo
         use.size + table.item(SIZE, 0) <= config.segment_bytes
         and table.item(LAST_OFFSET, 0) - use.base_offset <= limits.MAX_RELATIVE_OFFSET
         and use.entries_left > 0
-        and (waited <= config.segment_ms or use.size == 0)
+        and (waited <= config.roll_ms or use.size == 0)
     )
 
 
 def _in_time(use: SegmentUse, table: Table, config: TopicConfig, now_ms: int) -> NDArray[np.bool_]:
-    """Whether each batch comes within `segment_ms` of the first one: by record time, or without one by the wall clock (6.3.2)."""
+    """Whether each batch comes within `roll_ms` of the first one: by record time, or without one by the wall clock (6.3.2)."""
     start = use.first_timestamp if use.size else int(table[MAX_TIMESTAMP, 0])
     if start < 0:
         waited = now_ms - use.created_ms if use.size else 0
-        return np.full(table.shape[1], waited <= config.segment_ms)
-    fits: NDArray[np.bool_] = table[MAX_TIMESTAMP] - start <= config.segment_ms
+        return np.full(table.shape[1], waited <= config.roll_ms)
+    fits: NDArray[np.bool_] = table[MAX_TIMESTAMP] - start <= config.roll_ms
     return fits

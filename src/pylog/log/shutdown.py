@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Container, Mapping
 from typing import NamedTuple
 
 from pylog.fs import FileSystem
+from pylog.log.checkpoints import Checkpoint
 from pylog.log.durable_point import open_header
 from pylog.record.types import TopicPartition
 from pylog.segment.names import LOG, parse
@@ -49,35 +50,31 @@ def _ending(fs: FileSystem, directory: str) -> Ending | None:
     return Ending(slot.durable_offset, slot.log_start_offset, min(logs, default=0), settled, same_boot)
 
 
-class Outcome(NamedTuple):
-    """What the last process to leave a directory writes down.
-
-    Attributes:
-        recovery_points, log_starts: for the checkpoints.
-        clean: no partition needs a recovery, so the clean-shutdown marker may be written.
-    """
-
-    recovery_points: dict[TopicPartition, int]
-    log_starts: dict[TopicPartition, int]
-    clean: bool
-
-
-def outcome(fs: FileSystem, directories: Mapping[TopicPartition, str], harmless: Callable[[TopicPartition], bool]) -> Outcome:
-    """How a directory is left (reliability 4).
-
-    Args:
-        fs, directories: the partitions, by name.
-        harmless: whether a partition without a settled header needs no recovery, if pylog has not written it since the system
-            started.
-    """
-    found = endings(fs, directories)
-    settled = {partition: ending for partition, ending in found.items() if ending.settled}
-    starts = {key: ending.start_offset for key, ending in settled.items() if ending.start_offset > ending.first_base_offset}
-    written = {partition for partition, ending in found.items() if ending.same_boot}
-    clean = all(key not in written and harmless(key) for key in set(directories) - set(settled))
-    return Outcome({partition: ending.durable_offset for partition, ending in settled.items()}, starts, clean)
-
-
 def is_empty(fs: FileSystem, directory: str) -> bool:
     """Whether a partition has no bytes: then nothing of it can have been left under way."""
     return not any(entry.name.endswith(LOG) and entry.size for entry in fs.list(directory))
+
+
+def note_ends(
+    fs: FileSystem,
+    names: Mapping[TopicPartition, str],
+    known: Container[TopicPartition],
+    recovery_points: Checkpoint,
+    log_starts: Checkpoint,
+) -> bool:
+    """Writes the checkpoints of a log directory that nobody else has open; whether all of it is as after a clean shutdown.
+
+    Args:
+        fs: the file system.
+        names: the directories of all partitions.
+        known: those that need no recovery, unless pylog has written them since the system started.
+        recovery_points, log_starts: Kafka's checkpoints.
+    """
+    found = endings(fs, names)
+    settled = {partition: ending for partition, ending in found.items() if ending.settled}
+    starts = {key: ending.start_offset for key, ending in settled.items() if ending.start_offset > ending.first_base_offset}
+    recovery_points.update({partition: ending.durable_offset for partition, ending in settled.items()})
+    log_starts.update(starts)
+    written = {partition for partition, ending in found.items() if ending.same_boot}
+    unknown = set(names) - set(settled)
+    return all((key in known or is_empty(fs, names[key])) and key not in written for key in unknown)

@@ -72,6 +72,16 @@ class ByteLock:
         self._depth += 1
         return True
 
+    @contextlib.contextmanager
+    def if_free(self) -> Iterator[bool]:
+        """Whether nobody is inside, this thread neither; if so nobody else can enter until the context ends."""
+        entered = self.try_enter()
+        try:
+            yield entered and self._depth == 1
+        finally:
+            if entered:
+                self.__exit__()
+
 
 class StoreLocks:
     """All locks of one store.

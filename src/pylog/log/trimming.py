@@ -26,8 +26,8 @@ from pylog.log.retention import Decision, SegmentFacts, deletable
 from pylog.log.state import LogState
 from pylog.log.writer import LogWriter
 from pylog.record.format import LAST_OFFSET, POSITION
-from pylog.segment.names import DELETED, SEGMENT_SUFFIXES, SNAPSHOT, file_name, parse
-from pylog.segment.seal import SEAL, digest_of
+from pylog.segment.names import DELETED, SNAPSHOT, files_of, parse
+from pylog.segment.seal import digest_of
 from pylog.segment.segment import LogSegment
 
 
@@ -123,19 +123,13 @@ def _rename_away(source: Source, doomed: Doomed, going: list[LogSegment]) -> Non
     names = {entry.name for entry in source.fs.list(source.directory)}
     for segment in going:
         renamed: list[str] = []
-        for name in _files_of(segment.base_offset, names):
+        for name in files_of(segment.base_offset, names):
             old, new = join(source.directory, name), join(source.directory, name + DELETED)
             source.fs.rename(old, new)
             renamed.append(new)
         source.fs.sync_directory(source.directory)  # one after the other: a crash must not leave a hole between two segments
         segment.renamed(DELETED)
         doomed.add(segment, renamed)
-
-
-def _files_of(base_offset: int, names: set[str]) -> list[str]:
-    """The files of a segment, `.log` first: a crash in between then leaves only orphans. Torn tails that were set aside stay."""
-    known = [file_name(base_offset, suffix) for suffix in (*SEGMENT_SUFFIXES, SNAPSHOT, SEAL)]
-    return [name for name in known if name in names]
 
 
 # ---- at the end --------------------------------------------------------------------------------------------------------------
@@ -164,7 +158,7 @@ def truncate(writer: LogWriter, source: Source, doomed: Doomed, end: int) -> Non
         "header_digest": digest_of(target, position).value,
     }
     writer.flush()
-    _lower_recovery_point(source, end)  # it may always understate
+    _lower_checkpoints(source, end)  # they may always understate
     writer.begin_change(durably=True, **lowered)
     _remove_snapshots(source, end)  # first: one without its records would tell of a loss
     _rename_away(source, doomed, list(reversed(later)))
@@ -192,11 +186,12 @@ def _inode(source: Source, segment: LogSegment) -> int:
         file.close()
 
 
-def _lower_recovery_point(source: Source, end: int) -> None:
+def _lower_checkpoints(source: Source, end: int) -> None:
     assert source.root_lock is not None
     with source.root_lock:
-        if source.recovery_point > end:
-            source.recovery_points.update({source.partition: end})
+        for checkpoint in (source.recovery_points, source.cleaned):
+            if checkpoint is not None and checkpoint.offsets().get(source.partition, 0) > end:
+                checkpoint.update({source.partition: end})
 
 
 def _remove_snapshots(source: Source, end: int) -> None:
@@ -215,7 +210,7 @@ def _cut(writer: LogWriter, source: Source, target: LogSegment, position: int) -
     else:  # also when no byte of it goes: it will be cut one day, and readers that map it now may still do so then
         _replace_shortened(source, target, position)
     names = {entry.name for entry in source.fs.list(source.directory)}
-    for name in _files_of(target.base_offset, names):
+    for name in files_of(target.base_offset, names):
         if name != target.log_name and parse(name) is not None and not name.endswith(SNAPSHOT):
             source.fs.remove(join(source.directory, name))
     source.fs.sync_directory(source.directory)

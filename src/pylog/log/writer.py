@@ -33,7 +33,7 @@ from pylog.log.rolling import SegmentUse, batches_before_roll
 from pylog.log.state import LogState
 from pylog.log.walk import Damage
 from pylog.record import kernels
-from pylog.record.batch import Bytes, Table, scan_batches
+from pylog.record.batch import Bytes, Table
 from pylog.record.builder import Encoded
 from pylog.record.format import BASE_OFFSET, CRC_GOOD, CRC_STATE, LAST_OFFSET, MAX_TIMESTAMP, POSITION, PRODUCER_ID, SIZE
 from pylog.segment.log_file import Region
@@ -129,7 +129,7 @@ class LogWriter:
             self._make_durable()
         known = loaded.digest if loaded.digest is not None and loaded.digest.position == self._written else None
         self._digest = known or digest_of(active, self._written, self._config.index_interval_bytes)
-        self._first_timestamp = self._timestamp_of_first_batch()
+        self._first_timestamp = active.first_timestamp()
 
     def _drop_stale_snapshots(self) -> None:
         """Removes producer snapshots from behind the end, where a truncation that died left them: what comes will reach there."""
@@ -171,10 +171,6 @@ class LogWriter:
                 self._file.write(part.data, position)
         self._file.sync()
         self._fs.sync_directory(self._directory)
-
-    def _timestamp_of_first_batch(self) -> int:
-        scan = scan_batches(self.active.file().read(0, min(limits.READ_CHUNK_BYTES, self._written)), capacity=1)
-        return int(scan.table[MAX_TIMESTAMP, 0]) if scan.table.shape[1] else -1
 
     def _take_header(self) -> Header:
         """The header, as it is when it says just what is true, else with a new slot before the first byte (reliability 12)."""

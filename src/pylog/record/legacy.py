@@ -1,4 +1,4 @@
-"""Message formats 0 and 1, read only (storage-format 2): what brokers wrote before Kafka 0.11.
+"""Message formats 0 and 1 (storage-format 2): what brokers wrote before Kafka 0.11. Read; written only when one is compacted.
 
 An entry is a record, or a wrapper whose value is a compressed series of entries. Whether an entry is sound is settled before
 its first record is handed out: a wrapper is read completely or not at all. As in Kafka, the checksums of inner entries are
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from pylog.errors import CorruptionError, UnsupportedFormatError
 from pylog.limits import INT64_MAX
-from pylog.record.compression import Scratch
+from pylog.record.compression import Scratch, compress
 from pylog.record.format import (
     CODEC_MASK,
     CODEC_NONE,
@@ -38,7 +38,15 @@ from pylog.record.format import (
     NO_TIMESTAMP_TYPE,
 )
 
-__all__ = ["LegacyHeader", "LegacyRecord", "decode_legacy", "iterate_legacy", "legacy_crc_ok", "legacy_header"]
+__all__ = [
+    "LegacyHeader",
+    "LegacyRecord",
+    "decode_legacy",
+    "encode_legacy",
+    "iterate_legacy",
+    "legacy_crc_ok",
+    "legacy_header",
+]
 
 BytesLike = bytes | bytearray | memoryview | NDArray[np.uint8]
 
@@ -304,3 +312,37 @@ def _inner_record(wrapper: LegacyHeader, base: int, inner: LegacyHeader, body: m
         return record
     kind = wrapper.timestamp_type
     return record._replace(timestamp_type=kind, timestamp=wrapper.timestamp if kind == LOG_APPEND_TIME else inner.timestamp)
+
+
+# ---- compaction --------------------------------------------------------------------------------------------------------------
+
+
+def encode_legacy(entry: BytesLike, records: list[LegacyRecord]) -> NDArray[np.uint8]:
+    """A wrapper with fewer records: of the same format and codec, each record at its offset (storage-format 7.6.8).
+
+    Args:
+        entry: the wrapper as it was.
+        records: those that stay, at least one, in order.
+
+    Returns:
+        The new entry. Its offset is that of its last record, its time that of its latest one.
+
+    >>> one = bytes.fromhex("0000000000000000000000200685b364010000000000000454c3000000046b6579310000000676616c756531")
+    >>> encode_legacy(one, decode_legacy(one)).tobytes() == one
+    True
+    """
+    header = legacy_header(entry)
+    if header.codec == CODEC_NONE:
+        return np.frombuffer(entry, np.uint8)
+    base = records[0].offset if header.magic else 0  # inner offsets are relative in format 1 (storage-format 2.8)
+    inner = b"".join(_entry(header.magic, 0, offset - base, stamp, key, value) for offset, stamp, _, key, value in records)
+    value = compress(header.codec, inner).tobytes()
+    stamp = header.timestamp if header.timestamp_type == LOG_APPEND_TIME else max(record.timestamp for record in records)
+    return np.frombuffer(_entry(header.magic, header.attributes, records[-1].offset, stamp, None, value), np.uint8)
+
+
+def _entry(magic: int, attributes: int, offset: int, timestamp: int, key: bytes | None, value: bytes | None) -> bytes:
+    body = bytes((magic, attributes)) + (_TIMESTAMP.pack(timestamp) if magic else b"")
+    for data in (key, value):
+        body += _LENGTH.pack(-1) if data is None else _LENGTH.pack(len(data)) + data
+    return _FRAME.pack(offset, _CRC.size + len(body)) + _CRC.pack(zlib.crc32(body)) + body

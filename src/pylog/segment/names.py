@@ -6,7 +6,7 @@ Pure: no file is touched here. A name that neither Kafka nor pylog gave is nobod
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Final, NamedTuple
 
 LOG: Final = ".log"
@@ -14,7 +14,9 @@ INDEX: Final = ".index"
 TIME_INDEX: Final = ".timeindex"
 TRANSACTION_INDEX: Final = ".txnindex"
 SNAPSHOT: Final = ".snapshot"
+SEAL: Final = ".seal"
 SEGMENT_SUFFIXES: Final = (LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX)
+_OF_A_SEGMENT: Final = (*SEGMENT_SUFFIXES, SNAPSHOT, SEAL)
 DELETED: Final = ".deleted"
 CLEANED: Final = ".cleaned"
 SWAP: Final = ".swap"
@@ -36,6 +38,15 @@ def file_name(base_offset: int, suffix: str) -> str:
     '00000000000000000042.log'
     """
     return f"{base_offset:020d}{suffix}"
+
+
+def files_of(base_offset: int, names: Container[str]) -> list[str]:
+    """Those of some names that are a segment's files, `.log` first: when they go in this order, a crash leaves orphans at most.
+
+    >>> files_of(42, ["00000000000000000042.index", "00000000000000000042.log", "00000000000000000042.torn.0"])
+    ['00000000000000000042.log', '00000000000000000042.index']
+    """
+    return [name for suffix in _OF_A_SEGMENT if (name := file_name(base_offset, suffix)) in names]
 
 
 class NumberedName(NamedTuple):
@@ -70,25 +81,32 @@ class LoadPlan(NamedTuple):
         segments: base offset → the name of its `.log` file as it is now (with `.swap` where a swap is to be completed).
         removals: names to remove.
         renames: (old name, new name), in order.
+        last_renames: those that come when the others, and the removals, are durable: a seal says what its segment has replaced.
+        cleaned: what a compaction has not finished; or is at, if it is under way in another process.
         snapshots: offsets of the producer snapshots that stay.
     """
 
     segments: dict[int, str]
     removals: list[str]
     renames: list[tuple[str, str]]
+    last_renames: list[tuple[str, str]]
+    cleaned: list[str]
     snapshots: list[int]
 
     def current(self, name: str) -> str:
         """The name under which a file can be found before the renames are done."""
-        return next((old for old, new in self.renames if new == name), name)
+        return next((old for old, new in (*self.renames, *self.last_renames) if new == name), name)
 
 
-def plan_load(names: Iterable[str], end_of_swap: Callable[[str], int]) -> LoadPlan:
-    """Kafka's first three loading passes as a decision.
+def plan_load(
+    names: Iterable[str], end_of_swap: Callable[[str], int], replaced: Callable[[str], Sequence[int]] = lambda _: ()
+) -> LoadPlan:
+    """Kafka's first three loading passes as a decision, and what is left of a swap of pylog's own.
 
     Args:
         names: the directory's files.
         end_of_swap: the next offset of a complete `.log.swap` file, by name.
+        replaced: the bases of the segments that the segment of a `.seal.swap` file has replaced, by its name.
 
     Returns:
         The plan. Nothing is decided about files whose names are not numbered.
@@ -98,19 +116,26 @@ def plan_load(names: Iterable[str], end_of_swap: Callable[[str], int]) -> LoadPl
     ({0: '00000000000000000000.log'}, ['00000000000000000005.log.deleted'])
     """
     parsed = {name: found for name in sorted(names) if (found := parse(name)) is not None}
-    cleaned = [found.offset for found in parsed.values() if found.state == CLEANED]
+    cleaned = [name for name, found in parsed.items() if found.state == CLEANED]
     removals = [
         name
         for name, found in parsed.items()
-        if found.state in (DELETED, CLEANED) or (found.state == TEMPORARY and found.suffix in _WRITTEN_UNDER_THE_LOCK)
+        if found.state == DELETED or (found.state == TEMPORARY and found.suffix in _WRITTEN_UNDER_THE_LOCK)
     ]
     swaps = [name for name, found in parsed.items() if found.state == SWAP]
     if cleaned:  # the swap was not complete when the process died: a smaller `.cleaned` was still to be renamed
-        removals += [name for name in swaps if parsed[name].offset >= min(cleaned)]
-        swaps = [name for name in swaps if parsed[name].offset < min(cleaned)]
+        first = min(parsed[name].offset for name in cleaned)
+        removals += [name for name in swaps if parsed[name].offset >= first]
+        swaps = [name for name in swaps if parsed[name].offset < first]
     removals += _superseded(parsed, [name for name in swaps if parsed[name].suffix == LOG], end_of_swap)
     gone = set(removals)
-    renames = [(name, name.removesuffix(SWAP)) for name in swaps]
+    seals = [name for name in swaps if parsed[name].suffix == SEAL]
+    for seal in seals:
+        bases = set(replaced(seal)) - {parsed[seal].offset}
+        removals += [name for base in bases for name in files_of(base, parsed.keys() - gone)]
+    gone = set(removals)
+    renames = [(name, name.removesuffix(SWAP)) for name in swaps if name not in seals]
+    last_renames = [(name, name.removesuffix(SWAP)) for name in seals]
     segments = {
         found.offset: name for name, found in parsed.items() if found.suffix == LOG and not found.state and name not in gone
     }
@@ -118,7 +143,7 @@ def plan_load(names: Iterable[str], end_of_swap: Callable[[str], int]) -> LoadPl
     snapshots = [
         found.offset for name, found in parsed.items() if found.suffix == SNAPSHOT and not found.state and name not in gone
     ]
-    return LoadPlan(dict(sorted(segments.items())), removals, renames, sorted(snapshots))
+    return LoadPlan(dict(sorted(segments.items())), removals, renames, last_renames, cleaned, sorted(snapshots))
 
 
 def _superseded(parsed: dict[str, NumberedName], swaps: list[str], end_of_swap: Callable[[str], int]) -> list[str]:

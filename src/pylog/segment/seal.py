@@ -29,10 +29,9 @@ from pylog.record.checksum import crc32c
 from pylog.record.format import ATTRIBUTES_AT, CRC, CRC_AT, LEGACY_CRC_AT, MAGIC, MAGIC_AT, POSITION, SIZE
 from pylog.record.legacy import legacy_crc_ok
 from pylog.segment.log_file import Region
-from pylog.segment.names import file_name
+from pylog.segment.names import SEAL, file_name
 from pylog.segment.segment import LogSegment
 
-SEAL: Final = ".seal"
 PREFIX_SIZE: Final = 21  # offset, length, leader epoch, magic, CRC: what a batch's CRC does not cover, and the CRC
 assert PREFIX_SIZE == CRC_AT + 4
 
@@ -293,6 +292,13 @@ def read_seal(fs: FileSystem, segment: LogSegment) -> Seal | None:
     if seal.base_offset != segment.base_offset:
         raise CorruptionError(f"{path} is the seal of another segment, that of offset {seal.base_offset}", path=path)
     return seal
+
+
+def replaced_by(fs: FileSystem, path: str) -> tuple[int, ...]:
+    """The bases of the segments that a compaction has replaced by one, as its seal says; none when that cannot be read."""
+    with contextlib.suppress(CorruptionError, UnsupportedFormatError):
+        return parse_seal(fs.read(path, limits.MAX_SEGMENT_BYTES) or b"", path).replaces
+    return ()
 
 
 def write_seal(fs: FileSystem, directory: str, seal: Seal) -> None:

@@ -109,6 +109,7 @@ class LogSegment:
         self._interval_bytes = interval_bytes
         self._open_files = open_files
         self._file: LogFile | None = None
+        self._kept = False
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
         self._transactions: TransactionIndex | None = None
@@ -140,7 +141,15 @@ class LogSegment:
 
     def release(self) -> None:
         """Lets go of the open file; the next use opens it again."""
-        self._file = None
+        if not self._kept:
+            self._file = None
+
+    def keep(self) -> None:
+        """Opens all its files for as long as anybody has it: their names are about to be other files', or nobody's."""
+        self._kept = True
+        self.file()
+        self.offset_index()
+        self.transactions()
 
     def inode(self) -> int:
         """The number of its `.log` file in the file system, another one for each file that ever has this name."""
@@ -335,6 +344,11 @@ class LogSegment:
         builder = self.builder
         stamp = builder.max_timestamp if builder is not None else self.time_index().last.timestamp
         return stamp if stamp >= 0 else self.mtime_ms
+
+    def first_timestamp(self) -> int:
+        """The largest timestamp of its first batch in milliseconds, -1 without one."""
+        scan = scan_batches(self.file().read(0, min(limits.READ_CHUNK_BYTES, self.size)), capacity=1)
+        return int(scan.table[MAX_TIMESTAMP, 0]) if scan.table.shape[1] else -1
 
     # ---- life ----------------------------------------------------------------------------------------------------------------
 

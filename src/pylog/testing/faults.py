@@ -104,6 +104,9 @@ class FaultyFile:
     def identity(self) -> tuple[int, int]:
         return self._file.identity()
 
+    def set_mtime(self, mtime_ms: int) -> None:
+        self._file.set_mtime(mtime_ms)
+
     def truncate(self, size: int) -> None:
         """Cuts, or fails."""
         self._fs.meet("truncate", self.path)

@@ -99,6 +99,9 @@ class MemoryFile:
     def identity(self) -> tuple[int, int]:
         return _DEVICE, self._opened().number
 
+    def set_mtime(self, mtime_ms: int) -> None:
+        self._opened(write=True).mtime_ms = mtime_ms
+
     def truncate(self, size: int) -> None:
         """Cuts in the cache.
 

@@ -1,0 +1,475 @@
+"""Compaction of one log: of each key the last record stays (storage-format 7). `compaction` has the policy, `replacing` the swap.
+
+A round reads the dirty section once and notes each key's last record, as far as memory goes; then it copies all segments from the
+log's first up to there, without what is superseded, and puts each finished group in the place of its sources. It runs beside
+appends and readers: it holds the partition's cleaning lock, and the partition's own only for a look before, and for each swap.
+
+What is dropped is always superseded by a record in a sealed segment, which is synced. Groups are swapped in the order of their
+offsets, so whatever is missing after a crash was superseded by something that is still there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pylog.clock import Clock
+from pylog.errors import ClosedError, CorruptionError, PylogError, StorageFailedError
+from pylog.index.entries import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
+from pylog.index.transaction_index import AbortedTransaction
+from pylog.log import compaction
+from pylog.log.compaction import Dirt, SegmentExtent, SegmentFacts
+from pylog.log.loader import Source
+from pylog.log.mutator import Mutator
+from pylog.log.producer_state import Producer, control_record
+from pylog.log.reader import Outcomes, Wanted, placed
+from pylog.log.replacing import CleanedSegment
+from pylog.log.state import LogState
+from pylog.log.walk import Damage, Stretch, walk
+from pylog.log.writer import LogWriter
+from pylog.record.ahead import one_ahead
+from pylog.record.batch import Bytes, Table
+from pylog.record.compacting import F_CONTROL, F_DISCARD, F_NO_HORIZON, F_RETAIN, F_STAMP, F_TOMBSTONES_GO
+from pylog.record.format import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_TIMESTAMP,
+    CONTROL_ABORT,
+    CONTROL_BIT,
+    COUNT,
+    DELETE_HORIZON_BIT,
+    LAST_OFFSET,
+    MAGIC,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    SIZE,
+    TRANSACTIONAL_BIT,
+)
+from pylog.record.key_map import KeyMap
+from pylog.record.survivors import Judgement, Survivors
+from pylog.record.types import TopicPartition
+from pylog.segment.segment import LogSegment, vanished
+
+_OLD_RECORD_BYTES: Final = 8  # of batches that do not say how many records they have: compressed ones take less than plain ones
+
+
+class Cleaning(NamedTuple):
+    """What a compaction did.
+
+    Attributes:
+        partition: of which log.
+        first_dirty, end: it was clean up to the one offset before, and is up to the other one now.
+        records, kept: how many it read, over all rounds, and how many of them stayed.
+        read, written: bytes of the segments that it copied.
+        rounds: how often it went over the log; more than once when its memory did not hold all keys.
+    """
+
+    partition: TopicPartition
+    first_dirty: int
+    end: int
+    records: int = 0
+    kept: int = 0
+    read: int = 0
+    written: int = 0
+    rounds: int = 0
+
+
+class Throttle:
+    """Holds cleaning to a rate, and ends it when its store closes.
+
+    Args:
+        clock: for waiting.
+        rate: bytes a second, read and written; None is as fast as it goes.
+        ended: whether the store is being closed.
+    """
+
+    def __init__(self, clock: Clock, rate: float | None, ended: Callable[[], bool]) -> None:
+        self._clock = clock
+        self._rate = rate
+        self._ended = ended
+        self._begun = clock.monotonic()
+        self._passed = 0
+
+    def passed(self, size: int) -> None:
+        """Takes note of some bytes, and waits until they may have passed.
+
+        Raises:
+            ClosedError: the store is being closed.
+        """
+        self._passed += size
+        while True:
+            if self._ended():
+                raise ClosedError("the store is closed while it is compacted; what is not swapped in is given up")
+            early = 0.0 if self._rate is None else self._begun + self._passed / self._rate - self._clock.monotonic()
+            if early <= 0:
+                return
+            self._clock.sleep(min(early, 0.1))
+
+
+@dataclass(frozen=True)
+class Task:
+    """One log to be compacted.
+
+    Attributes:
+        mutator, source: the log's.
+        look: gives its state now.
+        throttle: holds the work to a rate.
+        buffer_size: bytes for the keys of one round.
+        now_ms: the wall clock, in milliseconds.
+    """
+
+    mutator: Mutator
+    source: Source
+    look: Callable[[], LogState]
+    throttle: Throttle
+    buffer_size: int
+    now_ms: int
+
+
+def clean(task: Task) -> Cleaning:
+    """Compacts all of a log that can be, in as many rounds as it takes.
+
+    Raises:
+        StoreLockedError: another process or thread is at it, for longer than the store waits.
+        CorruptionError: a segment is damaged: it stays as it is, and those behind it too.
+        StorageFailedError: there is no room for the copy (nothing has changed then), or the swap failed.
+        ClosedError: the store is being closed.
+
+    When records are cut off or deleted meanwhile it ends early. Cost: two passes over the dirty section and one over the rest.
+    """
+    assert task.source.cleaning_lock is not None
+    with task.source.cleaning_lock:
+        return _clean(task)
+
+
+def clean_due(tasks: Iterable[Task], spoiled: set[TopicPartition]) -> list[Cleaning]:
+    """Compacts the logs that are dirty enough, or dirty for too long, the filthiest first (storage-format 7.3).
+
+    Args:
+        tasks: the logs.
+        spoiled: those that are damaged, or cannot be compacted for another reason: they are left out, and noted here.
+
+    Raises:
+        What the first of those that failed raised, when all others are done.
+
+    A log that another process or thread is compacting is left to it.
+    """
+    errors: list[PylogError] = []
+    found = []
+    dirts = [(dirt_of(task.look(), task.source, task.now_ms), task) for task in tasks if task.source.partition not in spoiled]
+    for _, task in sorted(((dirt.ratio, task) for dirt, task in dirts if dirt.is_due(task.source.config)), key=_filthiest):
+        assert task.source.cleaning_lock is not None
+        with task.source.cleaning_lock.if_free() as free:
+            try:
+                found += [_clean(task)] if free else []
+            except ClosedError:
+                raise
+            except PylogError as error:
+                spoiled.add(task.source.partition)
+                errors.append(error)
+    if errors:
+        raise errors[0]
+    return found
+
+
+def _filthiest(rated: tuple[float, Task]) -> float:
+    return -rated[0]
+
+
+def _clean(task: Task) -> Cleaning:
+    view = _view(task)
+    done = Cleaning(task.source.partition, view.dirt.first_dirty, view.dirt.first_dirty)
+    with contextlib.suppress(_ChangedError):
+        done = _Round(task, view).run(done)
+        while done.end < view.dirt.first_uncleanable:
+            view = _view(task)
+            done = _Round(task, view).run(done)
+    return done
+
+
+def dirt_of(state: LogState, source: Source, now_ms: int) -> Dirt:
+    """How dirty a log is. Cost: O(segments), and a look into those whose age decides."""
+    assert source.cleaned is not None
+    facts = [
+        SegmentFacts(base, state.size_of(segment), segment.largest_timestamp, segment.first_timestamp)
+        for base, segment in state.segments
+    ]
+    ends = {"start_offset": state.start_offset, "end_offset": state.end_offset, "stable_offset": state.stable_offset}
+    checkpoint = source.cleaned.offsets().get(source.partition)
+    return compaction.dirt(facts, source.config, checkpoint=checkpoint, **ends, now_ms=now_ms)
+
+
+class _ChangedError(Exception):
+    """What the cleaning stands on was cut off or deleted meanwhile."""
+
+
+# ---- what is looked at -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _View:
+    """A log as it was when a round began.
+
+    Attributes:
+        state: its segments stay readable for as long as the round goes on, whatever takes their names.
+        dirt: what is to be done.
+        producers: as they were, by id.
+    """
+
+    state: LogState
+    dirt: Dirt
+    producers: dict[int, Producer]
+
+    def segments(self, end: int) -> list[tuple[LogSegment, int]]:
+        """The segments with a base below `end`, each with the base of the one behind it."""
+        pairs = pairwise(self.state.segments)
+        return [(segment, following) for (base, segment), (following, _) in pairs if base < end]
+
+
+def _view(task: Task) -> _View:
+    with task.mutator.current() as writer:
+        producers = {producer.producer_id: producer for producer in writer.producers.producers}
+        return _View(writer.state, dirt_of(writer.state, task.source, task.now_ms), producers)
+
+
+def _stretches(segment: LogSegment, following: int) -> Iterator[Stretch]:
+    """The batches of a whole segment.
+
+    Raises:
+        CorruptionError: any of it is not what was written.
+        _ChangedError: retention took the segment before it was opened.
+    """
+    try:
+        for stretch in walk(segment, 0, segment.size, following):
+            if stretch.damage is not None:
+                raise _damaged(segment, stretch.damage, following)
+            yield stretch
+        if (there := segment.file().size()) < segment.size:
+            missing = Damage(there, segment.size, following, None, "is missing: the file ends before it")
+            raise _damaged(segment, missing, following)
+    except StorageFailedError as error:
+        raise _ChangedError if vanished(error) else error from error
+
+
+def _damaged(segment: LogSegment, damage: Damage, following: int) -> PylogError:
+    error = CorruptionError(f"the batch for offset {damage.offset} {damage.why}", position=damage.position, offset=damage.offset)
+    return placed(error, segment, following if damage.next_offset is None else damage.next_offset)
+
+
+def _last_batches(table: Table, producers: dict[int, Producer]) -> NDArray[np.bool_]:
+    """Which batches are their producer's last: they stay, be it empty, for what they say of it (storage-format 7.6.6)."""
+    found = np.zeros(table.shape[1], np.bool_)
+    for batch in np.flatnonzero(table[PRODUCER_ID] >= 0).tolist() if producers else ():
+        producer = producers.get(int(table[PRODUCER_ID, batch]))
+        if producer is not None and producer.last_offset >= 0:
+            found[batch] = producer.last_offset == int(table[LAST_OFFSET, batch])
+        elif producer is not None:  # it has only ended transactions: a marker holds its epoch
+            marker = bool(table[ATTRIBUTES, batch] & CONTROL_BIT)
+            found[batch] = marker and producer.epoch == int(table[PRODUCER_EPOCH, batch])
+    return found
+
+
+class _Transactions:
+    """Which markers are needed no more: those of transactions of which no batch is left (storage-format 7.7).
+
+    Attributes:
+        aborted: the aborted transactions that still have batches, since somebody took them.
+    """
+
+    def __init__(self) -> None:
+        self._open: dict[int, int] = {}  # producer → first offset of its transaction, as far as batches of it are left
+        self.aborted: list[AbortedTransaction] = []
+
+    def removable(self, buffer: Bytes, table: Table) -> NDArray[np.bool_]:
+        """Which control batches are not needed. The tables come in the order of the log."""
+        found = np.zeros(table.shape[1], np.bool_)
+        for batch in np.flatnonzero((table[ATTRIBUTES] & (CONTROL_BIT | TRANSACTIONAL_BIT)) != 0).tolist():
+            if table[MAGIC, batch] < 2:
+                continue
+            if table[ATTRIBUTES, batch] & CONTROL_BIT:
+                found[batch] = self._ends_nothing(buffer, table, batch)
+            else:
+                self._open.setdefault(int(table[PRODUCER_ID, batch]), int(table[BASE_OFFSET, batch]))
+        return found
+
+    def _ends_nothing(self, buffer: Bytes, table: Table, batch: int) -> bool:
+        marker = control_record(buffer, table, batch)
+        if marker is None:
+            return True  # compaction emptied it
+        if not marker.ends_transaction:
+            return False
+        producer_id, offset = int(table[PRODUCER_ID, batch]), int(table[LAST_OFFSET, batch])
+        first = self._open.pop(producer_id, None)
+        if first is not None and marker.type == CONTROL_ABORT:
+            stable = min(self._open.values(), default=offset + 1)
+            self.aborted.append(AbortedTransaction(producer_id, first, offset, stable))
+        return first is None
+
+
+# ---- a round -----------------------------------------------------------------------------------------------------------------
+
+
+class _Round:
+    """One pass over the dirty section, and one over all segments up to where that got."""
+
+    def __init__(self, task: Task, view: _View) -> None:
+        self._task = task
+        self._view = view
+        self._keys = KeyMap(task.buffer_size, _records_of(view), view.dirt.first_dirty)
+        self._numbers: dict[int, int] = {}  # base of a dirty segment → number of its first record
+        self._transactions = _Transactions()
+        self._outcomes = Outcomes(view.state, Wanted(0, view.dirt.first_uncleanable))
+
+    def run(self, done: Cleaning) -> Cleaning:
+        """Goes over the log; returns what was done so far with this round added."""
+        end = self._index()
+        segments = self._view.segments(end)
+        entries = [(len(segment.offset_index()), len(segment.time_index())) for segment, _ in segments]
+        extents = [
+            SegmentExtent(segment.base_offset, segment.size, offsets * OFFSET_ENTRY_SIZE, times * TIME_ENTRY_SIZE)
+            for (segment, _), (offsets, times) in zip(segments, entries, strict=True)
+        ]
+        for group in compaction.groups(extents, segments[-1][1], self._task.source.config) if segments else ():
+            done = self._rewrite(segments[group.start : group.stop], done)
+        if end > self._view.dirt.first_dirty:
+            self._note(end)
+        return done._replace(end=end, rounds=done.rounds + 1)
+
+    def _index(self) -> int:
+        """Takes the keys of the dirty section; returns the offset that it got to (storage-format 7.5)."""
+        first, end = self._view.dirt.first_dirty, self._view.dirt.first_uncleanable
+        outcomes = Outcomes(self._view.state, Wanted(first, end))
+        for segment, following in self._view.segments(end):
+            if following <= first:
+                continue
+            self._numbers[segment.base_offset] = self._keys.number
+            for stretch in _stretches(segment, following):
+                table = stretch.table
+                counts = (table[LAST_OFFSET] >= first) & ((table[ATTRIBUTES] & CONTROL_BIT) == 0) & ~outcomes.aborted(table)
+                with _placing(segment, stretch, following):
+                    if not self._keys.enter(stretch.buffer, table, counts):
+                        return self._keys.latest + 1
+                self._task.throttle.passed(_size_of(table))
+            self._keys.latest = following - 1  # a gap at a segment's end holds nothing up
+        return end
+
+    def _rewrite(self, segments: list[tuple[LogSegment, int]], done: Cleaning) -> Cleaning:
+        """Makes one segment of some, and puts it in their place, if that changes anything."""
+        task, sources = self._task, [segment for segment, _ in segments]
+        survivors = Survivors(self._keys, task.now_ms + task.source.config.delete_retention_ms)
+        self._transactions.aborted = []
+        made = CleanedSegment(task.source, sources, segments[-1][1])
+        try:
+            with one_ahead(self._pieces(segments, survivors)) as pieces:
+                for piece in pieces:
+                    made.append(piece)
+                    task.throttle.passed(piece.size)
+            if len(sources) > 1 or survivors.changed:
+                made.finish(self._transactions.aborted)
+        except BaseException:
+            made.discard()
+            raise
+        if len(sources) > 1 or survivors.changed:
+            self._swap(made, sources)
+        else:
+            made.discard()
+        return done._replace(
+            records=done.records + survivors.records,
+            kept=done.kept + survivors.kept,
+            read=done.read + sum(segment.size for segment in sources),
+            written=done.written + made.size,
+        )
+
+    def _swap(self, made: CleanedSegment, sources: list[LogSegment]) -> None:
+        with self._task.mutator.changing() as writer:
+            sizes = {base: segment.size for base, segment in writer.state.segments}
+            if self._is_cut(writer) or any(sizes.get(segment.base_offset) != segment.size for segment in sources):
+                made.discard()
+                raise _ChangedError
+            made.swap_in(writer)
+
+    def _is_cut(self, writer: LogWriter) -> bool:
+        """Whether the log was truncated: then the record that superseded another one may be gone."""
+        return writer.state.truncation_count != self._view.state.truncation_count
+
+    def _note(self, end: int) -> None:
+        """Says how far the log is clean, which a truncation may take back at any time."""
+        source = self._task.source
+        assert source.cleaned is not None
+        assert source.root_lock is not None
+        with self._task.mutator.current() as writer:
+            if self._is_cut(writer):
+                raise _ChangedError
+            with source.root_lock:
+                source.cleaned.update({source.partition: end})
+
+    # ---- batches ---------------------------------------------------------------------------------------------------------
+
+    def _pieces(self, segments: list[tuple[LogSegment, int]], survivors: Survivors) -> Iterator[Bytes]:
+        """The bytes of the new segment."""
+        for segment, following in segments:
+            number, before = self._numbers.get(segment.base_offset), survivors.records
+            for stretch in _stretches(segment, following):
+                start = None if number is None else number + survivors.records - before
+                with _placing(segment, stretch, following):
+                    fates = self._fates(segment, stretch.buffer, stretch.table)
+                    yield from survivors.feed(stretch.buffer, stretch.table, Judgement(fates, start))
+                self._task.throttle.passed(_size_of(stretch.table))
+        yield from survivors.finish()
+
+    def _fates(self, segment: LogSegment, buffer: Bytes, table: Table) -> NDArray[np.int64]:
+        """What is to become of batches, as a whole (storage-format 7.6.4)."""
+        control = (table[ATTRIBUTES] & CONTROL_BIT) != 0
+        stamped = ((table[ATTRIBUTES] & DELETE_HORIZON_BIT) != 0) & (table[MAGIC] == 2)
+        over = stamped & (table[BASE_TIMESTAMP] <= self._task.now_ms)
+        removable = control & self._transactions.removable(buffer, table)
+        retained = _last_batches(table, self._view.producers)
+        retained |= table[LAST_OFFSET] + 1 == self._view.dirt.first_uncleanable  # the log's end is known without the next segment
+        discarded = self._outcomes.aborted(table) | (removable & over)
+        if self._old_tombstones_go(segment):
+            over |= table[MAGIC] < 2
+        judged = (
+            (F_DISCARD, discarded),
+            (F_RETAIN, retained),
+            (F_TOMBSTONES_GO, over),
+            (F_NO_HORIZON, ~stamped),
+            (F_CONTROL, control),
+            (F_STAMP, removable & ~stamped),
+        )
+        return sum((np.where(holds, flag, 0) for flag, holds in judged), np.zeros(table.shape[1], np.int64))
+
+    def _old_tombstones_go(self, segment: LogSegment) -> bool:
+        """Whether tombstones of formats 0 and 1 in a segment are too old: its file's time tells (storage-format 7.6.5)."""
+        clean = self._view.segments(self._view.dirt.first_dirty)
+        return bool(clean) and segment.mtime_ms <= clean[-1][0].mtime_ms - self._task.source.config.delete_retention_ms
+
+
+@contextlib.contextmanager
+def _placing(segment: LogSegment, stretch: Stretch, following: int) -> Iterator[None]:
+    """Gives an error about a batch its place in the file."""
+    try:
+        yield
+    except CorruptionError as error:
+        error.position = (error.position or 0) + stretch.shift
+        raise placed(error, segment, following) from error
+
+
+def _size_of(table: Table) -> int:
+    return int(table[SIZE].sum())
+
+
+def _records_of(view: _View) -> int:
+    """About how many records the dirty section has. Cost: one pass over its headers."""
+    total = 0
+    for segment, following in view.segments(view.dirt.first_uncleanable):
+        if following > view.dirt.first_dirty:
+            for region in segment.regions(0):
+                known = region.table[COUNT] >= 0
+                total += int(region.table[COUNT, known].sum() + region.table[SIZE, ~known].sum() // _OLD_RECORD_BYTES)
+    return total

@@ -1,0 +1,425 @@
+"""Compaction's two loops over records: which ones a later record of the same key supersedes, and copying those that stay.
+
+Both work on batches whose records lie plain in a buffer. A record is known by its number: records are numbered through in the
+order of the log, and a bitmap has one bit a number, set for what is superseded. Keys are compared by their digests alone:
+SipHash-1-3 with 128 bits, keyed at random, so that nobody can make two keys collide; of these 96 bits are kept.
+
+An entry of the key table has 16 bytes: 64 bits of the digest, then 32 more above the number of the key's last record, plus one.
+Its slot is the first free one from the digest's on. A table is a power of two of entries and is never filled completely.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from numba import types
+
+from pylog.record.format import (
+    BASE_OFFSET,
+    BASE_TIMESTAMP,
+    CODEC_MASK,
+    COUNT,
+    DELETE_HORIZON_BIT,
+    HEADER_SIZE,
+    LAST_OFFSET,
+    LOG_APPEND_TIME_BIT,
+    MAX_TIMESTAMP,
+    POSITION,
+    SIZE,
+)
+from pylog.record.kernels import BAD_CRC, BAD_HEADER, BAD_RECORD, FULL, OK, SLACK, good_crc
+from pylog.record.memory import (
+    BYTES,
+    OUT_BYTES,
+    OUT_LONGS,
+    OUT_TABLE,
+    address,
+    be16,
+    copy,
+    crc32c,
+    i64,
+    inlined,
+    kernel,
+    load8,
+    load64,
+    memcpy,
+    prefetch,
+    put16,
+    put32,
+    put64,
+    put_varint,
+    store8,
+    store64,
+    u64,
+    varint,
+    varint_width,
+    zigzag,
+)
+
+OUT_WORDS: Final = types.uint64[::1]
+
+# ---- digests -----------------------------------------------------------------------------------------------------------------
+
+
+@inlined
+def _rotated(x, bits):  # type: ignore[no-untyped-def]
+    return (x << u64(bits)) | (x >> u64(64 - bits))
+
+
+@inlined
+def _round(a, b, c, d):  # type: ignore[no-untyped-def]
+    a += b
+    c += d
+    b = _rotated(b, 13) ^ a
+    d = _rotated(d, 16) ^ c
+    a = _rotated(a, 32) + d
+    c += b
+    d = _rotated(d, 21) ^ a
+    b = _rotated(b, 17) ^ c
+    return a, b, _rotated(c, 32), d
+
+
+@inlined
+def digest(at, size, k0, k1):  # type: ignore[no-untyped-def]
+    """SipHash-1-3 of `size` bytes, 128 bits as two words."""
+    a = k0 ^ u64(0x736F6D6570736575)
+    b = k1 ^ u64(0x646F72616E646F6D) ^ u64(0xEE)
+    c = k0 ^ u64(0x6C7967656E657261)
+    d = k1 ^ u64(0x7465646279746573)
+    end = at + (size & ~7)
+    while at < end:
+        word = load64(at)
+        a, b, c, d = _round(a, b, c, d ^ word)
+        a ^= word
+        at += 8
+    word = u64(size) << u64(56)
+    for i in range(size & 7):
+        word |= load8(at + i) << u64(8 * i)
+    a, b, c, d = _round(a, b, c, d ^ word)
+    a, b, c, d = _round(a ^ word, b, c ^ u64(0xEE), d)
+    a, b, c, d = _round(a, b, c, d)
+    a, b, c, d = _round(a, b, c, d)
+    high = a ^ b ^ c ^ d
+    a, b, c, d = _round(a, b ^ u64(0xDD), c, d)
+    a, b, c, d = _round(a, b, c, d)
+    a, b, c, d = _round(a, b, c, d)
+    return high, a ^ b ^ c ^ d
+
+
+@kernel(types.void(BYTES, types.int64, types.int64, types.uint64, types.uint64, OUT_WORDS), nogil=False)
+def key_digest(buffer: Any, position: int, end: int, k0: int, k1: int, out: Any) -> None:
+    """The digest of `buffer[position:end]` into the first two words of `out`; nothing when that is no range of it."""
+    if 0 <= position <= end <= buffer.size and out.size >= 2:
+        high, low = digest(address(buffer) + position, end - position, k0, k1)
+        out[0] = high
+        out[1] = low
+
+
+# ---- which records are superseded ----------------------------------------------------------------------------------------------
+
+SCRATCH_RECORDS: Final = 2048  # looked at before any is looked up: their slots are fetched meanwhile
+SCRATCH_WORDS: Final = 4 * SCRATCH_RECORDS  # digest, digest and kind, offset, number
+
+_LOW: Final = u64(0xFFFFFFFF)
+_NULL: Final = u64(1)  # where a digest would be, which has all of its lower 32 bits set there
+
+# The state of index_keys.
+K_BATCH: Final = 0  # next column of the table
+K_END: Final = 1  # column to stop before
+K_NUMBER: Final = 2  # of the batch's first record
+K_KEYS: Final = 3  # in the key table
+K_CAPACITY: Final = 4  # keys that it may hold
+K_FIRST: Final = 5  # offset: records from there on are entered, those before are looked up
+K_LATEST: Final = 6  # offset of the record that was entered last
+K_SIZE: Final = 7
+
+
+@inlined
+def _set_bit(bits, index):  # type: ignore[no-untyped-def]
+    store8(bits + (index >> 3), i64(load8(bits + (index >> 3)) | (u64(1) << u64(index & 7))))
+
+
+@kernel(
+    types.int64(
+        BYTES, OUT_TABLE, OUT_LONGS, types.boolean, types.boolean, OUT_WORDS, OUT_BYTES, OUT_WORDS, types.uint64, types.uint64
+    )
+)
+def index_keys(
+    buffer: Any, table: Any, state: Any, enter: bool, verify: bool, keys: Any, dead: Any, scratch: Any, k0: int, k1: int
+) -> int:
+    """Enters the keys of records into a key table, or looks them up there, and marks what is superseded in `dead`.
+
+    With `enter` the records from K_FIRST on are entered, each in the place of the key's last one, which is marked; FULL when
+    another key has no room, K_LATEST says how far that got. Without it the records before K_FIRST are looked up: one whose key is
+    there is marked. Records without a key are marked.
+    """
+    start = address(buffer)
+    slots = address(keys)
+    bits = address(dead)
+    heap = address(scratch)
+    mask = u64(keys.size // 2 - 1)
+    chunk = scratch.size // 4
+    if keys.size < 4 or (keys.size & (keys.size - 1)) != 0 or chunk < 1 or state[K_CAPACITY] >= keys.size // 2:
+        return BAD_HEADER
+    batch = state[K_BATCH]
+    number = state[K_NUMBER]
+    while batch < min(state[K_END], table.shape[1]):
+        position = table[POSITION, batch]
+        size = table[SIZE, batch]
+        count = table[COUNT, batch]
+        if (
+            position < 0
+            or size < HEADER_SIZE
+            or size > buffer.size - position
+            or count < 0
+            or count > size
+            or number < 0
+            or count > dead.size * 8 - number
+        ):
+            return BAD_HEADER
+        q = start + position
+        end = q + size
+        if verify and not good_crc(q, end):
+            return BAD_CRC
+        base = table[BASE_OFFSET, batch]
+        delta_end = table[LAST_OFFSET, batch] - base
+        previous = i64(-1)
+        done = i64(0)
+        q += HEADER_SIZE
+        while done < count:
+            found = i64(0)
+            while done < count and found < chunk:
+                size, q = varint(q, end)
+                if q > end or size < 1 or size > end - q:
+                    return BAD_RECORD
+                record_end = q + size
+                _, q = varint(q + 1, record_end)
+                delta, q = varint(q, record_end)
+                size, q = varint(q, record_end)
+                if q > record_end or size > record_end - q or delta <= previous or delta > delta_end:
+                    return BAD_RECORD
+                previous = delta
+                if (base + delta >= state[K_FIRST]) == enter:
+                    to = heap + found * 32
+                    kind = _NULL
+                    if size >= 0:
+                        high, low = digest(q, size, k0, k1)
+                        kind = low | _LOW
+                        store64(to, i64(high))
+                        prefetch(slots + i64(high & mask) * 16)
+                    store64(to + 8, i64(kind))
+                    store64(to + 16, base + delta)
+                    store64(to + 24, number + done)
+                    found += 1
+                q = record_end
+                done += 1
+            for i in range(found):
+                at = heap + i * 32
+                kind = load64(at + 8)
+                mine = i64(load64(at + 24))
+                if kind == _NULL:
+                    _set_bit(bits, mine)
+                else:
+                    high = load64(at)
+                    slot = high & mask
+                    entry = slots + i64(slot) * 16
+                    held = load64(entry + 8)
+                    while held != u64(0) and (load64(entry) != high or (held | _LOW) != kind):
+                        slot = (slot + u64(1)) & mask
+                        entry = slots + i64(slot) * 16
+                        held = load64(entry + 8)
+                    if not enter:
+                        if held != u64(0):
+                            _set_bit(bits, mine)
+                        continue
+                    if held == u64(0):
+                        if state[K_KEYS] >= state[K_CAPACITY]:
+                            return FULL
+                        state[K_KEYS] += 1
+                        store64(entry, i64(high))
+                    else:
+                        _set_bit(bits, i64(held & _LOW) - 1)
+                    store64(entry + 8, i64((kind ^ _LOW) | u64(mine + 1)))
+                if enter:
+                    state[K_LATEST] = i64(load64(at + 16))
+        if q != end and count > 0:
+            return BAD_RECORD
+        number += count
+        batch += 1
+        state[K_BATCH] = batch
+        state[K_NUMBER] = number
+    return OK
+
+
+# ---- what stays --------------------------------------------------------------------------------------------------------------
+
+# What is to become of a batch: a sum of these (storage-format 7.6.4 to 7.6.7).
+F_DISCARD: Final = 1  # none of its records stays
+F_RETAIN: Final = 2  # it stays as an empty batch when no record does
+F_TOMBSTONES_GO: Final = 4  # its delete horizon is over
+F_NO_HORIZON: Final = 8  # it has none yet: a tombstone that stays gives it one
+F_CONTROL: Final = 16  # its records are markers: they stay
+F_STAMP: Final = 32  # it gets a delete horizon whatever it holds
+
+# The state of keep_records.
+R_BATCH: Final = 0  # next column of the table
+R_END: Final = 1  # column to stop before
+R_NUMBER: Final = 2  # of the batch's first record
+R_LATEST: Final = 3  # offset: what lies behind it stays
+R_HORIZON: Final = 4  # given to batches that need one, milliseconds
+R_POSITION: Final = 5  # in the output
+R_RECORDS: Final = 6  # that stayed
+R_CHANGED: Final = 7  # batches that are not as they were, or gone
+R_SIZE: Final = 8
+
+GROWTH: Final = 16  # bytes that a record may need more with another base timestamp: nine for its delta, and some for its length
+
+
+@kernel(types.int64(BYTES, OUT_TABLE, OUT_LONGS, OUT_LONGS, types.boolean, OUT_BYTES, OUT_BYTES))
+def keep_records(buffer: Any, table: Any, fates: Any, state: Any, verify: bool, dead: Any, out: Any) -> int:
+    """Copies batches without the records that go; a batch that loses none is copied as it is, in one piece.
+
+    Offsets stay, and a batch keeps its first and last offset whatever it loses. The bytes of a record change only where its batch
+    gets a delete horizon. FULL when the output may have no room for the next batch.
+    """
+    start = address(buffer)
+    bits = address(dead)
+    w = address(out)
+    batch = state[R_BATCH]
+    while batch < min(state[R_END], table.shape[1], fates.size):
+        position = table[POSITION, batch]
+        size = table[SIZE, batch]
+        count = table[COUNT, batch]
+        fate = fates[batch]
+        number = state[R_NUMBER]
+        if (
+            position < 0
+            or size < HEADER_SIZE
+            or size > buffer.size - position
+            or count < 0
+            or count > size
+            or number < 0
+            or count > dead.size * 8 - number
+        ):
+            return BAD_HEADER
+        if 2 * size + count * GROWTH > out.size - state[R_POSITION]:
+            return FULL
+        at = start + position
+        end = at + size
+        to = w + state[R_POSITION]
+        if verify and not good_crc(at, end):
+            return BAD_CRC
+        base = table[BASE_OFFSET, batch]
+        delta_end = table[LAST_OFFSET, batch] - base
+        base_timestamp = table[BASE_TIMESTAMP, batch]
+        slack = start + buffer.size - end >= SLACK
+        largest = i64(-1)
+        kept = i64(0)
+        tombstones = i64(0)
+        put = to + HEADER_SIZE
+        if (fate & F_DISCARD) == 0:
+            previous = i64(-1)
+            q = at + HEADER_SIZE
+            run = q
+            for i in range(count):
+                first = q
+                length, q = varint(q, end)
+                if q > end or length < 1 or length > end - q:
+                    return BAD_RECORD
+                record_end = q + length
+                timestamp_delta, q = varint(q + 1, record_end)
+                delta, q = varint(q, record_end)
+                length, q = varint(q, record_end)
+                if q > record_end or length > record_end - q or delta <= previous or delta > delta_end:
+                    return BAD_RECORD
+                previous = delta
+                length, q = varint(q + max(length, 0), record_end)
+                if q >= record_end or length > record_end - q:
+                    return BAD_RECORD
+                stays = (fate & F_CONTROL) != 0 or base + delta > state[R_LATEST]
+                if not stays:
+                    index = number + i
+                    superseded = (load8(bits + (index >> 3)) >> u64(index & 7)) & u64(1)
+                    stays = superseded == u64(0) and not (length < 0 and (fate & F_TOMBSTONES_GO) != 0)
+                if stays:
+                    kept += 1
+                    largest = max(largest, base_timestamp + timestamp_delta)
+                    if length < 0 and (fate & F_CONTROL) == 0:
+                        tombstones += 1
+                else:
+                    if first > run:
+                        copy(put, run, first - run, slack)
+                        put += first - run
+                    run = record_end
+                q = record_end
+            if count > 0 and q != end:
+                return BAD_RECORD
+            if kept < count and end > run:
+                copy(put, run, end - run, slack)
+                put += end - run
+        stamp = kept > 0 and ((fate & F_STAMP) != 0 or (tombstones > 0 and (fate & F_NO_HORIZON) != 0))
+        if kept == 0 and (fate & F_RETAIN) == 0:
+            put = to
+        elif kept == 0:
+            _write_empty(to, at, table[MAX_TIMESTAMP, batch])
+            put = to + HEADER_SIZE
+        elif kept == count and not stamp:
+            memcpy(to, at, size)
+            put = to + size
+        else:
+            if (be16(at + 21) & LOG_APPEND_TIME_BIT) != 0:
+                largest = table[MAX_TIMESTAMP, batch]
+            memcpy(to, at, HEADER_SIZE)
+            if stamp:
+                source = at + HEADER_SIZE
+                size = end - source
+                if kept < count:  # what stays is behind the header already: it goes out of the way, to the output's end
+                    size = put - to - HEADER_SIZE
+                    source = w + out.size - size
+                    memcpy(source, to + HEADER_SIZE, size)
+                put = _rebased(to + HEADER_SIZE, source, source + size, base_timestamp, state[R_HORIZON])
+                put64(to + 27, state[R_HORIZON])
+                put16(to + 21, be16(at + 21) | DELETE_HORIZON_BIT)
+            _seal(to, put, kept, largest)
+        if kept != count or stamp:
+            state[R_CHANGED] += 1
+        state[R_RECORDS] += kept
+        state[R_NUMBER] = number + count
+        state[R_POSITION] = put - w
+        batch += 1
+        state[R_BATCH] = batch
+    return OK
+
+
+@inlined
+def _seal(at, end, count, largest):  # type: ignore[no-untyped-def]
+    """What a batch's header says of its records, and the checksum."""
+    put32(at + 8, end - at - 12)
+    put64(at + 35, largest)
+    put32(at + 57, count)
+    put32(at + 17, crc32c(at + 21, end))
+
+
+@inlined
+def _write_empty(to, at, largest):  # type: ignore[no-untyped-def]
+    """The header of a batch without records (storage-format 1.9.1): it keeps offsets, the producer's numbers and the times."""
+    memcpy(to, at, HEADER_SIZE)
+    put16(to + 21, be16(at + 21) & ~(CODEC_MASK | DELETE_HORIZON_BIT))
+    put64(to + 27, -1)
+    _seal(to, to + HEADER_SIZE, 0, largest)
+
+
+@inlined
+def _rebased(to, at, end, base_timestamp, new_base_timestamp):  # type: ignore[no-untyped-def]
+    """Copies records, whose bounds were checked, with their timestamps counted from another base; returns the end."""
+    while at < end:
+        size, q = varint(at, end)
+        at = q + size
+        delta, q = varint(q + 1, at)
+        bits = zigzag(base_timestamp + delta - new_base_timestamp)
+        to = put_varint(to, zigzag(1 + varint_width(bits) + (at - q)))
+        store8(to, 0)
+        to = put_varint(to + 1, bits)
+        memcpy(to, q, at - q)
+        to += at - q
+    return to

@@ -1,0 +1,135 @@
+"""Batches with their records plain: uncompressed ones as they are, compressed and old ones opened into memory of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from pylog import limits
+from pylog.errors import CorruptionError, PylogError
+from pylog.record import kernels
+from pylog.record.batch import WHY, Bytes, Table, plain_column
+from pylog.record.compression import Scratch
+from pylog.record.decoder import corruption, placed
+from pylog.record.few import varint
+from pylog.record.format import (
+    ATTRIBUTES,
+    ATTRIBUTES_AT,
+    BASE_OFFSET,
+    BASE_TIMESTAMP,
+    CODEC_MASK,
+    COUNT,
+    CRC,
+    HEADER_SIZE,
+    LAST_OFFSET,
+    MAGIC,
+    POSITION,
+    SIZE,
+)
+from pylog.record.legacy import LegacyRecord, decode_legacy, legacy_crc_ok
+
+
+class Run(NamedTuple):
+    """Consecutive batches of a table, `first` to before `end`; `plain` when their records lie uncompressed where they are."""
+
+    first: int
+    end: int
+    plain: bool
+
+
+def runs(table: Table) -> Iterator[Run]:
+    """The runs of a table: plain batches together, each other one alone.
+
+    >>> table = np.zeros((15, 3), np.int64)
+    >>> table[MAGIC], table[ATTRIBUTES, 2] = 2, 1
+    >>> list(runs(table))
+    [Run(first=0, end=2, plain=True), Run(first=2, end=3, plain=False)]
+    """
+    plain = (table[MAGIC] == 2) & ((table[ATTRIBUTES] & CODEC_MASK) == 0)
+    first = 0
+    while first < table.shape[1]:
+        if not plain[first]:
+            yield Run(first, first + 1, False)
+            first += 1
+            continue
+        others = np.flatnonzero(~plain[first:])
+        end = first + int(others[0]) if others.size else table.shape[1]
+        yield Run(first, end, True)
+        first = end
+
+
+class Opened(NamedTuple):
+    """One batch with plain records.
+
+    Attributes:
+        buffer: its header, or room for one, and its records.
+        table: its one column.
+        records: those of a batch of magic 0 or 1, None of another.
+    """
+
+    buffer: Bytes
+    table: Table
+    records: list[LegacyRecord] | None = None
+
+
+class Opener:
+    """Opens batches one after the other; what it returns lives until the next call. Their checksums are verified."""
+
+    def __init__(self) -> None:
+        self._scratch = Scratch(reserve=HEADER_SIZE)
+
+    def open(self, buffer: Bytes, table: Table, batch: int) -> Opened:
+        """A compressed batch, or one of an old format, with plain records.
+
+        Raises:
+            CorruptionError: it is not what was written; position and offset are the batch's.
+            DecompressionLimitError, UnsupportedFormatError: as named.
+        """
+        position = int(table[POSITION, batch])
+        entry = buffer[position : position + int(table[SIZE, batch])]
+        try:
+            return self._old(entry, table, batch) if table[MAGIC, batch] < 2 else self._compressed(entry, table, batch)
+        except PylogError as error:
+            raise placed(error, table, batch) from error
+
+    def _compressed(self, entry: Bytes, table: Table, batch: int) -> Opened:
+        if kernels.checksum(entry, ATTRIBUTES_AT, entry.size) != int(table[CRC, batch]):
+            raise CorruptionError(WHY[kernels.BAD_CRC])
+        room = entry[:HEADER_SIZE].copy()
+        if table[COUNT, batch]:  # an empty batch is not looked into (storage-format 1.5.4)
+            room = self._scratch.decompress(int(table[ATTRIBUTES, batch]) & CODEC_MASK, entry[HEADER_SIZE:])
+            room[:HEADER_SIZE] = entry[:HEADER_SIZE]
+        room.flags.writeable = False
+        return Opened(room, plain_column(table, batch, 0, room.size - HEADER_SIZE).reshape(-1, 1))
+
+    @staticmethod
+    def _old(entry: Bytes, table: Table, batch: int) -> Opened:
+        if not legacy_crc_ok(entry):
+            raise CorruptionError(WHY[kernels.BAD_CRC])
+        records = decode_legacy(entry)
+        base, stamp = records[0].offset, records[0].timestamp
+        data = bytes(HEADER_SIZE) + b"".join(_as_plain(record, base, stamp) for record in records)
+        column = plain_column(table, batch, 0, len(data) - HEADER_SIZE)
+        column[[BASE_OFFSET, LAST_OFFSET, COUNT, BASE_TIMESTAMP, ATTRIBUTES]] = base, records[-1].offset, len(records), stamp, 0
+        return Opened(np.frombuffer(data, np.uint8), column.reshape(-1, 1), records)
+
+
+def _as_plain(record: LegacyRecord, base_offset: int, base_timestamp: int) -> bytes:
+    """A record of an old format as one of magic 2."""
+    delta = record.timestamp - base_timestamp
+    body = b"\0" + varint(delta if abs(delta) <= limits.INT64_MAX else 0) + varint(record.offset - base_offset)
+    for data in (record.key, record.value):
+        body += varint(-1) if data is None else varint(len(data)) + data
+    return varint(len(body) + 1) + body + b"\0"
+
+
+def raise_damaged(status: int, table: Table, batch: int) -> None:
+    """Raises for what a kernel answered, unless that is OK or FULL.
+
+    Raises:
+        CorruptionError: with the position and the offset of the batch.
+    """
+    if status not in (kernels.OK, kernels.FULL):
+        raise corruption(table, batch, WHY[status])
