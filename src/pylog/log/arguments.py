@@ -44,6 +44,12 @@ def encoder_of(config: TopicConfig, name: str) -> BatchEncoder:
     )
 
 
+def check_positive(name: str, given: Any) -> None:
+    """Raises InvalidArgumentError for what is not an int of at least 1."""
+    if isinstance(given, bool) or not isinstance(given, int) or given < 1:
+        raise InvalidArgumentError(f"{name}={given!r} is not a positive int")
+
+
 def is_committed(isolation: str) -> bool:
     """Whether an isolation level hides what is not committed."""
     if isolation not in ISOLATIONS:

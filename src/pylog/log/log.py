@@ -18,7 +18,7 @@ from pylog.errors import ClosedError, InvalidArgumentError, ReadOnlyError
 from pylog.fs import process_id
 from pylog.log import following, lookup, planning, reader
 from pylog.log.appending import Request
-from pylog.log.arguments import checked_items, checked_pieces, encoder_of, is_committed, offset_given, rows_of
+from pylog.log.arguments import check_positive, checked_items, checked_pieces, encoder_of, is_committed, offset_given, rows_of
 from pylog.log.cleaner import Task, Throttle
 from pylog.log.following import Ends
 from pylog.log.live import Follower, load_live
@@ -428,8 +428,7 @@ class Log:
         """
         self._check_open()
         committed = is_committed(isolation)
-        if isinstance(max_rows, bool) or not isinstance(max_rows, int) or max_rows < 1:
-            raise InvalidArgumentError(f"max_rows={max_rows!r} is not a positive int")
+        check_positive("max_rows", max_rows)
         schema_of(columns)  # a wrong choice is an error now, not at the first batch
         state = self.look(committed=committed)
         last = state.stable_offset if committed else state.end_offset
