@@ -23,8 +23,8 @@ def encode_few(rows: Rows, base_offset: int, leader_epoch: int, attributes: int)
     Spec: storage-format 1.1, 1.4, 1.5.
     """
     stamps = rows.timestamps.tolist()
-    body = b"".join(_records(rows, stamps))
     count, largest = len(stamps), max(stamps)
+    body = _one_record(rows) if count == 1 and not rows.headers.ends.size else b"".join(_records(rows, stamps))
     size = HEADER_SIZE + len(body)
     fields = (attributes, count - 1, stamps[0], largest, -1, -1, -1, count)
     header = bytearray(HEADER.pack(base_offset, size - LOG_OVERHEAD, leader_epoch, 2, 0, *fields))
@@ -32,6 +32,13 @@ def encode_few(rows: Rows, base_offset: int, leader_epoch: int, attributes: int)
     header[CRC_AT : CRC_AT + 4] = crc.to_bytes(4, "big")
     column = (0, size, base_offset, base_offset + count - 1, count, stamps[0], largest, attributes, 2, leader_epoch, -1, -1, -1)
     return bytes(header) + body, np.array((*column, crc, CRC_GOOD), np.int64).reshape(-1, 1)
+
+
+def _one_record(rows: Rows) -> bytes:
+    """What `_records` gives for a single record without headers, in half of the time: a committed offset is one."""
+    (key,), (value,) = _items(rows.keys, 1), _items(rows.values, 1)
+    record = b"\0\0\0" + _sized(key) + _sized(value) + b"\0"
+    return varint(len(record)) + record
 
 
 def _records(rows: Rows, stamps: list[int]) -> Iterator[bytes]:
