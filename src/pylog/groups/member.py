@@ -7,6 +7,7 @@ itself writes, until others put it out.
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import weakref
 from base64 import urlsafe_b64encode
@@ -379,6 +380,8 @@ class GroupMember:
         if now >= self._next_topics:
             self._look_at_topics(now)
         state = self._known_state()
+        if self._member_id not in state.members:
+            return
         if presence.look(self._others(state), now).expired or decisions.topics_changed(state, self._available):
             self._change(lambda known: self._in_order(known, presence, now))
 
@@ -434,7 +437,7 @@ class GroupMember:
         """Leaves the group: the partitions are others' at once. A static member stays in it for its session timeout.
 
         Whoever calls it has run the listener and committed before. `subscribe` and `poll` join again. May be called twice; in a
-        forked child it does nothing.
+        forked child it does nothing, and once the store is closed it has nothing to say.
 
         Raises:
             As `poll`. It is out of the group also then: others will find that it does not live.
@@ -444,7 +447,8 @@ class GroupMember:
         member_id, is_static = self._member_id, self._options.group_instance_id is not None
         try:
             if self._presence is not None and not is_static:
-                self._change(lambda known: decisions.remove(known, {member_id}, self._available))
+                with contextlib.suppress(ClosedError):  # of the store: then others find that the member does not live
+                    self._change(lambda known: decisions.remove(known, {member_id}, self._available))
         finally:
             self._topics = frozenset()
             self._out_of_group()
