@@ -23,7 +23,7 @@ from pylog.groups import decisions
 from pylog.groups.assignors import ASSIGNORS
 from pylog.groups.members_file import MEMBERS_FILE, MembersFile
 from pylog.groups.presence import Presence
-from pylog.groups.state import NOT_IN_EPOCH, GroupState, Member, Places, changes, state_of, topic_info
+from pylog.groups.state import GroupState, Member, Places, changes, state_of, topic_info
 from pylog.log.checkpoints import check_topic_name
 from pylog.offsets.image import GroupImage, Image
 from pylog.offsets.membership import MEMBER, member_record_key
@@ -33,6 +33,7 @@ from pylog.offsets.store import Place, checked_group
 from pylog.record.types import OffsetAndMetadata, TopicPartition
 from pylog.store import Store
 
+_NO_EPOCH = -1
 _DURABILITY = Durability.OS  # of membership: no member survives what takes it back
 
 
@@ -145,7 +146,7 @@ class GroupMember:
         self._next_topics = 0.0  # when to look at the topics again, and at the others
         self._next_probe = 0.0
         self._member_id = ""
-        self._epoch = NOT_IN_EPOCH
+        self._epoch = _NO_EPOCH
         self._presence: Presence | None = None  # None: it is in no group
         self._reading: Places = frozenset()
         self._revoking = False
@@ -274,7 +275,7 @@ class GroupMember:
         presence, self._presence = self._presence, None
         lost, self._reading = self._reading, frozenset()
         self._revoking = self._is_quiet = False
-        self._member_id, self._epoch = "", NOT_IN_EPOCH
+        self._member_id, self._epoch = "", _NO_EPOCH
         if presence is not None:
             presence.end()
         return lost
