@@ -104,7 +104,7 @@ def settled(*others: Neighbour) -> None:
     """Steps until nothing happens any more for long enough to notice the dead."""
     quiet_since = CLOCK.monotonic()
     while CLOCK.monotonic() - quiet_since < 0.6:
-        if any([each.run("step()") for each in others]):
+        if sum(each.run("step()") for each in others):
             quiet_since = CLOCK.monotonic()
 
 

@@ -99,7 +99,7 @@ def some_event(rng: random.Random, state: GroupState, number: int, available: To
 
 def test_replaying_the_records_of_every_change_gives_the_state_that_was_decided() -> None:
     rng = random.Random(11)
-    for _ in range(60):
+    for _ in range(40):
         image, available = Image(), dict(AVAILABLE)
         for number in range(30):
             before = state_of(image.groups.get(b"g"), available)
