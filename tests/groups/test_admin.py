@@ -401,6 +401,7 @@ def test_a_member_at_work_is_described_and_keeps_its_group_from_being_changed(st
     member = joined(store, ["t"])
     found = store.group("g").describe()
     assert (found.type, found.state, found.protocol_type, found.epoch) == ("Consumer", "Stable", "consumer", member.epoch)
+    assert found.assignor == "range"
     (described,) = found.members
     assert (described.member_id, described.client_id, described.assignment) == (member.member_id, "c", (T0, T1))
     assert [(each.partition, each.offset, each.consumer) for each in found.partitions] == [

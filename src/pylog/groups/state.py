@@ -188,7 +188,7 @@ def _member(member_id: str, entry: Entry, records: Mapping[int, Mapping[str, Ent
     return Member(
         member_id,
         frozenset(wants.topics),
-        _assignors(wants.tags),
+        assignors_of(wants.tags),
         wants.instance_id,
         wants.client_id,
         wants.rebalance_timeout_ms,
@@ -205,7 +205,8 @@ def _places(names: Mapping[bytes, str], given: Iterable[TopicPartitions]) -> Pla
     )
 
 
-def _assignors(tags: Tags) -> tuple[str, ...]:
+def assignors_of(tags: Tags) -> tuple[str, ...]:
+    """The assignors that a member of pylog has written into its record; none of another's."""
     for number, value in tags:
         if number == _ASSIGNORS_TAG:
             read = Reader(value)
