@@ -15,6 +15,7 @@ from pylog import Durability, OffsetsConfig, Store, TopicPartition
 from pylog.offsets.schema import OFFSETS_TOPIC, format_offset, offset_key, place_key
 
 ONE = OffsetsConfig(topic_num_partitions=1)
+PARTITIONS = 100
 PLACE = TopicPartition("events", 0)
 
 
@@ -25,6 +26,9 @@ def run(settings: Settings) -> None:
     with prepared_store(directory / "made") as store:
         store.create_topic("events")
         store.log("events").append_arrow(pa.table({"value": [b"x"] * calls}))
+        store.create_topic("wide", partitions=PARTITIONS)
+        for number in range(PARTITIONS):
+            store.log("wide", number).append(b"x")
     for exclusive in (False, True):
         with pylog.open(directory / "made", durability=Durability.OS, exclusive=exclusive, offsets=ONE) as store:
             _calls(settings, store, calls, ", exclusive=True" if exclusive else "")
@@ -42,6 +46,12 @@ def _calls(settings: Settings, store: Store, count: int, how: str) -> None:
     def fetch(_: int) -> None:
         store.offsets.fetch("group")
 
+    def commit_many(_: int) -> None:
+        store.offsets.commit("group of many", dict.fromkeys(wide, 1))
+
+    wide = [TopicPartition("wide", number) for number in range(PARTITIONS)]
+    many = [PARTITIONS * each / 1e3 for each in _rate(commit_many, count // PARTITIONS, settings.rounds)]
+    _report(settings, f"offsets committed, {PARTITIONS} a call{how}", "k/s", many, None, "Durability.OS")
     commits = _rate(commit, count, settings.rounds)
     _report(settings, f"commit of one offset{how}", "k/s", [each / 1e3 for each in commits], at_least(200), "Durability.OS")
     _report(settings, f"fetch of a group{how}", "µs", [1e6 / each for each in _rate(fetch, count, settings.rounds)], at_most(1))

@@ -28,7 +28,6 @@ FINISHED = "a revocation begun is finished"
 GIVE_UP = "a partition is given up before another takes it"
 RULES = frozenset({NAMES, SLOT_FIRST, LOOK_AGAIN, OWNERSHIP, POSITION, DEAD_FIRST, FINISHED, GIVE_UP})
 
-RECORDS = 2  # of each partition
 SESSION_MS = 10_000
 Log = tuple[int, tuple[Member, ...]]
 
@@ -85,7 +84,7 @@ class Exploration:
 
     Args:
         rules: those that hold.
-        processes, partitions, joins, kills, stops: how large it is.
+        processes, partitions, records, joins, kills, stops: how large it is; records are those of each partition.
         static: the members have instance ids.
     """
 
@@ -95,6 +94,7 @@ class Exploration:
         *,
         processes: int = 2,
         partitions: int = 1,
+        records: int = 2,
         joins: int = 3,
         kills: int = 1,
         stops: int = 1,
@@ -104,6 +104,7 @@ class Exploration:
         self.available = {"t": TopicInfo(bytes(16), tuple(range(partitions)))}
         self.places = [TopicPartition("t", number) for number in range(partitions)]
         self.static = static
+        self.records = records
         nowhere = (0,) * partitions
         self.start = World(
             (0, ()), nowhere, (Proc(positions=nowhere),) * processes, ((None, ""),) * processes, (), (kills, stops, joins)
@@ -262,7 +263,7 @@ class Exploration:
     def _reads(self, world: World, number: int, proc: Proc) -> Iterator[Move]:
         for at, place in enumerate(self.places):
             position = proc.positions[at]
-            if place in proc.reading - proc.revoked and position < RECORDS:
+            if place in proc.reading - proc.revoked and position < self.records:
                 yield f"P{number} handles {at}:{position}", self._with(world, number, self._at(proc, at, position + 1)), None
             if position and position != world.committed[at]:
                 yield from self._commits(world, number, proc, at)

@@ -320,6 +320,9 @@ class Store(Clients):
         Cost: a listing of its directory; after an unclean stop, a scan from the durable point on.
         """
         self._check_open()
+        known = self._logs.get(TopicPartition(topic, partition)) if type(topic) is str and type(partition) is int else None
+        if known is not None and not known.is_gone:  # most often: what was checked once is not checked again
+            return known
         key = self._partition(topic, partition)
         if not self._writable:
             reader = self._open_log(key)

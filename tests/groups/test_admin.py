@@ -264,6 +264,13 @@ def test_offsets_are_deleted_by_topic_and_by_partition(store: Store) -> None:
         store.group("nobody").delete_offsets("t")
 
 
+def test_what_waits_for_a_transactions_end_is_deleted_too(tmp_path: Path) -> None:
+    with pylog.open(golden_data.case("4.3.0", "txn").copy(tmp_path / "txn")) as store:
+        waiting = store.offsets.pending("g-txn-open")
+        assert store.group("g-txn-open").delete_offsets("txn") == waiting != set()
+        assert store.offsets.pending("g-txn-open") == set()
+
+
 # ---- members that a broker left behind ---------------------------------------------------------------------------------------
 
 
@@ -363,6 +370,9 @@ def test_a_file_with_one_wrong_line_changes_no_group(store: Store, tmp_path: Pat
     written = ends(store)
     with pytest.raises(pylog.UnknownTopicOrPartitionError, match="no partition 5"):
         pylog.import_offsets(store, tmp_path / "bad.csv")
+    (tmp_path / "bad.csv").write_text('g,t,0,9\n"",t,0,1\n')
+    with pytest.raises(InvalidArgumentError, match="name is empty"):
+        pylog.import_offsets(store, tmp_path / "bad.csv")
     (tmp_path / "bad.csv").write_text("g,t,0,9\nh,t,x,1\n")
     with pytest.raises(InvalidArgumentError, match="line 2: the partition 'x'"):
         pylog.import_offsets(store, tmp_path / "bad.csv")
@@ -391,6 +401,7 @@ def test_a_member_at_work_is_described_and_keeps_its_group_from_being_changed(st
     member = joined(store, ["t"])
     found = store.group("g").describe()
     assert (found.type, found.state, found.protocol_type, found.epoch) == ("Consumer", "Stable", "consumer", member.epoch)
+    assert found.assignor == "range"
     (described,) = found.members
     assert (described.member_id, described.client_id, described.assignment) == (member.member_id, "c", (T0, T1))
     assert [(each.partition, each.offset, each.consumer) for each in found.partitions] == [

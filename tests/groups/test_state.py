@@ -13,7 +13,7 @@ from pylog import TopicPartition
 from pylog.groups import decisions
 from pylog.groups.state import GroupState, Member, TopicInfo, Topics, changes, state_of, topic_info
 from pylog.offsets.image import GroupImage, Image
-from pylog.offsets.membership import CURRENT, GROUP_EPOCH, GROUP_TOPICS, MEMBER, TARGET, TARGET_EPOCH
+from pylog.offsets.membership import CURRENT, GROUP_EPOCH, GROUP_TOPICS, MEMBER, TARGET, TARGET_EPOCH, parse_member
 from pylog.offsets.schema import GROUP, GroupMember, GroupMetadata, group_key
 from pylog.store import Store
 from reference_offsets import reference_group
@@ -99,7 +99,7 @@ def some_event(rng: random.Random, state: GroupState, number: int, available: To
 
 def test_replaying_the_records_of_every_change_gives_the_state_that_was_decided() -> None:
     rng = random.Random(11)
-    for _ in range(60):
+    for _ in range(40):
         image, available = Image(), dict(AVAILABLE)
         for number in range(30):
             before = state_of(image.groups.get(b"g"), available)
@@ -139,6 +139,17 @@ def test_records_come_in_the_order_in_which_a_broker_writes_them() -> None:
     left = decisions.remove(alone, {"m"}, AVAILABLE)
     assert kinds(changes(b"g", alone, left)) == [-CURRENT, -TARGET, -MEMBER, GROUP_TOPICS, GROUP_EPOCH, TARGET_EPOCH]
     assert changes(b"g", alone, alone) == []
+
+
+def test_a_members_record_says_as_a_brokers_does_that_it_is_none_of_the_classic_protocol() -> None:
+    nobody = state_of(None, AVAILABLE)
+    joined = decisions.join(nobody, Member("m", frozenset("t"), ("range",)), AVAILABLE, dead=(), expired=())
+    ours = next(value for key, value in changes(b"g", nobody, joined) if key[1] == MEMBER)
+    with pylog.open(golden_data.case("4.3.0", "groups").log_directory, mode="r") as store:
+        records = image_of(store, "g-consumer").membership.items()
+    theirs = next(entry.value for key, entry in records if key[1] == MEMBER)
+    assert ours is not None
+    assert parse_member(ours).tags[0] == parse_member(theirs).tags[0]
 
 
 def test_a_topic_that_was_made_again_is_another_topic_of_which_nobody_has_anything() -> None:

@@ -26,7 +26,7 @@ from pylog.groups.reset import Bounds, PlannedOffset, Target, plan, target_of
 from pylog.groups.state import topic_info
 from pylog.offsets.expiry import Expiry
 from pylog.offsets.partition import Item
-from pylog.offsets.schema import format_offset, offset_key, place_key
+from pylog.offsets.schema import format_offset, offset_key, parse_place, place_key
 from pylog.offsets.store import Place, View, checked_group, checked_place, tombstones
 from pylog.record.types import TopicPartition
 from pylog.store import Store
@@ -187,8 +187,6 @@ class Group:
 
         Spec: groups-and-transactions 2.9.
         """
-        if not self._key:
-            raise InvalidArgumentError("the group's name is empty; offsets are committed for a group")
         target = target_of(to, shift_by, by_duration, now_ms=self._clock.now_ms)
         if from_file is not None:
             if target is not None or scope is not None:
@@ -201,6 +199,8 @@ class Group:
         return self._reset(dict.fromkeys(self._places(scope), target), dry_run, durability)
 
     def _reset(self, wanted: Mapping[TopicPartition, Target], dry_run: bool, durability: Durability | None) -> ResetPlan:
+        if not self._key:
+            raise InvalidArgumentError("the group's name is empty; offsets are committed for a group")
         self._store.offsets.look(self.name, self._refuse_members)
         committed = self._store.offsets.fetch(self.name)
         missing = [place for place, target in wanted.items() if target.kind == "shift" and place not in committed]
@@ -293,10 +293,10 @@ class Group:
             raise self._unknown()
 
     def delete_offsets(self, scope: Scope, *, durability: Durability | None = None) -> set[TopicPartition]:
-        """Deletes what the group has committed for some partitions, also for those of topics that are gone.
+        """Deletes what the group has committed for some partitions, also what waits for a transaction's end.
 
         Args:
-            scope: topics, or pairs of a topic and a partition.
+            scope: topics, or pairs of a topic and a partition; they need not exist any more.
             durability: as for `OffsetStore.commit`.
 
         Returns:
@@ -320,7 +320,8 @@ class Group:
             if not view.image.exists:
                 return ()
             self._refuse_readers(view, topics | {place.topic for place in places})
-            chosen = {place for place in view.image.offsets() if place in places or place.topic in topics}
+            present = set(map(parse_place, set(view.image.entries) | view.pending))
+            chosen = {place for place in present if place in places or place.topic in topics}
             return tombstones(self._key, view.image, Expiry(sorted(map(place_key, chosen)), False))
 
         self._store.offsets.change(self.name, records, durability=durability)
@@ -385,9 +386,9 @@ def import_offsets(
         As `Group.reset`. Nothing was written, unless members joined a group meanwhile or the disk failed: then the groups before
         it in the file are set.
     """
-    wanted = {store.group(name): _targets(offsets) for name, offsets in plan_file.parse_plans(*plan_file.read(path)).items()}
-    plans = [group._reset(targets, True, durability) for group, targets in wanted.items()]
-    return plans if dry_run else [group._reset(targets, False, durability) for group, targets in wanted.items()]
+    wanted = [(store.group(name), _targets(offsets)) for name, offsets in plan_file.parse_plans(*plan_file.read(path)).items()]
+    plans = [group._reset(targets, True, durability) for group, targets in wanted]
+    return plans if dry_run else [group._reset(targets, False, durability) for group, targets in wanted]
 
 
 def _listed(scope: Scope) -> list[str | Place]:

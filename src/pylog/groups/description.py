@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from pylog.groups.assignors import choose
+from pylog.groups.state import assignors_of
 from pylog.offsets.image import Entry, GroupImage
 from pylog.offsets.membership import (
     CURRENT,
@@ -17,6 +19,8 @@ from pylog.offsets.membership import (
     STABLE,
     TARGET,
     TARGET_EPOCH,
+    Current,
+    MemberMetadata,
     TopicPartitions,
     member_of,
     parse_current,
@@ -29,6 +33,7 @@ from pylog.offsets.schema import CONSUMER_PROTOCOL, GroupMember, GroupMetadata, 
 from pylog.record.types import OffsetAndMetadata, TopicPartition
 
 _DEFAULT_ASSIGNOR: Final = "uniform"  # Kafka's, of a group whose members name none
+_NOTHING: Final = Current(0, 0, STABLE, ())  # of a member that has not been given anything yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,25 +156,38 @@ def _consumer(name: str, image: GroupImage, topics: Mapping[bytes, str]) -> Grou
     target_epoch = next((parse_epoch(value).epoch for value in records[TARGET_EPOCH].values()), 0)
     wishes = {member_id: parse_member(value) for member_id, value in sorted(records[MEMBER].items())}
     has = {member_id: parse_current(value) for member_id, value in records[CURRENT].items()}
+    targets = {member_id: parse_target(value).assigned for member_id, value in records[TARGET].items()}
     members = tuple(
-        MemberDescription(
-            member_id,
-            wish.instance_id,
-            wish.client_id,
-            wish.client_host,
-            has[member_id].epoch if member_id in has else 0,
-            _places(names, has[member_id].assigned if member_id in has else ()),
-            _places(names, parse_target(records[TARGET][member_id]).assigned if member_id in records[TARGET] else ()),
-        )
+        _consumer_member(names, member_id, wish, has.get(member_id, _NOTHING), targets.get(member_id, ()))
         for member_id, wish in wishes.items()
     )
-    settled = all(
-        member_id in has and (has[member_id].state, has[member_id].epoch) == (STABLE, target_epoch) for member_id in wishes
-    )
+    settled = all((each.state, each.epoch) == (STABLE, target_epoch) for each in (has.get(name, _NOTHING) for name in wishes))
     state = "Empty" if not wishes else "Assigning" if epoch > target_epoch else "Stable" if settled else "Reconciling"
-    chosen = Counter(wish.server_assignor for wish in wishes.values() if wish.server_assignor).most_common(1)
-    assignor = chosen[0][0] if chosen else _DEFAULT_ASSIGNOR
-    return GroupDescription(name, "Consumer", state, CONSUMER_PROTOCOL, assignor or "", epoch, target_epoch, members)
+    assignor = _assignor(list(wishes.values()))
+    return GroupDescription(name, "Consumer", state, CONSUMER_PROTOCOL, assignor, epoch, target_epoch, members)
+
+
+def _consumer_member(
+    names: Mapping[bytes, str], member_id: str, wish: MemberMetadata, has: Current, target: Iterable[TopicPartitions]
+) -> MemberDescription:
+    return MemberDescription(
+        member_id,
+        wish.instance_id,
+        wish.client_id,
+        wish.client_host,
+        has.epoch,
+        _places(names, has.assigned),
+        _places(names, target),
+    )
+
+
+def _assignor(wishes: Sequence[MemberMetadata]) -> str:
+    """Whose assignor it is: of pylog's members the one that all have, of a broker's that most of them name."""
+    ours = [assignors_of(wish.tags) for wish in wishes]
+    if ours and all(ours):
+        return choose(ours)
+    named = Counter(wish.server_assignor for wish in wishes if wish.server_assignor).most_common(1)
+    return str(named[0][0]) if named else _DEFAULT_ASSIGNOR
 
 
 def by_kind(membership: Mapping[bytes, Entry]) -> Mapping[int, dict[str, bytes]]:

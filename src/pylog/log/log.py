@@ -88,17 +88,19 @@ class Log:
     def _publish(self, state: LogState) -> None:
         self._state = state
 
-    def look(self, *, committed: bool = False, settled: bool = False) -> LogState:
+    def look(self, *, committed: bool = False, settled: bool = False, reaching: int | None = None) -> LogState:
         """The state now: what other processes did is taken, unless this one is at work and will take it itself.
 
         Args:
             committed: also find the open transactions.
             settled: wait for what this process is about to change.
+            reaching: an offset; nobody is asked if the log is known to end there or behind.
 
         Cost: one pread when nothing has changed.
         """
         self._check_open()
-        if (settled or not self._surroundings.exclusive) and self._lock.acquire(blocking=settled):
+        reached = reaching is not None and reaching <= self._state.end_offset
+        if not reached and (settled or not self._surroundings.exclusive) and self._lock.acquire(blocking=settled):
             try:
                 self._take_changes()
             finally:
@@ -283,8 +285,7 @@ class Log:
         pieces = checked_pieces(pieces, encoder, "a producer's" if producer is not None else "an atomic" if atomic else None)
         mutator = self._writing_side()
         if not pieces:
-            end = self.end_offset
-            return Acknowledgement(range(end, end), level, duplicate=False)
+            return Acknowledgement(range(end := self.end_offset, end), level, duplicate=False)
         if level.interval_ms is not None:
             self._surroundings.flush_every(level.interval_ms, self.flush_behind)
         return mutator.append(Request(pieces, encoder, level, producer, atomic))
@@ -300,8 +301,7 @@ class Log:
     def _writing_side(self) -> Mutator:
         self._check_open()
         if self._mutator is None:
-            path = self._source.directory
-            raise ReadOnlyError(f"{path} is open for reading; open it with mode='rw'", path=path)
+            raise ReadOnlyError(f"{self._source.directory} is open for reading; use mode='rw'", path=self._source.directory)
         return self._mutator
 
     def _check_open(self) -> None:

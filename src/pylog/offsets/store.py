@@ -141,15 +141,18 @@ class OffsetStore:
         epoch = None if committed.leader_epoch is None else _checked_int("leader_epoch", committed.leader_epoch, limits.INT32_MAX)
         metadata = self._checked_metadata(committed.metadata)
         log = self._store.log(*key)
-        if offset > log.end_offset and offset > log.look(settled=True).end_offset:
+        end = log.look(reaching=offset).end_offset
+        if offset > end and offset > (end := log.look(settled=True).end_offset):
             raise OffsetOutOfRangeError(
-                f"offset {offset} lies beyond the end of {key.topic}-{key.partition}, which is {log.end_offset}", offset=offset
+                f"offset {offset} lies beyond the end of {key.topic}-{key.partition}, which is {end}", offset=offset
             )
         return offset_key(name, place_key(key)), format_offset(offset, metadata, epoch, now_ms)
 
     def _checked_metadata(self, metadata: object) -> bytes:
         if not isinstance(metadata, str):
             raise InvalidArgumentError(f"metadata of type {type(metadata).__name__} is not text")
+        if not metadata:
+            return b""
         limit = self._config.metadata_max_bytes  # Java counts characters, whatever the option's name says
         if len(metadata) > limit or len(_encoded(metadata, "metadata", "utf-16-le")) > 2 * limit:
             raise InvalidArgumentError(f"metadata of {len(metadata)} characters is more than {limit} UTF-16 code units")
