@@ -37,6 +37,7 @@ MAPPED_RESIDENT_BYTES = 96 << 20  # pages of mapped segments that scans keep in 
 OPEN_FILES = 256  # segments and headers that one store keeps open for reading (`RLIMIT_NOFILE`, `vm.max_map_count`)
 OPEN_WRITERS = 192  # partitions that one store keeps ready for writing: two descriptors each; systems begin with 1,024 a process
 PRODUCER_BATCH_BYTES = 512 << 10  # record bytes of a producer's batch: each is an append, and at SYNC a sync
+PRODUCER_LARGEST_BATCH_BYTES = 1 << 20  # appended in one piece: no second thread is needed, which could not start at the exit
 PRODUCER_BUFFER_BYTES = 32 << 20  # Kafka's buffer.memory
 PRODUCER_TAKE_RECORDS = 8192  # of the buffer that its thread works on at a time: its columns stay in the cache
 PRODUCER_TAKE_BYTES = 16 << 20

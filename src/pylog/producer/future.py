@@ -125,7 +125,8 @@ class FutureRecordMetadata(msgspec.Struct, gc=False, eq=False, repr_omit_default
         Raises:
             PylogTimeoutError: it took longer.
         """
-        return self._settled(timeout).error
+        error = self._settled(timeout).error
+        return None if error is None else copied(error)
 
     def _settled(self, timeout: float | None) -> Outcome:
         if self.outcome is None:
@@ -185,6 +186,9 @@ def settle(futures: Sequence[FutureRecordMetadata], outcome: Outcome) -> None:
         future.index = index
         future.value = future.key = None
         future.outcome = outcome
+    if futures and futures[0].route.headed:
+        for future in futures:
+            future.headers = None
 
 
 def copied(error: Exception) -> Exception:

@@ -251,8 +251,6 @@ class Producer:
             timeout: seconds for that; what is not appended by then is refused: its futures say so. An append that is under way is
                 waited for. None is for ever.
         """
-        self._plain = {}
-        self._looks_closer = True
         if self._buffer.is_foreign():
             return
         self._buffer.close(timeout)
