@@ -20,7 +20,7 @@ class Route:
         limit: bytes that a record may have, with a batch around it.
         small: bytes of a value and its key that pass without a closer look.
         stamped: whether the topic gives records the time of their append.
-        named, timed, headed: whether any record had a partition, a timestamp, headers: columns that are left out otherwise.
+        keyed, named, timed, headed: whether any record had a key, a partition, a timestamp, headers: nobody looks otherwise.
         partitioner: for records whose partition is not named.
         looked_at: when the topic was looked at, on the clock that never goes back.
     """
@@ -29,7 +29,7 @@ class Route:
         self.topic = topic.name
         self.buffer = buffer
         self._max_request_size = config.max_request_size
-        self.named = self.timed = self.headed = False
+        self.keyed = self.named = self.timed = self.headed = False
         self.partitioner: Partitioner = config.new_partitioner()
         self._numberings: dict[int, Numbering] = {}
         self.renew(topic, now)

@@ -27,7 +27,7 @@ from pylog.errors import (
 )
 from pylog.log.log import Log
 from pylog.producer.buffer import Buffer
-from pylog.producer.columns import Columns, Futures, batches, columns_of, columns_of_table, parts
+from pylog.producer.columns import Columns, Futures, batches, columns_of, columns_of_table, partitions_named, parts
 from pylog.producer.config import ProducerConfig
 from pylog.producer.future import FutureRecordMetadata, Outcome, settle
 from pylog.producer.numbering import Numbering, new_producer_id
@@ -114,8 +114,7 @@ class Sender:
             try:
                 self._renew(route)
                 columns = columns_of(futures, route, now_ms)
-                given = [-1 if future.partition is None else future.partition for future in futures] if route.named else None
-                partitions = self._choose(route, columns, None if given is None else np.array(given, np.int64))
+                partitions = self._choose(route, columns, partitions_named(futures, route))
             except PylogError as error:
                 self._buffer.refuse(futures, error)
                 return
