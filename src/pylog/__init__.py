@@ -43,8 +43,10 @@ from pylog.errors import (
 if TYPE_CHECKING:
     from pylog.config import Durability, TopicConfig
     from pylog.log.log import Log
+    from pylog.producer.config import ProducerConfig
     from pylog.producer.future import FutureRecordMetadata, RecordMetadata
     from pylog.producer.producer import Producer
+    from pylog.producer.sender import BatchMetadata
     from pylog.record.types import Acknowledgement, OffsetAndTimestamp, ProducerBatch, Record, TopicPartition
     from pylog.store import Store
     from pylog.store import open_store as open  # noqa: A004 - `pylog.open`, as with gzip and sqlite3's kin
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Acknowledgement",
+    "BatchMetadata",
     "ClosedError",
     "CorruptionError",
     "DecompressionLimitError",
@@ -68,6 +71,7 @@ __all__ = [
     "OutOfOrderSequenceError",
     "Producer",
     "ProducerBatch",
+    "ProducerConfig",
     "ProducerError",
     "ProducerFencedError",
     "PylogError",
@@ -97,6 +101,8 @@ _HOMES = {
     "FutureRecordMetadata": "pylog.producer.future",
     "RecordMetadata": "pylog.producer.future",
     "Producer": "pylog.producer.producer",
+    "ProducerConfig": "pylog.producer.config",
+    "BatchMetadata": "pylog.producer.sender",
     "Acknowledgement": "pylog.record.types",
     "OffsetAndTimestamp": "pylog.record.types",
     "ProducerBatch": "pylog.record.types",

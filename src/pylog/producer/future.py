@@ -80,7 +80,7 @@ class Details(msgspec.Struct, gc=False, eq=False):
 PLAIN: Final = Details()
 
 
-class FutureRecordMetadata(msgspec.Struct, gc=False, eq=False, repr_omit_defaults=True):
+class FutureRecordMetadata(msgspec.Struct, gc=False, eq=False):
     """The answer to one `send`: made by it, settled by the producer's thread.
 
     >>> import pylog, tempfile
