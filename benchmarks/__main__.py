@@ -15,6 +15,7 @@ from benchmarks.measure import Row, Settings
 # Names and what they measure, in the order in which they run.
 BENCHMARKS = {
     "append": "P1: append_arrow to a file",
+    "produce": "P2: records one by one through a producer, and in lists",
     "scan": "P3: scan to Arrow",
     "records": "P4: iterate records as objects",
     "lookup": "P5: one record at a random offset",

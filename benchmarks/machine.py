@@ -11,7 +11,20 @@ from pathlib import Path
 
 import psutil
 
-PACKAGES = ("pylogdb", "numpy", "numba", "pyarrow", "cramjam", "msgspec", "aiokafka", "kafka-python", "lmdb", "pyspark", "pandas")
+PACKAGES = (
+    "pylogdb",
+    "numpy",
+    "numba",
+    "pyarrow",
+    "cramjam",
+    "msgspec",
+    "aiokafka",
+    "kafka-python",
+    "confluent-kafka",
+    "lmdb",
+    "pyspark",
+    "pandas",
+)
 
 
 def description(directory: str) -> Mapping[str, str]:

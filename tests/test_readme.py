@@ -46,3 +46,13 @@ def test_the_part_about_many_readers_and_writers_runs(tmp_path: Path, monkeypatc
     exec(blocks()[0] + blocks()[3], {})
     with __import__("pylog").open("shop", mode="r") as store:
         assert [record.value for record in store.log("orders", 0).records()] == [b"delivered", b"paid"]
+
+
+def test_the_part_about_producing_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    exec(blocks()[0] + blocks()[4], {})
+    assert "RecordMetadata(topic='orders', partition=" in capsys.readouterr().out
+    with __import__("pylog").open("shop", mode="r") as store:
+        assert sum(store.log("orders", number).end_offset for number in range(4)) > 1100

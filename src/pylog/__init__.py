@@ -57,14 +57,17 @@ if TYPE_CHECKING:
     from pylog.log.log import Log
     from pylog.offsets.store import OffsetStore
     from pylog.opening import open_store as open  # noqa: A004 - `pylog.open`, as with gzip and sqlite3's kin
+    from pylog.producer.config import ProducerConfig
     from pylog.producer.future import FutureRecordMetadata, RecordMetadata
     from pylog.producer.producer import Producer
+    from pylog.producer.sender import BatchMetadata
     from pylog.record.types import Acknowledgement, OffsetAndMetadata, OffsetAndTimestamp, ProducerBatch, Record, TopicPartition
     from pylog.store import Store
     from pylog.topics import Topic
 
 __all__ = [
     "Acknowledgement",
+    "BatchMetadata",
     "ClosedError",
     "Consumer",
     "ConsumerRebalanceListener",
@@ -94,6 +97,7 @@ __all__ = [
     "OutOfOrderSequenceError",
     "Producer",
     "ProducerBatch",
+    "ProducerConfig",
     "ProducerError",
     "ProducerFencedError",
     "PylogError",
@@ -133,6 +137,8 @@ _HOMES = {
     "FutureRecordMetadata": "pylog.producer.future",
     "RecordMetadata": "pylog.producer.future",
     "Producer": "pylog.producer.producer",
+    "ProducerConfig": "pylog.producer.config",
+    "BatchMetadata": "pylog.producer.sender",
     "Acknowledgement": "pylog.record.types",
     "OffsetAndMetadata": "pylog.record.types",
     "OffsetAndTimestamp": "pylog.record.types",

@@ -50,8 +50,9 @@ OPEN_FILES = 256  # segments and headers that one store keeps open for reading (
 OPEN_WRITERS = 192  # partitions that one store keeps ready for writing: two descriptors each; systems begin with 1,024 a process
 GROUP_NUMBERS = 100_000  # consumer groups whose partition of __consumer_offsets is remembered: hashing a name takes microseconds
 PRODUCER_BATCH_BYTES = 512 << 10  # record bytes of a producer's batch: each is an append, and at SYNC a sync
+PRODUCER_LARGEST_BATCH_BYTES = 1 << 20  # a larger one is no cheaper to write, and dearer to read a record of
 PRODUCER_BUFFER_BYTES = 32 << 20  # Kafka's buffer.memory
-PRODUCER_TAKE_RECORDS = 16_384  # of the buffer that its thread works on at a time: its columns stay in the cache
+PRODUCER_TAKE_RECORDS = 8192  # of the buffer that its thread works on at a time: its columns stay in the cache
 PRODUCER_TAKE_BYTES = 16 << 20
 RECORD_CHUNK_ROWS = 2048  # records turned into Python objects at a time: they stay in the cache until they are used
 

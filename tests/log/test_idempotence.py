@@ -434,3 +434,13 @@ def test_producers_are_forgotten_when_they_have_been_idle_for_so_long(path: Path
     with pytest.raises(pylog.OutOfOrderSequenceError):
         log.append_batch([b"y"], producer=ProducerBatch(8, 0, 9))
     assert log.append_batch([b"y"], producer=ProducerBatch(7, 0, 9)).offsets == range(2, 3)
+
+
+def test_a_slice_of_a_large_table_counts_its_own_headers_only(log: pylog.Log) -> None:
+    """All headers of the table were counted, so that a few of its rows passed for too large."""
+    pairs = [[{"key": "trace", "value": bytes(1000)}] for _ in range(2000)]
+    table = pa.table({"value": [b"%d" % number for number in range(2000)], "headers": pairs})
+    done = log.append_batch(table.slice(1500, 10), producer=ProducerBatch(7, 0, 0))
+    assert [(record.value, len(record.headers[0][1] or b"")) for record in log.records(done.offsets.start)] == [
+        (b"%d" % number, 1000) for number in range(1500, 1510)
+    ]

@@ -18,8 +18,10 @@ from numba import types
 
 import record_cases as cases
 import reference
+from pylog import partitioner
 from pylog.record import encoding, kernels
 from pylog.record.memory import BYTES, OUT_BYTES, address, kernel, load8, store8
+from pylog.record.rows import read_only
 from record_cases import ALL, Damage, joined
 from reference import Batch, Column, Input, Question, Record, Rooms
 
@@ -207,6 +209,16 @@ def checksum(given: Cases, place: Guarded) -> None:
     kernels.checksum(place.input(data), *ends)
 
 
+def hash_keys(given: Cases, place: Guarded) -> None:
+    draw = given.random
+    data = draw.randbytes(draw.choice([0, 1, 3, 4, 7, 40, 500]))
+    ends = place.output(draw.randint(0, 20), np.int32)
+    ends[:] = sorted(draw.randint(0, len(data)) for _ in ends)
+    if len(ends) and draw.random() < 0.5:
+        ends[draw.randrange(len(ends))] = draw.choice([-1, len(data) + 1, 2**31 - 1, -(2**31)])
+    partitioner.hash_keys(place.input(data), read_only(ends), place.output(draw.randint(0, 20), np.int32))
+
+
 CALLS: list[Callable[[Cases, Guarded], None]] = [
     scan,
     find_batch,
@@ -215,6 +227,7 @@ CALLS: list[Callable[[Cases, Guarded], None]] = [
     find_record,
     encode_batches,
     checksum,
+    hash_keys,
 ]
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from sortedcontainers import SortedDict
 
 from pylog import limits
@@ -104,9 +105,31 @@ class ProducerState:
         """The first offset of the earliest open transaction."""
         return int(self._open.peekitem(0)[0]) if self._open else None
 
-    def copy(self) -> ProducerState:
-        """An independent copy."""
-        return ProducerState(self._producers.values(), self.end_offset)
+    def keep(self, producer_ids: NDArray[np.int64], kept: dict[int, Producer | None]) -> None:
+        """Notes in `kept` how these producers' entries are, before they change for the first time. Cost: O(1) for each."""
+        for key in set(producer_ids.tolist()):
+            kept.setdefault(key, self._producers.get(key))
+
+    def put_back(self, kept: dict[int, Producer | None], end_offset: int) -> None:
+        """Makes entries again what `keep` noted: the batches since then, from `end_offset` on, are not in the log after all.
+
+        >>> state, kept = ProducerState([Producer(7, 0)]), {}
+        >>> state.keep(np.array([7, 8]), kept)
+        >>> state.expire(1, 1)
+        [7]
+        >>> state.put_back(kept, 0)
+        >>> state.producers == [Producer(7, 0)]
+        True
+        """
+        self.end_offset = min(self.end_offset, end_offset)
+        for key, entry in kept.items():
+            now = self._producers.pop(key, None)
+            if now is not None and now.transaction_first_offset >= 0:
+                del self._open[now.transaction_first_offset]
+            if entry is not None:
+                self._producers[key] = entry
+                if entry.transaction_first_offset >= 0:
+                    self._open[entry.transaction_first_offset] = key
 
     def check(self, batch: ProducerBatch, count: int) -> Sequenced | None:
         """Whether a batch, of no transaction, may be appended now.

@@ -28,7 +28,7 @@ from pylog.index.skiplist import SkipList
 from pylog.log import checkpoints
 from pylog.log.durable_point import FAILED, Header, Slot, make_header
 from pylog.log.loader import Loaded, Source, epochs_from_batches
-from pylog.log.producer_state import ProducerState, write_snapshot
+from pylog.log.producer_state import Producer, ProducerState, write_snapshot
 from pylog.log.rolling import SegmentUse, batches_before_roll
 from pylog.log.state import LogState
 from pylog.log.walk import Damage
@@ -96,7 +96,7 @@ class LogWriter:
         self.producers = ProducerState() if loaded.producers is None else loaded.producers
         self.epochs = epochs_from_batches(loaded) if loaded.epochs is None else loaded.epochs
         self.leader_epoch = max(loaded.leader_epoch, self.epochs[-1].epoch if self.epochs else 0, 0)
-        self._producers_before: ProducerState | None = None  # while what is written is not published
+        self._producers_before: dict[int, Producer | None] = {}  # those of what is written and not published
         self.state = state
         self._unsynced_bytes = min(limits.APPEND_CHUNK_BYTES, self._config.segment_bytes)  # of the call under way
         self._open_active()
@@ -359,7 +359,7 @@ class LogWriter:
         self._file.write(piece.data[start:stop], self._written)
         self._note(piece.data, table, first, end, self._written - start)
         if table.item(PRODUCER_ID, first) >= 0:
-            self._producers_before = self._producers_before or self.producers.copy()
+            self.producers.keep(table[PRODUCER_ID, first:end], self._producers_before)
             self.producers.replay(np.frombuffer(piece.data, np.uint8), np.ascontiguousarray(table[:, first:end]))
 
     def _note(self, data: memoryview | Bytes, table: Table, first: int, end: int, shift: int) -> None:
@@ -393,7 +393,7 @@ class LogWriter:
             self._stale = True
             return
         self._builder = self.active.builder = self.active.indexed_to(self._written)
-        self.producers = self._producers_before or self.producers
+        self.producers.put_back(self._producers_before, self._next_offset)
         self.set_state(durable_offset=self._next_offset)
 
     def _commit(self, level: Durability) -> None:
@@ -423,7 +423,7 @@ class LogWriter:
 
     def set_state(self, **changes: Any) -> None:
         """Publishes the state with some fields changed."""
-        self._producers_before = None
+        self._producers_before = {}
         slot = self._slot_now
         self.state = self.state._replace(epoch=slot.epoch, truncation_count=slot.truncation_count, **changes)
         if self.state.active is not None:

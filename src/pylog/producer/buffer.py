@@ -19,7 +19,7 @@ from typing import Final
 from pylog import limits
 from pylog.errors import ClosedError, InvalidArgumentError, PylogTimeoutError
 from pylog.fs import on_fork, process_id
-from pylog.producer.future import Callback, FutureRecordMetadata, Outcome, settle, without_frames
+from pylog.producer.future import PLAIN, Callback, Details, FutureRecordMetadata, Outcome, settle, without_frames
 from pylog.record.types import Header
 
 RECORD_CHARGE: Final = 1024  # what a record counts at least
@@ -206,9 +206,11 @@ class Buffer:
         self._check_process()
         with self._lock:
             self.has_callbacks = True
-            if future.callbacks is None:
-                future.callbacks = []
-            future.callbacks.append(call)
+            if future.details is None:
+                future.details = Details()
+            if future.details.callbacks is None:
+                future.details.callbacks = []
+            future.details.callbacks.append(call)
 
     # ---- the sender ----------------------------------------------------------------------------------------------------------
 
@@ -234,7 +236,7 @@ class Buffer:
     def _picked(self) -> list[FutureRecordMetadata]:
         picked = self.items[: limits.PRODUCER_TAKE_RECORDS]
         if self._extra:
-            sizes = [charge(future.value, future.key, future.headers) for future in picked]
+            sizes = [charge(future.value, future.key, (future.details or PLAIN).headers) for future in picked]
             ends = list(accumulate(sizes))
             picked = picked[: max(1, bisect_right(ends, limits.PRODUCER_TAKE_BYTES))]
             self._extra_under_way = ends[len(picked) - 1] - RECORD_CHARGE * len(picked) if picked else 0
@@ -284,7 +286,7 @@ class Buffer:
         self.announce()
         if self.has_callbacks:
             for future in futures:
-                if future.callbacks:
+                if future.details is not None:
                     future.call_back()
 
     # ---- the end -------------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pylog.errors import InvalidRecordError, RecordTooLargeError, UnknownTopicOrPartitionError
-from pylog.producer.future import FutureRecordMetadata
+from pylog.producer.future import PLAIN, FutureRecordMetadata
 from pylog.producer.route import Route
 from pylog.record.builder import HEADERS_TYPE, rows_from_arrow
 from pylog.record.format import HEADER_SIZE
@@ -42,12 +42,13 @@ class Columns(NamedTuple):
 def columns_of(futures: Futures, route: Route, now_ms: int) -> Columns:
     """The records of some futures; those without a timestamp get `now_ms`."""
     columns = {
-        "key": pa.array([*map(attrgetter("key"), futures)], pa.binary()),
+        "key": pa.array([*map(attrgetter("key"), futures)], pa.binary()) if route.keyed else pa.nulls(len(futures), pa.binary()),
         "value": pa.array([*map(attrgetter("value"), futures)], pa.binary()),
         "timestamp": pa.array(_timestamps(futures, route, now_ms)),
     }
     if route.headed:
-        lists = [[{"key": name, "value": held} for name, held in future.headers or ()] for future in futures]
+        given = [(future.details or PLAIN).headers or () for future in futures]
+        lists = [[{"key": name, "value": held} for name, held in headers] for headers in given]
         columns["headers"] = pa.array(lists, HEADERS_TYPE)
     batch = pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
     return Columns(batch, _sizes(next(rows_from_arrow(batch, now_ms))), futures)
@@ -56,7 +57,8 @@ def columns_of(futures: Futures, route: Route, now_ms: int) -> Columns:
 def _timestamps(futures: Futures, route: Route, now_ms: int) -> Longs:
     if not route.timed:
         return np.full(len(futures), now_ms, np.int64)
-    return np.array([now_ms if future.timestamp is None else future.timestamp for future in futures], np.int64)
+    given = [(future.details or PLAIN).timestamp for future in futures]
+    return np.array([now_ms if stamp is None else stamp for stamp in given], np.int64)
 
 
 def _sizes(rows: Rows) -> Longs:
@@ -66,6 +68,14 @@ def _sizes(rows: Rows) -> Longs:
             sizes += np.diff(column.ends)
     headers = rows.header_sizes()
     return sizes if headers is None else sizes + headers
+
+
+def partitions_named(futures: Futures, route: Route) -> Longs | None:
+    """The partitions that records name, -1 for none; None when no record of the topic ever did."""
+    if not route.named:
+        return None
+    given = [(future.details or PLAIN).partition for future in futures]
+    return np.array([-1 if partition is None else partition for partition in given], np.int64)
 
 
 def columns_of_table(table: Any, route: Route, now_ms: int) -> list[tuple[Columns, Longs | None]]:

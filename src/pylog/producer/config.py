@@ -100,7 +100,7 @@ class ProducerConfig:
 
 _RANGES: Final[Mapping[str, tuple[int, int]]] = {
     "linger_ms": (0, limits.LONGEST_WAIT_MS),
-    "batch_size": (1, limits.APPEND_CHUNK_BYTES),
+    "batch_size": (1, limits.PRODUCER_LARGEST_BATCH_BYTES),
     "buffer_memory": (1024, limits.INT64_MAX),
     "max_block_ms": (0, limits.LONGEST_WAIT_MS),
     "max_request_size": (1, limits.INT32_MAX),

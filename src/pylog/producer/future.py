@@ -10,7 +10,7 @@ import copy
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
@@ -68,7 +68,19 @@ class Outcome:
         return cls(error=error)
 
 
-class FutureRecordMetadata(msgspec.Struct, gc=False, eq=False, repr_omit_defaults=True):
+class Details(msgspec.Struct, gc=False, eq=False):
+    """What few records have: headers, a partition that they name, a timestamp of their own, calls to make when settled."""
+
+    headers: tuple[Header, ...] | None = None
+    partition: int | None = None
+    timestamp: int | None = None
+    callbacks: list[Callback] | None = None
+
+
+PLAIN: Final = Details()
+
+
+class FutureRecordMetadata(msgspec.Struct, gc=False, eq=False):
     """The answer to one `send`: made by it, settled by the producer's thread.
 
     >>> import pylog, tempfile
@@ -84,10 +96,7 @@ class FutureRecordMetadata(msgspec.Struct, gc=False, eq=False, repr_omit_default
     route: Route
     value: bytes | None
     key: bytes | None = None
-    headers: tuple[Header, ...] | None = None
-    partition: int | None = None
-    timestamp: int | None = None
-    callbacks: list[Callback] | None = None
+    details: Details | None = None
     outcome: Outcome | None = None
     index: int = 0
 
@@ -115,9 +124,10 @@ class FutureRecordMetadata(msgspec.Struct, gc=False, eq=False, repr_omit_default
         outcome = self._settled(timeout)
         if outcome.error is not None:
             raise copied(outcome.error)  # a copy: other threads raise it too
-        given = self.timestamp is not None and not outcome.stamped
-        stamp = self.timestamp if given else outcome.timestamp
-        return RecordMetadata(outcome.topic, outcome.partition, outcome.base_offset + self.index, stamp or 0, outcome.durability)
+        stamp = (self.details or PLAIN).timestamp
+        if stamp is None or outcome.stamped:
+            stamp = outcome.timestamp
+        return RecordMetadata(outcome.topic, outcome.partition, outcome.base_offset + self.index, stamp, outcome.durability)
 
     def exception(self, timeout: float | None = None) -> Exception | None:
         """Waits as `result` does, and returns why the record is not acknowledged; None when it is.
@@ -125,7 +135,8 @@ class FutureRecordMetadata(msgspec.Struct, gc=False, eq=False, repr_omit_default
         Raises:
             PylogTimeoutError: it took longer.
         """
-        return self._settled(timeout).error
+        error = self._settled(timeout).error
+        return None if error is None else copied(error)
 
     def _settled(self, timeout: float | None) -> Outcome:
         if self.outcome is None:
@@ -168,9 +179,10 @@ class FutureRecordMetadata(msgspec.Struct, gc=False, eq=False, repr_omit_default
 
     def call_back(self) -> None:
         """Makes the calls that are due, each once, whichever thread comes first."""
-        while self.callbacks:
+        callbacks = (self.details or PLAIN).callbacks
+        while callbacks:
             try:
-                call = self.callbacks.pop(0)
+                call = callbacks.pop(0)
             except IndexError:
                 return
             try:
@@ -181,9 +193,19 @@ class FutureRecordMetadata(msgspec.Struct, gc=False, eq=False, repr_omit_default
 
 def settle(futures: Sequence[FutureRecordMetadata], outcome: Outcome) -> None:
     """Answers the futures of one batch, and lets go of their records."""
+    if not futures:
+        return
+    route = futures[0].route
+    if route.keyed:
+        for future in futures:
+            future.key = None
+    if route.headed:
+        for future in futures:
+            if future.details is not None:
+                future.details.headers = None
     for index, future in enumerate(futures):
+        future.value = None
         future.index = index
-        future.value = future.key = None
         future.outcome = outcome
 
 

@@ -17,7 +17,7 @@ from pylog.partitioner import partition_called
 from pylog.producer.buffer import RECORD_CHARGE, RECORD_OVERHEAD, Buffer, charge
 from pylog.producer.columns import too_large
 from pylog.producer.config import ProducerConfig, Serializer
-from pylog.producer.future import FutureRecordMetadata, RecordMetadata
+from pylog.producer.future import Details, FutureRecordMetadata, RecordMetadata
 from pylog.producer.route import Route
 from pylog.producer.sender import BatchMetadata, Home, Sender
 from pylog.record.rows import MAX_RECORD_OVERHEAD
@@ -101,7 +101,7 @@ class Producer:
         if (
             route is None
             or type(value) is not bytes
-            or (key is not None and type(key) is not bytes)
+            or (key is not None and (type(key) is not bytes or not route.keyed))
             or len(value) + (0 if key is None else len(key)) > route.small
             or headers is not None
             or partition is not None
@@ -138,9 +138,11 @@ class Producer:
         number = self._partition(route, partition, key_bytes)
         stamp = _checked_timestamp(timestamp_ms)
         size = self._checked_size(route, value_bytes, key_bytes, pairs)
-        future = FutureRecordMetadata(route, value_bytes, key_bytes, pairs or None, number, stamp)
+        details = Details(pairs or None, number, stamp) if pairs or number is not None or stamp is not None else None
+        future = FutureRecordMetadata(route, value_bytes, key_bytes, details)
         if on_delivery is not None:
             future.when_done(_teller(on_delivery))
+        route.keyed = route.keyed or key_bytes is not None
         route.headed = route.headed or bool(pairs)
         route.named = route.named or number is not None
         route.timed = route.timed or stamp is not None
@@ -251,8 +253,6 @@ class Producer:
             timeout: seconds for that; what is not appended by then is refused: its futures say so. An append that is under way is
                 waited for. None is for ever.
         """
-        self._plain = {}
-        self._looks_closer = True
         if self._buffer.is_foreign():
             return
         self._buffer.close(timeout)

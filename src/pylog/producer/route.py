@@ -20,7 +20,7 @@ class Route:
         limit: bytes that a record may have, with a batch around it.
         small: bytes of a value and its key that pass without a closer look.
         stamped: whether the topic gives records the time of their append.
-        named, timed, headed: whether any record had a partition, a timestamp, headers: columns that are left out otherwise.
+        keyed, named, timed, headed: whether any record had a key, a partition, a timestamp, headers: nobody looks otherwise.
         partitioner: for records whose partition is not named.
         looked_at: when the topic was looked at, on the clock that never goes back.
     """
@@ -28,17 +28,18 @@ class Route:
     def __init__(self, topic: Topic, buffer: Buffer, config: ProducerConfig, now: float) -> None:
         self.topic = topic.name
         self.buffer = buffer
-        self.limit = min(topic.config.max_message_bytes, topic.config.segment_bytes, config.max_request_size)
-        self.small = min(RECORD_CHARGE - RECORD_OVERHEAD, self.limit - MAX_RECORD_OVERHEAD)
-        self.stamped = topic.config.log_append_time
-        self.named = self.timed = self.headed = False
+        self._max_request_size = config.max_request_size
+        self.keyed = self.named = self.timed = self.headed = False
         self.partitioner: Partitioner = config.new_partitioner()
         self._numberings: dict[int, Numbering] = {}
         self.renew(topic, now)
 
     def renew(self, topic: Topic, now: float) -> None:
-        """Takes the partitions that the topic has now."""
+        """Takes the topic as it is now."""
         self.partitions = topic.partition_ids
+        self.limit = min(topic.config.max_message_bytes, topic.config.segment_bytes, self._max_request_size)
+        self.small = min(RECORD_CHARGE - RECORD_OVERHEAD, self.limit - MAX_RECORD_OVERHEAD)
+        self.stamped = topic.config.log_append_time
         self.looked_at = now
 
     def numbering(self, partition: int, producer_id: int) -> Numbering:

@@ -27,7 +27,7 @@ from pylog.errors import (
 )
 from pylog.log.log import Log
 from pylog.producer.buffer import Buffer
-from pylog.producer.columns import Columns, Futures, batches, columns_of, columns_of_table, parts
+from pylog.producer.columns import Columns, Futures, batches, columns_of, columns_of_table, partitions_named, parts
 from pylog.producer.config import ProducerConfig
 from pylog.producer.future import FutureRecordMetadata, Outcome, settle
 from pylog.producer.numbering import Numbering, new_producer_id
@@ -82,15 +82,21 @@ class Sender:
 
     def run(self) -> None:
         """Appends until the buffer is closed and empty."""
-        while taken := self._buffer.take():
-            try:
-                for route, futures in self._by_route(taken):
-                    self._deliver(route, futures)
-            except BaseException as error:  # whatever it is, nobody may wait for ever
-                LOGGER.exception("a producer's records could not be appended")
-                self._buffer.refuse([future for future in taken if not future.done()], _as_failure(error))
-            finally:
-                self._buffer.done()
+        while self._run_once():
+            pass
+
+    def _run_once(self) -> bool:
+        """Takes some records and settles them; whether there were any."""
+        taken = self._buffer.take()
+        try:
+            for route, futures in self._by_route(taken) if taken else ():
+                self._deliver(route, futures)
+        except BaseException as error:  # whatever it is, nobody may wait for ever
+            LOGGER.exception("a producer's records could not be appended")
+            self._buffer.refuse([future for future in taken if not future.done()], _as_failure(error))
+        finally:
+            self._buffer.done()
+        return bool(taken)
 
     def _by_route(self, taken: Futures) -> Iterable[tuple[Route, Futures]]:
         """The records of each topic, in their order."""
@@ -108,8 +114,7 @@ class Sender:
             try:
                 self._renew(route)
                 columns = columns_of(futures, route, now_ms)
-                given = [-1 if future.partition is None else future.partition for future in futures] if route.named else None
-                partitions = self._choose(route, columns, None if given is None else np.array(given, np.int64))
+                partitions = self._choose(route, columns, partitions_named(futures, route))
             except PylogError as error:
                 self._buffer.refuse(futures, error)
                 return
@@ -161,13 +166,14 @@ class Sender:
     def _choose(route: Route, columns: Columns, named: Longs | None) -> Longs:
         """The partition of each record: the one that it names (not -1), else the partitioner's choice."""
         known = np.array(route.partitions, np.int64)
-        free = slice(None) if named is None else np.flatnonzero(named < 0)
-        chosen = np.empty(len(columns.sizes), np.int64) if named is None else named
-        if named is None or len(free):  # type: ignore[arg-type]
-            keys = _keys(columns.batch)
-            keys = keys if named is None else keys.take(pa.array(free))
-            chosen[free] = known[route.partitioner.choose(keys, columns.sizes[free], len(known))]
-        return chosen
+        keys = _keys(columns.batch)
+        if named is None:
+            return known[route.partitioner.choose(keys, columns.sizes, len(known))]
+        free = np.flatnonzero(named < 0)
+        if len(free):
+            chosen = route.partitioner.choose(keys.take(pa.array(free)), columns.sizes[free], len(known))
+            named[free] = known[chosen]
+        return named
 
     # ---- appending -----------------------------------------------------------------------------------------------------------
 
@@ -223,4 +229,4 @@ def _keys(batch: pa.RecordBatch) -> pa.BinaryArray:
 
 
 def _as_failure(error: BaseException) -> Exception:
-    return error if isinstance(error, Exception) else StorageFailedError(f"the producer's thread was ended by {error!r}")
+    return error if isinstance(error, Exception) else StorageFailedError(f"the producer's thread was interrupted by {error!r}")

@@ -14,7 +14,8 @@ T = TypeVar("T")
 def one_ahead(items: Iterator[T]) -> Iterator[Iterator[T]]:
     """An iterator over the same items that asks for each one as soon as the one before is taken.
 
-    The thread ends with the context, whatever happens in it; nothing outlives the call that needs it.
+    The thread ends with the context, whatever happens in it; nothing outlives the call that needs it. Where none can begin any
+    more, at the interpreter's exit, it is the same iterator without one.
 
     >>> with one_ahead(iter("abc")) as letters:
     ...     list(letters)
@@ -24,7 +25,11 @@ def one_ahead(items: Iterator[T]) -> Iterator[Iterator[T]]:
     with ThreadPoolExecutor(1, thread_name_prefix="pylog-ahead") as worker:
 
         def taken() -> Iterator[T]:
-            coming = worker.submit(next, items, end)
+            try:
+                coming = worker.submit(next, items, end)
+            except RuntimeError:  # the interpreter ends, and lets no thread begin: who appends at its exit goes without
+                yield from items
+                return
             while (item := coming.result()) is not end:
                 coming = worker.submit(next, items, end)
                 yield item  # type: ignore[misc]
