@@ -7,6 +7,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack
+from functools import partial
 from typing import Self
 
 import pyarrow as pa
@@ -277,7 +278,7 @@ class Consumer:
         """What is known of a partition that comes: nothing."""
 
         def read_from(offset: int) -> PartitionReader:
-            return PartitionReader(self._log(partition), offset, self._options.isolation)
+            return PartitionReader(partial(self._log, partition), offset, self._options.isolation)
 
         return AssignedPartition(partition, read_from, self._deserializers)
 
