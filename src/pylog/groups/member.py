@@ -7,6 +7,7 @@ itself writes, until others put it out.
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import weakref
 from base64 import urlsafe_b64encode
@@ -22,7 +23,7 @@ from pylog.groups import decisions
 from pylog.groups.assignors import ASSIGNORS
 from pylog.groups.members_file import MEMBERS_FILE, MembersFile
 from pylog.groups.presence import Presence
-from pylog.groups.state import NOT_IN_EPOCH, GroupState, Member, Places, changes, state_of, topic_info
+from pylog.groups.state import GroupState, Member, Places, changes, state_of, topic_info
 from pylog.log.checkpoints import check_topic_name
 from pylog.offsets.image import GroupImage, Image
 from pylog.offsets.membership import MEMBER, member_record_key
@@ -32,6 +33,8 @@ from pylog.offsets.store import Place, checked_group
 from pylog.record.types import OffsetAndMetadata, TopicPartition
 from pylog.store import Store
 
+_NO_EPOCH = -1
+_NOT_READ = -1
 _DURABILITY = Durability.OS  # of membership: no member survives what takes it back
 
 
@@ -116,7 +119,7 @@ class _Turn(NamedTuple):
 class GroupMember:
     """One consumer's membership of its group. It belongs to one thread; several consumers of a process are several members.
 
-    Nothing happens before the first `poll` after `subscribe`.
+    Nothing happens before the first `poll` after `subscribe`. The words are those of docs/GROUPS.md.
 
     Args:
         store: open for writing.
@@ -126,6 +129,24 @@ class GroupMember:
     Raises:
         InvalidArgumentError: the group's name is empty or too long.
         ReadOnlyError: the store is open for reading.
+
+    >>> import pylog, tempfile
+    >>> store = pylog.open(tempfile.mkdtemp())
+    >>> _ = store.create_topic("orders", partitions=2)
+    >>> one, two = GroupMember(store, "billing"), GroupMember(store, "billing")
+    >>> one.subscribe(["orders"])
+    >>> len(one.poll().partitions)
+    2
+    >>> two.subscribe(["orders"])
+    >>> two.poll()
+    Take(partitions={})
+    >>> revoke = one.poll()
+    >>> one.commit(dict.fromkeys(revoke.partitions, 0))
+    >>> one.gave_up(revoke.partitions)
+    >>> [each.offset for each in two.poll().partitions.values()]
+    [0]
+    >>> one.leave(), two.leave(), store.close()
+    (None, None, None)
     """
 
     def __init__(self, store: Store, group: str, options: MemberOptions | None = None) -> None:
@@ -144,12 +165,12 @@ class GroupMember:
         self._next_topics = 0.0  # when to look at the topics again, and at the others
         self._next_probe = 0.0
         self._member_id = ""
-        self._epoch = NOT_IN_EPOCH
+        self._epoch = _NO_EPOCH
         self._presence: Presence | None = None  # None: it is in no group
         self._reading: Places = frozenset()
         self._revoking = False
         self._seen: GroupImage | None = None  # what the known state was read from
-        self._changes = -1  # of it, by then
+        self._changes = _NOT_READ  # of it, by then
         self._state = GroupState()
         self._blocked: Places = frozenset()  # by transactions that are open
         self._is_quiet = False  # nothing is to be done as long as the state is that
@@ -221,15 +242,19 @@ class GroupMember:
 
         def look(there: OffsetsPartition) -> GroupState:
             with there.image() as image:
-                group = image.groups.get(self._name)
-                changes_seen = 0 if group is None else group.changes
-                if group is not self._seen or changes_seen != self._changes:
-                    self._state, self._is_quiet = state_of(group, self._available), False
-                    self._seen, self._changes = group, changes_seen
                 self._blocked = _pending(image, self._name)
-                return self._state
+                return self._read(image)
 
         return self._offsets.with_partition(self._group, look)
+
+    def _read(self, image: Image) -> GroupState:
+        """What the records say of the group, parsed only when they have changed."""
+        group = image.groups.get(self._name)
+        count = 0 if group is None else group.changes
+        if group is not self._seen or count != self._changes:
+            self._state, self._is_quiet = state_of(group, self._available), False
+            self._seen, self._changes = group, count
+        return self._state
 
     def _reconcile(self, state: GroupState, now: float) -> Event | None:
         """One step from what it reads to what it is to read."""
@@ -256,7 +281,7 @@ class GroupMember:
         if decisions.is_settled(state, self._member_id, self._reading, self._blocked):
             self._is_quiet = not self._blocked
             return None
-        turn = self._take_turn(lambda known: known)
+        turn = self._offsets.with_partition(self._group, self._next_turn)
         return None if turn is None else self._taken(turn)
 
     def _taken(self, turn: _Turn) -> Take | None:
@@ -273,7 +298,7 @@ class GroupMember:
         presence, self._presence = self._presence, None
         lost, self._reading = self._reading, frozenset()
         self._revoking = self._is_quiet = False
-        self._member_id, self._epoch = "", NOT_IN_EPOCH
+        self._member_id, self._epoch = "", _NO_EPOCH
         if presence is not None:
             presence.end()
         return lost
@@ -330,22 +355,15 @@ class GroupMember:
         weakref.finalize(self, _end_in, self._pid, presence).atexit = False
         return presence
 
-    def _take_turn(self, decide: Callable[[GroupState], GroupState]) -> _Turn | None:
-        """`_turn`, unless it is no longer in the group, which the next poll will notice."""
-
-        def act(there: OffsetsPartition) -> _Turn | None:
-            with there.exclusively() as image:
-                if self._member_id not in state_of(image.groups.get(self._name), self._available).members:
-                    return None
-                return self._turn(there, decide)
-
-        return self._offsets.with_partition(self._group, act)
+    def _next_turn(self, there: OffsetsPartition) -> _Turn | None:
+        """A turn of one that is in the group; None if it is no longer, which the next poll will notice."""
+        with there.exclusively() as image:
+            return self._turn(there, lambda known: known) if self._member_id in self._read(image).members else None
 
     def _turn(self, there: OffsetsPartition, decide: Callable[[GroupState], GroupState]) -> _Turn:
         """Decides, takes what can be taken, and reads where to go on with it: all in one critical section."""
         with there.exclusively() as image:
-            group = image.groups.get(self._name)
-            before = state_of(group, self._available)
+            before, group = self._read(image), image.groups.get(self._name)
             committed = {} if group is None else dict(group.offsets())
             after = decisions.settle(decide(before), self._member_id, self._reading, _pending(image, self._name))
             self._append(there, before, after)
@@ -356,7 +374,7 @@ class GroupMember:
 
         def act(there: OffsetsPartition) -> None:
             with there.exclusively() as image:
-                before = state_of(image.groups.get(self._name), self._available)
+                before = self._read(image)
                 if self._member_id in before.members:
                     self._append(there, before, decide(before))
 
@@ -370,7 +388,9 @@ class GroupMember:
     # ---- looking after the group ---------------------------------------------------------------------------------------------
 
     def _look_at_topics(self, now: float) -> None:
-        self._available = {name: topic_info(topic) for name, topic in self._store.topics().items()}
+        available = {name: topic_info(topic) for name, topic in self._store.topics().items()}
+        if available != self._available:
+            self._available, self._changes = available, _NOT_READ  # what the records say depends on which topics there are
         self._next_topics = now + self._options.heartbeat_interval_ms / 1000
 
     def _look_after_group(self, presence: Presence, now: float) -> None:
@@ -379,6 +399,8 @@ class GroupMember:
         if now >= self._next_topics:
             self._look_at_topics(now)
         state = self._known_state()
+        if self._member_id not in state.members:
+            return
         if presence.look(self._others(state), now).expired or decisions.topics_changed(state, self._available):
             self._change(lambda known: self._in_order(known, presence, now))
 
@@ -421,8 +443,7 @@ class GroupMember:
 
         def act(there: OffsetsPartition) -> None:
             with there.exclusively() as image:
-                state = state_of(image.groups.get(self._name), self._available)
-                decisions.check_commit(state, self._member_id, self._epoch, places)
+                decisions.check_commit(self._read(image), self._member_id, self._epoch, places)
                 there.append(items, self._offsets.clock.now_ms(), durability)
 
         if self._presence is None:
@@ -434,7 +455,7 @@ class GroupMember:
         """Leaves the group: the partitions are others' at once. A static member stays in it for its session timeout.
 
         Whoever calls it has run the listener and committed before. `subscribe` and `poll` join again. May be called twice; in a
-        forked child it does nothing.
+        forked child it does nothing, and once the store is closed it has nothing to say.
 
         Raises:
             As `poll`. It is out of the group also then: others will find that it does not live.
@@ -444,7 +465,8 @@ class GroupMember:
         member_id, is_static = self._member_id, self._options.group_instance_id is not None
         try:
             if self._presence is not None and not is_static:
-                self._change(lambda known: decisions.remove(known, {member_id}, self._available))
+                with contextlib.suppress(ClosedError):  # of the store: then others find that the member does not live
+                    self._change(lambda known: decisions.remove(known, {member_id}, self._available))
         finally:
             self._topics = frozenset()
             self._out_of_group()

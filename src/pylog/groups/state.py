@@ -50,8 +50,12 @@ from pylog.offsets.schema import GroupMetadata, group_key
 from pylog.record.types import TopicPartition
 from pylog.topics import Topic
 
-NOT_IN_EPOCH: Final = -1
 _ASSIGNORS_TAG: Final = 0x7079  # of a member's record: pylog's own field; Kafka's schema has a name for one assignor only
+_NOT_CLASSIC: Final = (
+    0,
+    b"\0",
+)  # the same member is none of the classic protocol: it has to be said, or a broker takes it for one
+_ASSIGNMENT_EPOCHS_TAG: Final = 0  # of the partitions that a member has
 _HOST: Final = "/127.0.0.1"
 
 Places = frozenset[TopicPartition]
@@ -77,7 +81,7 @@ class Member(NamedTuple):
         instance_id: of a static member.
         client_id: for tools.
         rebalance_timeout_ms: how long it may take to give something up.
-        epoch: the group's, as far as the member has followed; -1 before it has.
+        epoch: the group's, as far as the member has followed; 0 before it has.
         previous_epoch: the one before that.
         owned: what it has.
         target: what it is to have.
@@ -89,8 +93,8 @@ class Member(NamedTuple):
     instance_id: str | None = None
     client_id: str = ""
     rebalance_timeout_ms: int = 0
-    epoch: int = NOT_IN_EPOCH
-    previous_epoch: int = NOT_IN_EPOCH
+    epoch: int = 0
+    previous_epoch: int = 0
     owned: Places = frozenset()
     target: Places = frozenset()
 
@@ -180,7 +184,7 @@ def _sorted(records: Mapping[bytes, Entry]) -> dict[int, dict[str, Entry]]:
 def _member(member_id: str, entry: Entry, records: Mapping[int, Mapping[str, Entry]], names: Mapping[bytes, str]) -> Member:
     wants = parse_member(entry.value)
     target, current = records.get(TARGET, {}).get(member_id), records.get(CURRENT, {}).get(member_id)
-    has = Current(NOT_IN_EPOCH, NOT_IN_EPOCH, STABLE, ()) if current is None else parse_current(current.value)
+    has = Current(0, 0, STABLE, ()) if current is None else parse_current(current.value)
     return Member(
         member_id,
         frozenset(wants.topics),
@@ -255,7 +259,7 @@ def _wishes(member: Member) -> MemberMetadata:
         topic_regex="",
         rebalance_timeout_ms=member.rebalance_timeout_ms,
         server_assignor=None,
-        tags=((_ASSIGNORS_TAG, bytes(write.data)),),
+        tags=(_NOT_CLASSIC, (_ASSIGNORS_TAG, bytes(write.data))),
     )
 
 
@@ -272,8 +276,16 @@ def _currents(group: bytes, before: GroupState, after: GroupState) -> Iterator[I
         known = before.members.get(member.member_id)
         assigned = _by_topic(after, member.owned)
         if known is None or known.epoch != member.epoch or _by_topic(before, known.owned) != assigned:
-            value = Current(member.epoch, member.previous_epoch, member.standing, assigned)
+            has = tuple(_with_epoch(each, member.epoch) for each in assigned)
+            value = Current(member.epoch, member.previous_epoch, member.standing, has)
             yield member_record_key(CURRENT, group, member.member_id), format_current(value)
+
+
+def _with_epoch(assigned: TopicPartitions, epoch: int) -> TopicPartitions:
+    """Brokers since 4.3 want to be told for each partition since which epoch the member has it."""
+    write = Writer()
+    write.array([epoch] * len(assigned.partitions), write.int32)
+    return assigned._replace(tags=((_ASSIGNMENT_EPOCHS_TAG, bytes(write.data)),))
 
 
 def _by_topic(state: GroupState, places: Collection[TopicPartition]) -> tuple[TopicPartitions, ...]:

@@ -1,0 +1,584 @@
+"""`GroupMember`: what a consumer is told of its partitions, in which order, and what it may commit."""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import golden_data
+import pylog
+from pylog import OffsetsConfig, TopicPartition
+from pylog.clock import ManualClock, SystemClock
+from pylog.groups.member import Event, GroupMember, Lost, MemberOptions, Revoke, Take
+from pylog.groups.members_file import MEMBERS_FILE, MembersFile
+from pylog.log.log import Log
+from pylog.offsets.partition import OffsetsPartition
+from pylog.offsets.schema import OFFSETS_TOPIC
+from pylog.store import Store
+from pylog.testing import MemoryFileSystem
+
+PROBE_MS, HEARTBEAT_MS = 250, 3_000
+T0, T1, T2, T3 = (TopicPartition("t", number) for number in range(4))
+Joining = Callable[..., GroupMember]
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(1_700_000_000_000)
+
+
+@pytest.fixture
+def fs() -> MemoryFileSystem:
+    return MemoryFileSystem()
+
+
+@pytest.fixture
+def store(fs: MemoryFileSystem, clock: ManualClock) -> Iterator[Store]:
+    """With a topic of four partitions, ten records in each."""
+    with pylog.open("/s", fs=fs, clock=clock, offsets=OffsetsConfig(topic_num_partitions=2)) as made:
+        made.create_topic("t", partitions=4)
+        for number in range(4):
+            made.log("t", number).append_many([b"x"] * 10)
+        yield made
+
+
+@pytest.fixture
+def joining(store: Store) -> Iterator[Joining]:
+    """Makes members of a group, that subscribe to a topic: `joining("t", group_instance_id="i")`."""
+    made: list[GroupMember] = []
+
+    def join(*topics: str, group: str = "g", **options: Any) -> GroupMember:
+        member = GroupMember(store, group, MemberOptions(**{"assignors": ("sticky",), **options}))
+        member.subscribe(topics or ["t"])
+        made.append(member)
+        return member
+
+    yield join
+    for member in made:
+        member.leave()
+
+
+def settled(*members: GroupMember) -> list[Event]:
+    """Polls all until nothing is left to do, giving up what is to be given up. What was told, in order."""
+    told: list[Event] = []
+    quiet = 0
+    while quiet < len(members):
+        quiet = 0
+        for member in members:
+            event = member.poll()
+            if isinstance(event, Revoke):
+                member.gave_up(event.partitions)
+            if event is None:
+                quiet += 1
+            else:
+                told.append(event)
+        assert len(told) < 100
+    return told
+
+
+def dies(member: GroupMember) -> None:
+    """What others see of a process that is gone: its lock."""
+    assert member._presence is not None
+    member._presence.end()
+
+
+def offsets_of(store: Store, group: str = "g") -> dict[TopicPartition, int]:
+    return {place: each.offset for place, each in store.offsets.fetch(group).items()}
+
+
+# ---- joining and sharing -----------------------------------------------------------------------------------------------------
+
+
+def test_who_is_alone_takes_everything_from_where_the_group_is(store: Store, joining: Joining) -> None:
+    store.offsets.commit("g", {T1: 7})
+    member = joining()
+    assert (member.member_id, member.epoch, member.assignment) == ("", -1, frozenset())
+    event = member.poll()
+    assert isinstance(event, Take)
+    assert {place: None if each is None else each.offset for place, each in event.partitions.items()} == {
+        T0: None,
+        T1: 7,
+        T2: None,
+        T3: None,
+    }
+    assert member.poll() is None
+    assert (len(member.member_id), member.epoch, member.assignment) == (22, 1, {T0, T1, T2, T3})
+
+
+def test_nothing_happens_before_the_first_poll(store: Store, joining: Joining) -> None:
+    joining()
+    assert OFFSETS_TOPIC not in store.topics()
+    assert GroupMember(store, "g").poll() is None  # nor without a subscription
+
+
+def test_a_partition_moves_when_its_owner_has_given_it_up_and_not_before(store: Store, joining: Joining) -> None:
+    old, new = joining(), joining()
+    settled(old)
+    assert new.poll() == Take({})
+    assert new.poll() is None  # the log does not say yet that anybody gave anything up
+    revoked = old.poll()
+    assert revoked == Revoke(frozenset({T2, T3}))
+    old.commit({T2: 4, T3: 5})  # still its own
+    assert (old.poll(), new.poll()) == (None, None)
+    assert old.assignment == {T0, T1, T2, T3}
+    old.gave_up(revoked.partitions)
+    event = new.poll()
+    assert isinstance(event, Take)
+    assert {place: each.offset for place, each in event.partitions.items() if each is not None} == {T2: 4, T3: 5}
+    with pytest.raises(pylog.FencedMemberError, match="does not own t-2"):
+        old.commit({T0: 1, T2: 9})
+    assert offsets_of(store) == {T2: 4, T3: 5}
+    assert old.poll() == Take({})  # its rebalance is done too
+    assert (old.epoch, new.epoch) == (2, 2)
+
+
+def test_partitions_that_do_not_move_are_not_touched(joining: Joining) -> None:
+    members = [joining()]
+    settled(*members)
+    for _ in range(3):
+        before = {id(member): member.assignment for member in members}
+        members.append(joining())
+        told = settled(*members)
+        assert sum(len(event.partitions) for event in told if isinstance(event, Revoke)) == 4 // len(members)
+        assert all(member.assignment <= before[id(member)] for member in members[:-1])
+    assert sorted(place for member in members for place in member.assignment) == [T0, T1, T2, T3]
+
+
+def test_who_leaves_frees_its_partitions_at_once(store: Store, joining: Joining) -> None:
+    one, two = joining(), joining()
+    settled(one, two)
+    two.leave()
+    two.leave()
+    assert (two.member_id, two.assignment, two.poll()) == ("", frozenset(), None)
+    assert settled(one) == [Take(dict.fromkeys(sorted({T0, T1, T2, T3} - {T0, T1})))]
+    one.leave()
+    assert store.offsets.groups() == ["g"]
+
+
+def test_who_dies_is_noticed_by_the_next_who_looks(clock: ManualClock, joining: Joining) -> None:
+    one, two = joining(), joining()
+    settled(one, two)
+    dies(two)
+    assert one.poll() is None  # it has just looked
+    clock.advance(PROBE_MS)
+    assert settled(one) == [Take({T2: None, T3: None})]
+    assert two.poll() == Lost(frozenset({T2, T3}))  # if it was not dead but a slow one
+
+
+def test_the_first_who_joins_puts_out_all_that_are_dead(joining: Joining) -> None:
+    members = [joining() for _ in range(3)]
+    settled(*members)
+    for member in members:
+        dies(member)
+    assert joining().poll() == Take(dict.fromkeys([T0, T1, T2, T3]))
+
+
+def test_groups_that_share_a_partition_of_the_offsets_do_not_see_each_other(joining: Joining) -> None:
+    members = [joining(group=f"group {number}") for number in range(6)]
+    settled(*members)
+    assert all(member.assignment == {T0, T1, T2, T3} for member in members)
+
+
+# ---- a revocation that was begun ---------------------------------------------------------------------------------------------
+
+
+def test_a_revocation_begun_is_finished_when_the_partitions_are_meant_for_it_again(clock: ManualClock, joining: Joining) -> None:
+    old, new = joining(), joining()
+    settled(old)
+    new.poll()
+    event = old.poll()
+    assert isinstance(event, Revoke)
+    dies(new)
+    clock.advance(PROBE_MS)
+    assert old.poll() is None  # it puts the dead one out, and is still to give up
+    old.commit({T3: 6})
+    old.gave_up(event.partitions)
+    assert old.assignment == {T0, T1}
+    told = settled(old)
+    assert [sorted(each.partitions) for each in told] == [[T2, T3]]
+    assert told[0].partitions[T3].offset == 6  # type: ignore[index,union-attr]
+
+
+def test_what_was_given_up_is_said_later_if_the_log_could_not_take_it(joining: Joining, monkeypatch: pytest.MonkeyPatch) -> None:
+    old, new = joining(), joining()
+    settled(old)
+    new.poll()
+    event = old.poll()
+    assert isinstance(event, Revoke)
+    with monkeypatch.context() as patch:
+        patch.setattr(OffsetsPartition, "append", failing)
+        with pytest.raises(pylog.StorageFailedError):
+            old.gave_up(event.partitions)
+    assert old.assignment == {T0, T1}
+    settled(old, new)
+    assert (old.assignment, new.assignment) == ({T0, T1}, {T2, T3})
+
+
+def failing(*_: object, **__: object) -> None:
+    raise pylog.StorageFailedError("no room")
+
+
+def test_what_was_taken_in_the_log_only_is_taken_again(joining: Joining, monkeypatch: pytest.MonkeyPatch) -> None:
+    old, new = joining(), joining()
+    settled(old)
+    new.poll()
+    event = old.poll()
+    assert isinstance(event, Revoke)
+    old.gave_up(event.partitions)
+    append = OffsetsPartition.append
+
+    def too_late(*given: Any, **how: Any) -> None:
+        append(*given, **how)
+        raise pylog.StorageFailedError("it is not known whether it was written")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(OffsetsPartition, "append", too_late)
+        with pytest.raises(pylog.StorageFailedError):
+            new.poll()
+    assert new.assignment == frozenset()
+    assert settled(new) == [Take({T2: None, T3: None})]
+
+
+def test_who_cannot_write_that_it_joins_lets_go_of_its_slot(
+    store: Store, joining: Joining, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    member = joining()
+    with monkeypatch.context() as patch:
+        patch.setattr(OffsetsPartition, "append", failing)
+        with pytest.raises(pylog.StorageFailedError):
+            member.poll()
+    assert (member.member_id, member.assignment) == ("", frozenset())
+    assert settled(member) == [Take(dict.fromkeys([T0, T1, T2, T3]))]
+
+
+# ---- fencing -----------------------------------------------------------------------------------------------------------------
+
+
+def fenced(clock: ManualClock, observer: GroupMember, *, ms: int) -> None:
+    """Lets time go by for an observer that polls all the while."""
+    for _ in range(ms // HEARTBEAT_MS + 2):
+        clock.advance(HEARTBEAT_MS)
+        settled(observer)
+
+
+def test_who_stands_still_is_fenced_and_nothing_that_it_commits_lands(store: Store, clock: ManualClock, joining: Joining) -> None:
+    still, other = joining(session_timeout_ms=30_000), joining()
+    settled(still, other)
+    still.commit({T0: 3})
+    fenced(clock, other, ms=30_000)
+    assert other.assignment == {T0, T1, T2, T3}
+    with pytest.raises(pylog.FencedMemberError, match="no longer in the group"):
+        still.commit({T0: 4})
+    assert offsets_of(store) == {T0: 3}
+    before = still.member_id
+    assert still.poll() == Lost(frozenset({T0, T1}))
+    assert (still.member_id, still.epoch, still.assignment) == ("", -1, frozenset())
+    settled(still, other)
+    assert still.member_id not in ("", before)
+    assert len(still.assignment) == len(other.assignment) == 2
+
+
+def test_who_runs_and_does_not_poll_is_fenced_after_its_poll_interval(clock: ManualClock, joining: Joining) -> None:
+    hangs, other = joining(max_poll_interval_ms=60_000), joining()
+    settled(hangs, other)
+    assert hangs._presence is not None
+    for _ in range(30):
+        clock.advance(HEARTBEAT_MS)
+        hangs._presence._beat()
+        settled(other)
+    assert other.assignment == {T0, T1, T2, T3}
+    assert hangs.poll() == Lost(frozenset({T0, T1}))
+
+
+def test_a_clock_that_jumps_fences_nobody(clock: ManualClock, joining: Joining) -> None:
+    one, two = joining(), joining()
+    settled(one, two)
+    for _ in range(5):
+        clock.advance(10**9)
+        assert settled(two) == []
+
+
+def test_who_is_in_no_group_cannot_commit_for_it(joining: Joining) -> None:
+    member = joining()
+    with pytest.raises(pylog.FencedMemberError, match="subscribe and poll"):
+        member.commit({T0: 1})
+
+
+@pytest.mark.parametrize(
+    ("offsets", "error"),
+    [
+        ({T0: 11}, pylog.OffsetOutOfRangeError),
+        ({("none", 0): 1}, pylog.UnknownTopicOrPartitionError),
+        ({T0: -1}, pylog.InvalidArgumentError),
+        ({T0: pylog.OffsetAndMetadata(1, "x" * 4097)}, pylog.InvalidArgumentError),
+        ({"t-0": 1}, pylog.InvalidArgumentError),
+    ],
+)
+def test_commits_are_checked_as_those_of_the_offset_store(
+    store: Store, joining: Joining, offsets: Any, error: type[Exception]
+) -> None:
+    member = joining()
+    settled(member)
+    with pytest.raises(error):
+        member.commit(offsets)
+    member.commit({})
+    assert offsets_of(store) == {}
+
+
+# ---- topics ------------------------------------------------------------------------------------------------------------------
+
+
+def test_partitions_and_topics_that_come_are_shared_out_within_a_heartbeat(
+    store: Store, clock: ManualClock, joining: Joining
+) -> None:
+    one, two = joining("t", "later"), joining("t", "later")
+    settled(one, two)
+    store.add_partitions("t", 6)
+    store.create_topic("later", partitions=2)
+    assert settled(one, two) == []
+    clock.advance(HEARTBEAT_MS)
+    settled(one, two)
+    assert len(one.assignment) == len(two.assignment) == 4
+
+
+def test_a_changed_subscription_moves_what_it_has_to(store: Store, joining: Joining) -> None:
+    store.create_topic("u", partitions=2)
+    one, two = joining(), joining()
+    settled(one, two)
+    two.subscribe(["u"])
+    settled(one, two)
+    assert (one.assignment, two.assignment) == ({T0, T1, T2, T3}, {("u", 0), ("u", 1)})
+
+
+def test_the_partitions_of_a_topic_that_was_deleted_are_lost(store: Store, clock: ManualClock, joining: Joining) -> None:
+    store.create_topic("u")
+    member = joining("t", "u")
+    settled(member)
+    store.delete_topic("u")
+    store.create_topic("u")
+    clock.advance(HEARTBEAT_MS)
+    u = TopicPartition("u", 0)
+    assert settled(member) == [Lost(frozenset({u})), Take({u: None})]
+
+
+def test_when_the_offsets_are_deleted_all_begin_anew(store: Store, joining: Joining) -> None:
+    one, two = joining(), joining()
+    settled(one, two)
+    one.commit({T0: 3})
+    store.delete_topic(OFFSETS_TOPIC)
+    told = settled(one, two)
+    assert [type(event) for event in told[:2]] == [Lost, Lost]
+    assert len(one.assignment) == len(two.assignment) == 2
+    assert offsets_of(store) == {}
+
+
+# ---- assignors and static members --------------------------------------------------------------------------------------------
+
+
+def test_a_member_without_a_common_assignor_is_refused_and_the_others_go_on(joining: Joining) -> None:
+    one, two = joining(assignors=("range", "sticky")), joining(assignors=("roundrobin",))
+    settled(one)
+    with pytest.raises(pylog.InconsistentGroupProtocolError, match="no assignor in common"):
+        two.poll()
+    assert settled(one) == []
+    assert two.member_id == ""
+    one.leave()
+    assert len(settled(two)) == 1
+
+
+def test_the_assignor_is_one_that_all_have(joining: Joining) -> None:
+    one, two = joining(assignors=("sticky", "roundrobin")), joining(assignors=("roundrobin", "sticky"))
+    three = joining(assignors=("roundrobin",))
+    settled(one, two, three)
+    expected = [{T0, T3}, {T1}, {T2}]
+    ordered = sorted([one, two, three], key=lambda member: member.member_id)
+    assert [member.assignment for member in ordered] == expected
+
+
+def test_a_static_member_that_comes_back_goes_on_where_it_was_and_nobody_else_notices(
+    clock: ManualClock, joining: Joining
+) -> None:
+    first, other = joining(group_instance_id="i"), joining()
+    settled(first, other)
+    had, epoch = first.assignment, other.epoch
+    first.leave()
+    clock.advance(HEARTBEAT_MS)
+    assert settled(other) == []
+    again = joining(group_instance_id="i")
+    assert settled(again, other) == [Take(dict.fromkeys(sorted(had)))]
+    assert (again.epoch, other.epoch) == (epoch, epoch)
+
+
+def test_a_static_member_that_stays_away_is_put_out_after_its_session_timeout(clock: ManualClock, joining: Joining) -> None:
+    first, other = joining(group_instance_id="i", session_timeout_ms=20_000), joining()
+    settled(first, other)
+    first.leave()
+    fenced(clock, other, ms=20_000)
+    assert other.assignment == {T0, T1, T2, T3}
+
+
+def test_a_second_static_member_of_the_same_name_is_refused_while_the_first_lives(joining: Joining) -> None:
+    first, second = joining(group_instance_id="i"), joining(group_instance_id="i")
+    settled(first)
+    with pytest.raises(pylog.UnreleasedInstanceIdError, match="group_instance_id='i' that lives"):
+        second.poll()
+    dies(first)
+    assert len(settled(second)) == 1
+    with pytest.raises(pylog.FencedMemberError):
+        first.commit({T0: 1})
+
+
+# ---- what others wrote -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", ["3.9.1", "4.3.0"])
+@pytest.mark.parametrize("group", ["g-classic", "g-static", "g-consumer", "g-consumer-static", "g-left"])
+def test_a_brokers_members_are_dead_and_a_member_goes_on_from_what_they_committed(
+    version: str, group: str, tmp_path: Path
+) -> None:
+    path = golden_data.case(version, "groups").copy(tmp_path / "copy")
+    with pylog.open(path) as store:
+        committed = {place: each.offset for place, each in store.offsets.fetch(group).items() if place.topic == "gt"}
+        member = GroupMember(store, group)
+        member.subscribe(["gt"])
+        event = member.poll()
+        assert isinstance(event, Take)
+        assert {place.partition for place in event.partitions} == {0, 1, 2, 3}
+        assert {place: each.offset for place, each in event.partitions.items() if each is not None} == committed
+        assert member.poll() is None
+        assert len(member._known_state().members) == 1
+        member.commit(dict.fromkeys(committed, 0))
+        member.leave()
+
+
+def test_partitions_with_an_open_transaction_of_the_group_are_taken_when_it_has_ended(tmp_path: Path) -> None:
+    with pylog.open(golden_data.case("4.3.0", "txn").copy(tmp_path / "copy")) as store:
+        pending = store.offsets.pending("g-txn-open")
+        member = GroupMember(store, "g-txn-open")
+        member.subscribe({place.topic for place in pending})
+        event = member.poll()
+        assert isinstance(event, Take)
+        assert pending
+        assert not pending & event.partitions.keys()
+        assert [member.poll(), member.poll()] == [None, None]
+        store.offsets.delete("g-txn-open")
+        event = member.poll()
+        assert isinstance(event, Take)
+        assert set(event.partitions) == pending
+        member.leave()
+
+
+def test_damaged_offsets_are_reported_and_never_taken_for_none(store: Store, joining: Joining) -> None:
+    store.offsets.commit("g", {T0: 3})
+    store.offsets.with_partition("g", lambda there: there.append([(b"\0\3\0\1g", b"\0\0")], 0, None))
+    with pytest.raises(pylog.CorruptionError, match="an epoch in __consumer_offsets does not parse"):
+        joining().poll()
+
+
+# ---- arguments, ends ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"session_timeout_ms": 0}, "session_timeout_ms=0"),
+        ({"heartbeat_interval_ms": 30_000}, "not less than half of session_timeout_ms=45000"),
+        ({"max_poll_interval_ms": True}, "max_poll_interval_ms=True"),
+        ({"assignors": ()}, "are not some of range, roundrobin"),
+        ({"assignors": ("mine",)}, "are not some of range, roundrobin"),
+        ({"client_id": 7}, "client_id=7 is not text"),
+        ({"group_instance_id": ""}, "group_instance_id='' is not text"),
+    ],
+)
+def test_options_out_of_their_range_are_refused(options: Any, told: str) -> None:
+    with pytest.raises(pylog.InvalidArgumentError, match=told):
+        MemberOptions(**options)
+
+
+def test_groups_and_topics_without_a_name_are_refused(store: Store, fs: MemoryFileSystem) -> None:
+    for group in ("", "x" * 40_000, None):
+        with pytest.raises(pylog.InvalidArgumentError):
+            GroupMember(store, group)  # type: ignore[arg-type]
+    for topics in ([], "t", ["a/b"]):
+        with pytest.raises(pylog.InvalidArgumentError):
+            GroupMember(store, "g").subscribe(topics)
+    with pylog.open("/s", mode="r", fs=fs) as reading, pytest.raises(pylog.ReadOnlyError):
+        GroupMember(reading, "g")
+
+
+def test_a_closed_store_has_no_members_and_their_slots_are_free(tmp_path: Path) -> None:
+    store = pylog.open(tmp_path / "s", offsets=OffsetsConfig(topic_num_partitions=1))
+    store.create_topic("t")
+    member = GroupMember(store, "g", MemberOptions(heartbeat_interval_ms=10, session_timeout_ms=100))
+    member.subscribe(["t"])
+    member.poll()
+    store.close()
+    with pytest.raises(pylog.ClosedError):
+        member.poll()
+    assert wait_until_free(store, tmp_path)
+    member.leave()
+
+
+def wait_until_free(store: Store, path: Path) -> bool:
+    """Whether a slot is let go of by a thread within some seconds."""
+    file = MembersFile(store.offsets.fs, str(path / "s" / f"{OFFSETS_TOPIC}-0" / MEMBERS_FILE))
+    try:
+        for _ in range(5000):
+            if not any(slot.locked for slot in file.slots()):
+                return True
+            SystemClock().sleep(0.001)
+        return False
+    finally:
+        file.close()
+
+
+def test_a_consumer_that_nobody_closed_lets_go_when_it_is_forgotten(tmp_path: Path) -> None:
+    with pylog.open(tmp_path / "s", offsets=OffsetsConfig(topic_num_partitions=1)) as store:
+        store.create_topic("t")
+        member: GroupMember | None = GroupMember(store, "g")
+        assert member is not None
+        member.subscribe(["t"])
+        member.poll()
+        member = None
+        gc.collect()
+        assert wait_until_free(store, tmp_path)
+
+
+def test_a_forked_child_has_no_member_and_does_not_end_its_parents(tmp_path: Path) -> None:
+    with pylog.open(tmp_path / "s", offsets=OffsetsConfig(topic_num_partitions=1)) as store:
+        store.create_topic("t")
+        member, other = GroupMember(store, "g"), GroupMember(store, "g")
+        for each in (member, other):
+            each.subscribe(["t"])
+        settled(member, other)
+        child = os.fork()
+        if not child:
+            refused = 0
+            for call in (member.poll, lambda: member.commit({("t", 0): 0}), lambda: member.gave_up([])):
+                try:
+                    call()
+                except pylog.ClosedError:
+                    refused += 1
+            member.leave()
+            os._exit(refused)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+        assert settled(member, other) == []
+        for each in (member, other):
+            each.leave()
+
+
+def test_the_state_is_read_from_the_start_again_when_the_log_was_cut(store: Store, clock: ManualClock, joining: Joining) -> None:
+    one = joining()
+    settled(one)
+    log: Log = store.log(OFFSETS_TOPIC, store.offsets.with_partition("g", lambda there: int(there.directory.rpartition("-")[2])))
+    end = log.end_offset
+    two = joining()
+    settled(one, two)
+    log.truncate(end)  # a power loss took what was not synced
+    assert settled(one, two)
+    assert len(one.assignment) == len(two.assignment) == 2
