@@ -1,22 +1,38 @@
-"""What a store hands out that stands on it: its clients.
-
-Here alone imports run up, inside of methods, when a client is asked for: whoever uses none loads none.
-"""
+"""What a store offers to those who read and write through it: clients."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from pylog.clock import Clock
+from pylog.log.log import Log
+from pylog.offsets.store import OffsetStore
+from pylog.topics import Topic
 
 if TYPE_CHECKING:
     from pylog.consumer.consumer import Consumer
 
 
-class Clients:
-    """The part of a `Store` that makes clients."""
+class Clients(ABC):
+    """The half of a `Store` that makes clients; what clients know of a store."""
 
+    path: str
+    mode: str
     _clock: Clock
+
+    @property
+    @abstractmethod
+    def offsets(self) -> OffsetStore: ...
+
+    @abstractmethod
+    def topics(self) -> dict[str, Topic]: ...
+
+    @abstractmethod
+    def topic(self, name: str) -> Topic: ...
+
+    @abstractmethod
+    def log(self, topic: str, partition: int = 0) -> Log: ...
 
     def consumer(self, *topics: str, **options: Any) -> Consumer:
         """A consumer of topics.
@@ -42,9 +58,7 @@ class Clients:
         {}
         >>> store.close()
         """
-        from pylog.consumer.consumer import Consumer
+        from pylog.consumer.consumer import Consumer  # which knows a store as `Clients`
         from pylog.consumer.options import ConsumerOptions
-        from pylog.store import Store
 
-        assert isinstance(self, Store)
         return Consumer(self, topics, ConsumerOptions.of(options), self._clock)
