@@ -1,31 +1,51 @@
-"""What a store hands out that stands on it: its clients, which end with it.
+"""What a store offers to those who read and write through it: its clients, some of which end with it.
 
-Here alone imports run up, inside of methods, when a client is asked for: whoever uses none loads none.
+Clients know a store as `Clients`; `Store` is above them.
 """
 
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from pylog.clock import Clock
+from pylog.log.log import Log
+from pylog.offsets.store import OffsetStore
+from pylog.topics import Topic
 
 if TYPE_CHECKING:
     from pylog.consumer.consumer import Consumer
     from pylog.groups.admin import Group
-    from pylog.offsets.store import OffsetStore
     from pylog.producer.producer import Producer
 
 
-class Clients:
-    """The part of a `Store` that makes clients, and closes the producers when it closes: what was sent is to be appended."""
+class Clients(ABC):
+    """The half of a `Store` that makes clients, and closes the producers when it closes: what was sent is to be appended."""
 
+    path: str
+    mode: str
     _clock: Clock
-    _offsets: OffsetStore
 
     def __init__(self) -> None:
         self._producers: list[Producer] = []
         self._producers_guard = threading.Lock()
+
+    @property
+    @abstractmethod
+    def offsets(self) -> OffsetStore: ...
+
+    @abstractmethod
+    def topics(self) -> dict[str, Topic]: ...
+
+    @abstractmethod
+    def topic(self, name: str) -> Topic: ...
+
+    @abstractmethod
+    def log(self, topic: str, partition: int = 0) -> Log: ...
+
+    @abstractmethod
+    def _check_writable(self) -> None: ...
 
     # ---- producers -----------------------------------------------------------------------------------------------------------
 
@@ -50,9 +70,7 @@ class Clients:
         """
         from pylog.producer.config import ProducerConfig
         from pylog.producer.producer import Producer
-        from pylog.store import Store
 
-        assert isinstance(self, Store)
         self._check_writable()
         producer = Producer(self, self._clock, ProducerConfig.of(config), self._forget)
         with self._producers_guard:
@@ -97,16 +115,14 @@ class Clients:
         """
         from pylog.consumer.consumer import Consumer
         from pylog.consumer.options import ConsumerOptions
-        from pylog.store import Store
 
-        assert isinstance(self, Store)
         return Consumer(self, topics, ConsumerOptions.of(options), self._clock)
 
     # ---- groups --------------------------------------------------------------------------------------------------------------
 
     def groups(self) -> list[str]:
         """The names of the consumer groups, those of brokers too, sorted. As `OffsetStore.groups`."""
-        return self._offsets.groups()
+        return self.offsets.groups()
 
     def group(self, name: str) -> Group:
         """One consumer group, to be described, reset or deleted; of any name, also one that nobody has used.
@@ -115,7 +131,5 @@ class Clients:
             InvalidArgumentError: it is not a group's name.
         """
         from pylog.groups.admin import Group
-        from pylog.store import Store
 
-        assert isinstance(self, Store)
         return Group(name, self, self._clock)

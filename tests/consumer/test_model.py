@@ -17,7 +17,7 @@ PLACES = [TopicPartition("t", number) for number in range(3)]
 
 
 class Model:
-    """The same without bytes. A poll hands out what it likes, but nothing else and nothing twice."""
+    """What is in each partition, and where the consumer is in it. A poll chooses what it hands out, but hands none out twice."""
 
     def __init__(self, policy: str) -> None:
         self.policy = policy

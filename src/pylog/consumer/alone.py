@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Protocol
 
+from pylog.clients import Clients
 from pylog.clock import Clock
 from pylog.groups.member import Event, Revoke, Take
 from pylog.record.types import TopicPartition
-from pylog.store import Store
 
 
 class Membership(Protocol):
@@ -31,7 +31,7 @@ class Alone:
         interval_ms: how often topics are looked for.
     """
 
-    def __init__(self, store: Store, clock: Clock, interval_ms: int) -> None:
+    def __init__(self, store: Clients, clock: Clock, interval_ms: int) -> None:
         self._store = store
         self._clock = clock
         self._interval_ms = interval_ms

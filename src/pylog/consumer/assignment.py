@@ -10,6 +10,7 @@ import threading
 from collections.abc import Collection, Iterable
 from typing import Protocol
 
+from pylog.clients import Clients
 from pylog.clock import Clock
 from pylog.consumer.alone import Alone, Membership
 from pylog.consumer.commits import Offsets
@@ -22,7 +23,6 @@ from pylog.groups import member
 from pylog.groups.member import GroupMember, MemberOptions
 from pylog.log.lookup import name
 from pylog.record.types import OffsetAndMetadata, TopicPartition
-from pylog.store import Store
 
 
 class Surroundings(Protocol):
@@ -55,7 +55,7 @@ class Assignment:
         is_manual: whether the partitions were chosen.
     """
 
-    def __init__(self, store: Store, clock: Clock, options: ConsumerOptions, around: Surroundings) -> None:
+    def __init__(self, store: Clients, clock: Clock, options: ConsumerOptions, around: Surroundings) -> None:
         self.places: dict[TopicPartition, AssignedPartition] = {}
         self.subscription: Subscription | None = None
         self.is_manual = False

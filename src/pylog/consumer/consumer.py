@@ -7,11 +7,13 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack
+from functools import partial
 from typing import Self
 
 import pyarrow as pa
 
 from pylog import limits
+from pylog.clients import Clients
 from pylog.clock import Clock
 from pylog.consumer.assignment import Assignment
 from pylog.consumer.commits import Callback, Commits, Offsets
@@ -28,7 +30,6 @@ from pylog.log.arguments import offset_given
 from pylog.log.following import nap
 from pylog.log.log import Log
 from pylog.record.types import OffsetAndMetadata, OffsetAndTimestamp, Record, TopicPartition
-from pylog.store import Store
 
 
 class Consumer:
@@ -51,7 +52,7 @@ class Consumer:
     >>> store.close()
     """
 
-    def __init__(self, store: Store, topics: Iterable[str], options: ConsumerOptions, clock: Clock) -> None:
+    def __init__(self, store: Clients, topics: Iterable[str], options: ConsumerOptions, clock: Clock) -> None:
         self._store = store
         self._options = options
         self._clock = clock
@@ -277,7 +278,7 @@ class Consumer:
         """What is known of a partition that comes: nothing."""
 
         def read_from(offset: int) -> PartitionReader:
-            return PartitionReader(self._log(partition), offset, self._options.isolation)
+            return PartitionReader(partial(self._log, partition), offset, self._options.isolation)
 
         return AssignedPartition(partition, read_from, self._deserializers)
 

@@ -4,8 +4,7 @@ when there is more. A log that was cut below what was read already is not read o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -39,7 +38,7 @@ class PartitionReader:
     """Reads a log piece by piece. Not thread-safe: one reads at a time.
 
     Args:
-        log: the partition.
+        open_log: gives the partition, when it is first read.
         offset: where to begin.
         isolation: as for `Log.scan`.
 
@@ -48,13 +47,13 @@ class PartitionReader:
         may_have_more: false when the last look found the log's end.
     """
 
-    def __init__(self, log: Log, offset: int, isolation: str) -> None:
+    def __init__(self, open_log: Callable[[], Log], offset: int, isolation: str) -> None:
         self.offset = offset
         self.may_have_more = True
-        self._log = log
+        self._open_log = open_log
+        self._log: Log | None = None
         self._isolation = isolation
         self._ends = Ends(committed=isolation == "read_committed")
-        self._look = partial(log.look, committed=self._ends.committed)
         self._frames: Iterator[pa.RecordBatch] | None = None
         self._end = offset  # of what `_frames` gives
         self._seen: _Seen | None = None
@@ -79,7 +78,8 @@ class PartitionReader:
 
     def _more(self) -> Iterator[pa.RecordBatch] | None:
         """What has come since the last look."""
-        state = self._look()
+        log = self._log = self._log or self._open_log()
+        state = log.look(committed=self._ends.committed)
         self._check(state)
         end = self._ends.of(state)
         self.may_have_more = end > self.offset
@@ -87,7 +87,7 @@ class PartitionReader:
             return None
         self._end = end
         self._seen = _Seen(state.truncation_count, end, crc_before(state, end))
-        return self._log.scan(self.offset, end, columns=COLUMNS, isolation=self._isolation)
+        return log.scan(self.offset, end, columns=COLUMNS, isolation=self._isolation)
 
     def _check(self, state: LogState) -> None:
         seen = self._seen

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable
 
+from pylog.clients import Clients
 from pylog.consumer.listener import ConsumerRebalanceListener
 from pylog.errors import InvalidArgumentError
 from pylog.log.checkpoints import check_topic_name
 from pylog.record.types import TopicPartition
-from pylog.store import Store
 
 INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__cluster_metadata", "__share_group_state"})
 
@@ -46,7 +46,7 @@ class Subscription:
         self.listener = listener or ConsumerRebalanceListener()
         self._exclude_internal = exclude_internal
 
-    def names(self, store: Store) -> frozenset[str]:
+    def names(self, store: Clients) -> frozenset[str]:
         """The names of the topics now. Cost: for a pattern a listing of the directory."""
         if self.pattern is None:
             return frozenset(self.topics)
@@ -61,7 +61,7 @@ def _compiled(pattern: str | re.Pattern[str]) -> re.Pattern[str]:
         raise InvalidArgumentError(f"pattern={pattern!r} is not a regular expression: {error}") from error
 
 
-def visible_topics(store: Store, *, exclude_internal: bool) -> set[str]:
+def visible_topics(store: Clients, *, exclude_internal: bool) -> set[str]:
     """The names of all topics that a user sees."""
     return set(store.topics()) - (INTERNAL if exclude_internal else frozenset())
 

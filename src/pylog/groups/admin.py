@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from pylog.clients import Clients
 from pylog.clock import Clock
 from pylog.config import Durability
 from pylog.errors import (
@@ -29,7 +30,6 @@ from pylog.offsets.partition import Item
 from pylog.offsets.schema import format_offset, offset_key, parse_place, place_key
 from pylog.offsets.store import Place, View, checked_group, checked_place, tombstones
 from pylog.record.types import TopicPartition
-from pylog.store import Store
 
 Scope = str | Iterable[str | Place]
 
@@ -75,7 +75,7 @@ class Group:
     >>> store.close()
     """
 
-    def __init__(self, name: str, store: Store, clock: Clock) -> None:
+    def __init__(self, name: str, store: Clients, clock: Clock) -> None:
         self.name = name
         self._key = checked_group(name)
         self._store = store
@@ -343,7 +343,7 @@ class Group:
 # ---- several groups ----------------------------------------------------------------------------------------------------------
 
 
-def export_offsets(store: Store, path: PathLike, groups: Iterable[str] | None = None) -> None:
+def export_offsets(store: Clients, path: PathLike, groups: Iterable[str] | None = None) -> None:
     """Writes what groups have committed into one file: lines `group,topic,partition,offset`, as Kafka's tools do.
 
     Args:
@@ -369,7 +369,7 @@ def export_offsets(store: Store, path: PathLike, groups: Iterable[str] | None = 
 
 
 def import_offsets(
-    store: Store, path: PathLike, *, dry_run: bool = False, durability: Durability | None = None
+    store: Clients, path: PathLike, *, dry_run: bool = False, durability: Durability | None = None
 ) -> list[ResetPlan]:
     """Sets groups to what a file of several groups says.
 

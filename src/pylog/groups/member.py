@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from pylog import limits
+from pylog.clients import Clients
 from pylog.config import Durability
 from pylog.errors import ClosedError, FencedMemberError, InvalidArgumentError, ReadOnlyError
 from pylog.fs import join, process_id
@@ -31,7 +32,6 @@ from pylog.offsets.partition import OffsetsPartition
 from pylog.offsets.schema import parse_place
 from pylog.offsets.store import Place, checked_group
 from pylog.record.types import OffsetAndMetadata, TopicPartition
-from pylog.store import Store
 
 _NO_EPOCH = -1
 _NOT_READ = -1
@@ -149,7 +149,7 @@ class GroupMember:
     (None, None, None)
     """
 
-    def __init__(self, store: Store, group: str, options: MemberOptions | None = None) -> None:
+    def __init__(self, store: Clients, group: str, options: MemberOptions | None = None) -> None:
         if store.mode != "rw":
             raise ReadOnlyError(f"{store.path} is open for reading; open it with mode='rw' to join a group", path=store.path)
         self._name = checked_group(group)

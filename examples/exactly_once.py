@@ -1,0 +1,85 @@
+"""Each record once in a database of your own, whenever and wherever a process dies.
+
+    python examples/exactly_once.py      # makes a store and an SQLite database in a temporary directory, and reads it twice
+
+Rows, and the offset behind them, are written in one transaction of the database: both are there or none. Reading begins at the
+offsets that the database has, not at those of the group: that only shares the partitions among the processes that run this. One of
+them that was stopped, and lost its partitions without knowing, cannot write any more: the offset is not where it left it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import tempfile
+from pathlib import Path
+
+import pylog
+
+SCHEMA = """
+    CREATE TABLE IF NOT EXISTS payments (partition INTEGER, "offset" INTEGER, account TEXT, amount INTEGER);
+    CREATE TABLE IF NOT EXISTS positions (partition INTEGER PRIMARY KEY, next_offset INTEGER);
+"""
+
+
+class Overtaken(Exception):
+    """Another process writes what comes of this partition."""
+
+
+class Ledger(pylog.ConsumerRebalanceListener):
+    """Payments in a database, and how far it has come in each partition."""
+
+    def __init__(self, consumer: pylog.Consumer, database: sqlite3.Connection) -> None:
+        self.consumer = consumer
+        self.database = database
+        self.next_offsets: dict[pylog.TopicPartition, int] = {}
+        database.executescript(SCHEMA)
+
+    def on_partitions_assigned(self, assigned: set[pylog.TopicPartition]) -> None:
+        """Goes on where the database is."""
+        for partition in assigned:
+            with self.database:
+                self.database.execute("INSERT OR IGNORE INTO positions VALUES (?, 0)", (partition.partition,))
+            question = "SELECT next_offset FROM positions WHERE partition = ?"
+            (self.next_offsets[partition],) = self.database.execute(question, (partition.partition,)).fetchone()
+            self.consumer.seek(partition, self.next_offsets[partition])
+
+    def write(self, partition: pylog.TopicPartition, records: list[pylog.Record]) -> None:
+        """Writes rows and offset, all or none."""
+        end = records[-1].offset + 1
+        rows = [(record.partition, record.offset, record.key, int(record.value or b"0")) for record in records]
+        with self.database:  # one transaction: committed at its end, rolled back when something raises
+            self.database.executemany("INSERT INTO payments VALUES (?, ?, ?, ?)", rows)
+            moved = self.database.execute(
+                "UPDATE positions SET next_offset = ? WHERE partition = ? AND next_offset = ?",
+                (end, partition.partition, self.next_offsets[partition]),
+            )
+            if moved.rowcount != 1:
+                raise Overtaken(partition)
+        self.next_offsets[partition] = end
+
+
+def consume(store: pylog.Store, database: sqlite3.Connection, timeout_ms: int, max_records: int | None = None) -> None:
+    """Writes what comes, until nothing has come for so long."""
+    with store.consumer(group="ledger", enable_auto_commit=False, auto_offset_reset="earliest") as consumer:
+        ledger = Ledger(consumer, database)
+        consumer.subscribe(["payments"], listener=ledger)
+        while found := consumer.poll(timeout_ms, max_records):
+            for partition, records in found.items():
+                ledger.write(partition, records)
+
+
+def main() -> None:
+    """Consumes a topic, and once more when more has come."""
+    with tempfile.TemporaryDirectory() as directory, pylog.open(Path(directory) / "shop") as store:
+        store.create_topic("payments", partitions=2)
+        database = sqlite3.connect(Path(directory) / "ledger.db")
+        for _ in range(2):
+            for partition in range(2):
+                store.log("payments", partition).append_many([(b"alice", b"30"), (b"bob", b"12")])
+            consume(store, database, timeout_ms=100)
+            print(database.execute("SELECT account, count(*), sum(amount) FROM payments GROUP BY account").fetchall())
+        database.close()
+
+
+if __name__ == "__main__":
+    main()
