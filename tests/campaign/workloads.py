@@ -268,12 +268,14 @@ class Session:
         self.store = self._open()
 
     def append_keyed(self) -> None:
-        """Fills a segment of the compacted topic."""
-        for _ in range(3):
+        """Fills a segment of the compacted topic, if it is there."""
+        for _ in range(3 * ("k" in self.topics())):
             self.append([150], OS, "k")
 
     def clean(self) -> None:
-        """Compacts topic `k`: of each key the last record stays."""
+        """Compacts topic `k`, if it is there: of each key the last record stays."""
+        if "k" not in self.topics():
+            return
         model = self.model("k")
         end = self.store.log("k").segments[-1].base_offset
         keys = [key_of(record) for record in model.promise.records[:end]]

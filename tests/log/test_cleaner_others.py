@@ -52,13 +52,19 @@ def log(store: Store) -> pylog.Log:
     return store.log("t")
 
 
+@pytest.fixture(scope="module")
+def process() -> Iterator[Neighbour]:
+    with Neighbour() as started:
+        yield started
+
+
 @pytest.fixture
-def other(path: Path, store: Store) -> Iterator[Neighbour]:
+def other(path: Path, store: Store, process: Neighbour) -> Iterator[Neighbour]:
     """Another process that has the log open, for reading and for writing."""
-    with Neighbour() as process:
-        process.run("store = pylog.open(path, lock_timeout_ms=200); log = store.log('t')", path=str(path))
-        process.run("reader = pylog.open(path, mode='r').log('t')")
-        yield process
+    process.run("store = pylog.open(path, lock_timeout_ms=200); log = store.log('t')", path=str(path))
+    process.run("reading = pylog.open(path, mode='r'); reader = reading.log('t')")
+    yield process
+    process.run("store.close(); reading.close()")
 
 
 def put(log: pylog.Log, numbers: range) -> None:
@@ -114,13 +120,14 @@ def test_readers_of_another_process_go_on_while_a_log_is_compacted_again_and_aga
 ) -> None:
     other.begin(
         """
-ends = []
-while not ends or ends[-1] < 400:
+seen = []
+while not seen or seen[-1] < 399:
     seen = [record.offset for record in reader.records()]
+    while seen[-1] + 1 < reader.end_offset:  # what is left of the records up to the end that it had at first
+        seen += [record.offset for record in reader.records(seen[-1] + 1)]
     assert seen == sorted(set(seen)), seen
     assert len({offset % 7 for offset in seen}) == 7, seen
-    ends.append(seen[-1] + 1)
-len(ends) > 0
+True
 """
     )
     for first in range(COUNT, 420, 20):
@@ -147,7 +154,7 @@ def test_another_process_appends_while_the_copy_is_made(
     """Also when it opens the log only then: it leaves alone what is under way."""
     end = log.segments[-1].base_offset
     fs.before(*moment, lambda: other.run("[log.append(b'x' * 100, key=b'new') for _ in range(20)]"))
-    fs.before(*moment, lambda: other.run("late = pylog.open(path); late.log('t').append(b'late', key=b'late')"))
+    fs.before(*moment, lambda: other.run("late = pylog.open(path); late.log('t').append(b'late', key=b'late'); late.close()"))
     (done,) = store.clean("t")
     assert done.end == end
     assert offsets(log) == left(end, COUNT + 21)
@@ -211,16 +218,26 @@ def test_want_of_room_for_the_copy_changes_nothing(
     fs.before(call, suffix + CLEANED, fail)
     with pytest.raises(StorageFailedError):
         store.clean("t")
-    assert offsets(log) == list(range(COUNT))
+    kept = left(log.segments[-1].base_offset)
+    assert set(kept) <= set(offsets(log))
+    assert (offsets(log) == list(range(COUNT))) == (
+        call != "write" or suffix != LOG
+    )  # the first bytes are those of a later segment
     assert not [file for file in (path / "t-0").iterdir() if file.name.endswith((CLEANED, SWAP))]
     put(log, range(COUNT, COUNT + 1))
     (done,) = store.clean("t")
     assert offsets(log) == left(done.end, COUNT + 1)
 
 
+STEPS = [
+    *(("rename", ending, number) for ending in (CLEANED, SWAP) for number in (1, 2, 3, 4)),
+    *(("remove", LOG, number) for number in (1, 2)),
+    *(("sync_directory", "t-0", number) for number in (2, 3)),
+]
+
+
 @pytest.mark.damaged("its writer has failed")
-@pytest.mark.parametrize("number", range(1, 5))
-@pytest.mark.parametrize(("call", "name"), [("rename", CLEANED), ("rename", SWAP), ("remove", LOG), ("sync_directory", "t-0")])
+@pytest.mark.parametrize(("call", "name", "number"), STEPS)
 def test_a_swap_that_fails_ends_writing_and_is_finished_or_undone_by_the_next_opening(
     path: Path, store: Store, log: pylog.Log, fs: HookedFileSystem, call: str, name: str, number: int
 ) -> None:
@@ -235,11 +252,10 @@ def test_a_swap_that_fails_ends_writing_and_is_finished_or_undone_by_the_next_op
             fail()
 
     fs.before(call, name, lambda: count(number - 1))
-    try:
+    with pytest.raises(StorageFailedError):
         store.clean("t")
-    except StorageFailedError:
-        with pytest.raises((pylog.ClosedError, StorageFailedError)):
-            log.append(b"x")
+    with pytest.raises(pylog.ClosedError):
+        log.append(b"x")
     fs.forget()
     store.close()
     with pylog.open(path) as again:
@@ -265,14 +281,14 @@ def test_sources_that_a_swap_left_behind_are_known_by_the_seal() -> None:
     found = plan(*names, file_name(0, SEAL) + SWAP, replaced=(0, 5))
     assert sorted(found.removals) == sorted(file_name(5, suffix) for suffix in (LOG, ".index", SEAL))
     assert list(found.segments) == [0, 20]
-    assert (found.renames, found.last_renames) == ([], [(file_name(0, SEAL) + SWAP, file_name(0, SEAL))])
+    assert found.renames == [(file_name(0, SEAL) + SWAP, file_name(0, SEAL))]
 
 
 def test_a_swap_that_was_not_decided_is_undone() -> None:
     found = plan(file_name(0, LOG), file_name(5, LOG), file_name(0, LOG) + SWAP, file_name(0, SEAL) + CLEANED, replaced=(0, 5))
     assert found.removals == [file_name(0, LOG) + SWAP]
     assert (list(found.segments), found.cleaned) == ([0, 5], [file_name(0, SEAL) + CLEANED])
-    assert found.renames == found.last_renames == []
+    assert found.renames == []
 
 
 def test_a_seal_says_what_it_replaces_and_nothing_when_it_cannot_be_read(tmp_path: Path) -> None:

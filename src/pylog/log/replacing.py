@@ -80,6 +80,7 @@ class CleanedSegment:
             self._write(TRANSACTION_INDEX, transactions.encoded())
         bases = [segment.base_offset for segment in self._replaced]
         self._write(SEAL, encode_seal(make_seal(self._base, self._end, self._digest, bases, inode=inode)))
+        self._source.fs.sync_directory(self._source.directory)  # as long as one name ends so, nothing is decided
 
     def _create(self, suffix: str) -> File:
         file = self._source.fs.create(self._path(suffix))
