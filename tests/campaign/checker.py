@@ -15,10 +15,11 @@ import pylog
 from campaign.workloads import ROOT, Item, Known, Tail, clock, item, next_sequence, numbered, rows, sequence_of
 from pylog.log.checkpoints import CLEAN_SHUTDOWN
 from pylog.log.recovery import Finding
-from pylog.segment.names import DELETED, LOG, SWAP, TORN
+from pylog.segment.names import CLEANED, DELETED, LOG, SWAP, TORN
 from pylog.testing import Found, Image, MemoryFileSystem
 from pylog.testing.disk import ROOT as DISK_ROOT
 from pylog.testing.disk import DirectoryNode, Disk, FileNode, Node
+from pylog.testing.models import GAP
 
 PROBE_BYTES = 35  # of the record that is appended to see that a log goes on
 EXPECTED = ("torn", "rebuilt")  # the kinds of findings that a crash may leave
@@ -97,16 +98,18 @@ def content_of(image: Image, topic: str) -> tuple[Any, ...]:
 
 
 def found_in(log: pylog.Log) -> Found:
-    """All records of a log."""
-    return Found(log.start_offset, tuple((one.value, one.timestamp) for one in log.records()))
+    """All records of a log, and gaps."""
+    start = log.start_offset
+    records = {one.offset: (one.value, one.timestamp) for one in log.records()}
+    return Found(start, tuple(records.get(offset, GAP) for offset in range(start, log.end_offset)))
 
 
 def look_into(topic: str, log: pylog.Log, found: Found, before: Image, fs: MemoryFileSystem, note: Note | None) -> Iterator[str]:
     """What is wrong with a log that was just opened and read."""
     report = log.recovery_report
     yield from (finding.message for finding in report if finding.kind not in EXPECTED)
-    if log.end_offset != found.end:
-        yield f"its end is {log.end_offset}, and behind its last record is {found.end}"
+    if found.records and found.records[-1] is GAP:
+        yield f"its end is {log.end_offset}, and there is no record before it"
     tails = tuple(torn_tails(report, before, fs))
     if note is not None:
         note(topic, found, tails, False)
@@ -174,7 +177,7 @@ def names_in(disk: Disk, path: str) -> Mapping[str, Node]:
 
 def leftovers(disk: Disk, path: str) -> list[str]:
     """What was to go, and is still there after somebody has opened a store or a log."""
-    return [f"{path}/{name} is left over" for name in names_in(disk, path) if name.endswith(("-delete", DELETED, SWAP))]
+    return [f"{path}/{name} is left over" for name in names_in(disk, path) if name.endswith(("-delete", CLEANED, DELETED, SWAP))]
 
 
 def judge(outcome: Outcome, known: Known, after: str) -> list[str]:

@@ -1,8 +1,9 @@
 """What the campaign does to a store, in every order: the operations, and what is known of the store after each of them.
 
 Workloads begin with the same store, closed cleanly: topic `t` with two small segments, topic `u` with one record, topic `w`
-with none. Those that begin with `new` find an empty disk. Times, values and file contents are the same in every run, so a state
-that two workloads share is one state.
+with none, and topic `k`, which is compacted, with segments that compaction has emptied and dirty ones. Those that begin with
+`new` find an empty disk. Times, values and file contents are the same in every run, so a state that two workloads share is one
+state.
 """
 
 from __future__ import annotations
@@ -23,10 +24,12 @@ from pylog.log.checkpoints import CLEAN_SHUTDOWN
 from pylog.log.producer_state import Producer, ProducerState, encode_snapshot
 from pylog.segment.names import CLEANED, LOG, SNAPSHOT, SWAP, file_name
 from pylog.testing import FaultyFileSystem, Image, LogModel, MemoryFileSystem, Promise
+from pylog.testing.models import GAP
 
 ROOT = "/store"
 NOW = 1_700_000_000_000
 TINY = {"segment_bytes": 512, "max_message_bytes": 512, "index_interval_bytes": 100, "retention_bytes": 300}
+KEYED = {"segment_bytes": 700, "cleanup_policy": "compact", "min_cleanable_dirty_ratio": 1.0, "delete_retention_ms": 10**12}
 ROOMY = {"segment_bytes": 4096, "max_message_bytes": 130}  # many batches of one small record in a segment
 NEVER_MS = 10**9
 PRODUCER = 1 << 48
@@ -264,6 +267,23 @@ class Session:
         meanwhile()
         self.store = self._open()
 
+    def append_keyed(self) -> None:
+        """Fills a segment of the compacted topic, if it is there."""
+        for _ in range(3 * ("k" in self.topics())):
+            self.append([150], OS, "k")
+
+    def clean(self) -> None:
+        """Compacts topic `k`, if it is there: of each key the last record stays."""
+        if "k" not in self.topics():
+            return
+        model = self.model("k")
+        end = self.store.log("k").segments[-1].base_offset
+        keys = [key_of(record) for record in model.promise.records[:end]]
+        model.compact(offset for offset, key in enumerate(keys) if key in keys[offset + 1 :])
+        self.learn("k", model)
+        (done,) = self.store.clean("k")
+        assert done.end == end
+
     def swap(self) -> None:
         """A broker has compacted a segment, and died before it gave the new file its name; then somebody opens the store."""
         segments = self.store.log("t").segments
@@ -356,12 +376,18 @@ def item(topic: str, offset: int, size: int, truncations: int = 0, sequence: int
 
 def rows(items: Sequence[Item]) -> list[tuple[bytes | None, bytes, tuple[()], int]]:
     """Records as a log takes them."""
-    return [(None, value, (), timestamp) for value, timestamp in items]
+    return [(key_of(item), value, (), timestamp) for item in items for value, timestamp in [item]]
+
+
+def key_of(record: Any) -> bytes | None:
+    """A record's key in topic `k`, where every third one has a key of its own and the others share two; none in others."""
+    topic, offset = record[0].split()[0], int(record[0].split()[1])
+    return b"%d" % (offset if offset % 3 == 1 else offset % 2) if topic == b"k" else None
 
 
 def sequence_of(record: Any) -> int:
-    """The number that the producer gave a record, -1 if it came without."""
-    return int(record[0].partition(b".")[0].split()[-1])
+    """The number that the producer gave a record, -1 if it came without, or if there is none."""
+    return int(record[0].partition(b".")[0].split()[-1]) if record is not GAP else -1
 
 
 def next_sequence(records: Sequence[Any]) -> int:
@@ -391,6 +417,8 @@ OPERATIONS: dict[str, Callable[[Session], None]] = {
     "delete_records": lambda session: session.delete_records(everything=False),
     "delete_all": lambda session: session.delete_records(everything=True),
     "tick": Session.tick,
+    "append_keyed": Session.append_keyed,
+    "clean": Session.clean,
     "reopen": Session.reopen,
     "swap": Session.swap,
     "broker_loses": Session.broker_loses,
@@ -417,6 +445,13 @@ def base() -> tuple[Image, Known]:
         session = Session(fs, {})
         session.begin()
         session.create_topic()
+        session.learn("k", LogModel(), (True, True))
+        session.store.create_topic("k", **KEYED)
+        session.learn("k", there=THERE)
+    for compacted in (False, False, True, True, False):  # the first segments are small then: the next compaction merges them
+        session.append_keyed()
+        if compacted:
+            session.clean()
     for size in (150, 150, 150, 30):
         session.append([size], SYNC, idempotent=size == 30)
     session.store.close()

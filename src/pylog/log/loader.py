@@ -215,11 +215,12 @@ def _carry_out(source: Source, plan: LoadPlan) -> None:
     """Finishes what a deletion or compaction left half done (storage-format 6.9.1 to 6.9.3)."""
     for name in plan.removals:
         source.fs.remove(join(source.directory, name))
-    for renames in (plan.renames, plan.last_renames):
-        for old, new in renames:
-            source.fs.rename(join(source.directory, old), join(source.directory, new))
-        if renames or (plan.removals and renames is plan.renames):
-            source.fs.sync_directory(source.directory)
+    if plan.removals:
+        source.fs.sync_directory(source.directory)
+    for old, new in plan.renames:
+        source.fs.rename(join(source.directory, old), join(source.directory, new))
+    if plan.renames:
+        source.fs.sync_directory(source.directory)
     if plan.cleaned and source.cleaning_lock is not None:
         with source.cleaning_lock.if_free() as free:  # else it is somebody's work
             for name in plan.cleaned if free else ():

@@ -2,9 +2,9 @@
 
 The new segment is complete and synced under names that end in `.cleaned`. Then, under the partition's lock and an odd epoch: its
 files are renamed to `.swap`, which decides it → directory synced → `.log` renamed over the first source's, the files of the
-other sources removed, oldest first → directory synced → the rest renamed, the seal among them → directory synced. At no moment is
-an offset in no file, and as long as sources may be left the seal, which names them, lies there as `.swap`: whoever opens the
-log removes them. A broker's loader finishes the swap too, or undoes it.
+other sources removed, oldest first → directory synced → the rest renamed, the seal among them. At no moment is an offset in no
+file, and as long as sources may be left the seal, which names them, lies there as `.swap`: whoever opens the log removes them. A
+broker's loader finishes the swap too, or undoes it.
 """
 
 from __future__ import annotations
@@ -80,6 +80,7 @@ class CleanedSegment:
             self._write(TRANSACTION_INDEX, transactions.encoded())
         bases = [segment.base_offset for segment in self._replaced]
         self._write(SEAL, encode_seal(make_seal(self._base, self._end, self._digest, bases, inode=inode)))
+        self._source.fs.sync_directory(self._source.directory)  # as long as one name ends so, nothing is decided
 
     def _create(self, suffix: str) -> File:
         file = self._source.fs.create(self._path(suffix))
@@ -111,8 +112,7 @@ class CleanedSegment:
         self._rename([log], SWAP, "")
         self._remove_others()
         self._source.fs.sync_directory(directory)  # the seal says no more what is to be removed
-        self._rename(derived, SWAP, "")
-        self._source.fs.sync_directory(directory)
+        self._rename(derived, SWAP, "")  # whoever opens the log does it too, so nothing waits for the disk
         writer.end_change()
         gone = {segment.base_offset for segment in self._replaced}
         staying = [item for item in writer.state.segments if item[0] not in gone]

@@ -80,8 +80,7 @@ class LoadPlan(NamedTuple):
     Attributes:
         segments: base offset → the name of its `.log` file as it is now (with `.swap` where a swap is to be completed).
         removals: names to remove.
-        renames: (old name, new name), in order.
-        last_renames: those that come when the others, and the removals, are durable: a seal says what its segment has replaced.
+        renames: (old name, new name), when the removals are durable: until then a `.swap` file tells what is to go.
         cleaned: what a compaction has not finished; or is at, if it is under way in another process.
         snapshots: offsets of the producer snapshots that stay.
     """
@@ -89,13 +88,12 @@ class LoadPlan(NamedTuple):
     segments: dict[int, str]
     removals: list[str]
     renames: list[tuple[str, str]]
-    last_renames: list[tuple[str, str]]
     cleaned: list[str]
     snapshots: list[int]
 
     def current(self, name: str) -> str:
         """The name under which a file can be found before the renames are done."""
-        return next((old for old, new in (*self.renames, *self.last_renames) if new == name), name)
+        return next((old for old, new in self.renames if new == name), name)
 
 
 def plan_load(
@@ -129,13 +127,11 @@ def plan_load(
         swaps = [name for name in swaps if parsed[name].offset < first]
     removals += _superseded(parsed, [name for name in swaps if parsed[name].suffix == LOG], end_of_swap)
     gone = set(removals)
-    seals = [name for name in swaps if parsed[name].suffix == SEAL]
-    for seal in seals:
+    for seal in [name for name in swaps if parsed[name].suffix == SEAL]:
         bases = set(replaced(seal)) - {parsed[seal].offset}
         removals += [name for base in bases for name in files_of(base, parsed.keys() - gone)]
     gone = set(removals)
-    renames = [(name, name.removesuffix(SWAP)) for name in swaps if name not in seals]
-    last_renames = [(name, name.removesuffix(SWAP)) for name in seals]
+    renames = [(name, name.removesuffix(SWAP)) for name in swaps]
     segments = {
         found.offset: name for name, found in parsed.items() if found.suffix == LOG and not found.state and name not in gone
     }
@@ -143,7 +139,7 @@ def plan_load(
     snapshots = [
         found.offset for name, found in parsed.items() if found.suffix == SNAPSHOT and not found.state and name not in gone
     ]
-    return LoadPlan(dict(sorted(segments.items())), removals, renames, last_renames, cleaned, sorted(snapshots))
+    return LoadPlan(dict(sorted(segments.items())), removals, renames, cleaned, sorted(snapshots))
 
 
 def _superseded(parsed: dict[str, NumberedName], swaps: list[str], end_of_swap: Callable[[str], int]) -> list[str]:

@@ -237,7 +237,10 @@ class LogSegment:
         """Whether a time entry's offset lies in a batch whose largest timestamp is the entry's; legacy batches say too little."""
         position = offset_index.lookup(entry.offset).position
         while self.size - position >= HEADER_SIZE:
-            head = HEADER.unpack(self.file().read(position, HEADER_SIZE).data)
+            data = self.file().read(position, HEADER_SIZE)
+            if len(data) < HEADER_SIZE:
+                return False  # another file has the name by now, and a shorter one
+            head = HEADER.unpack(data.data)
             base, length, magic, delta, largest = head[0], head[1], head[3], head[6], head[8]
             if magic != 2 or length < HEADER_SIZE - LOG_OVERHEAD or delta < 0:
                 return magic in (0, 1)

@@ -6,7 +6,7 @@ what must be there if the system stops now, and what may be there. A promise is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -14,12 +14,15 @@ PROCESS_DEATH: Final = "process death"
 POWER_LOSS: Final = "power loss"
 
 
+GAP: Final = None  # at an offset that has no record
+
+
 class Found(NamedTuple):
     """What a log holds.
 
     Attributes:
         start: its first offset.
-        records: what is at each offset from there on, in any form that can be compared.
+        records: what is at each offset from there on, in any form that can be compared; `GAP` where there is nothing.
     """
 
     start: int
@@ -40,6 +43,7 @@ class Promise:
         first_start, last_start: between them the log's start lies.
         survives_death: the log's end after the death of its process is at least this.
         survives_power_loss: the same after a loss of power.
+        droppable: offsets whose records compaction may have dropped.
 
     >>> promise = Promise(records=(b"a", b"b", b"c"), survives_death=2, survives_power_loss=1)
     >>> promise.problems(Found(0, (b"a", b"b")), PROCESS_DEATH)
@@ -53,6 +57,7 @@ class Promise:
     last_start: int = 0
     survives_death: int = 0
     survives_power_loss: int = 0
+    droppable: frozenset[int] = frozenset()
 
     def problems(self, found: Found, after: str) -> list[str]:
         """What is wrong with what was found after `PROCESS_DEATH` or `POWER_LOSS`, in sentences; nothing if all is well."""
@@ -68,7 +73,8 @@ class Promise:
         """Records that nobody appended there."""
         if found.end > len(self.records):
             return [f"the log ends at offset {found.end}, and nothing at or behind {len(self.records)} was appended"]
-        wrong = [offset for offset, record in enumerate(found.records, found.start) if self.records[offset] != record]
+        there = [pair for pair in enumerate(found.records, found.start) if pair[1] is not GAP or pair[0] not in self.droppable]
+        wrong = [offset for offset, record in there if self.records[offset] != record]
         return [f"offset {wrong[0]} holds another record than was appended there"] if wrong else []
 
     def after(self, crash: str) -> Promise:
@@ -81,7 +87,7 @@ class Promise:
         After a loss of power all that was found is on the disk; after the death of a process it may still be in memory only.
         """
         survives = found.end if after == POWER_LOSS else min(self.survives_power_loss, found.end)
-        return Promise(self.records[: found.end], found.start, found.start, found.end, survives)
+        return Promise(self.records[: found.end], found.start, found.start, found.end, survives, self.droppable)
 
 
 class LogModel:
@@ -135,7 +141,9 @@ class LogModel:
 
     def truncated(self, end: int) -> None:
         """A truncation is acknowledged: what was behind `end` never comes back, what is before it is durable."""
-        self.promise = replace(self.promise, records=self.promise.records[:end], survives_death=end, survives_power_loss=end)
+        droppable = frozenset(offset for offset in self.promise.droppable if offset < end)
+        ends = {"survives_death": end, "survives_power_loss": end}
+        self.promise = replace(self.promise, records=self.promise.records[:end], droppable=droppable, **ends)
 
     def delete(self, before: int) -> None:
         """The deletion of records before an offset was asked for, or retention may delete them."""
@@ -144,3 +152,7 @@ class LogModel:
     def deleted(self, before: int) -> None:
         """A deletion is acknowledged: nothing before `before` comes back."""
         self.promise = replace(self.promise, first_start=before, last_start=before)
+
+    def compact(self, superseded: Iterable[int]) -> None:
+        """A compaction was asked for: it may drop the records at these offsets, and no other one."""
+        self.promise = replace(self.promise, droppable=self.promise.droppable | set(superseded))

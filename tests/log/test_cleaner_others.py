@@ -1,0 +1,299 @@
+"""Compaction beside others: readers and writers of this process and of others, at every moment, and what a failure leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pylog
+from neighbours import HookedFileSystem, Neighbour, NeighbourError
+from pylog import Durability
+from pylog.errors import StorageFailedError
+from pylog.segment.names import CLEANED, LOG, SEAL, SWAP, file_name, plan_load
+from pylog.segment.seal import HeaderDigest, encode_seal, make_seal, replaced_by
+from pylog.store import Store
+
+COMPACTED: dict[str, Any] = {
+    "cleanup_policy": "compact",
+    "segment_bytes": 600,
+    "index_interval_bytes": 100,
+    "min_cleanable_dirty_ratio": 1.0,
+}
+KEYS = 7
+COUNT = 60
+
+# The moments of a compaction: before the first byte is synced, before the swap is decided, in the midst of it, and behind it.
+MOMENTS = [("sync", LOG + CLEANED), ("rename", LOG + CLEANED), ("rename", LOG + SWAP), ("rename", SEAL + SWAP)]
+
+
+@pytest.fixture
+def fs() -> HookedFileSystem:
+    return HookedFileSystem()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "s"
+
+
+@pytest.fixture
+def store(path: Path, fs: HookedFileSystem) -> Iterator[Store]:
+    with pylog.open(path, fs=fs, durability=Durability.OS) as opened:
+        opened.create_topic("t", **COMPACTED)
+        put(opened.log("t"), range(COUNT))
+        yield opened
+
+
+@pytest.fixture
+def log(store: Store) -> pylog.Log:
+    return store.log("t")
+
+
+@pytest.fixture(scope="module")
+def process() -> Iterator[Neighbour]:
+    with Neighbour() as started:
+        yield started
+
+
+@pytest.fixture
+def other(path: Path, store: Store, process: Neighbour) -> Iterator[Neighbour]:
+    """Another process that has the log open, for reading and for writing."""
+    process.run("store = pylog.open(path, lock_timeout_ms=200); log = store.log('t')", path=str(path))
+    process.run("reading = pylog.open(path, mode='r'); reader = reading.log('t')")
+    yield process
+    process.run("store.close(); reading.close()")
+
+
+def put(log: pylog.Log, numbers: range) -> None:
+    for number in numbers:
+        log.append(b"%d" % number + b"." * 60, key=b"%d" % (number % KEYS))
+
+
+def offsets(log: pylog.Log) -> list[int]:
+    return [record.offset for record in log.records()]
+
+
+def left(end: int, count: int = COUNT) -> list[int]:
+    """The offsets that are left when everything below `end` is compacted."""
+    last = {number % KEYS: number for number in range(end)}
+    return [number for number in range(count) if number >= end or last[number % KEYS] == number]
+
+
+# ---- readers -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("moment", MOMENTS, ids=str)
+def test_a_reader_of_this_process_reads_on_in_what_it_began_with(
+    store: Store, log: pylog.Log, fs: HookedFileSystem, moment: tuple[str, str]
+) -> None:
+    frames = log.scan(columns=["offset"], max_rows=1)
+    seen = [next(frames)["offset"][0].as_py() for _ in range(3)]
+    fs.before(*moment, lambda: seen.extend(next(frames)["offset"][0].as_py() for _ in range(20)))
+    store.clean("t")
+    seen += [frame["offset"][0].as_py() for frame in frames]
+    assert seen == list(range(COUNT))
+    assert offsets(log) == left(log.segments[-1].base_offset)
+
+
+@pytest.mark.parametrize("mode", ["log", "reader"])
+@pytest.mark.parametrize("moment", MOMENTS, ids=str)
+def test_a_reader_of_another_process_reads_on_and_misses_nothing_that_stays(
+    store: Store, log: pylog.Log, fs: HookedFileSystem, other: Neighbour, moment: tuple[str, str], mode: str
+) -> None:
+    other.run(
+        f"frames = {mode}.scan(columns=['offset'], max_rows=1); seen = [next(frames)['offset'][0].as_py() for _ in range(3)]"
+    )
+    fs.before(*moment, lambda: other.run("seen += [next(frames)['offset'][0].as_py() for _ in range(2)]"))
+    store.clean("t")
+    seen = other.run("seen += [frame['offset'][0].as_py() for frame in frames]; seen")
+    assert seen == sorted(set(seen))
+    assert set(left(log.segments[-1].base_offset)) - set(range(seen[4])) <= set(seen)
+    assert other.run(f"[record.offset for record in {mode}.records()]") == left(log.segments[-1].base_offset)
+    assert other.run(f"{mode}.read(0).offset") == left(log.segments[-1].base_offset)[0]
+
+
+def test_readers_of_another_process_go_on_while_a_log_is_compacted_again_and_again(
+    store: Store, log: pylog.Log, other: Neighbour
+) -> None:
+    other.begin(
+        """
+seen = []
+while not seen or seen[-1] < 399:
+    seen = [record.offset for record in reader.records()]
+    while seen[-1] + 1 < reader.end_offset:  # what is left of the records up to the end that it had at first
+        seen += [record.offset for record in reader.records(seen[-1] + 1)]
+    assert seen == sorted(set(seen)), seen
+    assert len({offset % 7 for offset in seen}) == 7, seen
+True
+"""
+    )
+    for first in range(COUNT, 420, 20):
+        put(log, range(first, first + 20))
+        store.clean("t")
+    assert other.answer() is True
+
+
+def test_a_consumer_that_follows_from_the_start_sees_the_rest(store: Store, log: pylog.Log, other: Neighbour) -> None:
+    other.run("frames = reader.follow(0, columns=['offset'], max_rows=1, timeout_ms=1); first = next(frames)")
+    store.clean("t")
+    seen = other.run("[frame['offset'][0].as_py() for frame in frames]")
+    assert set(left(log.segments[-1].base_offset)) - {0} <= set(seen)
+    assert seen == sorted(set(seen))
+
+
+# ---- writers -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("moment", MOMENTS[:1], ids=str)
+def test_another_process_appends_while_the_copy_is_made(
+    store: Store, log: pylog.Log, fs: HookedFileSystem, other: Neighbour, moment: tuple[str, str]
+) -> None:
+    """Also when it opens the log only then: it leaves alone what is under way."""
+    end = log.segments[-1].base_offset
+    fs.before(*moment, lambda: other.run("[log.append(b'x' * 100, key=b'new') for _ in range(20)]"))
+    fs.before(*moment, lambda: other.run("late = pylog.open(path); late.log('t').append(b'late', key=b'late'); late.close()"))
+    (done,) = store.clean("t")
+    assert done.end == end
+    assert offsets(log) == left(end, COUNT + 21)
+    assert other.run("[record.offset for record in log.records()]") == offsets(log)
+
+
+def test_two_processes_do_not_compact_the_same_log_at_a_time(store: Store, fs: HookedFileSystem, other: Neighbour) -> None:
+    def compact_there() -> None:
+        with pytest.raises(NeighbourError, match="StoreLockedError"):
+            other.run("store.clean('t')")
+
+    fs.before("sync", LOG + CLEANED, compact_there)
+    store.clean("t")
+    assert other.run("store.clean('t')[0].first_dirty") == store.clean("t")[0].end
+
+
+CUTS: list[Callable[[pylog.Log], None]] = [lambda log: log.truncate(30), lambda log: log.truncate(3)]
+
+
+@pytest.mark.parametrize("cut", CUTS, ids=["behind", "before"])
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_truncation_in_the_middle_ends_the_compaction_and_no_key_is_lost(
+    store: Store, log: pylog.Log, fs: HookedFileSystem, other: Neighbour, cut: Callable[[pylog.Log], None], elsewhere: bool
+) -> None:
+    """What superseded the records that were about to be dropped is gone itself."""
+    end = 30 if cut is CUTS[0] else 3
+    fs.before("sync", LOG + CLEANED, (lambda: other.run(f"log.truncate({end})")) if elsewhere else lambda: cut(log))
+    (done,) = store.clean("t")
+    assert done.end == done.first_dirty == 0
+    assert offsets(log) == list(range(end))
+    put(log, range(end, COUNT))
+    (done,) = store.clean("t")
+    assert offsets(log) == left(done.end)
+
+
+def test_records_that_are_deleted_in_the_middle_stay_deleted(path: Path, fs: HookedFileSystem) -> None:
+    with pylog.open(path, fs=fs, durability=Durability.OS) as store:
+        store.create_topic("t", **{**COMPACTED, "cleanup_policy": "compact,delete"})
+        log = store.log("t")
+        put(log, range(COUNT))
+        fs.before("sync", LOG + CLEANED, lambda: log.delete_records(20))
+        (done,) = store.clean("t")
+        assert done.end == 0
+        assert offsets(log) == list(range(20, COUNT))
+        (done,) = store.clean("t")
+        assert offsets(log) == [offset for offset in left(done.end) if offset >= 20]
+
+
+# ---- failures ----------------------------------------------------------------------------------------------------------------
+
+
+def fail() -> None:
+    raise StorageFailedError("cannot write: no room, for a test", errno=28)
+
+
+@pytest.mark.parametrize("call", ["create", "write", "sync"])
+@pytest.mark.parametrize("suffix", [LOG, ".index", SEAL])
+def test_want_of_room_for_the_copy_changes_nothing(
+    path: Path, store: Store, log: pylog.Log, fs: HookedFileSystem, call: str, suffix: str
+) -> None:
+    fs.before(call, suffix + CLEANED, fail)
+    with pytest.raises(StorageFailedError):
+        store.clean("t")
+    kept = left(log.segments[-1].base_offset)
+    assert set(kept) <= set(offsets(log))
+    assert (offsets(log) == list(range(COUNT))) == (
+        call != "write" or suffix != LOG
+    )  # the first bytes are those of a later segment
+    assert not [file for file in (path / "t-0").iterdir() if file.name.endswith((CLEANED, SWAP))]
+    put(log, range(COUNT, COUNT + 1))
+    (done,) = store.clean("t")
+    assert offsets(log) == left(done.end, COUNT + 1)
+
+
+STEPS = [
+    *(("rename", ending, number) for ending in (CLEANED, SWAP) for number in (1, 2, 3, 4)),
+    *(("remove", LOG, number) for number in (1, 2)),
+    *(("sync_directory", "t-0", number) for number in (2, 3)),
+]
+
+
+@pytest.mark.damaged("its writer has failed")
+@pytest.mark.parametrize(("call", "name", "number"), STEPS)
+def test_a_swap_that_fails_ends_writing_and_is_finished_or_undone_by_the_next_opening(
+    path: Path, store: Store, log: pylog.Log, fs: HookedFileSystem, call: str, name: str, number: int
+) -> None:
+    store.clean("t")
+    put(log, range(COUNT, COUNT + 20))  # the next compaction merges what the first one left
+    before, end = offsets(log), log.segments[-1].base_offset
+
+    def count(left: int) -> None:
+        if left:
+            fs.before(call, name, lambda: count(left - 1))
+        else:
+            fail()
+
+    fs.before(call, name, lambda: count(number - 1))
+    with pytest.raises(StorageFailedError):
+        store.clean("t")
+    with pytest.raises(pylog.ClosedError):
+        log.append(b"x")
+    fs.forget()
+    store.close()
+    with pylog.open(path) as again:
+        found = offsets(again.log("t"))
+        assert set(left(end, COUNT + 20)) <= set(found) <= set(before)
+        assert [finding.message for finding in again.log("t").recovery_report if finding.kind == "corrupt"] == []
+        assert not [file for file in (path / "t-0").iterdir() if file.name.endswith((CLEANED, SWAP))]
+        again.clean("t")
+        assert offsets(again.log("t")) == left(end, COUNT + 20)
+        assert again.check().ok
+
+
+# ---- what loading makes of it ------------------------------------------------------------------------------------------------
+
+
+def plan(*names: str, replaced: tuple[int, ...] = ()) -> Any:
+    return plan_load(names, lambda name: 10, lambda name: replaced)
+
+
+def test_sources_that_a_swap_left_behind_are_known_by_the_seal() -> None:
+    """The new `.log` has its name already: nothing else tells that it holds the records of the other one too."""
+    names = [file_name(base, suffix) for base in (0, 5, 20) for suffix in (LOG, ".index", SEAL)]
+    found = plan(*names, file_name(0, SEAL) + SWAP, replaced=(0, 5))
+    assert sorted(found.removals) == sorted(file_name(5, suffix) for suffix in (LOG, ".index", SEAL))
+    assert list(found.segments) == [0, 20]
+    assert found.renames == [(file_name(0, SEAL) + SWAP, file_name(0, SEAL))]
+
+
+def test_a_swap_that_was_not_decided_is_undone() -> None:
+    found = plan(file_name(0, LOG), file_name(5, LOG), file_name(0, LOG) + SWAP, file_name(0, SEAL) + CLEANED, replaced=(0, 5))
+    assert found.removals == [file_name(0, LOG) + SWAP]
+    assert (list(found.segments), found.cleaned) == ([0, 5], [file_name(0, SEAL) + CLEANED])
+    assert found.renames == []
+
+
+def test_a_seal_says_what_it_replaces_and_nothing_when_it_cannot_be_read(tmp_path: Path) -> None:
+    path = tmp_path / (file_name(0, SEAL) + SWAP)
+    path.write_bytes(encode_seal(make_seal(0, 9, HeaderDigest(), (0, 5))))
+    assert replaced_by(HookedFileSystem(), str(path)) == (0, 5)
+    path.write_bytes(path.read_bytes()[:-1])
+    assert replaced_by(HookedFileSystem(), str(path)) == ()
