@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -24,14 +24,18 @@ def one_ahead(items: Iterator[T]) -> Iterator[Iterator[T]]:
     end = object()
     with ThreadPoolExecutor(1, thread_name_prefix="pylog-ahead") as worker:
 
-        def taken() -> Iterator[T]:
+        def begun() -> Future[T] | None:
             try:
-                coming = worker.submit(next, items, end)
-            except RuntimeError:  # the interpreter ends, and lets no thread begin: who appends at its exit goes without
+                return worker.submit(next, items, end)  # type: ignore[arg-type]
+            except RuntimeError:  # the interpreter ends, and lets no thread begin
+                return None
+
+        def taken() -> Iterator[T]:
+            coming = begun()
+            while coming is not None and (item := coming.result()) is not end:
+                coming = begun()
+                yield item
+            if coming is None:
                 yield from items
-                return
-            while (item := coming.result()) is not end:
-                coming = worker.submit(next, items, end)
-                yield item  # type: ignore[misc]
 
         yield taken()
