@@ -7,13 +7,24 @@ Nothing here keeps the event loop waiting: what may block goes to another thread
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, Self
+from typing import Any, Final, Self, TypeVar
 
+import pyarrow as pa
+
+from pylog.consumer.commits import Offsets
+from pylog.consumer.consumer import Consumer
 from pylog.producer.future import FutureRecordMetadata, RecordMetadata, copied
 from pylog.producer.producer import Producer
 from pylog.producer.sender import BatchMetadata
+from pylog.record.types import Record, TopicPartition
+
+T = TypeVar("T")
+_SLICE_MS: Final = 200  # of a wait: who cancels one, or closes, waits no longer than that for the consumer's thread
 
 
 class AsyncProducer:
@@ -101,3 +112,96 @@ class AsyncProducer:
     async def close(self) -> None:
         """`Producer.close`, in another thread."""
         await asyncio.to_thread(self._producer.close)
+
+
+class AsyncConsumer:
+    """A `Consumer` for the coroutines of one event loop; an asynchronous context manager and iterator, which closes it.
+
+    A call that was cancelled has handed out nothing: its records come again. Coroutines may share it: calls follow each other.
+
+    Args:
+        consumer: what `Store.consumer` made. Listeners and callbacks run in a thread that only this consumer has.
+
+    >>> import asyncio, pylog, tempfile
+    >>> async def consume(store):
+    ...     async with AsyncConsumer(store.consumer("orders", group="billing", auto_offset_reset="earliest")) as consumer:
+    ...         async for record in consumer:
+    ...             await consumer.commit()
+    ...             return record.value, await consumer.run(Consumer.committed, ("orders", 0))
+    >>> with pylog.open(tempfile.mkdtemp()) as store:
+    ...     _ = store.create_topic("orders")
+    ...     _ = store.log("orders").append_many([b"paid", b"shipped"])
+    ...     asyncio.run(consume(store))
+    (b'paid', 1)
+    """
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+        self._turn = asyncio.Lock()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="pylog-aio-consumer")
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        await self.close(autocommit=kind is None)
+
+    async def run(self, method: Callable[..., T], *arguments: Any, **options: Any) -> T:
+        """Any other method of the consumer, in its thread: `await consumer.run(Consumer.seek, partition, 7)`.
+
+        Returns, Raises: As the method.
+        """
+        async with self._turn:
+            return await self._in_thread(method, *arguments, **options)
+
+    async def _in_thread(self, method: Callable[..., T], *arguments: Any, **options: Any) -> T:
+        call = partial(method, self._consumer, *arguments, **options)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
+
+    async def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> dict[TopicPartition, list[Record]]:
+        """`Consumer.poll`."""
+        return await self._poll(timeout_ms, max_records, arrow=False)
+
+    async def poll_arrow(self, timeout_ms: float = 0, max_records: int | None = None) -> dict[TopicPartition, pa.RecordBatch]:
+        """`Consumer.poll_arrow`."""
+        return await self._poll(timeout_ms, max_records, arrow=True)
+
+    async def _poll(self, timeout_ms: float, max_records: int | None, *, arrow: bool) -> dict[TopicPartition, Any]:
+        async with self._turn:
+            found = await self._waited(timeout_ms, Consumer.collect, max_records=max_records, arrow=arrow)
+            return self._consumer.handed_out(found) if found else {}  # not where a cancellation could come in between
+
+    async def _waited(self, timeout_ms: float, method: Callable[..., T], **options: Any) -> T:
+        """What a method that waits finds, asked again and again."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_ms / 1000
+        while True:
+            left_ms = 1000 * (deadline - loop.time())
+            found = await self._in_thread(method, timeout_ms=min(_SLICE_MS, max(0.0, left_ms)), **options)
+            if found or left_ms <= _SLICE_MS:
+                return found
+
+    def __aiter__(self) -> Self:
+        """`Consumer.__iter__`: the position moves with each record."""
+        return self
+
+    async def __anext__(self) -> Record:
+        async with self._turn:
+            record = self._consumer.next_in_hand()
+            while record is None:
+                timeout = self._consumer.timeout_ms
+                if not await self._waited(math.inf if timeout is None else timeout, Consumer.take_in_hand):
+                    raise StopAsyncIteration
+                record = self._consumer.next_in_hand()
+            return record
+
+    async def commit(self, offsets: Offsets | None = None) -> None:
+        """`Consumer.commit`."""
+        await self.run(Consumer.commit, offsets)
+
+    async def close(self, *, autocommit: bool = True) -> None:
+        """`Consumer.close`. It waits for what is under way in the consumer's thread."""
+        try:
+            await self.run(Consumer.close, autocommit=autocommit)
+        finally:
+            self._thread.shutdown(wait=False)

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack
 from functools import partial
-from typing import Self
+from typing import Any, Self
 
 import pyarrow as pa
 
@@ -17,7 +17,7 @@ from pylog.clients import Clients
 from pylog.clock import Clock
 from pylog.consumer.assignment import Assignment
 from pylog.consumer.commits import Callback, Commits, Offsets
-from pylog.consumer.fetcher import Fetcher, Found, Take, as_frame, as_records
+from pylog.consumer.fetcher import Fetcher, Found, Take, as_frame, as_records, as_whole_frame
 from pylog.consumer.guard import Guard
 from pylog.consumer.listener import ConsumerRebalanceListener
 from pylog.consumer.options import ConsumerOptions, ResetPolicy, check_int, checked_timeout
@@ -184,16 +184,22 @@ class Consumer:
         Cost: millions of records a second and core.
         """
         with self._guard:
-            found = self._collect(timeout_ms, max_records, as_frame, limits.SCAN_ROWS)
-            return {place.partition: taken.records for place, taken in _moved(found)}
+            return self.handed_out(self.collect(timeout_ms, max_records, arrow=True))
 
-    def collect(self, timeout_ms: float, max_records: int | None = None) -> list[Found]:
-        """The first half of `poll`: waits for records, and moves no position. What is never handed out comes again."""
+    def collect(self, timeout_ms: float, max_records: int | None = None, *, arrow: bool = False) -> list[Found]:
+        """The first half of `poll` and `poll_arrow`: waits for records, and moves no position past any.
+
+        What is then not given to `handed_out` comes again.
+        """
+        timeout = checked_timeout("timeout_ms", timeout_ms)
+        strict = None if max_records is None else check_int("max_records", max_records, 1)
         with self._guard:
-            return self._collect(timeout_ms, max_records, as_records, self._options.max_poll_records)
+            if arrow:
+                return self._collect(timeout, strict or limits.SCAN_ROWS, as_frame if strict else as_whole_frame)
+            return self._collect(timeout, strict or self._options.max_poll_records, as_records)
 
-    def handed_out(self, found: list[Found]) -> dict[TopicPartition, list[Record]]:
-        """The second half of `poll`: moves positions behind what was found."""
+    def handed_out(self, found: list[Found]) -> dict[TopicPartition, Any]:
+        """The second half: moves positions behind what was found."""
         with self._guard:
             return {place.partition: taken.records for place, taken in _moved(found)}
 
@@ -207,10 +213,14 @@ class Consumer:
     def __next__(self) -> Record:
         for record in self._in_hand:
             return record
-        timeout = self._options.consumer_timeout_ms
-        if not self.take_in_hand(math.inf if timeout is None else timeout):
+        if not self.take_in_hand(math.inf if self.timeout_ms is None else self.timeout_ms):
             raise StopIteration
         return next(self._in_hand)
+
+    @property
+    def timeout_ms(self) -> float | None:
+        """`consumer_timeout_ms`."""
+        return self._options.consumer_timeout_ms
 
     def take_in_hand(self, timeout_ms: float) -> bool:
         """Gets records for iteration; whether there are any."""
@@ -222,14 +232,12 @@ class Consumer:
         """The next record that iteration has already, None when it has to get more."""
         return next(self._in_hand, None)
 
-    def _collect(self, timeout_ms: float, max_records: int | None, how: Take, usual: int) -> list[Found]:
-        timeout = checked_timeout("timeout_ms", timeout_ms)
-        strict = None if max_records is None else check_int("max_records", max_records, 1)
-        deadline = self._clock.monotonic() + timeout / 1000
+    def _collect(self, timeout_ms: float, count: int, how: Take) -> list[Found]:
+        deadline = self._clock.monotonic() + timeout_ms / 1000
         naps = 0
         while True:
             self._keep_up()
-            found = self._take(strict or usual, how)
+            found = self._take(count, how)
             if any(len(taken.records) for _, taken in found):
                 self._fetcher.read_ahead()
                 return found

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final, NamedTuple
 
+from pylog import limits
 from pylog.consumer.partition import AssignedPartition, Buffer, Taken
 from pylog.consumer.reading import Piece
 from pylog.errors import OffsetOutOfRangeError, PylogError
@@ -167,5 +168,10 @@ def as_records(buffer: Buffer, count: int) -> Taken:
 
 
 def as_frame(buffer: Buffer, count: int) -> Taken:
-    """Takes one Arrow batch."""
+    """Takes one Arrow batch, of at most so many records."""
     return buffer.frame(count)
+
+
+def as_whole_frame(buffer: Buffer, _: int) -> Taken:
+    """Takes one Arrow batch, as it was read."""
+    return buffer.frame(limits.INT64_MAX)
