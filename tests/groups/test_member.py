@@ -576,7 +576,7 @@ def wait_until_free(store: Store, path: Path) -> bool:
 def test_a_consumer_that_nobody_closed_lets_go_when_it_is_forgotten(tmp_path: Path) -> None:
     with pylog.open(tmp_path / "s", offsets=OffsetsConfig(topic_num_partitions=1)) as store:
         store.create_topic("t")
-        member: GroupMember | None = GroupMember(store, "g")
+        member: GroupMember | None = GroupMember(store, "g", MemberOptions(heartbeat_interval_ms=10, session_timeout_ms=100))
         assert member is not None
         member.subscribe(["t"])
         member.poll()
