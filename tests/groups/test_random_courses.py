@@ -16,7 +16,7 @@ from pylog.offsets.partition import OffsetsPartition
 from pylog.store import Store
 from pylog.testing import MemoryFileSystem
 
-PARTITIONS, STEPS, COURSES = 5, 150, 25
+PARTITIONS, STEPS, COURSES = 5, 150, 16
 ALL = {TopicPartition("t", number) for number in range(PARTITIONS)}
 
 
