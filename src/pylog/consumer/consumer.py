@@ -203,19 +203,26 @@ class Consumer:
         with self._guard:
             return {place.partition: taken.records for place, taken in _moved(found)}
 
-    def __iter__(self) -> Self:
+    def __iter__(self) -> Iterator[Record]:
         """Records, one after the other and for ever; with `consumer_timeout_ms` until nothing has come for so long.
 
         The position moves with each record, so that `commit` in the loop commits up to the one in hand. Raises as `poll`.
         """
-        return self
+        while True:
+            for record in self._in_hand:  # noqa: UP028 - `yield from` would close it with a loop that is left
+                yield record
+            if not self._get_more():
+                return
 
     def __next__(self) -> Record:
         for record in self._in_hand:
             return record
-        if not self.take_in_hand(math.inf if self.timeout_ms is None else self.timeout_ms):
+        if not self._get_more():
             raise StopIteration
         return next(self._in_hand)
+
+    def _get_more(self) -> bool:
+        return self.take_in_hand(math.inf if self.timeout_ms is None else self.timeout_ms)
 
     @property
     def timeout_ms(self) -> float | None:
