@@ -30,6 +30,8 @@ RULES = frozenset({NAMES, SLOT_FIRST, LOOK_AGAIN, OWNERSHIP, POSITION, DEAD_FIRS
 
 SESSION_MS = 10_000
 Log = tuple[int, tuple[Member, ...]]
+Slots = tuple[tuple[int | None, str], ...]
+Joined = tuple[tuple[str, int], ...]
 
 
 class Proc(NamedTuple):
@@ -71,8 +73,8 @@ class World(NamedTuple):
     log: Log
     committed: tuple[int, ...]
     procs: tuple[Proc, ...]
-    slots: tuple[tuple[int | None, str], ...]
-    joined: tuple[tuple[str, int], ...]
+    slots: Slots
+    joined: Joined
     left: tuple[int, int, int]
 
 
@@ -109,12 +111,14 @@ class Exploration:
         self.start = World(
             (0, ()), nowhere, (Proc(positions=nowhere),) * processes, ((None, ""),) * processes, (), (kills, stops, joins)
         )
+        self.judge = cache(self._judge)
+        self.state = cache(self._state)
         self.remove = cache(self._remove)
         self.settle = cache(self._settle)
 
     # ---- the log ---------------------------------------------------------------------------------------------------------
 
-    def state(self, log: Log) -> GroupState:
+    def _state(self, log: Log) -> GroupState:
         members = {member.member_id: member for member in log[1]}
         topics = {"t": len(self.places)} if members else {}
         return GroupState(log[0], members, topics, {"t": bytes(16)})
@@ -137,24 +141,23 @@ class Exploration:
             after = after._replace(members={**after.members, member: me._replace(owned=me.owned | me.target)})
         return self.log(after)
 
-    def judged(self, world: World, log: Log, observer: str, *, long: bool) -> Verdict:
+    def judged(self, world: World, observer: str, *, long: bool) -> Verdict:
         """What a member sees of the others: at one look, or as long as it takes to find out who is absent."""
+        lives = tuple(holder is not None and world.procs[holder].life == "run" for holder, _ in world.slots)
+        return self.judge(world.log, world.slots, lives, world.joined, observer, long)
+
+    def _judge(self, log: Log, slots: Slots, lives: tuple[bool, ...], joined: Joined, observer: str, long: bool) -> Verdict:
         watch = Watch(SESSION_MS / 1000)
         others = [member for member in log[1] if member.member_id != observer]
-        verdict = watch.look(others, self._slots(world, 0), 0.0)
-        for turn in range(1, 4 if long else 1):
-            verdict = watch.look(others, self._slots(world, turn), turn * SESSION_MS / 1000)
-        return verdict
+        looks = [self._slots(slots, lives, joined, turn) for turn in range(4 if long else 1)]
+        return [watch.look(others, seen, turn * SESSION_MS / 1000) for turn, seen in enumerate(looks)][-1]
 
-    def _slots(self, world: World, turn: int) -> list[Slot]:
+    def _slots(self, slots: Slots, lives: tuple[bool, ...], joined: Joined, turn: int) -> list[Slot]:
         found = []
-        names = {slot: member for member, slot in world.joined}
-        for number, (holder, name) in enumerate(world.slots):
-            beats = turn if holder is not None and world.procs[holder].life == "run" else 0
-            told = name if NAMES in self.rules else names.get(number, name)
-            found.append(Slot(holder is not None, told or None, SESSION_MS, SESSION_MS, beats, beats))
-            if NAMES not in self.rules:  # one slot may be that of several members
-                found += [found[-1]._replace(member_id=member) for member, slot in world.joined if slot == number]
+        for number, (holder, name) in enumerate(slots):
+            beats = turn if lives[number] else 0
+            told = [name] if NAMES in self.rules else [member for member, slot in joined if slot == number]
+            found += [Slot(holder is not None, each or None, SESSION_MS, SESSION_MS, beats, beats) for each in told]
         return found
 
     # ---- what may happen -------------------------------------------------------------------------------------------------
@@ -173,7 +176,7 @@ class Exploration:
         return world._replace(procs=procs, **changes)
 
     @staticmethod
-    def _let_go(world: World, number: int) -> tuple[tuple[int | None, str], ...]:
+    def _let_go(world: World, number: int) -> Slots:
         return tuple((None if holder == number else holder, name) for holder, name in world.slots)
 
     def _faults(self, world: World, number: int, proc: Proc) -> Iterator[Move]:
@@ -223,7 +226,7 @@ class Exploration:
                 return
 
     def _joins(self, world: World, number: int, proc: Proc) -> Iterator[Move]:
-        verdict = self.judged(world, world.log, proc.member, long=False)
+        verdict = self.judged(world, proc.member, long=False)
         newcomer = Member(proc.member, frozenset({"t"}), ("range",), f"i{number}" if self.static else None)
         after = decisions.join(self.state(world.log), newcomer, self.available, dead=verdict.dead, expired=verdict.expired)
         log = self.log(after)
@@ -247,7 +250,7 @@ class Exploration:
         if isinstance(proc.plan, frozenset) and LOOK_AGAIN not in self.rules:
             gone = frozenset(proc.plan & self.state(world.log).members.keys())
         else:
-            gone = self.judged(world, world.log, proc.member, long=True).expired
+            gone = self.judged(world, proc.member, long=True).expired
         if not gone:
             return
         if LOOK_AGAIN not in self.rules and proc.plan is None:

@@ -164,6 +164,8 @@ def test_every_answer_gives_each_partition_one_owner_who_wants_it_and_sticky_one
             check_sound(members, partitions, found)
             assert case % 5 or assign(members[::-1], partitions) == found
         check_balanced(members, found)
+        if case % 3:
+            continue
         again = [member._replace(owned=found[member.member_id]) for member in members]
         assert sticky(again, partitions) == found  # what is balanced stays as it is
 

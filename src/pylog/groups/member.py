@@ -109,9 +109,8 @@ Event = Revoke | Take | Lost
 
 
 class _Turn(NamedTuple):
-    """What was found and made of the group in one critical section, and what had been committed then."""
+    """What was made of the group in one critical section, and what had been committed then."""
 
-    before: GroupState
     after: GroupState
     committed: Mapping[TopicPartition, OffsetAndMetadata]
 
@@ -166,6 +165,7 @@ class GroupMember:
         self._next_probe = 0.0
         self._member_id = ""
         self._epoch = _NO_EPOCH
+        self._told = _NO_EPOCH  # of the last `Take`
         self._presence: Presence | None = None  # None: it is in no group
         self._reading: Places = frozenset()
         self._revoking = False
@@ -262,6 +262,7 @@ class GroupMember:
         if me is None:
             lost = self._out_of_group()
             return Lost(lost) if lost else self._join(now)
+        self._epoch = me.epoch  # which it may have written without being told so
         gone = self._reading - me.owned
         if gone:  # a topic was deleted
             self._reading -= gone
@@ -278,18 +279,18 @@ class GroupMember:
         if over:
             self._revoking = True
             return Revoke(over)
-        if decisions.is_settled(state, self._member_id, self._reading, self._blocked):
+        if self._told == me.epoch and decisions.is_settled(state, self._member_id, self._reading, self._blocked):
             self._is_quiet = not self._blocked
             return None
         turn = self._offsets.with_partition(self._group, self._next_turn)
         return None if turn is None else self._taken(turn)
 
     def _taken(self, turn: _Turn) -> Take | None:
-        me, before = turn.after.members[self._member_id], turn.before.members.get(self._member_id)
+        me = turn.after.members[self._member_id]
         new = me.owned - self._reading
-        self._epoch = me.epoch
-        self._reading = me.owned
-        if not new and before is not None and before.epoch == me.epoch:
+        known, self._told = self._told, me.epoch
+        self._epoch, self._reading = me.epoch, me.owned
+        if not new and known == me.epoch:
             return None
         return Take({place: turn.committed.get(place) for place in sorted(new)})
 
@@ -298,7 +299,7 @@ class GroupMember:
         presence, self._presence = self._presence, None
         lost, self._reading = self._reading, frozenset()
         self._revoking = self._is_quiet = False
-        self._member_id, self._epoch = "", _NO_EPOCH
+        self._member_id, self._epoch, self._told = "", _NO_EPOCH, _NO_EPOCH
         if presence is not None:
             presence.end()
         return lost
@@ -367,7 +368,7 @@ class GroupMember:
             committed = {} if group is None else dict(group.offsets())
             after = decisions.settle(decide(before), self._member_id, self._reading, _pending(image, self._name))
             self._append(there, before, after)
-            return _Turn(before, after, committed)
+            return _Turn(after, committed)
 
     def _change(self, decide: Callable[[GroupState], GroupState]) -> None:
         """Decides and appends, if it is still in the group."""
