@@ -93,7 +93,7 @@ def test_what_moves_to_another_member_is_committed_first_and_read_on_there(store
             moved = owned(two)
         assert [what for what, *_ in told.told] == ["assigned", "revoked", "assigned"]
         assert told.told[0] == ("assigned", set(range(4)), {})
-        what, partitions, then = told.told[1]
+        _, partitions, then = told.told[1]
         assert partitions == moved
         assert all(then[number] == 5 for number in moved)  # committed before the listener was told
 
@@ -143,6 +143,26 @@ def test_a_member_that_does_not_poll_is_put_out_its_commit_is_refused_and_its_ne
         assert told.told[-1][0] == "assigned"
         assert (len(owned(slow)), len(owned(other))) == (2, 2)
         slow.commit()
+
+
+def test_a_member_that_was_put_out_commits_nothing_when_it_is_closed_nor_in_the_background(
+    store: pylog.Store, clock: ManualClock
+) -> None:
+    with member(store) as other:
+        for autocommit in (True, False):
+            slow = member(store, max_poll_interval_ms=10_000)
+            while not owned(slow):
+                slow.poll()
+                other.poll()
+            slow.poll()
+            while len(owned(other)) < 4:
+                clock.advance(200)
+                other.poll()
+            before = committed(store)
+            outcome = slow.commit_async(dict.fromkeys(PLACES, 1))
+            slow.close(autocommit=autocommit)
+            assert isinstance(outcome.exception(), pylog.FencedMemberError)
+            assert committed(store) == before
 
 
 def test_a_commit_for_a_partition_of_another_member_is_refused(store: pylog.Store) -> None:
