@@ -480,6 +480,42 @@ def test_damaged_offsets_are_reported_and_never_taken_for_none(store: Store, joi
         joining().poll()
 
 
+def test_a_group_that_all_have_left_is_deleted_with_its_records_in_kafkas_order(store: Store, joining: Joining) -> None:
+    member = joining()
+    settled(member)
+    member.commit({T0: 3})
+    assert store.offsets.delete("g") == {T0}
+    assert store.offsets.groups() == ["g"]  # which has a member
+    member.leave()
+    end = offsets_end(store)
+    store.offsets.delete("g")
+    assert store.offsets.groups() == []
+    assert tombstones_from(store, end) == [6, 4, 3]
+
+
+def test_a_group_that_all_have_left_expires_with_its_offsets(store: Store, clock: ManualClock, joining: Joining) -> None:
+    member = joining()
+    settled(member)
+    member.commit({T0: 3})
+    clock.advance(10_080 * 60_000)
+    assert store.offsets.expire() == 0  # a member is there
+    member.leave()
+    assert store.offsets.expire() == 1
+    assert store.offsets.groups() == []
+    assert len(settled(joining())) == 1
+
+
+def offsets_end(store: Store) -> dict[int, int]:
+    return {number: store.log(OFFSETS_TOPIC, number).end_offset for number in range(2)}
+
+
+def tombstones_from(store: Store, start: dict[int, int]) -> list[int]:
+    """The kinds of the records since then, all of which delete something."""
+    found = [record for number, offset in start.items() for record in store.log(OFFSETS_TOPIC, number).records(start=offset)]
+    assert all(record.value is None for record in found)
+    return [record.key[1] for record in found if record.key is not None]
+
+
 # ---- arguments, ends ---------------------------------------------------------------------------------------------------------
 
 
@@ -540,7 +576,7 @@ def wait_until_free(store: Store, path: Path) -> bool:
 def test_a_consumer_that_nobody_closed_lets_go_when_it_is_forgotten(tmp_path: Path) -> None:
     with pylog.open(tmp_path / "s", offsets=OffsetsConfig(topic_num_partitions=1)) as store:
         store.create_topic("t")
-        member: GroupMember | None = GroupMember(store, "g")
+        member: GroupMember | None = GroupMember(store, "g", MemberOptions(heartbeat_interval_ms=10, session_timeout_ms=100))
         assert member is not None
         member.subscribe(["t"])
         member.poll()

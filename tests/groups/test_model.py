@@ -26,7 +26,7 @@ from group_model import (
         ({}, 10_000),
         ({"static": True}, 10_000),
         ({"partitions": 2, "stops": 0}, 5_000),
-        ({"processes": 3, "kills": 0, "stops": 0, "records": 1}, 1_000),
+        ({"processes": 3, "stops": 0, "records": 1}, 40_000),
     ],
     ids=["two processes", "two static members", "two partitions", "three processes"],
 )

@@ -353,7 +353,7 @@ class GroupMember:
             file.close()
             raise
         presence = Presence(file, options.heartbeat_interval_ms / 1000, there.check_open)
-        weakref.finalize(self, _end_in, self._pid, presence).atexit = False
+        weakref.finalize(self, presence.forget).atexit = False
         return presence
 
     def _next_turn(self, there: OffsetsPartition) -> _Turn | None:
@@ -481,12 +481,6 @@ def _is_member(image: Image, member_id: str) -> bool:
 def _pending(image: Image, group: bytes) -> Places:
     """What open transactions have committed of a group."""
     return frozenset(map(parse_place, image.pending_of(group))) if image.pending else frozenset()
-
-
-def _end_in(pid: int, presence: Presence) -> None:
-    """Ends what a consumer has left behind that nobody closed; not in a forked child, which has no part in it."""
-    if process_id() == pid:
-        presence.end()
 
 
 def checked_text(name: str, value: object, *, optional: bool) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from pylog.background import Background
-from pylog.errors import ClosedError, UnknownTopicOrPartitionError
+from pylog.background import LOGGER, Background
+from pylog.errors import ClosedError, PylogError, UnknownTopicOrPartitionError
 from pylog.groups.liveness import Verdict, Watch
 from pylog.groups.members_file import MembersFile
 from pylog.groups.state import Member
@@ -28,15 +28,24 @@ class Presence:
         self._watch = Watch(heartbeat_s)
         self._pause = heartbeat_s / _WRITES_A_HEARTBEAT
         self._next_write = 0.0
+        self._forgotten = False
         self._background = Background()
         self._background.every("beat", max(1, int(heartbeat_s * 1000)), self._beat)
 
     def _beat(self) -> None:
+        if self._is_over():
+            self.end()
+        else:
+            self._file.beat()
+
+    def _is_over(self) -> bool:
         try:
             self._check_open()
         except (ClosedError, UnknownTopicOrPartitionError):
-            self._file.close()
-        self._file.beat()
+            return True
+        except PylogError as error:  # the process lives; what is wrong with the log its next poll will say
+            LOGGER.debug("while a member shows that it lives: %s", error)
+        return self._forgotten
 
     def polled(self, now: float) -> None:
         """Shows that the consumer polls, if that was not shown just before. `now` is the member's own clock, in seconds."""
@@ -47,6 +56,10 @@ class Presence:
     def look(self, others: Iterable[Member], now: float) -> Verdict:
         """Judges the other members of the group, of a state read before. Cost: one read, and 1 µs for each slot."""
         return self._watch.look(others, self._file.slots(), now)
+
+    def forget(self) -> None:
+        """Lets go with the next sign of life. For the garbage collector, which may run anywhere, so that no lock may be taken."""
+        self._forgotten = True
 
     def end(self) -> None:
         """Lets go of the slot: others see at once that the member is gone."""

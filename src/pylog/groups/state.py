@@ -50,12 +50,11 @@ from pylog.offsets.schema import GroupMetadata, group_key
 from pylog.record.types import TopicPartition
 from pylog.topics import Topic
 
-_ASSIGNORS_TAG: Final = 0x7079  # of a member's record: pylog's own field; Kafka's schema has a name for one assignor only
-_NOT_CLASSIC: Final = (
-    0,
-    b"\0",
-)  # the same member is none of the classic protocol: it has to be said, or a broker takes it for one
-_ASSIGNMENT_EPOCHS_TAG: Final = 0  # of the partitions that a member has
+# Tagged fields. Of a member: that it is none of the classic protocol, which a broker takes it for if nothing is said; and pylog's
+# own, the names of its assignors, as Kafka's schema has room for one only. Of partitions that a member has: since which epoch.
+_NOT_CLASSIC: Final = (0, b"\0")
+_ASSIGNORS_TAG: Final = 0x7079
+_ASSIGNMENT_EPOCHS_TAG: Final = 0
 _HOST: Final = "/127.0.0.1"
 
 Places = frozenset[TopicPartition]
