@@ -40,7 +40,7 @@ def run(settings: Settings) -> None:
         _in_turn(settings, directory / f"turns-{level}", level)
 
 
-class _Process:
+class Process:
     """A function in another process, with a pipe to it; it says "ready" when it is. A context manager that waits for its end."""
 
     def __init__(self, function: Callable[..., None], *arguments: Any) -> None:
@@ -70,8 +70,8 @@ def _notice(settings: Settings, directory: Path, level: str) -> None:
     end = multiprocessing.get_context("spawn").RawValue(ctypes.c_int64)
     with ExitStack() as opened:
         log = opened.enter_context(new_log(directory, durability=LEVELS[level]))
-        reader = opened.enter_context(_Process(_watch, directory, WARM_UP + count))
-        bare = opened.enter_context(_Process(_watch_number, end, WARM_UP + count))
+        reader = opened.enter_context(Process(_watch, directory, WARM_UP + count))
+        bare = opened.enter_context(Process(_watch_number, end, WARM_UP + count))
         for number, pause in enumerate(pauses.tolist()):
             log.append(VALUE)
             appended[number] = time.monotonic_ns()
@@ -258,7 +258,7 @@ def _in_turn(settings: Settings, directory: Path, level: str) -> None:
         pass
     shares: list[float] = []
     with ExitStack() as opened:
-        first, other = (opened.enter_context(_Process(_append_until, directory, LEVELS[level], name)) for name in (0, 1))
+        first, other = (opened.enter_context(Process(_append_until, directory, LEVELS[level], name)) for name in (0, 1))
 
         def both() -> float:
             counts = _in_window([first, other])
@@ -301,7 +301,7 @@ def _append_until(directory: Path, level: str, name: int, connection: Connection
     connection.send(sent)
 
 
-def _in_window(processes: Sequence[_Process]) -> list[int]:
+def _in_window(processes: Sequence[Process]) -> list[int]:
     """How many appends each of the processes makes in the same time."""
     end = time.monotonic() + WINDOW
     for process in processes:
@@ -309,7 +309,7 @@ def _in_window(processes: Sequence[_Process]) -> list[int]:
     return [process.pipe.recv() for process in processes]
 
 
-def _total(process: _Process) -> int:
+def _total(process: Process) -> int:
     """All that a process appended; it has closed its store."""
     process.pipe.send(None)
     total: int = process.pipe.recv()

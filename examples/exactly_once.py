@@ -3,8 +3,8 @@
     python examples/exactly_once.py      # makes a store and an SQLite database in a temporary directory, and reads it twice
 
 Rows, and the offset behind them, are written in one transaction of the database: both are there or none. Reading begins at the
-offsets that the database has, not at those of the group: that only shares the partitions among the processes that run this. One of
-them that was stopped, and lost its partitions without knowing, cannot write any more: the offset is not where it left it.
+offsets that the database has, not at those of the group: that only shares the partitions among the processes that run this. One
+of them that was stopped, and lost its partitions without knowing, cannot write any more: the offset is not where it left it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SCHEMA = """
 """
 
 
-class Overtaken(Exception):
+class OvertakenError(Exception):
     """Another process writes what comes of this partition."""
 
 
@@ -54,7 +54,7 @@ class Ledger(pylog.ConsumerRebalanceListener):
                 (end, partition.partition, self.next_offsets[partition]),
             )
             if moved.rowcount != 1:
-                raise Overtaken(partition)
+                raise OvertakenError(partition)
         self.next_offsets[partition] = end
 
 

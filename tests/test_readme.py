@@ -41,6 +41,19 @@ def test_the_part_about_committed_offsets_runs(
     assert printed.count("TopicPartition(topic='orders', partition=0): OffsetAndMetadata(offset=") == 2
 
 
+def test_the_part_about_consuming_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    exec(blocks()[0] + blocks()[5], {})
+    printed = capsys.readouterr().out.splitlines()[4:]
+    assert len([line for line in printed if line[:2] in ("0 ", "1 ")]) == 5
+    assert {line[:-2] for line in printed if line.startswith("Topic")} == {
+        f"TopicPartition(topic='orders', partition={number})" for number in range(2)
+    }
+    assert sorted(eval(printed[-1])) == [0, 0, 1, 1, 2]
+
+
 def test_the_part_about_many_readers_and_writers_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     exec(blocks()[0] + blocks()[3], {})

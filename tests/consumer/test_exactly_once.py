@@ -99,7 +99,7 @@ def test_who_was_overtaken_writes_nothing(example: ModuleType, path: Path, tmp_p
         stopped.unsubscribe()
         example.consume(store, database, timeout_ms=0)
         ((partition, records),) = in_hand.items()
-        with pytest.raises(example.Overtaken):
+        with pytest.raises(example.OvertakenError):
             ledger.write(partition, records)
     assert database.execute("SELECT count(*), sum(amount) FROM payments").fetchall() == [(COUNT, sum(range(COUNT)))]
     database.close()

@@ -7,8 +7,8 @@ given up then, whatever the listener raised.
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable
-from typing import Protocol
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import NamedTuple
 
 from pylog.clients import Clients
 from pylog.clock import Clock
@@ -25,20 +25,18 @@ from pylog.log.lookup import name
 from pylog.record.types import OffsetAndMetadata, TopicPartition
 
 
-class Surroundings(Protocol):
-    """What the consumer around does when partitions come and go."""
+class Surroundings(NamedTuple):
+    """What the consumer around does when partitions come and go.
 
-    def place_of(self, partition: TopicPartition) -> AssignedPartition:
-        """Makes a partition's place."""
-        ...
+    Attributes:
+        place_of: makes a partition's place.
+        read: has these read from now on.
+        commit: commits what has been handed out, if that is done automatically, and finishes what is under way.
+    """
 
-    def partitions_changed(self, places: Iterable[AssignedPartition]) -> None:
-        """These are read from now on."""
-        ...
-
-    def commit_before_leaving(self) -> None:
-        """Commits what has been handed out, if that is done automatically, and finishes what is under way."""
-        ...
+    place_of: Callable[[TopicPartition], AssignedPartition]
+    read: Callable[[Iterable[AssignedPartition]], None]
+    commit: Callable[[], None]
 
 
 class Assignment:
@@ -47,7 +45,7 @@ class Assignment:
     Args:
         store, clock: of the consumer.
         options: of the consumer.
-        around: the consumer.
+        around: what the consumer does then.
 
     Attributes:
         places: the partitions.
@@ -103,7 +101,7 @@ class Assignment:
         """Takes just these; those that stay keep their positions."""
         if self.subscription is not None:
             raise IllegalStateError("this consumer is subscribed to topics; unsubscribe() before assign()")
-        self._around.commit_before_leaving()
+        self._around.commit()
         self.is_manual = bool(partitions)
         self._drop([partition for partition in self.places if partition not in partitions])
         self._add({partition: None for partition in partitions if partition not in self.places})
@@ -178,23 +176,24 @@ class Assignment:
         for partition in partitions:
             if partition in self.places:
                 self.places[partition].owned = False
-        self._around.commit_before_leaving()
-        self._listener.on_partitions_revoked(set(partitions))
+        try:
+            self._around.commit()
+        finally:  # whatever the callback of a commit raises
+            self._listener.on_partitions_revoked(set(partitions))
 
-    def _add(self, partitions: Collection[TopicPartition] | dict[TopicPartition, OffsetAndMetadata | None]) -> None:
-        committed = partitions if isinstance(partitions, dict) else dict.fromkeys(partitions)
+    def _add(self, committed: Mapping[TopicPartition, OffsetAndMetadata | None]) -> None:
         for partition, found in committed.items():
             place = self.places[partition] = self._around.place_of(partition)
             if found is not None:
                 place.seek(found.offset, found.leader_epoch)
-        self._around.partitions_changed(self.places.values())
+        self._around.read(self.places.values())
 
     def _drop(self, partitions: Collection[TopicPartition]) -> None:
         for partition in partitions:
             place = self.places.pop(partition, None)
             if place is not None:
                 place.owned = False
-        self._around.partitions_changed(self.places.values())
+        self._around.read(self.places.values())
 
     @property
     def _listener(self) -> ConsumerRebalanceListener:
@@ -209,20 +208,21 @@ class Assignment:
             FencedMemberError: a partition is not the member's any more. As `OffsetStore.commit`.
         """
         assert self._group is not None
-        if isinstance(self._membership, GroupMember):
+        membership = self._membership
+        if isinstance(membership, GroupMember):
             with self._turn:
-                self._membership.commit(offsets)
+                membership.commit(offsets)
         else:
             self._store.offsets.commit(self._group, offsets)
 
     def leave(self) -> None:
-        """Gives everything up, and subscribes to nothing."""
-        membership, self._membership = self._membership, None
+        """Gives everything up, and subscribes to nothing. Until the listener is done it is a member: its last commits are fenced."""
         try:
             if self.places and self.subscription is not None:
                 self._stop(list(self.places))
         finally:
             self._drop(list(self.places))
+            membership, self._membership = self._membership, None
             self.subscription, self.is_manual, self._names = None, False, frozenset()
             if membership is not None:
                 with self._turn:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from pylog import limits
 from pylog.clients import Clients
 from pylog.clock import Clock
-from pylog.consumer.assignment import Assignment
+from pylog.consumer.assignment import Assignment, Surroundings
 from pylog.consumer.commits import Callback, Commits, Offsets
 from pylog.consumer.fetcher import Fetcher, Found, Take, as_frame, as_records, as_whole_frame
 from pylog.consumer.guard import Guard
@@ -59,10 +59,11 @@ class Consumer:
         self._guard = Guard()
         self._logs: dict[TopicPartition, Log] = {}
         self._deserializers = Deserializers(options.key_deserializer, options.value_deserializer)
-        self._assignment = Assignment(store, clock, options, self)
         self._positions = Positions(options, store.offsets, self._log, clock)
-        self._commits = Commits(self._assignment.commit, clock, options.auto_commit_interval_ms if options.auto_commits else None)
         self._fetcher = Fetcher(options.fetch_max_bytes, options.max_partition_fetch_bytes, self._positions.out_of_range)
+        around = Surroundings(self._place_of, self._fetcher.set_partitions, self._commit_before_leaving)
+        self._assignment = Assignment(store, clock, options, around)
+        self._commits = Commits(self._assignment.commit, clock, options.auto_commit_interval_ms if options.auto_commits else None)
         self._in_hand: Iterator[Record] = iter(())
         names = tuple(topics)
         if names:
@@ -203,19 +204,26 @@ class Consumer:
         with self._guard:
             return {place.partition: taken.records for place, taken in _moved(found)}
 
-    def __iter__(self) -> Self:
+    def __iter__(self) -> Iterator[Record]:
         """Records, one after the other and for ever; with `consumer_timeout_ms` until nothing has come for so long.
 
         The position moves with each record, so that `commit` in the loop commits up to the one in hand. Raises as `poll`.
         """
-        return self
+        while True:
+            for record in self._in_hand:  # noqa: UP028 - `yield from` would close it with a loop that is left
+                yield record
+            if not self._get_more():
+                return
 
     def __next__(self) -> Record:
         for record in self._in_hand:
             return record
-        if not self.take_in_hand(math.inf if self.timeout_ms is None else self.timeout_ms):
+        if not self._get_more():
             raise StopIteration
         return next(self._in_hand)
+
+    def _get_more(self) -> bool:
+        return self.take_in_hand(math.inf if self.timeout_ms is None else self.timeout_ms)
 
     @property
     def timeout_ms(self) -> float | None:
@@ -282,7 +290,7 @@ class Consumer:
 
     # ---- around the assignment -----------------------------------------------------------------------------------------------
 
-    def place_of(self, partition: TopicPartition) -> AssignedPartition:
+    def _place_of(self, partition: TopicPartition) -> AssignedPartition:
         """What is known of a partition that comes: nothing."""
 
         def read_from(offset: int) -> PartitionReader:
@@ -290,11 +298,7 @@ class Consumer:
 
         return AssignedPartition(partition, read_from, self._deserializers)
 
-    def partitions_changed(self, places: Iterable[AssignedPartition]) -> None:
-        """Reads these from now on."""
-        self._fetcher.set_partitions(places)
-
-    def commit_before_leaving(self) -> None:
+    def _commit_before_leaving(self) -> None:
         """Commits before partitions go."""
         self._commits.finish()
         self._commits.auto_commit(self._assignment.positions())
@@ -491,9 +495,10 @@ class Consumer:
     def _leave(self, *, autocommit: bool) -> None:
         if not autocommit:
             self._commits.stop()
-        elif self._assignment.is_manual:
-            self.commit_before_leaving()
-        self._assignment.leave()
+        try:
+            self._commit_before_leaving()
+        finally:
+            self._assignment.leave()
 
 
 def _moved(found: list[Found]) -> list[Found]:

@@ -100,9 +100,9 @@ class Buffer:
         """About how many bytes are left."""
         if not self._pieces:
             return 0
-        first = self._pieces[0].frame
-        done = 0 if first is None else first.nbytes * self._row // first.num_rows
-        return sum(piece.frame.nbytes for piece in self._pieces if piece.frame is not None) - done
+        frame, _, size = self._pieces[0]
+        done = 0 if frame is None else size * self._row // frame.num_rows
+        return sum(piece.size for piece in self._pieces) - done
 
     def add(self, piece: Piece) -> None:
         """Takes in what was read."""
@@ -120,7 +120,7 @@ class Buffer:
 
     def frame(self, count: int) -> Taken:
         """At most so many of the records as one Arrow batch. There is a piece."""
-        frame, end = self._pieces[0]
+        frame, end, _ = self._pieces[0]
         if frame is None:
             return self._step(end)
         rows = frame.slice(self._row, count).select(list(RECORD_COLUMNS))
@@ -150,7 +150,7 @@ class Buffer:
         return bool(taken.leader_epoch == (None if epoch < 0 else epoch))
 
     def _of_chunk(self, count: int) -> Taken:
-        frame, end = self._pieces[0]
+        frame, end, _ = self._pieces[0]
         if frame is None:
             return self._step(end)
         if self._row >= self._chunk_end:
@@ -176,7 +176,7 @@ class Buffer:
 
     def _passed(self, rows: int, records: Any) -> Taken:
         """Goes on behind rows of the first piece, and behind what follows without records."""
-        frame, end = self._pieces[0]
+        frame, end, _ = self._pieces[0]
         assert frame is not None
         self._row += rows
         epoch = int(self._epochs[self._row - 1])

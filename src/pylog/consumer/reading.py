@@ -20,10 +20,17 @@ COLUMNS = (*RECORD_COLUMNS, "leader_epoch")
 
 
 class Piece(NamedTuple):
-    """Records that follow on from the piece before: none, where only control records or gaps were; and the offset behind them."""
+    """Records that follow on from the piece before.
+
+    Attributes:
+        frame: the records; None where there were only control records or gaps.
+        end: the offset behind them.
+        size: their bytes.
+    """
 
     frame: pa.RecordBatch | None
     end: int
+    size: int
 
 
 class _Seen(NamedTuple):
@@ -74,7 +81,7 @@ class PartitionReader:
         self.may_have_more = self.offset < self._end
         if self.may_have_more:
             self._frames = frames
-        return Piece(frame, self.offset)
+        return Piece(frame, self.offset, 0 if frame is None else frame.nbytes)
 
     def _more(self) -> Iterator[pa.RecordBatch] | None:
         """What has come since the last look."""

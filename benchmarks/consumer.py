@@ -1,0 +1,131 @@
+"""End to end: a writer in this process, a member of a group in another one; and a consumer that reads what is there already."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pyarrow as pa
+
+import pylog
+from benchmarks.data import fixed, new_log
+from benchmarks.measure import Row, Sample, Settings, Target, at_least, race
+from benchmarks.processes import Process
+from pylog import Consumer, Durability
+
+PIECE = 100_000  # rows of one append
+OPTIONS = {"auto_offset_reset": "earliest", "max_poll_records": 5_000}
+
+
+def run(settings: Settings) -> None:
+    """Reports the rows."""
+    directory = Path(settings.directory)
+    for how, count, target in (
+        ("poll", settings.scaled(3_000_000, 600_000), at_least(1)),
+        ("poll_arrow", settings.scaled(30_000_000, 3_000_000), at_least(10)),
+    ):
+        rates = [_end_to_end(directory / f"{how}-{number}", how, count) for number in range(settings.rounds + 1)]
+        work = f"append_arrow of {PIECE:,} rows of 100 bytes at a time → group consumer in another process, {how}"
+        _report(settings, work, rates[1:], target, "Durability.OS")
+    _backlog(settings, directory / "backlog")
+
+
+def _end_to_end(directory: Path, how: str, count: int) -> float:
+    """Millions of records a second, from the first append to the consumer's last record."""
+    values = _piece()
+    with (
+        new_log(directory, durability="os", segment_bytes=256 << 20) as log,
+        Process(_consume, directory, how, count) as consumer,
+    ):
+        started = time.monotonic_ns()
+        for _ in range(0, count, PIECE):
+            log.append_arrow(values)
+        ended: int = consumer.pipe.recv()
+    return count / (ended - started) * 1e3
+
+
+def _piece() -> pa.Table:
+    return pa.table({"value": fixed(PIECE, 100)})
+
+
+def _consume(directory: Path, how: str, count: int, connection: Connection) -> None:
+    """The other process: it has joined the group before it says that it is ready, and tells when it had the last record."""
+    with pylog.open(directory, durability=Durability.OS) as store, store.consumer("events", group="g", **OPTIONS) as consumer:
+        while not consumer.assignment():
+            consumer.poll()
+        connection.send("ready")
+        READ[how](consumer, count)
+        connection.send(time.monotonic_ns())
+
+
+def _poll(consumer: Consumer, count: int) -> None:
+    while count > 0:
+        count -= sum(map(len, consumer.poll(timeout_ms=1_000).values()))
+
+
+def _poll_arrow(consumer: Consumer, count: int) -> None:
+    while count > 0:
+        count -= sum(frame.num_rows for frame in consumer.poll_arrow(timeout_ms=1_000).values())
+
+
+def _iterate(consumer: Consumer, count: int) -> None:
+    for _ in range(count):
+        next(consumer)
+
+
+READ: dict[str, Callable[[Consumer, int], None]] = {"poll": _poll, "poll_arrow": _poll_arrow, "for record in consumer": _iterate}
+
+
+def _backlog(settings: Settings, directory: Path) -> None:
+    """What is there already; beside it the log itself, without positions, commits and turns."""
+    count = settings.scaled(2_000_000, 500_000)
+    with new_log(directory, durability="os") as log:
+        for _ in range(0, count, PIECE):
+            log.append_arrow(_piece())
+
+    def rate(work: Callable[[pylog.Store], object]) -> float:
+        with pylog.open(directory, mode="r") as store:
+            started = time.perf_counter()
+            work(store)
+            return count / (time.perf_counter() - started) / 1e6
+
+    def consumed(how: str) -> Callable[[pylog.Store], None]:
+        def work(store: pylog.Store) -> None:
+            with store.consumer("events", **OPTIONS) as consumer:
+                READ[how](consumer, count)
+
+        return work
+
+    def records(store: pylog.Store) -> None:
+        for _ in store.log("events").records():
+            pass
+
+    def scan(store: pylog.Store) -> None:
+        for _ in store.log("events").scan():
+            pass
+
+    contestants = {how: lambda how=how: rate(consumed(how)) for how in READ}
+    rivals = {"log.records()": lambda: rate(records), "log.scan()": lambda: rate(scan)}
+    found = race({**contestants, **rivals}, settings.rounds)
+    for how in READ:
+        rival = "log.scan()" if how == "poll_arrow" else "log.records()"
+        work = f"{how}, {count // 1000:,} k records that are there already"
+        settings.report(
+            Row(
+                part="P4",
+                work=work,
+                unit="M records/s",
+                measured=found[how],
+                rival=f"{rival} (pylog itself)",
+                rival_measured=found[rival],
+                ratio=found[how].over(found[rival]),
+            )
+        )
+
+
+def _report(settings: Settings, work: str, rounds: list[float], target: Target, durability: str) -> None:
+    settings.report(
+        Row(part="E2E", work=work, unit="M records/s", measured=Sample(tuple(rounds)), durability=durability, target=target)
+    )

@@ -1,0 +1,247 @@
+"""Consumers that share a group, in one process: whose partitions are whose, what moves with them, and who may commit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import pylog
+from pylog import Consumer, ConsumerRebalanceListener, Durability, OffsetsConfig, TopicPartition
+from pylog.clock import ManualClock
+from pylog.testing import MemoryFileSystem
+
+PLACES = [TopicPartition("t", number) for number in range(4)]
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(1_700_000_000_000)
+
+
+@pytest.fixture
+def store(clock: ManualClock) -> Iterator[pylog.Store]:
+    """A topic of four partitions with ten records in each."""
+    few = OffsetsConfig(topic_num_partitions=1)
+    with pylog.open("/s", fs=MemoryFileSystem(), clock=clock, durability=Durability.OS, offsets=few) as opened:
+        opened.create_topic("t", partitions=4)
+        for place in PLACES:
+            opened.log(*place).append_many([b"x"] * 10)
+        yield opened
+
+
+class Told(ConsumerRebalanceListener):
+    """What a consumer was told, and what was committed then."""
+
+    def __init__(self, store: pylog.Store) -> None:
+        self.told: list[tuple[str, set[int], dict[int, int]]] = []
+        self._store = store
+
+    def _note(self, what: str, partitions: set[TopicPartition]) -> None:
+        self.told.append((what, {place.partition for place in partitions}, committed(self._store)))
+
+    def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
+        self._note("assigned", assigned)
+
+    def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
+        self._note("revoked", revoked)
+
+    def on_partitions_lost(self, lost: set[TopicPartition]) -> None:
+        self._note("lost", lost)
+
+
+def committed(store: pylog.Store) -> dict[int, int]:
+    return {place.partition: found.offset for place, found in store.offsets.fetch("g").items()}
+
+
+def member(store: pylog.Store, listener: ConsumerRebalanceListener | None = None, **options: Any) -> Consumer:
+    consumer = store.consumer(**{"group": "g", "auto_offset_reset": "earliest", "max_poll_records": 5, **options})
+    consumer.subscribe(["t"], listener=listener)
+    return consumer
+
+
+def owned(consumer: Consumer) -> set[int]:
+    return {place.partition for place in consumer.assignment()}
+
+
+def taken(*consumers: Consumer) -> list[tuple[int, int]]:
+    """What all of them hand out, until there is nothing more and nothing moves."""
+    seen: list[tuple[int, int]] = []
+    quiet = 0
+    while quiet < 3:
+        found = [consumer.poll() for consumer in consumers]
+        seen += [(record.partition, record.offset) for each in found for part in each.values() for record in part]
+        quiet = 0 if any(found) else quiet + 1
+    return seen
+
+
+def test_members_share_the_partitions_and_each_record_comes_once(store: pylog.Store) -> None:
+    with member(store) as one, member(store) as two:
+        assert sorted(taken(one, two)) == [(number, offset) for number in range(4) for offset in range(10)]
+        assert (len(owned(one)), len(owned(two))) == (2, 2)
+        assert owned(one) | owned(two) == set(range(4))
+
+
+def test_what_moves_to_another_member_is_committed_first_and_read_on_there(store: pylog.Store) -> None:
+    told = Told(store)
+    with member(store, told) as one:
+        seen = [(record.partition, record.offset) for _ in range(4) for part in one.poll().values() for record in part]
+        with member(store) as two:
+            seen += taken(two, one)
+            assert sorted(seen) == [(number, offset) for number in range(4) for offset in range(10)]
+            moved = owned(two)
+        assert [what for what, *_ in told.told] == ["assigned", "revoked", "assigned"]
+        assert told.told[0] == ("assigned", set(range(4)), {})
+        _, partitions, then = told.told[1]
+        assert partitions == moved
+        assert all(then[number] == 5 for number in moved)  # committed before the listener was told
+
+
+def test_records_read_ahead_of_a_partition_that_moves_are_not_handed_out_by_the_old_owner(store: pylog.Store) -> None:
+    with member(store, max_poll_records=1) as one:
+        for _ in range(8):
+            one.poll()  # all of each partition is read, and two records of each are handed out
+        assert [one.position(place) for place in PLACES] == [2, 2, 2, 2]
+        with member(store) as two:
+            two.poll()
+            handed = {place.partition for _ in range(4) for place in one.poll()}
+            moved = set(range(4)) - owned(one)
+            assert len(moved) == 2
+            assert handed == owned(one)
+            assert sorted(taken(two)) == [(number, offset) for number in sorted(moved) for offset in range(2, 10)]
+
+
+def test_leaving_commits_tells_the_listener_and_frees_the_partitions(store: pylog.Store) -> None:
+    told = Told(store)
+    with member(store) as two:
+        one = member(store, told)
+        taken(one, two)
+        one.close()
+        assert told.told[-1][0] == "revoked"
+        assert all(told.told[-1][2][number] == 10 for number in told.told[-1][1])
+        taken(two)
+        assert owned(two) == set(range(4))
+
+
+def test_a_member_that_does_not_poll_is_put_out_its_commit_is_refused_and_its_next_poll_joins_again(
+    store: pylog.Store, clock: ManualClock
+) -> None:
+    told = Told(store)
+    with member(store, told, max_poll_interval_ms=10_000, enable_auto_commit=False) as slow, member(store) as other:
+        slow.poll()
+        while len(owned(other)) < 4:
+            clock.advance(200)
+            other.poll()
+        before = committed(store)
+        with pytest.raises(pylog.FencedMemberError):
+            slow.commit()
+        assert isinstance(slow.commit_async().exception(60), pylog.FencedMemberError)
+        assert committed(store) == before
+        taken(slow, other)
+        assert told.told[1][0] == "lost"
+        assert told.told[-1][0] == "assigned"
+        assert (len(owned(slow)), len(owned(other))) == (2, 2)
+        slow.commit()
+
+
+def test_a_member_that_was_put_out_commits_nothing_when_it_is_closed_nor_in_the_background(
+    store: pylog.Store, clock: ManualClock
+) -> None:
+    with member(store) as other:
+        for autocommit in (True, False):
+            slow = member(store, max_poll_interval_ms=10_000)
+            while not owned(slow):
+                slow.poll()
+                other.poll()
+            slow.poll()
+            while len(owned(other)) < 4:
+                clock.advance(200)
+                other.poll()
+            before = committed(store)
+            outcome = slow.commit_async(dict.fromkeys(PLACES, 1))
+            slow.close(autocommit=autocommit)
+            assert isinstance(outcome.exception(), pylog.FencedMemberError)
+            assert committed(store) == before
+
+
+def test_a_commit_for_a_partition_of_another_member_is_refused(store: pylog.Store) -> None:
+    with member(store) as one, member(store) as two:
+        taken(one, two)
+        foreign = PLACES[min(owned(two))]
+        with pytest.raises(pylog.FencedMemberError):
+            one.commit({foreign: 1})
+
+
+def test_a_pattern_of_a_group_finds_topics_made_later(store: pylog.Store, clock: ManualClock) -> None:
+    with store.consumer(group="g", auto_offset_reset="earliest") as consumer:
+        consumer.subscribe(pattern="t|u")
+        taken(consumer)
+        store.create_topic("u")
+        store.log("u").append(b"new")
+        clock.advance(3_000)
+        assert taken(consumer) == [(0, 0)]
+        assert consumer.subscription() == {"t", "u"}
+
+
+def test_a_topic_of_a_group_that_is_deleted_is_lost_and_the_rest_is_read_on(store: pylog.Store, clock: ManualClock) -> None:
+    store.create_topic("u")
+    told = Told(store)
+    with store.consumer(group="g", auto_offset_reset="earliest") as consumer:
+        consumer.subscribe(["t", "u"], listener=told)
+        taken(consumer)
+        store.delete_topic("u")
+        store.log("t", 0).append(b"x")
+        assert taken(consumer) == [(0, 10)]
+        clock.advance(3_000)
+        taken(consumer)
+        assert owned(consumer) == set(range(4))
+        assert consumer.assignment() == set(PLACES)
+
+
+def test_a_listener_that_raises_while_it_gives_up_keeps_nobody_waiting(store: pylog.Store) -> None:
+    class Failing(ConsumerRebalanceListener):
+        def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
+            raise ZeroDivisionError
+
+    one = member(store, Failing())
+    one.poll()
+    with member(store) as two:
+        two.poll()
+        with pytest.raises(ZeroDivisionError):
+            taken(one)
+        taken(one, two)
+        assert (len(owned(one)), len(owned(two))) == (2, 2)
+        with pytest.raises(ZeroDivisionError):
+            one.close()
+        taken(two)
+        assert owned(two) == set(range(4))
+
+
+def test_members_without_a_common_assignor_are_told(store: pylog.Store) -> None:
+    with member(store, partition_assignment_strategy="range") as one:
+        one.poll()
+        two = member(store, partition_assignment_strategy=("sticky",))
+        with pytest.raises(pylog.InconsistentGroupProtocolError):
+            two.poll()
+        two.close()
+
+
+@pytest.mark.parametrize("wrong", [{"group": ""}, {"group": "x" * 40_000}, {"partition_assignment_strategy": "fair"}])
+def test_a_membership_that_cannot_be_is_refused(store: pylog.Store, wrong: dict[str, Any]) -> None:
+    with pytest.raises(pylog.InvalidArgumentError):
+        store.consumer("t", **{"group": "g", **wrong})
+
+
+def test_a_static_member_that_comes_back_has_its_partitions_at_once(store: pylog.Store) -> None:
+    with member(store) as other:
+        static = member(store, group_instance_id="one")
+        taken(static, other)
+        had = owned(static)
+        static.close()
+        taken(other)
+        assert owned(other) == set(range(4)) - had
+        static = member(store, group_instance_id="one")
+        static.poll()
+        assert owned(static) == had
+        static.close()
