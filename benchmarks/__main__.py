@@ -21,6 +21,7 @@ BENCHMARKS = {
     "times": "P6: an offset for a time",
     "durable": "P7: appends that outlive a power loss",
     "opening": "P8: opening a partition, and recovering one",
+    "compaction": "P9: compaction",
     "spark": "P11: Spark batch read",
     "connector": "P11: the same from Spark's Kafka connector and a broker",
     "startup": "P12: import, first append, first scan",
