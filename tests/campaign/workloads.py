@@ -417,7 +417,6 @@ OPERATIONS: dict[str, Callable[[Session], None]] = {
     "delete_records": lambda session: session.delete_records(everything=False),
     "delete_all": lambda session: session.delete_records(everything=True),
     "tick": Session.tick,
-    "append_keyed": Session.append_keyed,
     "clean": Session.clean,
     "reopen": Session.reopen,
     "swap": Session.swap,

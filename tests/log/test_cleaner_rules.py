@@ -104,7 +104,10 @@ def test_what_is_left_is_what_kafkas_cleaner_left(before: GoldenPartition, tmp_p
         assert store.verify(records=True).ok
 
 
-@pytest.mark.parametrize("golden", compacted_cases("/after1", "/after2", "/after3"), ids=lambda partition: partition.id)
+AFTER = [one for one in compacted_cases("/after1", "/after2", "/after3") if one.version == "4.3.0" or "legacy" in one.case]
+
+
+@pytest.mark.parametrize("golden", AFTER, ids=lambda partition: partition.id)
 def test_what_kafka_has_compacted_is_compacted_on_and_keeps_the_last_record_of_each_key(
     golden: GoldenPartition, tmp_path: Path
 ) -> None:
