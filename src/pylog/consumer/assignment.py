@@ -216,7 +216,9 @@ class Assignment:
             self._store.offsets.commit(self._group, offsets)
 
     def leave(self) -> None:
-        """Gives everything up, and subscribes to nothing. Until the listener is done it is a member: its last commits are fenced."""
+        """Gives everything up, and subscribes to nothing. It stays a member until the listener is done, so that its last
+        commits are fenced.
+        """
         try:
             if self.places and self.subscription is not None:
                 self._stop(list(self.places))
