@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -307,6 +308,36 @@ def test_a_log_that_was_truncated_above_is_read_on(store: pylog.Store) -> None:
         store.log("t", 0).truncate(10)
         append(store, 0, range(30, 33))
         assert values(consumer.poll()) == {0: [30, 31, 32]}
+
+
+def test_a_truncation_far_behind_what_is_being_read_changes_nothing_before_it(store: pylog.Store) -> None:
+    append(store, 0, range(10, 6_000))
+    with store.consumer(auto_offset_reset="none") as consumer:
+        consumer.assign([T0])
+        consumer.seek(T0, 0)
+        seen = values(consumer.poll(max_records=100))[0]
+        assert consumer._assignment.places[T0].buffer.reader.offset < 5_000  # the rest is still to be read
+        store.log("t", 0).append(b"6000")
+        store.log("t", 0).truncate(6_000)
+        append(store, 0, range(7_000, 7_010))
+        seen += [int(record.value or b"") for record in everything(consumer)]
+        assert seen == [*range(6_000), *range(7_000, 7_010)]
+
+
+def test_a_file_that_is_gone_is_told_and_not_waited_for(tmp_path: Path) -> None:
+    with pylog.open(tmp_path, durability=Durability.OS) as made:
+        made.create_topic("t", segment_bytes=1000)
+        for number in range(100):
+            append(made, 0, range(number, number + 1))
+    with pylog.open(tmp_path, mode="r") as store, store.consumer(auto_offset_reset="none") as consumer:
+        consumer.assign([T0])
+        consumer.seek(T0, 50)
+        names = sorted((tmp_path / "t-0").glob("*.log"))
+        assert len(consumer._log(T0).segments) == len(names) > 3
+        for name in names[1:-1]:
+            name.unlink()
+        with pytest.raises((pylog.OffsetOutOfRangeError, pylog.CorruptionError)):
+            [consumer.poll() for _ in range(5)]
 
 
 # ---- looking things up -------------------------------------------------------------------------------------------------------
