@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import pylog
-from pylog import Consumer, Durability, TopicPartition
+from pylog import Consumer, Durability, TopicPartition, limits
 from pylog.clock import ManualClock
 from pylog.consumer.options import ConsumerOptions, ResetPolicy
 from pylog.consumer.reading import COLUMNS, PartitionReader
@@ -45,6 +45,12 @@ def consumer(store: pylog.Store) -> Iterator[Consumer]:
     """One that reads all of the topic from its start."""
     with store.consumer("t", auto_offset_reset="earliest") as made:
         yield made
+
+
+@pytest.fixture
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand records are read at a time."""
+    monkeypatch.setattr(limits, "SCAN_ROWS", 1_000)
 
 
 def values(found: dict[TopicPartition, list[pylog.Record]]) -> dict[int, list[int]]:
@@ -310,6 +316,7 @@ def test_a_log_that_was_truncated_above_is_read_on(store: pylog.Store) -> None:
         assert values(consumer.poll()) == {0: [30, 31, 32]}
 
 
+@pytest.mark.usefixtures("small_pieces")
 def test_a_truncation_far_behind_what_is_being_read_changes_nothing_before_it(store: pylog.Store) -> None:
     append(store, 0, range(10, 6_000))
     with store.consumer(auto_offset_reset="none") as consumer:
@@ -405,24 +412,29 @@ def test_other_partitions_are_handed_out_while_one_cannot_be_read(store: pylog.S
 # ---- reading ahead -----------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_read_and_not_handed_out_is_bounded_however_many_partitions_there_are(store: pylog.Store) -> None:
+def test_what_is_read_and_not_handed_out_is_bounded_however_many_partitions_there_are(
+    store: pylog.Store, small_pieces: None
+) -> None:
     store.create_topic("wide", partitions=8, segment_bytes=1000)
     for number in range(8):
         append(store, number, range(6_000), "wide")
-    limits: dict[str, Any] = {"fetch_max_bytes": 100_000, "max_partition_fetch_bytes": 50_000}
-    with store.consumer("wide", auto_offset_reset="earliest", **limits) as consumer:
+    bounds: dict[str, Any] = {"fetch_max_bytes": 100_000, "max_partition_fetch_bytes": 50_000}
+    with store.consumer("wide", auto_offset_reset="earliest", **bounds) as consumer:
         sizes, served = [], []
         while found := consumer.poll(max_records=500):
             served += found
             consumer._fetcher._settle()
             held = [place.buffer for place in consumer._assignment.places.values() if place.buffer is not None]
             sizes.append(sum(buffer.size for buffer in held))
-        largest = max(frame.nbytes for frame in store.log("wide").scan(columns=COLUMNS))
+        largest = max(frame.nbytes for frame in store.log("wide").scan(columns=COLUMNS, max_rows=1_000))
         assert 0 < max(sizes) < 100_000 + 2 * largest < 8 * largest
         assert {partition.partition for partition in served[: 2 * len(served) // 3]} == set(range(8))  # each has had its turn
 
 
-def test_what_fails_ahead_is_tried_again_when_it_is_wanted(store: pylog.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("small_pieces")
+def test_what_fails_ahead_is_tried_again_when_it_is_wanted(
+    store: pylog.Store, small_pieces: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     append(store, 0, range(10, 6_000))
     read, failures = PartitionReader.read, []
 

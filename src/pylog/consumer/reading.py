@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from pylog import limits
 from pylog.errors import OffsetOutOfRangeError
 from pylog.log.following import Ends, goes_on, truncated
 from pylog.log.log import Log
@@ -117,7 +118,7 @@ class PartitionReader:
         if not self.may_have_more or self._log is None:
             return None
         self._at_end = _Seen(state.truncation_count, end, crc_before(state, end))  # before it is given: later it may be another
-        return self._log.scan(self.offset, end, columns=COLUMNS, isolation=self._isolation)
+        return self._log.scan(self.offset, end, columns=COLUMNS, isolation=self._isolation, max_rows=limits.SCAN_ROWS)
 
     def _check(self, state: LogState) -> None:
         seen = self._seen
