@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import pylog
-from pylog import Consumer, Durability, TopicPartition
+from pylog import Consumer, Durability, TopicPartition, limits
 from pylog.clock import ManualClock
 from pylog.consumer.options import ConsumerOptions, ResetPolicy
 from pylog.consumer.reading import COLUMNS, PartitionReader
@@ -44,6 +45,12 @@ def consumer(store: pylog.Store) -> Iterator[Consumer]:
     """One that reads all of the topic from its start."""
     with store.consumer("t", auto_offset_reset="earliest") as made:
         yield made
+
+
+@pytest.fixture
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand records are read at a time."""
+    monkeypatch.setattr(limits, "SCAN_ROWS", 1_000)
 
 
 def values(found: dict[TopicPartition, list[pylog.Record]]) -> dict[int, list[int]]:
@@ -309,6 +316,37 @@ def test_a_log_that_was_truncated_above_is_read_on(store: pylog.Store) -> None:
         assert values(consumer.poll()) == {0: [30, 31, 32]}
 
 
+@pytest.mark.usefixtures("small_pieces")
+def test_a_truncation_far_behind_what_is_being_read_changes_nothing_before_it(store: pylog.Store) -> None:
+    append(store, 0, range(10, 6_000))
+    with store.consumer(auto_offset_reset="none") as consumer:
+        consumer.assign([T0])
+        consumer.seek(T0, 0)
+        seen = values(consumer.poll(max_records=100))[0]
+        assert consumer._assignment.places[T0].buffer.reader.offset < 5_000  # the rest is still to be read
+        store.log("t", 0).append(b"6000")
+        store.log("t", 0).truncate(6_000)
+        append(store, 0, range(7_000, 7_010))
+        seen += [int(record.value or b"") for record in everything(consumer)]
+        assert seen == [*range(6_000), *range(7_000, 7_010)]
+
+
+def test_a_file_that_is_gone_is_told_and_not_waited_for(tmp_path: Path) -> None:
+    with pylog.open(tmp_path, durability=Durability.OS) as made:
+        made.create_topic("t", segment_bytes=1000)
+        for number in range(100):
+            append(made, 0, range(number, number + 1))
+    with pylog.open(tmp_path, mode="r") as store, store.consumer(auto_offset_reset="none") as consumer:
+        consumer.assign([T0])
+        consumer.seek(T0, 50)
+        names = sorted((tmp_path / "t-0").glob("*.log"))
+        assert len(consumer._log(T0).segments) == len(names) > 3
+        for name in names[1:-1]:
+            name.unlink()
+        with pytest.raises((pylog.OffsetOutOfRangeError, pylog.CorruptionError)):
+            [consumer.poll() for _ in range(5)]
+
+
 # ---- looking things up -------------------------------------------------------------------------------------------------------
 
 
@@ -374,24 +412,29 @@ def test_other_partitions_are_handed_out_while_one_cannot_be_read(store: pylog.S
 # ---- reading ahead -----------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_read_and_not_handed_out_is_bounded_however_many_partitions_there_are(store: pylog.Store) -> None:
+def test_what_is_read_and_not_handed_out_is_bounded_however_many_partitions_there_are(
+    store: pylog.Store, small_pieces: None
+) -> None:
     store.create_topic("wide", partitions=8, segment_bytes=1000)
     for number in range(8):
         append(store, number, range(6_000), "wide")
-    limits: dict[str, Any] = {"fetch_max_bytes": 100_000, "max_partition_fetch_bytes": 50_000}
-    with store.consumer("wide", auto_offset_reset="earliest", **limits) as consumer:
+    bounds: dict[str, Any] = {"fetch_max_bytes": 100_000, "max_partition_fetch_bytes": 50_000}
+    with store.consumer("wide", auto_offset_reset="earliest", **bounds) as consumer:
         sizes, served = [], []
         while found := consumer.poll(max_records=500):
             served += found
             consumer._fetcher._settle()
             held = [place.buffer for place in consumer._assignment.places.values() if place.buffer is not None]
             sizes.append(sum(buffer.size for buffer in held))
-        largest = max(frame.nbytes for frame in store.log("wide").scan(columns=COLUMNS))
+        largest = max(frame.nbytes for frame in store.log("wide").scan(columns=COLUMNS, max_rows=1_000))
         assert 0 < max(sizes) < 100_000 + 2 * largest < 8 * largest
         assert {partition.partition for partition in served[: 2 * len(served) // 3]} == set(range(8))  # each has had its turn
 
 
-def test_what_fails_ahead_is_tried_again_when_it_is_wanted(store: pylog.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("small_pieces")
+def test_what_fails_ahead_is_tried_again_when_it_is_wanted(
+    store: pylog.Store, small_pieces: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     append(store, 0, range(10, 6_000))
     read, failures = PartitionReader.read, []
 

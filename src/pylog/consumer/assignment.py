@@ -216,7 +216,9 @@ class Assignment:
             self._store.offsets.commit(self._group, offsets)
 
     def leave(self) -> None:
-        """Gives everything up, and subscribes to nothing. A member until the listener is done, so its commits are fenced."""
+        """Gives everything up, and subscribes to nothing. It stays a member until the listener is done, so that its last
+        commits are fenced.
+        """
         try:
             if self.places and self.subscription is not None:
                 self._stop(list(self.places))

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from pylog import limits
 from pylog.errors import OffsetOutOfRangeError
 from pylog.log.following import Ends, goes_on, truncated
 from pylog.log.log import Log
@@ -62,8 +63,10 @@ class PartitionReader:
         self._isolation = isolation
         self._ends = Ends(committed=isolation == "read_committed")
         self._frames: Iterator[pa.RecordBatch] | None = None
-        self._end = offset  # of what `_frames` gives
-        self._seen: _Seen | None = None
+        self._state: LogState | None = None  # that `_frames` read
+        self._at_end: _Seen | None = None  # of what `_frames` gives
+        self._seen: _Seen | None = None  # at the offset
+        self._failed_at: int | None = None
 
     def read(self) -> Piece | None:
         """The next piece, None when there is nothing new.
@@ -72,29 +75,50 @@ class PartitionReader:
             OffsetOutOfRangeError: the offset is not in the log, or what lay before it is not there any more.
             CorruptionError: of what comes next; before it everything was given.
         """
-        frames = self._frames if self._frames is not None else self._more()
-        if frames is None:
+        try:
+            return self._read()
+        except OffsetOutOfRangeError:
+            self._check(self._look())
+            if self._failed_at == self.offset:
+                raise
+            self._failed_at = self.offset  # the log has it, but has changed while it was read: the next call begins anew
             return None
+
+    def _read(self) -> Piece | None:
+        frames = self._frames if self._frames is not None else self._more()
         self._frames = None  # unless it goes well
+        if frames is None or self._at_end is None:
+            return None
         frame = next(frames, None)
-        self.offset = self._end if frame is None else frame.column(0)[-1].as_py() + 1
-        self.may_have_more = self.offset < self._end
-        if self.may_have_more:
-            self._frames = frames
-        return Piece(frame, self.offset, 0 if frame is None else frame.nbytes)
+        end = self._at_end.offset if frame is None else frame.column(0)[-1].as_py() + 1
+        seen = self._at_end if end == self._at_end.offset else self._witness(end)
+        if seen is None:
+            return self._read()  # the log was truncated: this may be of what is gone, so once more from where it began
+        self.may_have_more = end < self._at_end.offset
+        self._frames = frames if self.may_have_more else None
+        self.offset, self._seen = end, seen
+        return Piece(frame, end, 0 if frame is None else frame.nbytes)
+
+    def _witness(self, offset: int) -> _Seen | None:
+        """What lies before an offset; None when the log was truncated since it was read: it may be something else already."""
+        assert self._state is not None
+        seen = _Seen(self._state.truncation_count, offset, crc_before(self._state, offset))
+        return seen if self._look().truncation_count == seen.truncation_count else None
+
+    def _look(self) -> LogState:
+        log = self._log = self._log or self._open_log()
+        return log.look(committed=self._ends.committed)
 
     def _more(self) -> Iterator[pa.RecordBatch] | None:
         """What has come since the last look."""
-        log = self._log = self._log or self._open_log()
-        state = log.look(committed=self._ends.committed)
+        state = self._state = self._look()
         self._check(state)
         end = self._ends.of(state)
         self.may_have_more = end > self.offset
-        if not self.may_have_more:
+        if not self.may_have_more or self._log is None:
             return None
-        self._end = end
-        self._seen = _Seen(state.truncation_count, end, crc_before(state, end))
-        return log.scan(self.offset, end, columns=COLUMNS, isolation=self._isolation)
+        self._at_end = _Seen(state.truncation_count, end, crc_before(state, end))  # before it is given: later it may be another
+        return self._log.scan(self.offset, end, columns=COLUMNS, isolation=self._isolation, max_rows=limits.SCAN_ROWS)
 
     def _check(self, state: LogState) -> None:
         seen = self._seen
