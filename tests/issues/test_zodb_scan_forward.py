@@ -30,7 +30,6 @@ PREPARATION = [  # what a writer does before its first byte
     LogWriter._set_aside,
     LogWriter._new_torn_path,
     LogWriter._make_durable,
-    LogWriter._timestamp_of_first_batch,
     LogWriter._take_header,
     LogWriter._slot,
     LogWriter._assign_epoch,

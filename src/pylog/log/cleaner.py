@@ -195,7 +195,6 @@ def _clean(task: Task) -> Cleaning:
 
 def dirt_of(state: LogState, source: Source, now_ms: int) -> Dirt:
     """How dirty a log is. Cost: O(segments), and a look into those whose age decides."""
-    assert source.cleaned is not None
     facts = [
         SegmentFacts(base, state.size_of(segment), segment.largest_timestamp, segment.first_timestamp)
         for base, segment in state.segments
@@ -401,7 +400,6 @@ class _Round:
     def _note(self, end: int) -> None:
         """Says how far the log is clean, which a truncation may take back at any time."""
         source = self._task.source
-        assert source.cleaned is not None
         assert source.root_lock is not None
         with self._task.mutator.current() as writer:
             if self._is_cut(writer):

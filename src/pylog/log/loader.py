@@ -44,10 +44,9 @@ class Source:
         clean: the log directory was shut down cleanly (its marker was there); a partition with a header knows better.
         ours: the marker is pylog's own: no broker was here since, so a partition's header knows better than the checkpoints.
         foreign: another program has the directory open now; nothing of it is judged.
-        recovery_points, log_starts: Kafka's checkpoints.
+        recovery_points, log_starts, cleaned: Kafka's checkpoints; the last says how far partitions are compacted.
         lock: the partition's, None for a reader.
         root_lock: guards the checkpoint files, None for a reader.
-        cleaned: Kafka's checkpoint of how far partitions are compacted, None for a reader.
         cleaning_lock: of whoever compacts the partition, None for a reader.
     """
 
@@ -62,9 +61,9 @@ class Source:
     foreign: bool
     recovery_points: Checkpoint
     log_starts: Checkpoint
+    cleaned: Checkpoint
     lock: ByteLock | None = None
     root_lock: ByteLock | None = None
-    cleaned: Checkpoint | None = None
     cleaning_lock: ByteLock | None = None
 
     @property
