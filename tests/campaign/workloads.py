@@ -382,7 +382,9 @@ def rows(items: Sequence[Item]) -> list[tuple[bytes | None, bytes, tuple[()], in
 def key_of(record: Any) -> bytes | None:
     """A record's key in topic `k`, where every third one has a key of its own and the others share two; none in others."""
     topic, offset = record[0].split()[0], int(record[0].split()[1])
-    return b"%d" % (offset if offset % 3 == 1 else offset % 2) if topic == b"k" else None
+    if topic != b"k":
+        return None
+    return b"own %d" % offset if offset % 3 == 1 else b"%d" % (offset % 2)
 
 
 def sequence_of(record: Any) -> int:

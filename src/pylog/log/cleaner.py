@@ -20,7 +20,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pylog.clock import Clock
-from pylog.errors import ClosedError, CorruptionError, PylogError, StorageFailedError
+from pylog.errors import (
+    ClosedError,
+    CorruptionError,
+    PylogError,
+    StorageFailedError,
+    StoreLockedError,
+    UnknownTopicOrPartitionError,
+)
 from pylog.index.entries import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
 from pylog.index.transaction_index import AbortedTransaction
 from pylog.log import compaction
@@ -153,7 +160,7 @@ def clean_due(tasks: Iterable[Task], spoiled: set[TopicPartition]) -> list[Clean
 
     Args:
         tasks: the logs.
-        spoiled: those that are damaged, or cannot be compacted for another reason: they are left out, and noted here.
+        spoiled: those that are damaged, or take no writes any more: they are left out, and noted here.
 
     Raises:
         What the first of those that failed raised, when all others are done.
@@ -162,24 +169,27 @@ def clean_due(tasks: Iterable[Task], spoiled: set[TopicPartition]) -> list[Clean
     """
     errors: list[PylogError] = []
     found = []
-    dirts = [(dirt_of(task.look(), task.source, task.now_ms), task) for task in tasks if task.source.partition not in spoiled]
-    for _, task in sorted(((dirt.ratio, task) for dirt, task in dirts if dirt.is_due(task.source.config)), key=_filthiest):
+    for task in _due([task for task in tasks if task.source.partition not in spoiled]):
         assert task.source.cleaning_lock is not None
         with task.source.cleaning_lock.if_free() as free:
             try:
                 found += [_clean(task)] if free else []
-            except ClosedError:
-                raise
+            except UnknownTopicOrPartitionError:
+                continue  # deleted meanwhile
             except PylogError as error:
-                spoiled.add(task.source.partition)
                 errors.append(error)
+                if not isinstance(error, StorageFailedError | StoreLockedError):  # those may pass
+                    spoiled.add(task.source.partition)
     if errors:
         raise errors[0]
     return found
 
 
-def _filthiest(rated: tuple[float, Task]) -> float:
-    return -rated[0]
+def _due(tasks: list[Task]) -> list[Task]:
+    """Those that are due, the filthiest first."""
+    dirts = [(dirt_of(task.look(), task.source, task.now_ms), task) for task in tasks]
+    due = [(dirt.ratio, task) for dirt, task in dirts if dirt.is_due(task.source.config)]
+    return [task for _, task in sorted(due, key=lambda pair: -pair[0])]
 
 
 def _clean(task: Task) -> Cleaning:
@@ -195,7 +205,6 @@ def _clean(task: Task) -> Cleaning:
 
 def dirt_of(state: LogState, source: Source, now_ms: int) -> Dirt:
     """How dirty a log is. Cost: O(segments), and a look into those whose age decides."""
-    assert source.cleaned is not None
     facts = [
         SegmentFacts(base, state.size_of(segment), segment.largest_timestamp, segment.first_timestamp)
         for base, segment in state.segments
@@ -401,7 +410,6 @@ class _Round:
     def _note(self, end: int) -> None:
         """Says how far the log is clean, which a truncation may take back at any time."""
         source = self._task.source
-        assert source.cleaned is not None
         assert source.root_lock is not None
         with self._task.mutator.current() as writer:
             if self._is_cut(writer):

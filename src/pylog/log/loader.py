@@ -44,10 +44,9 @@ class Source:
         clean: the log directory was shut down cleanly (its marker was there); a partition with a header knows better.
         ours: the marker is pylog's own: no broker was here since, so a partition's header knows better than the checkpoints.
         foreign: another program has the directory open now; nothing of it is judged.
-        recovery_points, log_starts: Kafka's checkpoints.
+        recovery_points, log_starts, cleaned: Kafka's checkpoints; the last says how far partitions are compacted.
         lock: the partition's, None for a reader.
         root_lock: guards the checkpoint files, None for a reader.
-        cleaned: Kafka's checkpoint of how far partitions are compacted, None for a reader.
         cleaning_lock: of whoever compacts the partition, None for a reader.
     """
 
@@ -62,9 +61,9 @@ class Source:
     foreign: bool
     recovery_points: Checkpoint
     log_starts: Checkpoint
+    cleaned: Checkpoint
     lock: ByteLock | None = None
     root_lock: ByteLock | None = None
-    cleaned: Checkpoint | None = None
     cleaning_lock: ByteLock | None = None
 
     @property
@@ -217,10 +216,8 @@ def _carry_out(source: Source, plan: LoadPlan) -> None:
         source.fs.remove(join(source.directory, name))
     if plan.removals:
         source.fs.sync_directory(source.directory)
-    for old, new in plan.renames:
+    for old, new in plan.renames:  # whoever opens it next does it again, so nothing waits for the disk
         source.fs.rename(join(source.directory, old), join(source.directory, new))
-    if plan.renames:
-        source.fs.sync_directory(source.directory)
     if plan.cleaned and source.cleaning_lock is not None:
         with source.cleaning_lock.if_free() as free:  # else it is somebody's work
             for name in plan.cleaned if free else ():

@@ -116,9 +116,8 @@ class CleanedSegment:
         writer.end_change()
         gone = {segment.base_offset for segment in self._replaced}
         staying = [item for item in writer.state.segments if item[0] not in gone]
-        writer.set_state(
-            segments=SkipList(sorted([*staying, (self._base, self._opened())]))
-        )  # readers of older states keep theirs
+        items = sorted([*staying, (self._base, self._opened())])
+        writer.set_state(segments=SkipList(items))  # a list of its own: readers of older states keep theirs
 
     def _rename(self, names: Sequence[str], old: str, new: str) -> None:
         for name in names:

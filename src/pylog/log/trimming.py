@@ -190,7 +190,7 @@ def _lower_checkpoints(source: Source, end: int) -> None:
     assert source.root_lock is not None
     with source.root_lock:
         for checkpoint in (source.recovery_points, source.cleaned):
-            if checkpoint is not None and checkpoint.offsets().get(source.partition, 0) > end:
+            if checkpoint.offsets().get(source.partition, 0) > end:
                 checkpoint.update({source.partition: end})
 
 

@@ -154,5 +154,14 @@ class LogModel:
         self.promise = replace(self.promise, first_start=before, last_start=before)
 
     def compact(self, superseded: Iterable[int]) -> None:
-        """A compaction was asked for: it may drop the records at these offsets, and no other one."""
+        """A compaction was asked for: it may drop the records at these offsets, and no other one.
+
+        >>> model = LogModel()
+        >>> model.append([b"a", b"b"])
+        >>> model.compact([0])
+        >>> model.promise.problems(Found(0, (GAP, b"b")), PROCESS_DEATH)
+        []
+        >>> model.promise.problems(Found(0, (b"a", GAP)), PROCESS_DEATH)
+        ['offset 1 holds another record than was appended there']
+        """
         self.promise = replace(self.promise, droppable=self.promise.droppable | set(superseded))
