@@ -10,15 +10,20 @@ import pytest
 README = Path(__file__).resolve().parent.parent / "README.md"
 
 
-def blocks() -> list[str]:
-    return re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+def block(heading: str, number: int = 0) -> str:
+    """One of the pieces of Python under a heading."""
+    part = README.read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    return re.findall(r"```python\n(.*?)```", part, re.DOTALL)[number]
+
+
+SHOP = block("Ten lines")
 
 
 def test_the_quickstart_runs_as_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    exec(blocks()[0], {})
+    exec(SHOP, {})
     printed = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in printed] == ["0", "1", "2", "3"]
     assert printed[0].endswith("b'42' b'paid'")
@@ -28,7 +33,10 @@ def test_the_quickstart_runs_as_written(
 def test_the_look_at_a_brokers_directory_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from golden_data import case
 
-    exec(blocks()[1].replace("/var/lib/kafka/data", str(case("4.3.0", "txn").log_directory)), {"pylog": __import__("pylog")})
+    exec(
+        block("Ten lines", 1).replace("/var/lib/kafka/data", str(case("4.3.0", "txn").log_directory)),
+        {"pylog": __import__("pylog")},
+    )
     assert "txn [781, 162]" in capsys.readouterr().out
 
 
@@ -36,7 +44,8 @@ def test_the_part_about_committed_offsets_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    exec(blocks()[0] + blocks()[4] + blocks()[4].split("store.create_topic")[0], {})
+    part = block("Committed offsets")
+    exec(SHOP + part + part.split("store.create_topic")[0], {})
     printed = capsys.readouterr().out
     assert printed.count("TopicPartition(topic='orders', partition=0): OffsetAndMetadata(offset=") == 2
 
@@ -45,7 +54,7 @@ def test_the_part_about_consuming_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    exec(blocks()[0] + blocks()[5], {})
+    exec(SHOP + block("Consuming"), {})
     printed = capsys.readouterr().out.splitlines()[4:]
     assert len([line for line in printed if line[:2] in ("0 ", "1 ")]) == 5
     assert {line[:-2] for line in printed if line.startswith("Topic")} == {
@@ -56,7 +65,7 @@ def test_the_part_about_consuming_runs(
 
 def test_the_part_about_many_readers_and_writers_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    exec(blocks()[0] + blocks()[3], {})
+    exec(SHOP + block("Many readers, many writers"), {})
     with __import__("pylog").open("shop", mode="r") as store:
         assert [record.value for record in store.log("orders", 0).records()] == [b"delivered", b"paid"]
 
@@ -65,7 +74,7 @@ def test_the_part_about_producing_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    exec(blocks()[0] + blocks()[4], {})
+    exec(SHOP + block("Producing"), {})
     assert "RecordMetadata(topic='orders', partition=" in capsys.readouterr().out
     with __import__("pylog").open("shop", mode="r") as store:
         assert sum(store.log("orders", number).end_offset for number in range(4)) > 1100

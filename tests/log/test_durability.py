@@ -239,11 +239,13 @@ def test_appends_go_on_while_the_disk_works(log: pylog.Log, fs: HookedFileSystem
     for number in range(2, 5):
         assert log.append(b"x", durability=NEVER) == number
     assert (log.durable_offset, log.end_offset) == (1, 5)
-    fs.before("sync", ".log", threading.Event().wait)  # the next flush does not come to an end within this test
+    the_end = threading.Event()
+    fs.before("sync", ".log", the_end.wait)  # the next flush does not come to an end within this test
     go_on.set()
     wait_for_durable(log, 2)
     assert log.durable_offset == 2
     fs.forget()
+    the_end.set()
 
 
 def test_a_flush_that_a_truncation_overtakes_says_nothing_and_fails_nobody(

@@ -301,6 +301,7 @@ def test_a_retry_in_the_group_of_a_batch_whose_sync_failed_is_not_taken_for_a_du
 def test_who_is_interrupted_while_it_waits_is_not_written_later(log: pylog.Log, fs: HookedFileSystem) -> None:
     """The main thread waits for another one's sync when Ctrl-C comes."""
     interrupted = threading.Event()
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has what it starts with & ignore it
 
     def interrupt_the_main_thread() -> None:
         wait_until(lambda: len(requests_of(log)._waiting) == 1)
@@ -317,6 +318,7 @@ def test_who_is_interrupted_while_it_waits_is_not_written_later(log: pylog.Log, 
     with pytest.raises(KeyboardInterrupt):
         log.append(b"interrupted")
     interrupted.set()
+    signal.signal(signal.SIGINT, handler)
     leader.join(PATIENCE)
     assert leader.result == 1
     assert log.append(b"next") == 2
