@@ -200,7 +200,7 @@ def test_unsubscribing_tells_the_listener_and_another_choice_is_free(store: pylo
         {"topics": ["a/b"]},
         {"pattern": "("},
         {"pattern": 7},
-        {"topics": ["t"], "listener": object()},
+        {"topics": ["t"], "listener": "no listener"},
     ],
     ids=str,
 )

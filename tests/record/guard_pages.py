@@ -19,7 +19,7 @@ from numba import types
 import record_cases as cases
 import reference
 from pylog import partitioner
-from pylog.record import encoding, kernels
+from pylog.record import compacting, encoding, kernels
 from pylog.record.memory import BYTES, OUT_BYTES, address, kernel, load8, store8
 from pylog.record.rows import read_only
 from record_cases import ALL, Damage, joined
@@ -219,6 +219,46 @@ def hash_keys(given: Cases, place: Guarded) -> None:
     partitioner.hash_keys(place.input(data), read_only(ends), place.output(draw.randint(0, 20), np.int32))
 
 
+def _table_for_compaction(given: Cases, place: Guarded) -> tuple[Any, Any, int]:
+    """Bytes, a table of batches in them that may lie, and how many there are."""
+    data = given.data()
+    columns = reference.scan_batches(data, 0, len(data), verify=False, capacity=9)[0]
+    lying = [_lying(column, len(data), given.random) for column in columns]
+    return place.input(data), cases.table_of(lying, place), len(lying)
+
+
+def index_keys(given: Cases, place: Guarded) -> None:
+    draw = given.random
+    buffer, table, count = _table_for_compaction(given, place)
+    state = place.output(compacting.K_SIZE, np.int64)
+    state[compacting.K_END] = count
+    state[compacting.K_CAPACITY] = draw.choice([0, 1, 3, 7, 8])
+    state[compacting.K_FIRST] = draw.randint(0, 8)
+    state[compacting.K_NUMBER] = draw.choice([0, 0, 3, -1, 2**40])
+    keys, scratch = (place.output(draw.choice(sizes), np.uint64) for sizes in ([16, 16, 2, 15, 0], [4, 8, 64, 3]))
+    dead = place.output(draw.choice([0, 1, 2, 30]), np.uint8)
+    k0, k1 = (np.uint64(draw.getrandbits(64)) for _ in range(2))
+    for enter in (True, False):
+        state[compacting.K_BATCH] = 0
+        compacting.index_keys(buffer, table, state, enter, draw.random() < 0.3, keys, dead, scratch, k0, k1)
+
+
+def keep_records(given: Cases, place: Guarded) -> None:
+    draw = given.random
+    buffer, table, count = _table_for_compaction(given, place)
+    state = place.output(compacting.R_SIZE, np.int64)
+    state[compacting.R_END] = count + draw.choice([0, 0, 2])
+    state[compacting.R_NUMBER] = draw.choice([0, 0, 5, -1, 2**40])
+    state[compacting.R_LATEST] = draw.choice([2**62, 2, 0])
+    state[compacting.R_HORIZON] = draw.choice([0, 2**41, -(2**62)])
+    fates = place.output(max(0, count + draw.choice([0, 0, -1])), np.int64)
+    fates[:] = [draw.getrandbits(6) for _ in fates]
+    dead = place.output(draw.choice([0, 1, 2, 30]), np.uint8)
+    dead[:] = np.frombuffer(draw.randbytes(len(dead)), np.uint8)
+    out = place.output(draw.choice([0, 61, 200, 2 * buffer.size, 3 * buffer.size + 1000]), np.uint8)
+    compacting.keep_records(buffer, table, fates, state, draw.random() < 0.3, dead, out)
+
+
 CALLS: list[Callable[[Cases, Guarded], None]] = [
     scan,
     find_batch,
@@ -228,6 +268,8 @@ CALLS: list[Callable[[Cases, Guarded], None]] = [
     encode_batches,
     checksum,
     hash_keys,
+    index_keys,
+    keep_records,
 ]
 
 
