@@ -78,3 +78,11 @@ def test_the_part_about_producing_runs(
     assert "RecordMetadata(topic='orders', partition=" in capsys.readouterr().out
     with __import__("pylog").open("shop", mode="r") as store:
         assert sum(store.log("orders", number).end_offset for number in range(4)) > 1100
+
+
+def test_the_part_about_compaction_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    exec("import pylog\n" + block("Compaction"), {})
+    assert capsys.readouterr().out == "1 [b'1.30', b'1.40']\n"
