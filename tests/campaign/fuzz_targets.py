@@ -190,7 +190,7 @@ def read_metadata(data: bytes) -> None:
 
 def read_snapshot(data: bytes) -> None:
     state = parse_snapshot(data, 5, "x")
-    assert encode_snapshot(state.copy()), (state.first_unstable_offset, state.producers)
+    assert encode_snapshot(state), (state.first_unstable_offset, state.producers)
 
 
 def sealed_snapshot(data: bytes) -> bytes:
