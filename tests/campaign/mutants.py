@@ -33,6 +33,8 @@ SAMPLES = 12  # recordings of each sort that are explored for a call
 NOT_NEEDED_AFTER_A_CRASH = {
     "sync 2 in pylog.log.writer.LogWriter._set_aside": "a log with a torn tail is not clean: `_make_durable` syncs the same file",
     "sync_directory 1 in pylog.log.trimming._cut": "the leader epochs are replaced next, and their directory is the same",
+    # Open: it was missed until the workloads began with a compacted topic; a sample that shows it is still to be found.
+    "sync_directory 1 in pylog.log.writer.LogWriter._make_durable": "not shown: names that a dead process left unsynced",
 }
 
 
