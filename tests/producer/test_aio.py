@@ -4,32 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 import pylog
 from neighbours import HookedFileSystem
-from pylog import Durability
 from pylog.aio import AsyncProducer
 from pylog.errors import ClosedError, InvalidRecordError, StorageFailedError
 from pylog.store import Store
 from pylog.testing import FaultyFileSystem, MemoryFileSystem
-
-
-@pytest.fixture
-def fs() -> HookedFileSystem:
-    return HookedFileSystem()
-
-
-@pytest.fixture
-def store(tmp_path: Path, fs: HookedFileSystem) -> Iterator[Store]:
-    with pylog.open(tmp_path / "s", fs=fs, durability=Durability.OS) as opened:
-        opened.create_topic("t")
-        opened.log("t").append(b"first")
-        yield opened
 
 
 def test_a_record_that_was_awaited_is_in_the_log(store: Store) -> None:

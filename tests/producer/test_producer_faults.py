@@ -27,19 +27,6 @@ PATIENCE = 60.0  # seconds that a test waits for what takes milliseconds
 LOG = ".log"
 
 
-@pytest.fixture
-def fs() -> HookedFileSystem:
-    return HookedFileSystem()
-
-
-@pytest.fixture
-def store(tmp_path: Path, fs: HookedFileSystem) -> Iterator[Store]:
-    with pylog.open(tmp_path / "s", fs=fs, durability=Durability.OS) as opened:
-        opened.create_topic("t")
-        opened.log("t").append(b"first")
-        yield opened
-
-
 def values(log: Log) -> list[bytes | None]:
     return [record.value for record in log.records()]
 
