@@ -36,6 +36,7 @@ app: Final = App(
 
 StorePath = Annotated[str, Parameter(name="STORE")]
 TopicName = Annotated[str, Parameter(name="TOPIC")]
+TopicNames = Annotated[list[str], Parameter(name="TOPIC")]
 Flag = Annotated[bool, Parameter(show_default=False)]
 Json = Annotated[bool, Parameter(name="--json", show_default=False)]
 Yes = Annotated[bool, Parameter(name=["--yes", "-y"], show_default=False)]

@@ -54,16 +54,16 @@ def print_json(document: Any) -> None:
     Args:
         document: of what JSON has, and bytes, which become text or an object (see `as_json`).
     """
-    encoded = msgspec.json.format(msgspec.json.encode(_jsonable(document)), indent=2)
+    encoded = msgspec.json.format(msgspec.json.encode(jsonable(document)), indent=2)
     sys.stdout.write(json_text(encoded.decode()) + "\n")
 
 
 def json_line(document: Any) -> str:
     """A JSON document on one line, with its line's end."""
-    return json_text(msgspec.json.encode(_jsonable(document)).decode()) + "\n"
+    return json_text(msgspec.json.encode(jsonable(document)).decode()) + "\n"
 
 
-def _jsonable(value: Any) -> Any:
+def jsonable(value: Any) -> Any:
     """The value with bytes as what JSON has: text, and where it is no UTF-8 an object `{"base64": …}`."""
     if isinstance(value, bytes):
         try:
@@ -71,9 +71,9 @@ def _jsonable(value: Any) -> Any:
         except UnicodeDecodeError:
             return {"base64": msgspec.to_builtins(value)}
     if isinstance(value, Mapping):
-        return {name: _jsonable(each) for name, each in value.items()}
+        return {name: jsonable(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_jsonable(each) for each in value]
+        return [jsonable(each) for each in value]
     return value
 
 

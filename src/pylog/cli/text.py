@@ -1,7 +1,7 @@
 """Bytes and text of a log as characters that a terminal only shows: it must never obey them.
 
 Whatever is not printable is escaped: control characters (a terminal obeys ESC and the C1 set), characters that turn the direction
-of writing or take no room, and bytes that are no UTF-8. A backslash is doubled, so two different values never look the same.
+of writing or take no room, and bytes that are no UTF-8. A backslash is doubled, so that escapes can be read back (`as_bytes`).
 """
 
 from __future__ import annotations
@@ -23,6 +23,11 @@ def printable(text: str) -> str:
     return _SUSPECT.sub(lambda found: found[0] if found[0] == "\\" else _escaped(found[0]), text)
 
 
+def lines_text(text: str) -> str:
+    """Lines of text for a terminal: as `printable`, and line ends stay."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
 def shown(data: bytes | str | None) -> str:
     """A key, value or name on one line; None is `null`.
 
@@ -32,7 +37,29 @@ def shown(data: bytes | str | None) -> str:
     if data is None:
         return "null"
     text = data.decode("utf-8", "surrogateescape") if isinstance(data, bytes) else data
+    if text.isprintable() and "\\" not in text:
+        return text
     return _SUSPECT.sub(lambda found: _escaped(found[0]), text)
+
+
+def as_bytes(text: str) -> bytes:
+    """The bytes of a key or value as it was shown.
+
+    >>> as_bytes("caf\u00e9 \\\\x1b \\x1b\\n\\xff")
+    b'caf\xc3\xa9 \\x1b \x1b\n\xff'
+    """
+    return _ESCAPE.sub(_unescaped, text).encode("utf-8", "surrogateescape")
+
+
+_ESCAPE: Final = re.compile(r"\\\\(x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8}|[nrt\\\\])")
+_NAMED: Final = {escape[1:]: character for character, escape in _ESCAPES.items()}
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    if found[1] in _NAMED:
+        return _NAMED[found[1]]
+    code = int(found[1][1:], 16)
+    return chr(code + 0xDC00 if found[1][0] == "x" and code >= 0x80 else code)
 
 
 def _escaped(character: str) -> str:

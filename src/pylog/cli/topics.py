@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pylog.cli.app import TOPICS, Json, StorePath, command
 from pylog.cli.output import Column, print_json, print_table
+from pylog.cli.stores import logs_of, reading
+
+if TYPE_CHECKING:
+    from pylog.store import Store
+    from pylog.topics import Topic
 
 _COLUMNS = (
     Column("topic"),
@@ -28,9 +33,7 @@ def topics(store: StorePath, /, *, json: Json = False) -> None:
         pylog topics shop
         pylog topics /var/lib/kafka/data --json
     """
-    import pylog
-
-    with pylog.open(store, mode="r") as opened:
+    with reading(store) as opened:
         rows = [_row(opened, topic) for topic in opened.topics().values()]
     if json:
         print_json({"topics": rows})
@@ -38,8 +41,8 @@ def topics(store: StorePath, /, *, json: Json = False) -> None:
         print_table(_COLUMNS, rows)
 
 
-def _row(store: Any, topic: Any) -> dict[str, Any]:
-    states = [store.log(topic.name, number).look() for number in topic.partition_ids]
+def _row(store: Store, topic: Topic) -> dict[str, Any]:
+    states = [log.look() for log in logs_of(store, topic)]
     return {
         "topic": topic.name,
         "partitions": topic.partitions,
