@@ -3,14 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from cyclopts import CycloptsError
 
-from pylog.cli import cat, config, create, delete, describe, topics
+from pylog.cli import (
+    cat,
+    config,
+    create,
+    delete,
+    describe,
+    groups_delete,
+    groups_export,
+    groups_reset,
+    produce,
+    topics,
+)
 from pylog.cli.app import app
 from pylog.cli.exits import USAGE, complain, ended
 
-COMMANDS = (topics, describe, create, config, delete, cat)  # importing them has registered them
+COMMANDS: Final = (  # importing them has registered them
+    topics,
+    describe,
+    create,
+    config,
+    delete,
+    cat,
+    produce,
+    groups_delete,
+    groups_export,
+    groups_reset,
+)
 
 
 def run(arguments: Sequence[str]) -> int:
