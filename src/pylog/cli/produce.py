@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
 from pylog.cli.app import RECORDS, Json, StorePath, TopicName, command
 from pylog.cli.exits import CommandFailed, UsageError
-from pylog.cli.output import Column, print_json, print_line, print_table, progress
+from pylog.cli.output import progress
 from pylog.cli.stores import writing
+from pylog.cli.tally import Tally
 from pylog.cli.text import as_bytes
 from pylog.errors import PylogError
 
@@ -22,12 +23,6 @@ if TYPE_CHECKING:
     from pylog.topics import Topic
 
 _FLUSH_MS = 1000  # while records come, a power loss takes those of the last second; at the end all are synced
-_COLUMNS = (
-    Column("partition", "number"),
-    Column("records", "number"),
-    Column("first_offset", "number"),
-    Column("last_offset", "number"),
-)
 
 
 @command(RECORDS)
@@ -87,7 +82,7 @@ def produce(
         with opened.producer(compression=compression, max_request_size=2**31 - 1) as producer:
             appended = _appended(producer, topic, records, partition)
         opened.flush()
-    _report(topic, appended, json=json)
+    appended.report(json=json)
 
 
 def _format(path: str | None, given: Format | None) -> Format:
@@ -106,36 +101,8 @@ def _source(
     return open_source(path, form, Reading(between, longest, *columns_named(*columns)))
 
 
-class Appended:
-    """Where records have gone so far."""
-
-    def __init__(self) -> None:
-        self._found: dict[int, tuple[int, int, int]] = {}
-
-    def add(self, partition: int, offsets: range) -> None:
-        """Notes a batch."""
-        count, first, _ = self._found.get(partition, (0, offsets.start, 0))
-        self._found[partition] = (count + len(offsets), first, offsets.stop - 1)
-
-    @property
-    def count(self) -> int:
-        """How many records."""
-        return sum(count for count, _, _ in self._found.values())
-
-    def rows(self) -> list[dict[str, Any]]:
-        """A row a partition."""
-        names = [column.name for column in _COLUMNS]
-        return [dict(zip(names, (number, *found), strict=True)) for number, found in sorted(self._found.items())]
-
-    def __str__(self) -> str:
-        if not self._found:
-            return "nothing was appended"
-        places = [f"{row['first_offset']} to {row['last_offset']} of partition {row['partition']}" for row in self.rows()]
-        return f"{self.count} records before that were appended, at the offsets {', '.join(places)}"
-
-
-def _appended(producer: Producer, topic: str, source: Source, partition: int | None) -> Appended:
-    appended = Appended()
+def _appended(producer: Producer, topic: str, source: Source, partition: int | None) -> Tally:
+    appended = Tally(topic)
     try:
         with progress(f"to {topic}", total=source.total, unit=source.unit) as report:
             for batch in source.batches:
@@ -153,12 +120,3 @@ def _sent_to(batch: pa.RecordBatch, partition: int) -> pa.RecordBatch:
 
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     return pa.RecordBatch.from_pydict(columns | {"partition": pa.repeat(pa.scalar(partition), batch.num_rows)})
-
-
-def _report(topic: str, appended: Appended, *, json: bool) -> None:
-    if json:
-        print_json({"topic": topic, "records": appended.count, "partitions": appended.rows()})
-        return
-    print_line(f"Appended {appended.count} record{'s' * (appended.count != 1)} to {topic}.")
-    if appended.count:
-        print_table(_COLUMNS, appended.rows())

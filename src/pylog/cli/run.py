@@ -9,14 +9,18 @@ from cyclopts import CycloptsError
 
 from pylog.cli import (
     cat,
+    compact,
     config,
+    copy,
     create,
     delete,
     describe,
+    doctor,
     groups_delete,
     groups_export,
     groups_reset,
     produce,
+    retain,
     topics,
 )
 from pylog.cli.app import app
@@ -33,6 +37,10 @@ COMMANDS: Final = (  # importing them has registered them
     groups_delete,
     groups_export,
     groups_reset,
+    copy,
+    compact,
+    retain,
+    doctor,
 )
 
 
