@@ -10,6 +10,7 @@ from cyclopts import CycloptsError
 from pylog.cli import (
     cat,
     compact,
+    completion,
     config,
     copy,
     create,
@@ -41,6 +42,7 @@ COMMANDS: Final = (  # importing them has registered them
     compact,
     retain,
     doctor,
+    completion,
 )
 
 
