@@ -187,6 +187,10 @@ class OsFileSystem:
     def exists(self, path: str) -> bool:
         return os.path.lexists(path)
 
+    def is_directory(self, path: str) -> bool:
+        """Whether there is a directory, or a link to one."""
+        return os.path.isdir(path)
+
     def read(self, path: str, limit: int) -> bytes | None:
         """A whole small file, or None when there is none.
 
@@ -296,6 +300,16 @@ os.register_at_fork(after_in_child=_tell_in_child)
 def join(*parts: str) -> str:
     """A path from its parts."""
     return os.path.join(*parts)
+
+
+def base_name(path: str) -> str:
+    """The last part of a path."""
+    return os.path.basename(path)
+
+
+def absolute(path: str) -> str:
+    """A path from the root on."""
+    return os.path.abspath(path)
 
 
 def parent_of(path: str) -> str:
