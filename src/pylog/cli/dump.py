@@ -122,10 +122,11 @@ def _each(files: Iterable[str], *, known_only: bool) -> Iterator[str]:
     """The files that were named, and those in the directories that were named."""
     from pylog.fs import OsFileSystem, join
     from pylog.tools.dump import is_known
+    from pylog.tools.names import is_directory
 
     fs = OsFileSystem()
     for path in files:
-        if fs.is_directory(path):
+        if is_directory(fs, path):
             names = (entry.name for entry in fs.list(path) if entry.is_file)
             yield from (join(path, name) for name in names if is_known(name) or not known_only)
         else:

@@ -187,10 +187,6 @@ class OsFileSystem:
     def exists(self, path: str) -> bool:
         return os.path.lexists(path)
 
-    def is_directory(self, path: str) -> bool:
-        """Whether there is a directory, or a link to one."""
-        return os.path.isdir(path)
-
     def read(self, path: str, limit: int) -> bytes | None:
         """A whole small file, or None when there is none.
 

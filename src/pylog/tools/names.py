@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from pylog import limits
-from pylog.errors import InvalidArgumentError, StorageFailedError
+from pylog.errors import InvalidArgumentError, NotALogDirectoryError, StorageFailedError
 from pylog.fs import FileSystem, absolute, base_name, join, parent_of
 from pylog.segment.names import LOG, parse
 from pylog.segment.segment import LogSegment, OpenFiles
@@ -54,6 +54,15 @@ def place_of(path: str) -> Place:
     """
     name = base_name(path)
     return Place(path, name, name[name.rfind(".") :] if "." in name else "")
+
+
+def is_directory(fs: FileSystem, path: str) -> bool:
+    """Whether there is a directory that can be read."""
+    try:
+        fs.check_directory(path, write=False)
+    except NotALogDirectoryError:
+        return False
+    return True
 
 
 def read_file(fs: FileSystem, path: str) -> bytes:
