@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from cyclopts import CycloptsError
 
-from pylog.cli import cat, config, create, delete, describe, dump, topics, verify
+from pylog.cli import cat, config, create, delete, describe, dump, repair, topics, verify
 from pylog.cli.app import app
 from pylog.cli.exits import USAGE, complain, ended
 
-COMMANDS = (topics, describe, create, config, delete, cat, dump, verify)  # importing them has registered them
+COMMANDS = (topics, describe, create, config, delete, cat, dump, verify, repair)  # importing them has registered them
 
 
 def run(arguments: Sequence[str]) -> int:
