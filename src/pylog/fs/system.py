@@ -298,6 +298,16 @@ def join(*parts: str) -> str:
     return os.path.join(*parts)
 
 
+def base_name(path: str) -> str:
+    """The last part of a path."""
+    return os.path.basename(path)
+
+
+def absolute(path: str) -> str:
+    """A path from the root on."""
+    return os.path.abspath(path)
+
+
 def parent_of(path: str) -> str:
     """The directory that a path lies in."""
     return os.path.dirname(os.path.abspath(path))
@@ -320,3 +330,19 @@ def write_atomically(fs: FileSystem, directory: str, name: str, data: bytes) -> 
         file.close()
     fs.rename(temporary, target)
     fs.sync_directory(directory)
+
+
+def take_owner(fs: FileSystem, path: str, like: str) -> None:
+    """Gives a file the owner and group of another one, if this process may: who repairs a broker's files is often root.
+
+    Args:
+        fs: only the operating system's files have owners.
+        path: the file.
+        like: a file or directory whose owner it gets.
+    """
+    if isinstance(fs, OsFileSystem):
+        with _reported("change the owner of", path):
+            wanted, found = os.stat(like), os.lstat(path)
+            if (wanted.st_uid, wanted.st_gid) != (found.st_uid, found.st_gid):
+                with contextlib.suppress(PermissionError):
+                    os.chown(path, wanted.st_uid, wanted.st_gid, follow_symlinks=False)
