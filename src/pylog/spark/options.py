@@ -213,7 +213,12 @@ def _batch(given: Given) -> ReadOptions:
 
 def _stream(given: Given) -> StreamOptions:
     start = _limit(given, "starting", Everywhere(LATEST))
-    return StreamOptions(start=start, limits=_rate_limits(given), group=given.get("groupId", values.word, None), **_common(given))
+    group, common = given.get("groupId", values.word, None), _common(given)
+    if group is not None and len(common["paths"]) > 1:
+        raise InvalidArgumentError(
+            "groupId commits to the offsets that are kept in one directory; path names several, which a broker keeps them across"
+        )
+    return StreamOptions(start=start, limits=_rate_limits(given), group=group, **common)
 
 
 def _common(given: Given) -> dict[str, Any]:

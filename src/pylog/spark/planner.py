@@ -242,7 +242,7 @@ def matching(there: Iterable[TopicPartition], subscription: Subscription) -> set
             topics = {topic for topic, _ in there if topic not in INTERNAL_TOPICS and matches(topic)}
             return {partition for partition in there if partition.topic in topics}
         case Partitions(partitions):
-            return partitions & set(there)
+            return set(there) & partitions
 
 
 def _refuse_unknown(what: str, names: str, paths: Sequence[str]) -> None:
@@ -354,7 +354,7 @@ class Place:
 
     def _at_time(self, timestamp: int, log: Log, which: str) -> int:
         found = log.offset_for_timestamp(timestamp, isolation=self.options.scan.isolation)
-        if found is not None:
+        if found is not None and found.offset < self.latest:
             return found.offset
         if which == "starting" and not self.options.latest_if_none_younger:
             raise OffsetOutOfRangeError(
