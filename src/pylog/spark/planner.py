@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
@@ -21,6 +22,7 @@ from pyspark.sql.datasource import InputPartition
 import pylog
 from pylog.errors import InvalidArgumentError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from pylog.fs import OsFileSystem
+from pylog.log.planning import ranges_since
 from pylog.record.types import TopicPartition
 from pylog.spark.options import (
     EARLIEST,
@@ -37,6 +39,7 @@ from pylog.spark.options import (
     TopicPattern,
     Topics,
 )
+from pylog.spark.pushdown import NO_PRUNING, Pruning, Range, Ranges, united
 from pylog.spark.values import named
 
 if TYPE_CHECKING:
@@ -104,7 +107,7 @@ class Extent:
     bounds: tuple[int, ...]
 
 
-def plan(options: ReadOptions) -> list[LogSlice]:
+def plan(options: ReadOptions, pruning: Pruning = NO_PRUNING) -> list[LogSlice]:
     """Cuts a batch read into slices, in the order of topic, partition and offset.
 
     Costs one opening of each partition (two where `minPartitions` has it cut finer), and index files where one is cut. Never
@@ -112,6 +115,7 @@ def plan(options: ReadOptions) -> list[LogSlice]:
 
     Args:
         options: of the read.
+        pruning: what a query's predicates leave of it.
 
     Returns:
         The slices; every record that is to be read is in exactly one of them.
@@ -136,8 +140,7 @@ def plan(options: ReadOptions) -> list[LogSlice]:
         homes = only_homes(there, chosen(there, options.subscription, options.paths))
         check_all_named(options.start, homes, "startingOffsets")
         check_all_named(options.end, homes, "endingOffsets")
-        extents = [_extent(open_log, home, partition, options) for partition, home in sorted(homes.items())]
-        return slices(open_log, extents, options)
+        return slices(open_log, _extents(open_log, homes, options, pruning), options)
 
 
 def check_paths(paths: Iterable[str]) -> None:
@@ -277,12 +280,28 @@ def check_all_named(limit: Limit, partitions: Iterable[TopicPartition], name: st
 # ---- from where to where -------------------------------------------------------------------------------------------------
 
 
-def _extent(open_log: OpenLog, home: str, partition: TopicPartition, options: ReadOptions) -> Extent:
-    with open_log(home, partition) as log:
-        place = Place(home, partition, log.start_offset, end_of(log, options.scan.isolation), options)
-        start = place.within(place.resolve(options.start, log, "starting"), "starting")
-        end = place.within(place.resolve(options.end, log, "ending"), "ending")
-        return extent_between(log, home, start, end, options)
+def _extents(open_log: OpenLog, homes: Mapping[TopicPartition, str], options: ReadOptions, pruning: Pruning) -> Iterator[Extent]:
+    """What is read of each partition. One that predicates leave nothing of is opened only if an option may be wrong about it."""
+    sure = isinstance(options.start, Everywhere) and isinstance(options.end, Everywhere)
+    for partition, home in sorted(homes.items()):
+        kept = pruning.keeps(partition)
+        if not kept and sure:
+            continue
+        with open_log(home, partition) as log:
+            place = Place(home, partition, log.start_offset, end_of(log, options.scan.isolation), options)
+            start = place.within(place.resolve(options.start, log, "starting"), "starting")
+            end = place.within(place.resolve(options.end, log, "ending"), "ending")
+            for first, last in _wanted(log, start, end, pruning) if kept else ():
+                yield extent_between(log, home, first, last, options)
+
+
+def _wanted(log: Log, start: int, end: int, pruning: Pruning) -> Ranges:
+    """What predicates leave of a range. Where the log is damaged its time indexes need not know all of it."""
+    ranges = pruning.within(start, end)
+    if pruning.timestamp is None or log.recovery_report:
+        return ranges
+    since = partial(ranges_since, log.look(), timestamp=pruning.timestamp)
+    return united(Range(first, last) for part in ranges for first, last in since(*part))
 
 
 def extent_between(log: Log, home: str, start: int, end: int, options: SourceOptions) -> Extent:
