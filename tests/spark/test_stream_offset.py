@@ -15,13 +15,13 @@ from pylog.record.types import TopicPartition
 from pylog.spark.stream_offset import StreamOffset
 
 ID = "Q3BOAAABTqe9kBAvQ3BOAA"
-TOPICS = st.from_regex(r"[a-zA-Z0-9._-]{1,20}", fullmatch=True).filter(is_topic_name)
+TOPICS = st.text("aZ9._-", min_size=1, max_size=9).filter(is_topic_name)
 PARTITIONS = st.builds(TopicPartition, TOPICS, st.integers(0, 2**31 - 1))
 POSITIONS = st.dictionaries(PARTITIONS, st.integers(0, 2**63 - 1))
 PLACES = st.builds(
     StreamOffset,
     POSITIONS,
-    st.dictionaries(TOPICS, st.from_regex(r"[a-zA-Z0-9_-]{22}", fullmatch=True)),
+    st.dictionaries(TOPICS, st.text("aZ9_-", min_size=22, max_size=22)),
     st.none() | POSITIONS,
 )
 
@@ -63,9 +63,9 @@ def test_the_notes_have_names_that_no_topic_can_have():
 
 @pytest.mark.parametrize(
     "found",
-    [{"orders": 1}, {"orders": {"x": 1}}, {"orders": {"-1": 1}}, {"orders": {"0": -1}}, {"orders": {"0": "1"}}, {"orders": {"0": 1.5}},
-     {"orders": {"0": True}}, {"offset": 7}],
-)  # fmt: skip
+    [{"orders": 1}, {"offset": 7}]
+    + [{"orders": offsets} for offsets in ({"x": 1}, {"-1": 1}, {"0": -1}, {"0": "1"}, {"0": 1.5}, {"0": True})],
+)
 def test_what_is_not_a_place_in_a_stream_of_topics_is_refused(found: dict[str, Any]):
     with pytest.raises(InvalidArgumentError, match="another query"):
         StreamOffset.from_json(found)
