@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import importlib.util
 import json
 import os
 import re
@@ -9,6 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree as ET
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -114,3 +118,39 @@ def test_spark_connect(shop: Path):
         text=True,
     )
     assert "10 orders" in done.stdout, done.stderr[-3000:]
+
+
+# ---- the worked example --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def flights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Flights of three days, as the demo writes them: one an hour from five in the morning on, each later than the one before."""
+    import pylog
+
+    path = tmp_path_factory.mktemp("example") / "flights-demo"
+    with pylog.open(path) as store:
+        store.create_topic("flights", partitions=2)
+        for day in range(3, 6):
+            begin = dt.datetime(2013, 7, day, 5, tzinfo=ZoneInfo("America/New_York"))
+            for row in range(18):
+                delay = None if row == 3 else row
+                value = json.dumps({"carrier": "UA", "origin": "EWR", "dest": "IAH", "dep_delay": delay}).encode()
+                time = int((begin + dt.timedelta(hours=row)).timestamp() * 1000)
+                store.log("flights", row % 2).append_many([(b"UA 1", value, None, time)])
+    return path
+
+
+def test_the_example_over_the_flights_draws_its_chart(
+    spark: SparkSession, flights: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    example = importlib.util.spec_from_file_location("flights_spark", PROJECT / "examples" / "flights_spark.py")
+    assert example is not None
+    assert example.loader is not None
+    module = importlib.util.module_from_spec(example)
+    example.loader.exec_module(module)
+    hours = module.explore(spark.newSession(), flights, tmp_path / "flights.svg")
+    assert hours == [(5 + row, 3, float(row)) for row in range(18) if row != 3]
+    assert "2013-07-04: 18 flights, from 2 tasks" in capsys.readouterr().out
+    picture = ET.parse(tmp_path / "flights.svg").getroot()
+    assert len(picture.findall("{http://www.w3.org/2000/svg}rect")) == len(hours)
