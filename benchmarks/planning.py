@@ -1,0 +1,64 @@
+"""Planning a Spark read of 100 TB: 10,000 partitions of a hundred segments of 100 MB each.
+
+The files are real names in real directories, with real batch headers and indexes, but the records are holes, and the partitions
+are hard links to one another (see tests/sparse_log.py): what planning asks for is there, and the page cache has it.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from benchmarks.measure import Row, Sample, Settings, Target, at_most
+
+PROJECT = Path(__file__).resolve().parent.parent
+PARTITIONS = 10_000
+SEGMENTS = 100
+CHILD = """
+import json, pickle, resource, sys, time
+from pylog.spark.options import read_options
+from pylog.spark.planner import plan
+
+options = read_options({"path": sys.argv[1], "subscribe": "events", "maxBytesPerPartition": sys.argv[2]})
+started, used = time.perf_counter(), time.process_time()
+parts = plan(options)
+seconds, used = time.perf_counter() - started, time.process_time() - used
+size = sum(4 + len(pickle.dumps(part, protocol=5)) for part in parts)  # as Spark takes them
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
+print(json.dumps({"seconds": seconds, "cpu": used, "tasks": len(parts), "MB": size / 1e6, "MiB": peak}))
+"""
+
+
+def run(settings: Settings) -> None:
+    """Reports planning in a new process, with tasks of 1 GiB and of the default size."""
+    sys.path.append(str(PROJECT / "tests"))  # the logs without records
+    from sparse_log import make_store
+
+    partitions = settings.scaled(PARTITIONS, PARTITIONS // 20)
+    directory = Path(settings.directory) / "store"
+    make_store(directory, partitions=partitions, segments=SEGMENTS)
+    for name, size in (("1 GiB", 1 << 30), ("128 MiB, the default", 128 << 20)):
+        _report(settings, name, _planned(directory, size), partitions)
+
+
+def _planned(directory: Path, size: int) -> dict[str, float]:
+    child = [sys.executable, "-c", CHILD, str(directory), str(size)]
+    done = subprocess.run(child, check=True, stdout=subprocess.PIPE, text=True)
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+def _report(settings: Settings, name: str, found: dict[str, float], partitions: int) -> None:
+    full = partitions == PARTITIONS and name == "1 GiB"
+    work = f"plan of {partitions:,} partitions, {partitions * SEGMENTS:,} segments, tasks of {name}"
+
+    def row(what: str, unit: str, value: float, target: Target | None, note: str = "") -> None:
+        settings.report(Row(part="plan", work=f"{work}: {what}", unit=unit, measured=Sample((value,)), target=target, note=note))
+
+    row("time", "s", found["seconds"], at_most(10) if full else None, f"{found['cpu']:.1f} s of them on the processor")
+    row("time for a partition", "µs", 1e6 * found["seconds"] / partitions, None)
+    row("tasks", "", found["tasks"], None)
+    row("size, pickled", "MB", found["MB"], at_most(50) if full else None)
+    row("peak resident memory of the planning process", "MiB", found["MiB"], at_most(1024) if full else None)
