@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import NamedTuple
 
 from pylog.log.state import LogState
@@ -24,36 +24,41 @@ def size_between(state: LogState, start: int, end: int) -> int:
 
 def split_offsets(state: LogState, start: int, end: int, max_bytes: int) -> list[int]:
     """Batch boundaries that cut a range into parts of about `max_bytes`; a part may span segments."""
-    cuts: list[int] = []
+    return sorted({cut for cut in _cuts(state, start, end, max_bytes) if start < cut < end})
+
+
+def first_cut(state: LogState, start: int, end: int, max_bytes: int) -> int:
+    """The first of them, or `end`: so far `max_bytes` reach, about, but one batch at least."""
+    return next((cut for cut in _cuts(state, start, end, max_bytes) if start < cut < end), end)
+
+
+def _cuts(state: LogState, start: int, end: int, max_bytes: int) -> Iterator[int]:
+    """The same in order, one after the other; some may come twice."""
     used = 0
     for piece in _pieces(state, start, end):
         if used and used + min(piece.end - piece.first, max_bytes) > max_bytes:
-            cuts.append(piece.segment.base_offset)
+            yield piece.segment.base_offset
             used = 0
-        inside, used = _cuts_inside(piece, used, max_bytes)
-        cuts += inside
-    return sorted({cut for cut in cuts if start < cut < end})
+        used = yield from _cuts_inside(piece, used, max_bytes)
 
 
-def _cuts_inside(piece: _Piece, used: int, max_bytes: int) -> tuple[list[int], int]:
-    """The cuts within a segment's part, and the bytes behind the last one."""
-    cuts: list[int] = []
+def _cuts_inside(piece: _Piece, used: int, max_bytes: int) -> Generator[int, None, int]:
+    """The cuts within a segment's part; returns the bytes behind the last one."""
     index, first = piece.segment.offset_index(), piece.first
     while used + piece.end - first > max_bytes:
         offset = index.upper_bound_offset(first + max_bytes - used)
         entry = None if offset is None else index.upper(offset)
         if entry is None or not first < entry.position < piece.end:
             break
-        cuts.append(entry.offset + 1)  # an entry names its batch's last offset, so the next batch begins here
+        yield entry.offset + 1  # an entry names its batch's last offset, so the next batch begins here
         first, used = entry.position, 0
-    return cuts, used + piece.end - first
+    return used + piece.end - first
 
 
 def _pieces(state: LogState, start: int, end: int) -> Iterator[_Piece]:
     for segment, segment_end in state.from_offset(start):
         if segment.base_offset >= end:
             return
-        index = segment.offset_index()
-        first = index.lookup(start).position if start > segment.base_offset else 0
-        upper = index.upper(end) if end < segment_end else None
+        first = segment.offset_index().lookup(start).position if start > segment.base_offset else 0
+        upper = segment.offset_index().upper(end) if end < segment_end else None
         yield _Piece(segment, first, state.size_of(segment) if upper is None else upper.position)
