@@ -12,9 +12,12 @@ import json
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 
 from connector_table import CASES, EVERYTHING, Case, Stream
 
@@ -25,6 +28,7 @@ Answer = dict[str, Any]
 Cells = list[Any]  # key, value, timestamp in milliseconds, type of the timestamp, and headers or nothing
 Rows = dict[str, dict[int, Cells]]  # "topic-partition" -> offset -> the other columns
 
+ERRORS = (PySparkException, Py4JError)
 PLAIN = "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,timestampType:int>"
 SCHEMAS = {PLAIN: "plain", f"{PLAIN[:-1]},headers:array<struct<key:string,value:binary>>>": "with headers"}
 
@@ -34,13 +38,13 @@ class Runner:
 
     Args:
         spark: a session.
-        format: `kafka` or `pylog`.
+        source: its format, `kafka` or `pylog`.
         base: options that every case gets besides its own.
         scratch: a directory for checkpoints.
     """
 
-    def __init__(self, spark: SparkSession, format: str, base: Mapping[str, str], scratch: Path) -> None:
-        self._spark, self._format, self._base, self._scratch = spark, format, dict(base), scratch
+    def __init__(self, spark: SparkSession, source: str, base: Mapping[str, str], scratch: Path) -> None:
+        self._spark, self._source, self._base, self._scratch = spark, source, dict(base), scratch
         self.rows: Rows = {}  # all that were seen
 
     def answer(self, case: Case) -> Answer:
@@ -49,21 +53,20 @@ class Runner:
 
     def _batch(self, options: Mapping[str, str]) -> Answer:
         try:
-            frame = self._spark.read.format(self._format).options(**self._base, **options).load()
-        except Exception as error:
+            frame = self._spark.read.format(self._source).options(**self._base, **options).load()
+        except ERRORS as error:
             return {"error": {"when": "load", **described(error)}}
         try:
             return {"schema": SCHEMAS[frame.schema.simpleString()], **self._collected(frame)}
-        except Exception as error:
+        except ERRORS as error:
             return {"error": {"when": "read", **described(error)}}
 
     def _collected(self, frame: DataFrame) -> Answer:
         """The offsets that a frame has, and how many tasks read them; its rows are added to those that were seen."""
-        exact = {"timestamp": "unix_millis(timestamp)", "task": "spark_partition_id()"}
-        found = frame.selectExpr(*(exact.get(name, name) for name in (*frame.columns, "task"))).collect()
+        exact = ["unix_millis(timestamp)" if name == "timestamp" else name for name in frame.columns]
         rows: Rows = {}
-        for row in found:
-            key, value, topic, partition, offset, *others = (plain(cell) for cell in row[:-1])
+        for row in frame.selectExpr(*exact).collect():
+            key, value, topic, partition, offset, *others = (plain(cell) for cell in row)
             assert offset not in rows.setdefault(f"{topic}-{partition}", {}), f"{topic}-{partition} has offset {offset} twice"
             rows[f"{topic}-{partition}"][offset] = [key, value, *others]
         self._see(rows)
@@ -87,39 +90,40 @@ class Runner:
 
     def _run(self, stream: Stream, case: Case, checkpoint: Path) -> Answer:
         """One start of a query on a checkpoint, until it has read what there is."""
-        batches: dict[int, Answer] = {}
-        if stream.moved and planned(checkpoint):
+        if stream.moved:
             move(checkpoint, stream.moved)
+        options = {**self._base, **case.options, **stream.options}
+        try:
+            frame = self._spark.readStream.format(self._source).options(**options).load()
+        except ERRORS as error:
+            return {"error": {"when": "load", **described(error)}}
+        return self._micro_batches(frame, checkpoint)
 
-        failed: list[Answer] = []
+    def _micro_batches(self, frame: DataFrame, checkpoint: Path) -> Answer:
+        batches: dict[int, Answer] = {}
+        inside: list[Answer] = []  # errors in a micro-batch: of these Spark hands back only that Python failed
 
-        def take(frame: DataFrame, number: int) -> None:
+        def take(part: DataFrame, number: int) -> None:
             try:
-                batches[number] = self._collected(frame)
-            except Exception as error:
-                failed.append(described(error))  # Spark would hand back little more than that Python failed
+                batches[number] = self._collected(part)
+            except ERRORS as error:
+                inside.append(described(error))
                 raise
 
         answer: Answer = {}
+        writer = frame.writeStream.foreachBatch(take).trigger(availableNow=True).option("checkpointLocation", str(checkpoint))
         try:
-            source = self._spark.readStream.format(self._format).options(**self._base, **case.options, **stream.options)
-            frame = source.load()
-        except Exception as error:
-            return {"error": {"when": "load", **described(error)}}
-        try:
-            writer = frame.writeStream.foreachBatch(take).trigger(availableNow=True)
-            writer.option("checkpointLocation", str(checkpoint)).start().awaitTermination()
-        except Exception as error:
-            answer = {"error": {"when": "read", **(failed[0] if failed else described(error))}}
+            writer.start().awaitTermination()
+        except ERRORS as error:
+            answer["error"] = {"when": "read", **(inside or [described(error)])[0]}
         ends = planned(checkpoint)
-        answer["batches"] = [{"number": number, "end": ends[number], **batches[number]} for number in sorted(batches)]
-        return answer
+        return {**answer, "batches": [{"number": number, "end": ends[number], **batches[number]} for number in sorted(batches)]}
 
 
 def planned(checkpoint: Path) -> dict[int, Any]:
     """The offsets that each micro-batch of a checkpoint ends at, as Spark keeps them: the source's JSON."""
     files = [path for path in (checkpoint / "offsets").glob("*") if path.name.isdigit()]
-    return {int(path.name): json.loads(path.read_text().splitlines()[2]) for path in sorted(files)}
+    return {int(path.name): json.loads(path.read_text().splitlines()[2]) for path in files}
 
 
 def move(checkpoint: Path, moved: Mapping[str, Mapping[str, int]]) -> None:
@@ -207,11 +211,10 @@ def main(bootstrap: str, jars: str, scratch: str) -> None:
     spark.sparkContext.setLogLevel("OFF")
     base = {"kafka.bootstrap.servers": bootstrap, **CONNECTOR_PATIENCE}
     runner = Runner(spark, "kafka", base, Path(scratch))
-    say: Callable[[str], Any] = lambda text: print(text, file=sys.stderr, flush=True)  # noqa: E731
     answers = {}
     for case in (EVERYTHING, *CASES):
-        say(case.name)
-        answers[case.name] = runner.answer(case)
+        print(case.name, file=sys.stderr, flush=True)
+        answers[case.name] = {"asked": case.asked, **runner.answer(case)}
     spark.stop()
     print(json.dumps({"answers": answers, "rows": runner.rows}))
 

@@ -2,7 +2,8 @@
 
     write_topics(directory)      # the same bytes every time
 
-pylog writes all of it, but for a compacted topic with transactions, which is a real broker's. A broker serves a copy to the connector.
+pylog writes all of it, but for one compacted topic with transactions that a real broker wrote. A broker serves a copy to the
+connector.
 """
 
 from __future__ import annotations
@@ -57,7 +58,12 @@ def _write_orders(store: pylog.Store) -> None:
         (None, b"no key", (), TIME + 8000),
         (b"tombstone", None, (), TIME + 9000),
         (None, None, (), TIME + 10_000),
-        (b"", b"", (("", b""), ("null", None), ("twice", b"1"), ("twice", b"2"), ("gr\u00fc\u00dfe", b"\xff\x00")), TIME + 11_000),
+        (
+            b"",
+            b"",
+            (("", b""), ("null", None), ("twice", b"1"), ("twice", b"2"), ("gr\u00fc\u00dfe", b"\xff\x00")),
+            TIME + 11_000,
+        ),
     ]
     store.log("orders", 0).append_many(odd)
     store.log("orders", 1).append_many([_row(number, (("number", b"%d" % number),)) for number in range(7)])

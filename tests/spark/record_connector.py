@@ -1,4 +1,4 @@
-"""`./dev record-connector`: asks Spark's Kafka connector all of `connector_table`, and keeps its answers in `tests/golden/connector`.
+"""`./dev record-connector`: asks Spark's Kafka connector all of `connector_table`; keeps its answers in `tests/golden/connector`.
 
 A broker serves the topics of `connector_data`. Takes a few minutes; to be run when the table or the data changes.
 """
@@ -28,9 +28,8 @@ HIGHEST_EPOCH, NEXT_PRODUCER_ID = 100, 1_000_000  # beyond all that is in the da
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as scratch:
-        with serving(Path(scratch) / "data") as broker:
-            found = asked(broker.bootstrap, scratch)
+    with tempfile.TemporaryDirectory() as scratch, serving(Path(scratch) / "data") as broker:
+        found = asked(broker.bootstrap, scratch)
     GOLDEN.mkdir(exist_ok=True)
     (GOLDEN / "answers.json").write_text(by_line(found["answers"]))
     (GOLDEN / "rows.json").write_text(by_line({name: found["rows"][name] for name in sorted(found["rows"])}))
@@ -41,7 +40,9 @@ def serving(directory: Path) -> Iterator[Broker]:
     """A broker on the data; nothing of it may change."""
     write_topics(directory)
     with pylog.open(directory, mode="r") as store:
-        topics = [AdoptedTopic(name, each.partitions, str(each.id), leader_epoch=HIGHEST_EPOCH) for name, each in store.topics().items()]
+        topics = [
+            AdoptedTopic(name, each.partitions, str(each.id), leader_epoch=HIGHEST_EPOCH) for name, each in store.topics().items()
+        ]
     adopt(directory, topics, NEXT_PRODUCER_ID)
     with Broker(directory, KafkaJars.fetch(CACHE / "kafka"), config={"log.cleaner.enable": "false"}) as broker:
         yield broker
@@ -50,7 +51,9 @@ def serving(directory: Path) -> Iterator[Broker]:
 def asked(bootstrap: str, scratch: str) -> Any:
     """What the connector answers, in a process of its own environment."""
     connector = Connector.fetch(CACHE / "connector")
-    environment = {name: value for name, value in os.environ.items() if name not in ("PYSPARK_PYTHON", "PYTHONPATH", "SPARK_HOME")}
+    environment = {
+        name: value for name, value in os.environ.items() if name not in ("PYSPARK_PYTHON", "PYTHONPATH", "SPARK_HOME")
+    }
     command = [str(connector.python), str(Path(__file__).with_name("connector_answers.py")), bootstrap, connector.jars, scratch]
     done = subprocess.run(command, env=environment, check=False, stdout=subprocess.PIPE)
     if done.returncode:

@@ -120,7 +120,7 @@ def plan(options: ReadOptions) -> list[LogSlice]:
         NotALogDirectoryError: a path is missing or no directory.
         UnknownTopicOrPartitionError: a topic or partition is not there.
         InvalidArgumentError: a partition is in two directories, offsets do not name exactly the partitions that are read,
-            or the read falls into too many slices.
+            a partition would be read to an end before its start, or the read falls into too many slices.
         OffsetOutOfRangeError: offsets that are gone or not there yet, unless `failOnDataLoss` is false.
 
     >>> plan(read_options({"path": "shop", "subscribe": "orders"}))  # doctest: +SKIP
@@ -280,9 +280,9 @@ def check_all_named(limit: Limit, partitions: Iterable[TopicPartition], name: st
 def _extent(open_log: OpenLog, home: str, partition: TopicPartition, options: ReadOptions) -> Extent:
     with open_log(home, partition) as log:
         place = Place(home, partition, log.start_offset, end_of(log, options.scan.isolation), options)
-        start = place.within(place.resolve(options.start, log, "starting"), "starting")
-        end = place.within(place.resolve(options.end, log, "ending"), "ending")
-        return extent_between(log, home, start, end, options)
+        start, end = place.resolve(options.start, log, "starting"), place.resolve(options.end, log, "ending")
+        place.check_order(start, end)
+        return extent_between(log, home, place.within(start, "starting"), place.within(end, "ending"), options)
 
 
 def extent_between(log: Log, home: str, start: int, end: int, options: SourceOptions) -> Extent:
@@ -336,6 +336,16 @@ class Place:
             fail=self.options.scan.fail_on_data_loss,
         )
         return min(max(offset, self.earliest), self.latest)
+
+    def check_order(self, start: int, end: int) -> None:
+        """Refuses a read that would end before it begins: something else was meant, or the log is another one than it was."""
+        if end < start:
+            raise InvalidArgumentError(
+                f"the read of {named(self.partition)} would begin at offset {start} and end before that, at {end}: "
+                f"the log in {self.home} has offsets {self.earliest} to {self.latest} (exclusive)",
+                path=self.home,
+                offset=start,
+            )
 
     def resolve(self, limit: Limit, log: Log, which: str) -> int:
         """The offset that a start or an end means; `which` is "starting" or "ending"."""
