@@ -230,9 +230,7 @@ def _times() -> Iterator[Case]:
     yield batch("up to a time after all records", subscribe="orders", endingTimestamp=at(500))
     yield batch("up to a time before all records", subscribe="orders", endingTimestamp=at(-5))
     yield batch("between two times", assign={"orders": [0, 1]}, startingTimestamp=at(2), endingTimestamp=at(5))
-    yield batch(
-        "from a time on that is after the end's", assign={"orders": [0, 1]}, startingTimestamp=at(5), endingTimestamp=at(2)
-    )
+    yield batch("from a time on that is after the end's", assign={"orders": [0]}, startingTimestamp=at(5), endingTimestamp=at(2))
     yield batch("a time for each partition", subscribe="orders", startingOffsetsByTimestamp=times("orders", 3, 6, 0, 0), **LATEST)
     yield batch(
         "a time for each that one has nothing after", subscribe="orders-old", startingOffsetsByTimestamp=times("orders-old", 9)
@@ -377,9 +375,9 @@ def _losses() -> Iterator[Case]:
     yield batch("a start that is gone, leniently", subscribe="trimmed", startingOffsets=only("trimmed", 5, 10), **LENIENT)
     yield batch(
         "start and end that are gone",
-        subscribe="trimmed",
-        startingOffsets=only("trimmed", 5, 3),
-        endingOffsets=only("trimmed", 7, 4),
+        assign={"trimmed": [0]},
+        startingOffsets=only("trimmed", 5),
+        endingOffsets=only("trimmed", 7),
     )
     yield batch(
         "start and end that are gone, leniently",
