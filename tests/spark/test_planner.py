@@ -95,7 +95,8 @@ def test_several_directories_are_read_as_one(shop: Path, tmp_path: Path):
     more = make(tmp_path / "more", clicks=[20])
     assert spans(f"{shop}, {more}", subscribe="clicks,returns") == [("clicks", 0, 0, 20), ("returns", 0, 0, 10)]
     parts = plan(read_options({"path": f"{shop},{more}", "subscribe": "clicks"}))
-    assert parts == [LogSlice(str(more), "clicks", 0, 0, 20)]
+    with pylog.open(more, mode="r") as store:
+        assert parts == [LogSlice(str(more), "clicks", 0, 0, 20, store.topic("clicks").id)]
 
 
 def test_a_partition_in_two_directories_is_an_error(shop: Path, tmp_path: Path):
@@ -259,8 +260,8 @@ def test_planning_reads_no_records(monkeypatch: pytest.MonkeyPatch, shop: Path):
 
 
 def test_a_slice_is_small_and_travels():
-    part = LogSlice("/data/shop", "orders", 3, 10**12, 10**12 + 5)
+    part = LogSlice("/data/shop", "orders", 3, 10**12, 10**12 + 5, "Q3BOAAABTqe9kBAvQ3BOAA")
     assert pickle.loads(pickle.dumps(part)) == part
-    assert len(pickle.dumps(part, protocol=5)) < 120
-    assert part != LogSlice("/data/shop", "orders", 3, 10**12, 10**12 + 6)
+    assert len(pickle.dumps(part, protocol=5)) < 150
+    assert part != LogSlice("/data/shop", "orders", 3, 10**12, 10**12 + 6, part.topic_id)
     assert len({part, pickle.loads(pickle.dumps(part))}) == 1

@@ -1,10 +1,11 @@
-"""How large a range of a log is and where it can be cut: from segment sizes and offset indexes, never from data."""
+"""How large a range of a log is, where it can be cut, what of it is recent: from segment sizes and indexes, never from data."""
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from typing import NamedTuple
 
+from pylog import limits
 from pylog.log.state import LogState
 from pylog.segment.segment import LogSegment
 
@@ -62,3 +63,37 @@ def _pieces(state: LogState, start: int, end: int) -> Iterator[_Piece]:
         first = segment.offset_index().lookup(start).position if start > segment.base_offset else 0
         upper = segment.offset_index().upper(end) if end < segment_end else None
         yield _Piece(segment, first, state.size_of(segment) if upper is None else upper.position)
+
+
+def ranges_since(state: LogState, start: int, end: int, timestamp: int) -> Iterator[tuple[int, int]]:
+    """The parts of a range outside of which no record is as recent as `timestamp`, as far as the time indexes prove it.
+
+    Args:
+        state: the log.
+        start, end: the range, `end` exclusive.
+        timestamp: milliseconds.
+
+    Yields:
+        Ranges of offsets, ascending; two may touch. Nothing is proved of a segment whose index had to be made again: damage may
+        have ended it early.
+
+    Cost: a look at the time index of each segment.
+    """
+    for segment, segment_end in state.from_offset(start):
+        if segment.base_offset >= end:
+            return
+        first, last = max(start, _first_since(segment, timestamp)), min(end, segment_end)
+        if first < last:
+            yield first, last
+
+
+def _first_since(segment: LogSegment, timestamp: int) -> int:
+    """No record of the segment below this offset is as recent as `timestamp`."""
+    builder = segment.builder  # one look: sealing takes it away
+    largest = segment.time_index().last.timestamp if builder is None else builder.max_timestamp
+    if segment.index_is_of_headers or largest < 0:
+        return segment.base_offset
+    if largest < timestamp:
+        return limits.INT64_MAX
+    entry = segment.time_entry(timestamp - 1)
+    return entry.offset + 1 if entry.timestamp >= 0 and not segment.index_is_of_headers else segment.base_offset

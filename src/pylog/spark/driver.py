@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import Any, TypeVar
 
 from pylog.clock import Clock
+from pylog.errors import StorageFailedError
 from pylog.record.types import TopicPartition
+from pylog.segment.segment import vanished
 from pylog.spark import rates
 from pylog.spark.group import GroupCommits
 from pylog.spark.microbatch import Loss, begins, is_news, ranges, summary
@@ -17,6 +20,9 @@ from pylog.spark.stream_offset import StreamOffset
 from pylog.spark.watch import Sight, Watch
 
 Json = dict[str, Any]
+Found = TypeVar("Found")
+
+LOOKS = 10  # while a cleaner or retention replaces files faster than they can be looked at
 
 
 class Driver:
@@ -33,9 +39,11 @@ class Driver:
         self._watch = Watch(options)
         self._group = None if options.group is None else GroupCommits(options.paths[0], options.group)
         self._initial: StreamOffset | None = None
+        self._first = True  # no micro-batch has been decided, but for the first one
         self._last: Sight | None = None  # what the end of the last micro-batch was decided on
         self._target: Sight | None = None  # where the query is to end, if it is
-        self._last_batch_ms = 0  # long ago: the first micro-batch is not delayed
+        self._last_batch_ms: int | None = None  # the first micro-batch is not delayed
+        self._committed: Json | None = None  # for the group
 
     # ---- where it begins -----------------------------------------------------------------------------------------------------
 
@@ -48,7 +56,7 @@ class Driver:
             InvalidArgumentError: offsets do not name exactly the partitions that are read.
         """
         if self._initial is None:
-            self._initial = self._begin()
+            self._initial = _steadily(self._begin)
         return self._initial.to_json()
 
     def _begin(self) -> StreamOffset:
@@ -56,13 +64,11 @@ class Driver:
         there = self._watch.look(strict=True)
         sight = self._target or there
         check_all_named(self._options.start, sight.homes, "startingOffsets")
-        return StreamOffset({part: self._start_of(part, sight) for part in sight.homes}, sight.ids)
+        return StreamOffset({part: self._start_of(part, sight) for part in sight.homes if part in there.homes}, sight.ids)
 
     def _start_of(self, part: TopicPartition, sight: Sight) -> int:
-        home = sight.homes[part]
-        place = Place(home, part, sight.starts[part], sight.ends[part], self._options)
-        with self._watch.open_log(home, part) as log:
-            return place.within(place.resolve(self._options.start, log, "starting"), "starting")
+        place = Place(sight.homes[part], part, sight.starts[part], sight.ends[part], self._options)
+        return place.within(place.resolve(self._options.start, self._watch.log(part), "starting"), "starting")
 
     # ---- where a micro-batch ends --------------------------------------------------------------------------------------------
 
@@ -78,28 +84,32 @@ class Driver:
             limited: whether the options' limits count.
         """
         self._open_group()
+        first = self._first = self._first and self._initial is not None and start == self._initial.to_json()
+        if not first:
+            self.commit(start)  # what has this end is done: Spark says so itself only when it begins one more
         at = StreamOffset.from_json(start)
-        sight = self._last = self._target or self._watch.look()
-        first = self._initial is not None and start == self._initial.to_json()
-        if limited and self._is_delayed(at, sight):
-            return start
-        ends = self._limited(at, sight) if limited else sight.ends
-        if not first and not is_news(ends, at, sight):
+        sight, ends = _steadily(lambda: self._next_ends(at, limited=limited))
+        self._last = sight
+        if (limited and self._is_delayed(at, sight)) or not (first or is_news(ends, at, sight.ids)):
             return start
         return StreamOffset(ends, sight.ids, at.positions if first else None).to_json()
+
+    def _next_ends(self, start: StreamOffset, *, limited: bool) -> tuple[Sight, Positions]:
+        sight = self._target or self._watch.look()
+        return sight, self._limited(start, sight) if limited else sight.ends
 
     def _is_delayed(self, start: StreamOffset, sight: Sight) -> bool:
         """Whether more records are to be waited for. A query that ends does not wait."""
         limits, now_ms = self._options.limits, self._clock.now_ms()
         if limits.min_offsets is None or self._target is not None:
             return False
-        waited = now_ms - self._last_batch_ms >= limits.max_delay_ms
+        waited = self._last_batch_ms is None or now_ms - self._last_batch_ms >= limits.max_delay_ms
         if not waited and rates.is_too_little(limits.min_offsets, begins(start, sight), sight.ends):
             return True
         self._last_batch_ms = now_ms
         return False
 
-    def _limited(self, start: StreamOffset, sight: Sight) -> Mapping[TopicPartition, int]:
+    def _limited(self, start: StreamOffset, sight: Sight) -> Positions:
         limits, froms, ends = self._options.limits, begins(start, sight), sight.ends
         if limits.max_offsets is not None:
             ends = rates.at_most(limits.max_offsets, froms, ends)
@@ -110,7 +120,7 @@ class Driver:
         spans = {part: (max(froms[part], sight.starts[part]), end) for part, end in ends.items()}
         sizes = {part: max(1, self._watch.size(part, *span)) for part, span in spans.items() if span[0] < span[1]}
         shares = rates.prorated(limit, sizes)
-        cuts = {part: self._watch.first_cut(part, *spans[part], shares[part]) for part in sizes if shares[part] < sizes[part]}
+        cuts = {part: self._watch.first_cut(part, *spans[part], shares[part]) for part in sizes}
         return {**ends, **cuts}
 
     def latest(self) -> Json | None:
@@ -133,14 +143,15 @@ class Driver:
         since, until = StreamOffset.from_json(start), StreamOffset.from_json(end)
         if until.origin is not None and until.origin != since.positions:
             since = StreamOffset(until.origin)  # Spark has asked for the beginning again, after a restart
+        return _steadily(lambda: self._plan(since, until))
+
+    def _plan(self, start: StreamOffset, end: StreamOffset) -> list[LogSlice]:
         sight = self._watch.look()
-        found, losses = ranges(since, until, sight)
+        found, losses = ranges(start, end, sight)
         self._report(losses, sight)
-        extents = []
-        for part, (begin, stop) in found.items():
-            with self._watch.open_log(sight.homes[part], part) as log:
-                extents.append(extent_between(log, sight.homes[part], begin, stop, self._options))
-        return slices(self._watch.open_log, extents, self._options)
+        logs = {part: self._watch.log(part) for part in found}
+        extents = [extent_between(logs[part], sight.homes[part], *span, self._options) for part, span in found.items()]
+        return slices(lambda _, part: nullcontext(logs[part]), extents, self._options, sight.ids)
 
     def _report(self, losses: Sequence[Loss], sight: Sight) -> None:
         if losses:
@@ -159,12 +170,13 @@ class Driver:
         Raises:
             PylogError: the store cannot be written.
         """
-        if self._group is None:
+        if self._group is None or end == self._committed:
             return
         at, sight = StreamOffset.from_json(end), self._watch.look()
         gone = at.recreated(sight.ids)
         known = {part: offset for part, offset in at.positions.items() if part.topic not in gone}
         self._group.commit({part: offset for part, offset in known.items() if offset <= sight.ends.get(part, -1)})
+        self._committed = end
 
     def _open_group(self) -> None:
         if self._group is not None:
@@ -175,3 +187,14 @@ class Driver:
         self._watch.close()
         if self._group is not None:
             self._group.close()
+
+
+def _steadily(act: Callable[[], Found]) -> Found:
+    """What `act` finds; it looks again when retention or a compaction has taken a file away under its eyes."""
+    for _ in range(LOOKS - 1):
+        try:
+            return act()
+        except StorageFailedError as error:
+            if not vanished(error):
+                raise
+    return act()

@@ -98,11 +98,16 @@ def summary(losses: Sequence[Loss]) -> str:
     return "; ".join(shown) if len(losses) <= 10 else f"{'; '.join(shown)}; and {len(losses) - 10} more"
 
 
-def is_news(ends: Mapping[TopicPartition, int], start: StreamOffset, sight: Sight) -> bool:
+def is_news(ends: Mapping[TopicPartition, int], start: StreamOffset, ids: Mapping[str, str]) -> bool:
     """Whether a micro-batch that ends there has anything to read, or to tell.
 
+    Args:
+        ends: of the micro-batch.
+        start: of the micro-batch.
+        ids: of the topics now.
+
     >>> part = TopicPartition("a", 0)
-    >>> is_news({part: 7}, StreamOffset({part: 7}), Sight({}, {}, {}, {}))
+    >>> is_news({part: 7}, StreamOffset({part: 7}), {})
     False
     """
-    return dict(ends) != dict(start.positions) or bool(start.recreated(sight.ids))
+    return dict(ends) != dict(start.positions) or bool(start.recreated(ids))

@@ -14,13 +14,16 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
 import pylog
-from pylog.errors import InvalidArgumentError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
-from pylog.fs import OsFileSystem
+from pylog.errors import CorruptionError, InvalidArgumentError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
+from pylog.fs import OsFileSystem, join
+from pylog.log.checkpoints import read_topic_id
+from pylog.log.planning import ranges_since
 from pylog.record.types import TopicPartition
 from pylog.spark.options import (
     EARLIEST,
@@ -37,7 +40,9 @@ from pylog.spark.options import (
     TopicPattern,
     Topics,
 )
+from pylog.spark.pushdown import NO_PRUNING, Pruning, Range, Ranges, united
 from pylog.spark.values import named
+from pylog.topics import directory_name
 
 if TYPE_CHECKING:
     from pylog.log.log import Log
@@ -58,27 +63,29 @@ class LogSlice(InputPartition):
         directory: the log directory that has the partition.
         topic, partition: which partition.
         start, end: offsets.
+        topic_id: of the topic that was planned: one that was made in its place has another. None when it has none.
 
     >>> LogSlice("/data/shop", "orders", 0, 10, 20)
-    LogSlice('/data/shop', 'orders', 0, 10, 20)
+    LogSlice('/data/shop', 'orders', 0, 10, 20, None)
     """
 
-    def __init__(self, directory: str, topic: str, partition: int, start: int, end: int) -> None:
+    def __init__(self, directory: str, topic: str, partition: int, start: int, end: int, topic_id: str | None = None) -> None:
         super().__init__(None)
         self.directory = directory
         self.topic = topic
         self.partition = partition
         self.start = start
         self.end = end
+        self.topic_id = topic_id
 
     @property
     def topic_partition(self) -> TopicPartition:
         return TopicPartition(self.topic, self.partition)
 
-    def _fields(self) -> tuple[str, str, int, int, int]:
-        return self.directory, self.topic, self.partition, self.start, self.end
+    def _fields(self) -> tuple[str, str, int, int, int, str | None]:
+        return self.directory, self.topic, self.partition, self.start, self.end, self.topic_id
 
-    def __reduce__(self) -> tuple[type[LogSlice], tuple[str, str, int, int, int]]:
+    def __reduce__(self) -> tuple[type[LogSlice], tuple[str, str, int, int, int, str | None]]:
         return LogSlice, self._fields()
 
     def __eq__(self, other: object) -> bool:
@@ -104,7 +111,7 @@ class Extent:
     bounds: tuple[int, ...]
 
 
-def plan(options: ReadOptions) -> list[LogSlice]:
+def plan(options: ReadOptions, pruning: Pruning = NO_PRUNING) -> list[LogSlice]:
     """Cuts a batch read into slices, in the order of topic, partition and offset.
 
     Costs one opening of each partition (two where `minPartitions` has it cut finer), and index files where one is cut. Never
@@ -112,6 +119,7 @@ def plan(options: ReadOptions) -> list[LogSlice]:
 
     Args:
         options: of the read.
+        pruning: what a query's predicates leave of it.
 
     Returns:
         The slices; every record that is to be read is in exactly one of them.
@@ -124,7 +132,7 @@ def plan(options: ReadOptions) -> list[LogSlice]:
         OffsetOutOfRangeError: offsets that are gone or not there yet, unless `failOnDataLoss` is false.
 
     >>> plan(read_options({"path": "shop", "subscribe": "orders"}))  # doctest: +SKIP
-    [LogSlice('/data/shop', 'orders', 0, 0, 1000)]
+    [LogSlice('/data/shop', 'orders', 0, 0, 1000, 'Q3BOAAABTqe9kBAvQ3BOAA')]
     """
     with contextlib.ExitStack() as opened:
         stores = {path: opened.enter_context(contextlib.closing(pylog.open(path, mode="r"))) for path in options.paths}
@@ -136,8 +144,8 @@ def plan(options: ReadOptions) -> list[LogSlice]:
         homes = only_homes(there, chosen(there, options.subscription, options.paths))
         check_all_named(options.start, homes, "startingOffsets")
         check_all_named(options.end, homes, "endingOffsets")
-        extents = [_extent(open_log, home, partition, options) for partition, home in sorted(homes.items())]
-        return slices(open_log, extents, options)
+        ids = topic_ids(homes)  # before the logs are opened: what is made in their place meanwhile is not taken for them
+        return slices(open_log, _extents(open_log, homes, options, pruning), options, ids)
 
 
 def check_paths(paths: Iterable[str]) -> None:
@@ -197,6 +205,31 @@ def only_homes(there: Mapping[TopicPartition, Sequence[str]], partitions: Iterab
             )
         homes[partition] = home
     return homes
+
+
+def topic_ids(homes: Mapping[TopicPartition, str]) -> dict[str, str]:
+    """The topics' ids, as the first partition of each has it; topics of brokers before 2.8 have none.
+
+    Args:
+        homes: partitions, each with its log directory.
+
+    Cost: a small file of each topic.
+    """
+    firsts = {partition.topic: partition for partition in sorted(homes, reverse=True)}
+    found = {topic: topic_id(homes[first], first) for topic, first in firsts.items()}
+    return {topic: an_id for topic, an_id in found.items() if an_id is not None}
+
+
+def topic_id(home: str, partition: TopicPartition) -> str | None:
+    """The id of the topic that a partition is of, None when nothing says it.
+
+    Args:
+        home: the log directory that has the partition.
+        partition: which.
+    """
+    with contextlib.suppress(CorruptionError):  # an id is not needed to read
+        return read_topic_id(OsFileSystem(), join(home, directory_name(partition)))
+    return None
 
 
 def chosen(there: Iterable[TopicPartition], subscription: Subscription, paths: Sequence[str]) -> set[TopicPartition]:
@@ -277,12 +310,27 @@ def check_all_named(limit: Limit, partitions: Iterable[TopicPartition], name: st
 # ---- from where to where -------------------------------------------------------------------------------------------------
 
 
-def _extent(open_log: OpenLog, home: str, partition: TopicPartition, options: ReadOptions) -> Extent:
-    with open_log(home, partition) as log:
-        place = Place(home, partition, log.start_offset, end_of(log, options.scan.isolation), options)
-        start, end = place.resolve(options.start, log, "starting"), place.resolve(options.end, log, "ending")
-        place.check_order(start, end)
-        return extent_between(log, home, place.within(start, "starting"), place.within(end, "ending"), options)
+def _extents(open_log: OpenLog, homes: Mapping[TopicPartition, str], options: ReadOptions, pruning: Pruning) -> Iterator[Extent]:
+    """What is read of each partition. One that predicates leave nothing of is opened only if an option may be wrong about it."""
+    sure = isinstance(options.start, Everywhere) and isinstance(options.end, Everywhere)
+    for partition, home in sorted(homes.items()):
+        kept = pruning.keeps(partition)
+        if not kept and sure:
+            continue
+        with open_log(home, partition) as log:
+            place = Place(home, partition, log.start_offset, end_of(log, options.scan.isolation), options)
+            start, end = place.span(options.start, options.end, log)
+            for first, last in _wanted(log, start, end, pruning) if kept else ():
+                yield extent_between(log, home, first, last, options)
+
+
+def _wanted(log: Log, start: int, end: int, pruning: Pruning) -> Ranges:
+    """What predicates leave of a range. Where the log is damaged its time indexes need not know all of it."""
+    ranges = pruning.within(start, end)
+    if pruning.timestamp is None or log.recovery_report:
+        return ranges
+    since = partial(ranges_since, log.look(), timestamp=pruning.timestamp)
+    return united(Range(first, last) for part in ranges for first, last in since(*part))
 
 
 def extent_between(log: Log, home: str, start: int, end: int, options: SourceOptions) -> Extent:
@@ -337,15 +385,17 @@ class Place:
         )
         return min(max(offset, self.earliest), self.latest)
 
-    def check_order(self, start: int, end: int) -> None:
-        """Refuses a read that would end before it begins: something else was meant, or the log is another one than it was."""
-        if end < start:
+    def span(self, start: Limit, end: Limit, log: Log) -> tuple[int, int]:
+        """From where to where is read. A read that would end before it begins is refused: something else was meant."""
+        first, last = self.resolve(start, log, "starting"), self.resolve(end, log, "ending")
+        if last < first:
             raise InvalidArgumentError(
-                f"the read of {named(self.partition)} would begin at offset {start} and end before that, at {end}: "
+                f"the read of {named(self.partition)} would begin at offset {first} and end before that, at {last}: "
                 f"the log in {self.home} has offsets {self.earliest} to {self.latest} (exclusive)",
                 path=self.home,
-                offset=start,
+                offset=first,
             )
+        return self.within(first, "starting"), self.within(last, "ending")
 
     def resolve(self, limit: Limit, log: Log, which: str) -> int:
         """The offset that a start or an end means; `which` is "starting" or "ending"."""
@@ -434,13 +484,14 @@ def shares(sizes: Sequence[int], pieces: int) -> list[int]:
     return [max(1, round(size * pieces / total)) for size in sizes]
 
 
-def slices(open_log: OpenLog, extents: Iterable[Extent], options: SourceOptions) -> list[LogSlice]:
+def slices(open_log: OpenLog, extents: Iterable[Extent], options: SourceOptions, ids: Mapping[str, str]) -> list[LogSlice]:
     """The tasks that read extents.
 
     Args:
         open_log: opens a log once more, where `minPartitions` has it cut finer.
         extents: what is read; empty ones need no task.
         options: of the read.
+        ids: of the topics, as far as they have any.
 
     Raises:
         InvalidArgumentError: they would be too many.
@@ -451,7 +502,8 @@ def slices(open_log: OpenLog, extents: Iterable[Extent], options: SourceOptions)
             if len(found) == MAX_SLICES:
                 wanted = "give a greater maxBytesPerPartition or maxRecordsPerPartition"
                 raise InvalidArgumentError(f"the read falls into more than {MAX_SLICES} tasks: {wanted}")
-            found.append(LogSlice(extent.directory, *extent.topic_partition, start, end))
+            part = extent.topic_partition
+            found.append(LogSlice(extent.directory, *part, start, end, ids.get(part.topic)))
     return found
 
 

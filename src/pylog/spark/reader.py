@@ -31,7 +31,7 @@ from pylog.errors import (
     UnknownTopicOrPartitionError,
 )
 from pylog.spark.options import ScanOptions
-from pylog.spark.planner import LogSlice, end_of, report_data_loss
+from pylog.spark.planner import LogSlice, end_of, report_data_loss, topic_id
 from pylog.spark.schema import ARROW_HEADER, arrow_schema
 from pylog.spark.values import named
 
@@ -109,17 +109,23 @@ def _opened(part: LogSlice, options: ScanOptions) -> Iterator[Log | None]:
                 path=part.directory,
             ) from error
         log = None
-        try:
+        with contextlib.suppress(UnknownTopicOrPartitionError):
             log = opened.enter_context(contextlib.closing(store.log(part.topic, part.partition)))
-        except UnknownTopicOrPartitionError:
+        if log is None or _is_of_another_topic(part):
             _report_missing(part, options)
+            log = None
         yield log
+
+
+def _is_of_another_topic(part: LogSlice) -> bool:
+    """Whether the topic was deleted and made again since the read was planned."""
+    return None not in (part.topic_id, found := topic_id(part.directory, part.topic_partition)) and found != part.topic_id
 
 
 def _report_missing(part: LogSlice, options: ScanOptions) -> None:
     what = (
-        f"{socket.gethostname()} does not find {named(part.topic_partition)} that the driver found: it was deleted, "
-        "or this executor has other files under that path"
+        f"{socket.gethostname()} does not find {named(part.topic_partition)} that the driver found: it was deleted "
+        "(and perhaps made again), or this executor has other files under that path"
     )
     if options.fail_on_data_loss:
         raise UnknownTopicOrPartitionError(f"{what}, {part.directory}", path=part.directory, offset=part.start)

@@ -64,9 +64,12 @@ class PylogDataSource(DataSource):
         Raises:
             InvalidArgumentError: a bad option, or a schema that is not the source's.
         """
+        return PylogReader(self._read_options(schema))
+
+    def _read_options(self, schema: StructType) -> ReadOptions:
         options = read_options(carried(schema) | dict(self.options))
         check_schema(schema, options.scan.columns)
-        return PylogReader(options)
+        return options
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A reader for one streaming query. As `reader`."""

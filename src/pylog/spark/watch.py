@@ -7,22 +7,19 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import pylog
-from pylog.errors import CorruptionError, UnknownTopicOrPartitionError
-from pylog.fs import OsFileSystem, join
+from pylog.errors import UnknownTopicOrPartitionError
 from pylog.log import planning
-from pylog.log.checkpoints import read_topic_id
 from pylog.record.types import TopicPartition
 from pylog.spark.options import SourceOptions
-from pylog.spark.planner import chosen, directories, end_of, matching, only_homes
-from pylog.topics import directory_name
+from pylog.spark.planner import chosen, directories, end_of, matching, only_homes, topic_ids
 
 if TYPE_CHECKING:
     from pylog.log.log import Log
+    from pylog.log.state import LogState
     from pylog.store import Store
 
 LOOKS = 3  # at topics that are deleted and made again meanwhile; the next micro-batch looks again anyway
@@ -61,7 +58,6 @@ class Watch:
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self._fs = OsFileSystem()
         self._stores: dict[str, Store] = {}
         self._logs: dict[TopicPartition, _Kept] = {}
 
@@ -80,26 +76,31 @@ class Watch:
         """
         sight = self._look(self._homes(strict=strict))
         for _ in range(LOOKS - 1):
-            if sight.ids == self._ids(sight.homes):
+            if sight.ids == topic_ids(sight.homes):
                 break
             sight = self._look(self._homes(strict=strict))
         return sight
 
-    def open_log(self, home: str, partition: TopicPartition) -> AbstractContextManager[Log]:
+    def log(self, partition: TopicPartition) -> Log:
         """A log that the last look found; it stays open."""
-        kept = self._logs[partition]
-        assert kept.home == home
-        return nullcontext(kept.log)
+        return self._logs[partition].log
 
     def size(self, partition: TopicPartition, start: int, end: int) -> int:
-        """About how many bytes of the files a range takes that the last look found."""
-        return self._logs[partition].log.size_between(start, end)
+        """About how many bytes of the files a range takes; 0 of what is gone."""
+        state = self._state(partition)
+        return 0 if state is None else planning.size_between(state, start, end)
 
     def first_cut(self, partition: TopicPartition, start: int, end: int, max_bytes: int) -> int:
         """How far about `max_bytes` of the files reach from `start` on: to a batch boundary, at most to `end`."""
-        with contextlib.suppress(UnknownTopicOrPartitionError):  # deleted since: the next look tells
-            return planning.first_cut(self._logs[partition].log.look(), start, end, max_bytes)
-        return end
+        state = self._state(partition)
+        return end if state is None else planning.first_cut(state, start, end, max_bytes)
+
+    def _state(self, partition: TopicPartition) -> LogState | None:
+        """None when it was deleted since the last look; the next one tells."""
+        kept = self._logs.get(partition)
+        with contextlib.suppress(UnknownTopicOrPartitionError):
+            return None if kept is None else kept.log.look()
+        return None
 
     def close(self) -> None:
         """Closes everything; the next look opens it again."""
@@ -118,21 +119,10 @@ class Watch:
         there = directories(self._stores, paths)
         return only_homes(there, chosen(there, subscription, paths) if strict else matching(there, subscription))
 
-    def _ids(self, partitions: Mapping[TopicPartition, str]) -> dict[str, str]:
-        """The topics' ids, as their first partitions have them."""
-        firsts = {partition.topic: partition for partition in sorted(partitions, reverse=True)}
-        found = {topic: self._id(partitions[first], first) for topic, first in firsts.items()}
-        return {topic: topic_id for topic, topic_id in found.items() if topic_id is not None}
-
-    def _id(self, home: str, partition: TopicPartition) -> str | None:
-        with contextlib.suppress(CorruptionError):  # an id is not needed to read
-            return read_topic_id(self._fs, join(home, directory_name(partition)))
-        return None
-
     # ---- from where to where -------------------------------------------------------------------------------------------------
 
     def _look(self, homes: Mapping[TopicPartition, str]) -> Sight:
-        ids = self._ids(homes)
+        ids = topic_ids(homes)
         self._drop(partition for partition in list(self._logs) if partition not in homes)
         spans = {}
         for partition, home in homes.items():
