@@ -29,12 +29,12 @@ sys.path.append(str(PROJECT / "tests" / "kafka"))  # the harness that runs a bro
 
 def run(settings: Settings) -> None:
     """Reports what the connector adds to the rows of P11."""
+    from kafka_connector import PYSPARK, Connector
+
     count = settings.scaled(8_000_000, 2_000_000)
     directory = Path(settings.directory) / "log"
     with new_log(directory) as log:
         fill(log, count)
-    from kafka_connector import PYSPARK, Connector
-
     fetched = Connector.fetch(CACHE)
     spark = session(settings)
     try:

@@ -13,11 +13,11 @@ import struct
 from pathlib import Path
 
 import pylog
+from connector_table import TIME
 from golden_data import case
 from pylog.clock import ManualClock
 from reference import Batch, Record
 
-TIME = 1_700_000_000_000  # of each partition's first record; the others follow a second apart
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 KAFKAS_OWN = "compact-txn"
 

@@ -13,8 +13,7 @@ from typing import Any
 
 TIME = 1_700_000_000_000  # of each partition's first record; the others follow a second apart
 
-
-Rows = Mapping[str, str]
+Rows = Mapping[str, str]  # "topic-partition" -> offsets, as `connector_answers.ranges` writes them
 Instead = str | Rows | list[Rows]
 
 
@@ -52,12 +51,8 @@ class Case:
     @property
     def asked(self) -> list[Any]:
         """The options of each query, as the recording keeps them beside its answer."""
-        return [
-            {**self.options, **each.options, **({"moved": each.moved} if each.moved else {})} for each in self.streams or [_ONCE]
-        ]
-
-
-_ONCE = Stream()
+        starts = self.streams or (Stream(),)
+        return [{**self.options, **each.options, **({"moved": each.moved} if each.moved else {})} for each in starts]
 
 
 def batch(name: str, *, differs: str = "", instead: Instead = "", **options: Any) -> Case:

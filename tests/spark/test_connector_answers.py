@@ -176,6 +176,7 @@ def assert_differs(case: Case, connectors: Answer | list[Answer], ask: Callable[
     assert connectors != case.instead
     if isinstance(case.instead, str):
         assert case.instead in kinds(ask)
+        assert "error" not in connectors or kind_of(connectors["error"]) != case.instead
     else:
         assert ask() == case.instead
 
