@@ -18,11 +18,17 @@ from pylog.spark.options import (
     AtTimestamps,
     Everywhere,
     Partitions,
+    RateLimits,
     ReadOptions,
+    StreamOptions,
     TopicPattern,
     Topics,
+    any_options,
     read_options,
+    stream_options,
 )
+from pylog.spark.schema import spark_schema
+from pylog.spark.source import PylogDataSource
 
 ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
@@ -207,3 +213,90 @@ def test_what_the_connector_ignores_with_a_warning_is_ignored_with_a_warning(opt
 def test_options_travel():
     options = read(startingOffsets='{"orders": {"0": 1}}')
     assert pickle.loads(pickle.dumps(options)) == options
+
+
+# ---- streaming reads -----------------------------------------------------------------------------------------------------
+
+
+def stream(**options: str) -> StreamOptions:
+    return stream_options({"path": "/data", "subscribe": "orders"} | options)
+
+
+def test_the_defaults_of_a_stream_are_the_connectors():
+    options = stream()
+    assert options.start == Everywhere(LATEST)
+    assert options.limits == RateLimits(max_offsets=None, min_offsets=None, max_delay_ms=900_000, max_bytes=None)
+    assert options.group is None
+    assert options.scan == read().scan
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "limits"),
+    [
+        ("maxOffsetsPerTrigger", "1000", RateLimits(max_offsets=1000)),
+        ("MINOFFSETSPERTRIGGER", " 10 ", RateLimits(min_offsets=10)),
+        ("maxBytesPerTrigger", "1048576", RateLimits(max_bytes=1 << 20)),
+        ("maxTriggerDelay", "90s", RateLimits(max_delay_ms=90_000)),
+        ("maxTriggerDelay", "250", RateLimits(max_delay_ms=250)),
+        ("maxTriggerDelay", "2h", RateLimits(max_delay_ms=7_200_000)),
+        ("maxTriggerDelay", "1MIN", RateLimits(max_delay_ms=60_000)),
+    ],
+)
+def test_a_limit_is_understood(option: str, value: str, limits: RateLimits):
+    assert stream(**{option: value}).limits == limits
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"maxOffsetsPerTrigger": "0"}, "not an integer of at least 1"),
+        ({"minOffsetsPerTrigger": "-5"}, "not an integer of at least 1"),
+        ({"maxBytesPerTrigger": "1MB"}, "not an integer of at least 1"),
+        ({"maxTriggerDelay": "soon"}, "not a time like 30s, 15m or 1h"),
+        ({"maxTriggerDelay": "-1s"}, "not a time like 30s"),
+        ({"maxTriggerDelay": "1.5h"}, "not a time like 30s"),
+        ({"groupId": " "}, "groupId is empty"),
+        ({"groupId": "lag", "path": "/a,/b"}, "groupId commits to the offsets that are kept in one directory"),
+        (
+            {"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "5"},
+            "minOffsetsPerTrigger=9 is more than maxOffsetsPerTrigger=5",
+        ),
+        ({"endingOffsets": "latest"}, "'endingOffsets' is for batch reads, not for streaming reads"),
+        ({"createTopics": "true"}, "'createTopics' is for writing, not for streaming reads"),
+        ({"maxOffsetPerTrigger": "5"}, "did you mean 'maxOffsetsPerTrigger'"),
+    ],
+)
+def test_what_a_stream_cannot_be_asked_is_refused(options: dict[str, str], message: str):
+    with pytest.raises(InvalidArgumentError, match=message):
+        stream(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "batch", "streaming"),
+    [
+        ({}, True, True),
+        ({"startingOffsets": "latest"}, False, True),
+        ({"startingOffsets": '{"orders": {"0": -1}}'}, False, True),
+        ({"endingOffsets": '{"orders": {"0": 7}}'}, True, False),
+        ({"groupId": "lag"}, False, True),
+        ({"maxBytesPerTrigger": "7"}, False, True),
+        ({"maxOffsetsPerTrigger": "7"}, True, True),  # a batch read warns, as the connector does
+    ],
+)
+def test_the_schema_does_not_know_the_kind_of_read_but_its_reader_does(
+    tmp_path: Path, options: dict[str, str], batch: bool, streaming: bool
+):
+    source = PylogDataSource({"path": str(tmp_path), "subscribe": "orders", "columns": "value"} | options)
+    assert source.schema() == spark_schema(["value"])
+    for allowed, reader in ((batch, source.reader), (streaming, source.streamReader)):
+        if allowed:
+            assert reader(schema=spark_schema(["value"]))
+        else:
+            with pytest.raises(InvalidArgumentError):
+                reader(schema=spark_schema(["value"]))
+
+
+@pytest.mark.parametrize("options", [{"endingOffsets": "earliest"}, {"groupId": "x", "endingOffsets": "x"}, {"topic": "orders"}])
+def test_what_no_read_can_be_asked_is_refused_at_once(options: dict[str, str]):
+    with pytest.raises(InvalidArgumentError):
+        any_options({"path": "/data", "subscribe": "orders"} | options)
