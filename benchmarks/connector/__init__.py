@@ -12,29 +12,33 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import pylog
 from benchmarks.data import fill, new_log, touch
 from benchmarks.measure import Row, Settings, millions, race, times
 from benchmarks.spark import ALL, count_bytes, frame_of, session
 
+if TYPE_CHECKING:
+    from kafka_connector import Connector
+
 PROJECT: Final = Path(__file__).resolve().parent.parent.parent
 CACHE: Final = PROJECT / ".cache" / "connector"
-PYSPARK: Final = "4.0.0"  # the newest whose connector can be had
 sys.path.append(str(PROJECT / "tests" / "kafka"))  # the harness that runs a broker
 
 
 def run(settings: Settings) -> None:
     """Reports what the connector adds to the rows of P11."""
+    from kafka_connector import PYSPARK, Connector
+
     count = settings.scaled(8_000_000, 2_000_000)
     directory = Path(settings.directory) / "log"
     with new_log(directory) as log:
         fill(log, count)
-    jars = fetched()
+    fetched = Connector.fetch(CACHE)
     spark = session(settings)
     try:
-        with _broker(directory) as bootstrap, _Connector(bootstrap, jars) as connector:
+        with _broker(directory) as bootstrap, _Asked(bootstrap, fetched) as connector:
             touch(directory)
             frames = {names: frame_of(spark, directory, count, names) for names in (("value",), ALL)}
             contestants: dict[str, Callable[[], float]] = {
@@ -76,32 +80,11 @@ def _broker(directory: Path) -> Iterator[str]:
         yield broker.bootstrap
 
 
-def fetched() -> Path:
-    """The connector's jars and its environment, fetched once: 450 MB."""
-    jars = CACHE / "jars"
-    if not (CACHE / "fetched").exists():
-        print(f"fetching PySpark {PYSPARK} and its Kafka connector (once, 450 MB)", flush=True)
-        CACHE.mkdir(parents=True, exist_ok=True)
-        _run(sys.executable, "-m", "venv", str(CACHE / "venv"))
-        _run(str(CACHE / "venv/bin/python"), "-m", "pip", "install", "--quiet", f"pyspark=={PYSPARK}")
-        goal = ("-DexcludeTransitive=true", f"-DoutputDirectory={jars}", "dependency:copy-dependencies")
-        _run("mvn", "-q", "-B", "-f", str(Path(__file__).parent / "pom.xml"), *goal)
-        (CACHE / "fetched").touch()
-    return jars
-
-
-def _run(*command: str) -> None:
-    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    if done.returncode:
-        raise SystemExit(f"{' '.join(command)} failed; it needs Maven, and a network, once:\n{done.stdout}")
-
-
-class _Connector:
+class _Asked:
     """A process with the connector's Spark that runs the query when it is asked to."""
 
-    def __init__(self, bootstrap: str, jars: Path) -> None:
-        found = ",".join(map(str, sorted(jars.glob("*.jar"))))
-        command = [str(CACHE / "venv/bin/python"), str(Path(__file__).parent / "query.py"), bootstrap, found]
+    def __init__(self, bootstrap: str, fetched: Connector) -> None:
+        command = [str(fetched.python), str(Path(__file__).parent / "query.py"), bootstrap, fetched.jars]
         environment = {name: value for name, value in os.environ.items() if name not in ("PYSPARK_PYTHON", "PYTHONPATH")}
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
         self._process = subprocess.Popen(command, env=environment, text=True, **pipes)

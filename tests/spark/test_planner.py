@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import pickle
 from pathlib import Path
@@ -118,7 +119,7 @@ def test_a_partition_in_two_directories_is_an_error(shop: Path, tmp_path: Path):
         ({"startingTimestamp": str(TIME + 450), "startingOffsetsByTimestampStrategy": "latest"}, [(0, 450, 1000), (1, 450, 500)]),
         ({"endingTimestamp": str(TIME + 700)}, [(0, 0, 700), (1, 0, 500)]),
         ({"endingOffsetsByTimestamp": f'{{"orders": {{"0": {TIME + 1}, "1": 0, "2": 0}}}}'}, [(0, 0, 1)]),
-        ({"startingOffsets": '{"orders": {"0": 800, "1": 0, "2": 0}}', "endingTimestamp": str(TIME + 700)}, [(1, 0, 500)]),
+        ({"startingOffsets": '{"orders": {"0": 700, "1": 0, "2": 0}}', "endingTimestamp": str(TIME + 700)}, [(1, 0, 500)]),
         (
             {"startingTimestamp": "0", "startingOffsets": "broken", "startingOffsetsByTimestampStrategy": "latest"},
             [(0, 0, 1000), (1, 0, 500)],
@@ -152,19 +153,20 @@ def test_offsets_by_partition_name_every_partition_that_is_read_and_no_other(sho
 
 
 @pytest.mark.parametrize(
-    ("option", "offset", "word", "clamped"),
+    ("offsets", "offset", "word", "clamped"),
     [
-        ("startingOffsets", 5, "starting offset 5 of del-mid-0 is gone", [(179, 342)]),
-        ("startingOffsets", 343, "starting offset 343 of del-mid-0 is not there yet", []),
-        ("endingOffsets", 343, "ending offset 343 of del-mid-0 is not there yet", [(179, 342)]),
+        ({"starting": 5}, 5, "starting offset 5 of del-mid-0 is gone", [(179, 342)]),
+        ({"starting": 343, "ending": 343}, 343, "starting offset 343 of del-mid-0 is not there yet", []),
+        ({"starting": 5, "ending": 7}, 5, "starting offset 5 of del-mid-0 is gone", []),
+        ({"ending": 343}, 343, "ending offset 343 of del-mid-0 is not there yet", [(179, 342)]),
     ],
 )
 def test_offsets_that_the_log_does_not_have(
-    option: str, offset: int, word: str, clamped: list[tuple[int, int]], caplog: pytest.LogCaptureFixture
+    offsets: dict[str, int], offset: int, word: str, clamped: list[tuple[int, int]], caplog: pytest.LogCaptureFixture
 ):
     golden = case("4.3.0", "delete-records-mid").partitions[0]
     word = word.replace("del-mid-0", golden.tp)
-    given = {"subscribe": golden.topic, option: f'{{"{golden.topic}": {{"{golden.partition}": {offset}}}}}'}
+    given = {"subscribe": golden.topic} | {f"{which}Offsets": trimmed_at(each) for which, each in offsets.items()}
     with pytest.raises(OffsetOutOfRangeError, match=rf"{word}: the log has offsets 179 to 342 .*failOnDataLoss") as caught:
         spans(golden.log_directory, **given)
     assert caught.value.offset == offset
@@ -173,9 +175,24 @@ def test_offsets_that_the_log_does_not_have(
     assert word in caplog.text
 
 
-def test_an_end_before_the_logs_start_is_an_empty_read():
+def trimmed_at(offset: int) -> str:
     golden = case("4.3.0", "delete-records-mid").partitions[0]
-    assert spans(golden.log_directory, subscribe=golden.topic, endingOffsets=f'{{"{golden.topic}": {{"0": 5}}}}') == []
+    return json.dumps({golden.topic: {golden.partition: offset}})
+
+
+@pytest.mark.parametrize("lenient", ["true", "false"])
+@pytest.mark.parametrize(
+    ("options", "start", "end"),
+    [
+        ({"endingOffsets": trimmed_at(5)}, 179, 5),
+        ({"startingOffsets": trimmed_at(343)}, 343, 342),
+        ({"startingOffsets": trimmed_at(200), "endingTimestamp": "0"}, 200, 179),
+    ],
+)
+def test_a_read_that_would_end_before_it_begins_is_refused(options: dict[str, str], start: int, end: int, lenient: str):
+    golden = case("4.3.0", "delete-records-mid").partitions[0]
+    with pytest.raises(InvalidArgumentError, match=rf"begin at offset {start} and end before that, at {end}: .*179 to 342"):
+        spans(golden.log_directory, subscribe=golden.topic, failOnDataLoss=lenient, **options)
 
 
 def test_latest_is_the_stable_offset_for_committed_reads():

@@ -128,7 +128,7 @@ def plan(options: ReadOptions, pruning: Pruning = NO_PRUNING) -> list[LogSlice]:
         NotALogDirectoryError: a path is missing or no directory.
         UnknownTopicOrPartitionError: a topic or partition is not there.
         InvalidArgumentError: a partition is in two directories, offsets do not name exactly the partitions that are read,
-            or the read falls into too many slices.
+            a partition would be read to an end before its start, or the read falls into too many slices.
         OffsetOutOfRangeError: offsets that are gone or not there yet, unless `failOnDataLoss` is false.
 
     >>> plan(read_options({"path": "shop", "subscribe": "orders"}))  # doctest: +SKIP
@@ -322,8 +322,7 @@ def _extents(open_log: OpenLog, homes: Mapping[TopicPartition, str], options: Re
             state = log.look(committed=committed, reaching=0)  # as it was opened: asking again costs a listing
             latest = state.stable_offset if committed else state.end_offset
             place = Place(home, partition, state.start_offset, latest, options)
-            start = place.within(place.resolve(options.start, log, "starting"), "starting")
-            end = place.within(place.resolve(options.end, log, "ending"), "ending")
+            start, end = place.span(options.start, options.end, log)
             for first, last in _wanted(log, start, end, pruning) if kept else ():
                 yield extent_between(log, home, first, last, options)
 
@@ -388,6 +387,18 @@ class Place:
             fail=self.options.scan.fail_on_data_loss,
         )
         return min(max(offset, self.earliest), self.latest)
+
+    def span(self, start: Limit, end: Limit, log: Log) -> tuple[int, int]:
+        """From where to where is read. A read that would end before it begins is refused: something else was meant."""
+        first, last = self.resolve(start, log, "starting"), self.resolve(end, log, "ending")
+        if last < first:
+            raise InvalidArgumentError(
+                f"the read of {named(self.partition)} would begin at offset {first} and end before that, at {last}: "
+                f"the log in {self.home} has offsets {self.earliest} to {self.latest} (exclusive)",
+                path=self.home,
+                offset=first,
+            )
+        return self.within(first, "starting"), self.within(last, "ending")
 
     def resolve(self, limit: Limit, log: Log, which: str) -> int:
         """The offset that a start or an end means; `which` is "starting" or "ending"."""
