@@ -25,7 +25,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("spark", "cli", "tools", "testing", "aio"),
     ("store", "opening"),
     ("clients", "producer", "partitioner", "consumer", "groups"),
-    ("background", "options", "topics", "offsets"),
+    ("background", "options", "topics", "offsets", "staging"),
     ("log",),
     ("segment",),
     ("index",),
