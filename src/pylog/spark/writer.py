@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _QUERY = "sql.streaming.queryId"  # local properties that Spark gives every task of a streaming query
 _BATCH = "streaming.sql.batchId"
+_SPARKS = {"checkpointlocation", "queryname"}  # options of the query, which Spark hands to its sink too
 
 
 @dataclass(frozen=True)
@@ -160,7 +161,8 @@ def batch_writer(options: dict[str, str], schema: StructType, *, overwrite: bool
 
 def stream_writer(options: dict[str, str], schema: StructType, *, overwrite: bool) -> PylogStreamWriter:
     """A writer for a streaming query; raises as `batch_writer`."""
-    return PylogStreamWriter(_checked(options, schema, overwrite=overwrite))
+    own = {name: value for name, value in options.items() if name.lower() not in _SPARKS}
+    return PylogStreamWriter(_checked(own, schema, overwrite=overwrite))
 
 
 def _checked(options: dict[str, str], schema: StructType, *, overwrite: bool) -> WriteOptions:
