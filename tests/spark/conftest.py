@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from spark_cluster import Cluster
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -29,6 +31,14 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         session = _session(tmp_path_factory.mktemp("spark"))
         yield session
         session.stop()
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A driver and two executors in processes of their own, for the tests of one file."""
+    _require_java()
+    with Cluster(tmp_path_factory.mktemp("cluster")) as made:
+        yield made
 
 
 def _require_java() -> None:

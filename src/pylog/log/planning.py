@@ -1,10 +1,11 @@
-"""How large a range of a log is and where it can be cut: from segment sizes and offset indexes, never from data."""
+"""How large a range of a log is, where it can be cut, what of it is recent: from segment sizes and indexes, never from data."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import NamedTuple
 
+from pylog import limits
 from pylog.log.state import LogState
 from pylog.segment.segment import LogSegment
 
@@ -24,36 +25,75 @@ def size_between(state: LogState, start: int, end: int) -> int:
 
 def split_offsets(state: LogState, start: int, end: int, max_bytes: int) -> list[int]:
     """Batch boundaries that cut a range into parts of about `max_bytes`; a part may span segments."""
-    cuts: list[int] = []
+    return sorted({cut for cut in _cuts(state, start, end, max_bytes) if start < cut < end})
+
+
+def first_cut(state: LogState, start: int, end: int, max_bytes: int) -> int:
+    """The first of them, or `end`: so far `max_bytes` reach, about, but one batch at least."""
+    return next((cut for cut in _cuts(state, start, end, max_bytes) if start < cut < end), end)
+
+
+def _cuts(state: LogState, start: int, end: int, max_bytes: int) -> Iterator[int]:
+    """The same in order, one after the other; some may come twice."""
     used = 0
     for piece in _pieces(state, start, end):
         if used and used + min(piece.end - piece.first, max_bytes) > max_bytes:
-            cuts.append(piece.segment.base_offset)
+            yield piece.segment.base_offset
             used = 0
-        inside, used = _cuts_inside(piece, used, max_bytes)
-        cuts += inside
-    return sorted({cut for cut in cuts if start < cut < end})
+        used = yield from _cuts_inside(piece, used, max_bytes)
 
 
-def _cuts_inside(piece: _Piece, used: int, max_bytes: int) -> tuple[list[int], int]:
-    """The cuts within a segment's part, and the bytes behind the last one."""
-    cuts: list[int] = []
+def _cuts_inside(piece: _Piece, used: int, max_bytes: int) -> Generator[int, None, int]:
+    """The cuts within a segment's part; returns the bytes behind the last one."""
     index, first = piece.segment.offset_index(), piece.first
     while used + piece.end - first > max_bytes:
         offset = index.upper_bound_offset(first + max_bytes - used)
         entry = None if offset is None else index.upper(offset)
         if entry is None or not first < entry.position < piece.end:
             break
-        cuts.append(entry.offset + 1)  # an entry names its batch's last offset, so the next batch begins here
+        yield entry.offset + 1  # an entry names its batch's last offset, so the next batch begins here
         first, used = entry.position, 0
-    return cuts, used + piece.end - first
+    return used + piece.end - first
 
 
 def _pieces(state: LogState, start: int, end: int) -> Iterator[_Piece]:
     for segment, segment_end in state.from_offset(start):
         if segment.base_offset >= end:
             return
-        index = segment.offset_index()
-        first = index.lookup(start).position if start > segment.base_offset else 0
-        upper = index.upper(end) if end < segment_end else None
+        first = segment.offset_index().lookup(start).position if start > segment.base_offset else 0
+        upper = segment.offset_index().upper(end) if end < segment_end else None
         yield _Piece(segment, first, state.size_of(segment) if upper is None else upper.position)
+
+
+def ranges_since(state: LogState, start: int, end: int, timestamp: int) -> Iterator[tuple[int, int]]:
+    """The parts of a range outside of which no record is as recent as `timestamp`, as far as the time indexes prove it.
+
+    Args:
+        state: the log.
+        start, end: the range, `end` exclusive.
+        timestamp: milliseconds.
+
+    Yields:
+        Ranges of offsets, ascending; two may touch. Nothing is proved of a segment whose index had to be made again: damage may
+        have ended it early.
+
+    Cost: a look at the time index of each segment.
+    """
+    for segment, segment_end in state.from_offset(start):
+        if segment.base_offset >= end:
+            return
+        first, last = max(start, _first_since(segment, timestamp)), min(end, segment_end)
+        if first < last:
+            yield first, last
+
+
+def _first_since(segment: LogSegment, timestamp: int) -> int:
+    """No record of the segment below this offset is as recent as `timestamp`."""
+    builder = segment.builder  # one look: sealing takes it away
+    largest = segment.time_index().last.timestamp if builder is None else builder.max_timestamp
+    if segment.index_is_of_headers or largest < 0:
+        return segment.base_offset
+    if largest < timestamp:
+        return limits.INT64_MAX
+    entry = segment.time_entry(timestamp - 1)
+    return entry.offset + 1 if entry.timestamp >= 0 and not segment.index_is_of_headers else segment.base_offset

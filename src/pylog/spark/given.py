@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal, TypeVar
 
 from pylog.errors import InvalidArgumentError
@@ -23,10 +23,10 @@ _READ = (
     "minPartitions", "maxBytesPerPartition", "maxRecordsPerPartition",
     "includeHeaders", "columns", "verifyChecksums",
 )  # fmt: skip
-_ENDING = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+ENDING = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 _LIMITS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 KNOWN: Mapping[Use, tuple[str, ...]] = {
-    "batch reads": (*_READ, *_ENDING),
+    "batch reads": (*_READ, *ENDING),
     "streaming reads": (*_READ, *_LIMITS, "maxBytesPerTrigger", "groupId"),
     "writing": ("path", "topic", "createTopics", "partitions", "compression", "durability", "timestampType"),
 }
@@ -50,7 +50,7 @@ class Given:
 
     Args:
         options: names, in any case, to values.
-        use: what they are given for.
+        uses: what they are given for; several where that is not known yet.
 
     Raises:
         InvalidArgumentError: an option does not exist, or is for another use.
@@ -59,14 +59,13 @@ class Given:
     True
     """
 
-    def __init__(self, options: Mapping[str, str], use: Use) -> None:
+    def __init__(self, options: Mapping[str, str], *uses: Use) -> None:
         self._values = {name.lower(): value for name, value in options.items()}
-        self._use: Use = use
         known = {name.lower(): name for names in KNOWN.values() for name in names}
         for name in sorted(self._values):
             if name not in known:
-                raise InvalidArgumentError(_unknown(name, use))
-            _check_use(known[name], use)
+                raise InvalidArgumentError(_unknown(name, uses))
+            _check_use(known[name], uses)
 
     def __contains__(self, name: str) -> bool:
         return name.lower() in self._values
@@ -82,21 +81,22 @@ class Given:
         return parse(name, self._values[name.lower()])
 
 
-def _unknown(name: str, use: Use) -> str:
+def _unknown(name: str, uses: Sequence[Use]) -> str:
     if name.startswith("kafka."):
         hint = "; pylog reads and writes a log's files itself: there is no broker to configure"
     else:
         known = {option.lower(): option for options in KNOWN.values() for option in options}
         close = difflib.get_close_matches(name, known, n=1)
         hint = f"; did you mean {known[close[0]]!r}?" if close else ""
-    return f"unknown option {name!r}{hint}; the options of {use} are {', '.join(KNOWN[use])}"
+    names = dict.fromkeys(name for use in uses for name in KNOWN[use])
+    return f"unknown option {name!r}{hint}; the options of {' and '.join(uses)} are {', '.join(names)}"
 
 
-def _check_use(name: str, use: Use) -> None:
-    if name in KNOWN[use]:
+def _check_use(name: str, uses: Sequence[Use]) -> None:
+    if any(name in KNOWN[use] for use in uses):
         return
-    if name in _IGNORED[use]:
+    if any(name in _IGNORED[use] for use in uses):
         _logger.warning("the option %r is for streaming reads: a batch read ignores it", name)
         return
-    uses = " and ".join(other for other, names in KNOWN.items() if name in names)
-    raise InvalidArgumentError(f"the option {name!r} is for {uses}, not for {use}")
+    others = " and ".join(other for other, names in KNOWN.items() if name in names)
+    raise InvalidArgumentError(f"the option {name!r} is for {others}, not for {' or '.join(uses)}")

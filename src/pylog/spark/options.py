@@ -1,7 +1,8 @@
-"""The options of a batch read: strings as Spark hands them over, checked once, turned into one frozen value.
+"""The options of a read: strings as Spark hands them over, checked once, turned into one frozen value.
 
 Names and meanings are those of Spark's Kafka connector, so that a job moves from it by changing `format` and
-`kafka.bootstrap.servers` to `path`. Where a start or an end is given in more than one way, the order is the connector's:
+`kafka.bootstrap.servers` to `path`. A batch read has an end; a streaming read has limits for each of its micro-batches, and may
+commit for a group. Where a start or an end is given in more than one way, the order is the connector's:
 `startingTimestamp`, then `startingOffsetsByTimestamp`, then `startingOffsets`; the same for the end.
 
 What can be checked without looking at files is checked here, so that a mistake is reported when the query is analysed.
@@ -11,16 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from pylog.errors import InvalidArgumentError
 from pylog.record.types import TopicPartition
 from pylog.spark import values
-from pylog.spark.given import Given
+from pylog.spark.given import ENDING, Given
 from pylog.spark.values import named
 
 EARLIEST = -2
 LATEST = -1
 DEFAULT_MAX_BYTES_PER_PARTITION = 128 << 20  # what Spark gives a task of any file format
+DEFAULT_MAX_TRIGGER_DELAY_MS = 15 * 60_000
 
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 HEADERS = "headers"
@@ -99,13 +102,30 @@ class ScanOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReadOptions:
-    """The options of one batch read; `read_options` makes them.
+class RateLimits:
+    """How much of a stream one micro-batch takes.
+
+    Attributes:
+        max_offsets: at most so many offsets, in all partitions together.
+        min_offsets: none before there are so many,
+        max_delay_ms: or so much time has passed since the one before; milliseconds.
+        max_bytes: at most about so many bytes of the files, in all partitions together.
+    """
+
+    max_offsets: int | None = None
+    min_offsets: int | None = None
+    max_delay_ms: int = DEFAULT_MAX_TRIGGER_DELAY_MS
+    max_bytes: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceOptions:
+    """What batch and streaming reads have in common.
 
     Attributes:
         paths: log directories, absolute.
         subscription: which partitions are read.
-        start, end: where reading begins, and where it ends (exclusive).
+        start: where reading begins.
         latest_if_none_younger: what a start by time does in a partition without such a record: begin at its end, or fail.
         min_partitions, max_bytes_per_partition, max_records_per_partition: how a partition is cut into tasks.
         scan: what the tasks need.
@@ -114,12 +134,35 @@ class ReadOptions:
     paths: tuple[str, ...]
     subscription: Subscription
     start: Limit
-    end: Limit
     latest_if_none_younger: bool
     min_partitions: int | None
     max_bytes_per_partition: int
     max_records_per_partition: int | None
     scan: ScanOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadOptions(SourceOptions):
+    """The options of one batch read; `read_options` makes them.
+
+    Attributes:
+        end: where reading ends (exclusive).
+    """
+
+    end: Limit
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamOptions(SourceOptions):
+    """The options of one streaming read; `stream_options` makes them.
+
+    Attributes:
+        limits: of one micro-batch.
+        group: for which each micro-batch's end is committed, if any.
+    """
+
+    limits: RateLimits
+    group: str | None
 
 
 def read_options(options: Mapping[str, str]) -> ReadOptions:
@@ -137,26 +180,63 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
     >>> read_options({"path": "/data/shop", "SUBSCRIBE": "orders, returns"}).subscription
     Topics(names=('orders', 'returns'))
     """
-    given = Given(options, "batch reads")
-    start, end = _start(given), _end(given)
+    return _batch(Given(options, "batch reads"))
+
+
+def stream_options(options: Mapping[str, str]) -> StreamOptions:
+    """The same for a streaming read.
+
+    >>> stream_options({"path": "/data/shop", "subscribe": "orders", "maxOffsetsPerTrigger": "1000"}).limits.max_offsets
+    1000
+    """
+    return _stream(Given(options, "streaming reads"))
+
+
+def any_options(options: Mapping[str, str]) -> SourceOptions:
+    """The same for a read of which Spark does not say yet whether it will be a batch or a streaming one.
+
+    >>> any_options({"path": "/data/shop", "subscribe": "orders", "startingOffsets": "latest"}).start
+    Everywhere(offset=-1)
+    """
+    given = Given(options, "batch reads", "streaming reads")
+    return _batch(given) if any(name in given for name in ENDING) else _stream(given)
+
+
+def _batch(given: Given) -> ReadOptions:
+    start = _limit(given, "starting", Everywhere(EARLIEST))
+    _refuse(start, LATEST, "startingOffsets", "-1 (latest) is for streaming reads: a batch read would be empty")
+    end = _limit(given, "ending", Everywhere(LATEST))
+    _refuse(end, EARLIEST, "endingOffsets", "a batch read that ends at -2 (earliest) would be empty")
     _check_order(start, end)
+    return ReadOptions(start=start, end=end, **_common(given))
+
+
+def _stream(given: Given) -> StreamOptions:
+    start = _limit(given, "starting", Everywhere(LATEST))
+    group, common = given.get("groupId", values.word, None), _common(given)
+    if group is not None and len(common["paths"]) > 1:
+        raise InvalidArgumentError(
+            "groupId commits to the offsets that are kept in one directory; path names several, which a broker keeps them across"
+        )
+    return StreamOptions(start=start, limits=_rate_limits(given), group=group, **common)
+
+
+def _common(given: Given) -> dict[str, Any]:
     strategy = given.get("startingOffsetsByTimestampStrategy", values.one_of("error", "latest"), "error")
-    return ReadOptions(
-        paths=given.required("path", values.paths),
-        subscription=_subscription(given),
-        start=start,
-        end=end,
-        latest_if_none_younger=strategy == "latest",
-        min_partitions=given.get("minPartitions", values.positive, None),
-        max_bytes_per_partition=given.get("maxBytesPerPartition", values.positive, DEFAULT_MAX_BYTES_PER_PARTITION),
-        max_records_per_partition=given.get("maxRecordsPerPartition", values.positive, None),
-        scan=ScanOptions(
+    return {
+        "paths": given.required("path", values.paths),
+        "subscription": _subscription(given),
+        "latest_if_none_younger": strategy == "latest",
+        "min_partitions": given.get("minPartitions", values.positive, None),
+        "max_bytes_per_partition": given.get("maxBytesPerPartition", values.positive, DEFAULT_MAX_BYTES_PER_PARTITION),
+        "max_records_per_partition": given.get("maxRecordsPerPartition", values.positive, None),
+        "scan": ScanOptions(
             columns=_columns(given),
             isolation=_isolation(given),
             verify_checksums=given.get("verifyChecksums", values.boolean, True),
             fail_on_data_loss=given.get("failOnDataLoss", values.boolean, True),
         ),
-    )
+    }
 
 
 # ---- what to read --------------------------------------------------------------------------------------------------------
@@ -198,18 +278,6 @@ def _isolation(given: Given) -> str:
 # ---- from where to where -------------------------------------------------------------------------------------------------
 
 
-def _start(given: Given) -> Limit:
-    limit = _limit(given, "starting", Everywhere(EARLIEST))
-    _refuse(limit, LATEST, "startingOffsets", "-1 (latest) is for streaming reads: a batch read would be empty")
-    return limit
-
-
-def _end(given: Given) -> Limit:
-    limit = _limit(given, "ending", Everywhere(LATEST))
-    _refuse(limit, EARLIEST, "endingOffsets", "a batch read that ends at -2 (earliest) would be empty")
-    return limit
-
-
 def _limit(given: Given, which: str, default: Limit) -> Limit:
     if f"{which}Timestamp" in given:
         return AtTimestamp(given.required(f"{which}Timestamp", values.milliseconds))
@@ -245,3 +313,20 @@ def _check_pairs(start: Mapping[TopicPartition, int], end: Mapping[TopicPartitio
     for partition, first in sorted(start.items()):
         if 0 <= end[partition] < first:
             raise InvalidArgumentError(f"{start_name} {first} of {named(partition)} is greater than {end_name} {end[partition]}")
+
+
+# ---- how much at a time --------------------------------------------------------------------------------------------------
+
+
+def _rate_limits(given: Given) -> RateLimits:
+    found = RateLimits(
+        max_offsets=given.get("maxOffsetsPerTrigger", values.positive, None),
+        min_offsets=given.get("minOffsetsPerTrigger", values.positive, None),
+        max_delay_ms=given.get("maxTriggerDelay", values.duration_ms, DEFAULT_MAX_TRIGGER_DELAY_MS),
+        max_bytes=given.get("maxBytesPerTrigger", values.positive, None),
+    )
+    if found.max_offsets is not None and found.min_offsets is not None and found.min_offsets > found.max_offsets:
+        raise InvalidArgumentError(
+            f"minOffsetsPerTrigger={found.min_offsets} is more than maxOffsetsPerTrigger={found.max_offsets}"
+        )
+    return found

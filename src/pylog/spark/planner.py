@@ -1,4 +1,4 @@
-"""What a batch read will read, decided on the driver: which partitions, from where to where, cut into how many tasks.
+"""What a read will read, decided on the driver: which partitions, from where to where, cut into how many tasks.
 
 Only metadata is looked at: directories, index files, batch headers. What is planned is what is read: every slice has its
 end, so that records appended later are not in the result. Slices follow bytes, because after compaction or transactions
@@ -11,8 +11,10 @@ import contextlib
 import itertools
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
@@ -20,6 +22,7 @@ from pyspark.sql.datasource import InputPartition
 import pylog
 from pylog.errors import InvalidArgumentError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from pylog.fs import OsFileSystem
+from pylog.log.planning import ranges_since
 from pylog.record.types import TopicPartition
 from pylog.spark.options import (
     EARLIEST,
@@ -31,10 +34,12 @@ from pylog.spark.options import (
     Limit,
     Partitions,
     ReadOptions,
+    SourceOptions,
     Subscription,
     TopicPattern,
     Topics,
 )
+from pylog.spark.pushdown import NO_PRUNING, Pruning, Range, Ranges, united
 from pylog.spark.values import named
 
 if TYPE_CHECKING:
@@ -89,8 +94,11 @@ class LogSlice(InputPartition):
         return f"LogSlice{self._fields()}"
 
 
+OpenLog = Callable[[str, TopicPartition], AbstractContextManager["Log"]]  # in which directory, which partition
+
+
 @dataclass(frozen=True)
-class _Extent:
+class Extent:
     """What of one partition is read: how many bytes, and the offsets at which its pieces meet, with its start and its end."""
 
     directory: str
@@ -99,7 +107,7 @@ class _Extent:
     bounds: tuple[int, ...]
 
 
-def plan(options: ReadOptions) -> list[LogSlice]:
+def plan(options: ReadOptions, pruning: Pruning = NO_PRUNING) -> list[LogSlice]:
     """Cuts a batch read into slices, in the order of topic, partition and offset.
 
     Costs one opening of each partition (two where `minPartitions` has it cut finer), and index files where one is cut. Never
@@ -107,6 +115,7 @@ def plan(options: ReadOptions) -> list[LogSlice]:
 
     Args:
         options: of the read.
+        pruning: what a query's predicates leave of it.
 
     Returns:
         The slices; every record that is to be read is in exactly one of them.
@@ -123,11 +132,15 @@ def plan(options: ReadOptions) -> list[LogSlice]:
     """
     with contextlib.ExitStack() as opened:
         stores = {path: opened.enter_context(contextlib.closing(pylog.open(path, mode="r"))) for path in options.paths}
-        homes = _homes(stores, options)
-        _check_all_named(options.start, homes, "startingOffsets")
-        _check_all_named(options.end, homes, "endingOffsets")
-        extents = [_extent(stores[home], home, partition, options) for partition, home in sorted(homes.items())]
-        return _slices(_cut_finer(stores, [extent for extent in extents if len(extent.bounds) > 1], options), options)
+
+        def open_log(home: str, partition: TopicPartition) -> AbstractContextManager[Log]:
+            return contextlib.closing(stores[home].log(*partition))
+
+        there = directories(stores, options.paths)
+        homes = only_homes(there, chosen(there, options.subscription, options.paths))
+        check_all_named(options.start, homes, "startingOffsets")
+        check_all_named(options.end, homes, "endingOffsets")
+        return slices(open_log, _extents(open_log, homes, options, pruning), options)
 
 
 def check_paths(paths: Iterable[str]) -> None:
@@ -146,24 +159,47 @@ def check_paths(paths: Iterable[str]) -> None:
 # ---- which partitions ----------------------------------------------------------------------------------------------------
 
 
-def _homes(stores: Mapping[str, Store], options: ReadOptions) -> dict[TopicPartition, str]:
-    """The partitions to read, each with the directory that has it."""
-    if len(stores) < len(options.paths):
-        raise InvalidArgumentError(f"path names a directory twice: {', '.join(options.paths)}")
+def directories(stores: Mapping[str, Store], paths: Sequence[str]) -> dict[TopicPartition, list[str]]:
+    """All partitions that there are, each with the log directories that have it.
+
+    Args:
+        stores: by path.
+        paths: as the user gave them.
+
+    Raises:
+        InvalidArgumentError: one is named twice.
+    """
+    if len(stores) < len(paths):
+        raise InvalidArgumentError(f"path names a directory twice: {', '.join(paths)}")
     found: dict[TopicPartition, list[str]] = {}
     for path, store in stores.items():
         for topic in store.topics().values():
             for number in topic.partition_ids:
                 found.setdefault(TopicPartition(topic.name, number), []).append(path)
-    homes = {partition: found[partition] for partition in chosen(found, options.subscription, options.paths)}
-    for partition, paths in sorted(homes.items()):
-        if len(paths) > 1:
+    return found
+
+
+def only_homes(there: Mapping[TopicPartition, Sequence[str]], partitions: Iterable[TopicPartition]) -> dict[TopicPartition, str]:
+    """Partitions, each with the one directory that has it.
+
+    Args:
+        there: what `directories` found.
+        partitions: some of them.
+
+    Raises:
+        InvalidArgumentError: a partition is in two directories.
+    """
+    homes = {}
+    for partition in sorted(partitions):
+        home, *others = there[partition]
+        if others:
             raise InvalidArgumentError(
-                f"partition {named(partition)} is in {' and in '.join(paths)}; "
+                f"partition {named(partition)} is in {' and in '.join(there[partition])}; "
                 "several directories in `path` are those of one broker, which keeps a partition in one of them",
-                path=paths[1],
+                path=others[0],
             )
-    return {partition: paths[0] for partition, paths in homes.items()}
+        homes[partition] = home
+    return homes
 
 
 def chosen(there: Iterable[TopicPartition], subscription: Subscription, paths: Sequence[str]) -> set[TopicPartition]:
@@ -180,19 +216,36 @@ def chosen(there: Iterable[TopicPartition], subscription: Subscription, paths: S
     >>> chosen([TopicPartition("a", 0), TopicPartition("b", 0)], TopicPattern("a|c"), [])
     {TopicPartition(topic='a', partition=0)}
     """
-    there = set(there)
+    found = matching(there, subscription)
     match subscription:
         case Topics(names):
-            missing = sorted(set(names) - {partition.topic for partition in there})
+            missing = sorted(set(names) - {partition.topic for partition in found})
             _refuse_unknown("topic", ", ".join(missing), paths)
+        case Partitions(partitions):
+            _refuse_unknown("partition", named(*(partitions - found)), paths)
+    return found
+
+
+def matching(there: Iterable[TopicPartition], subscription: Subscription) -> set[TopicPartition]:
+    """The same of those that are there, whatever else the subscription asks for.
+
+    Args:
+        there: all partitions.
+        subscription: what the options say.
+
+    >>> matching([TopicPartition("a", 0)], Topics(("a", "b")))
+    {TopicPartition(topic='a', partition=0)}
+    """
+    match subscription:
+        case Topics(names):
             return {partition for partition in there if partition.topic in names}
         case TopicPattern(pattern):
             matches = re.compile(pattern).fullmatch
+            there = set(there)
             topics = {topic for topic, _ in there if topic not in INTERNAL_TOPICS and matches(topic)}
             return {partition for partition in there if partition.topic in topics}
         case Partitions(partitions):
-            _refuse_unknown("partition", named(*(partitions - there)), paths)
-            return set(partitions)
+            return set(there) & partitions
 
 
 def _refuse_unknown(what: str, names: str, paths: Sequence[str]) -> None:
@@ -200,8 +253,17 @@ def _refuse_unknown(what: str, names: str, paths: Sequence[str]) -> None:
         raise UnknownTopicOrPartitionError(f"no {what} {names} in {', '.join(paths)}", path=paths[0] if paths else None)
 
 
-def _check_all_named(limit: Limit, partitions: Iterable[TopicPartition], name: str) -> None:
-    """Offsets by partition must name every partition that is read and no other, as the connector demands."""
+def check_all_named(limit: Limit, partitions: Iterable[TopicPartition], name: str) -> None:
+    """Offsets by partition must name every partition that is read and no other, as the connector demands.
+
+    Args:
+        limit: a start or an end.
+        partitions: that are read.
+        name: of the option.
+
+    Raises:
+        InvalidArgumentError: it names others, or not all.
+    """
     if isinstance(limit, AtTimestamps):
         given, name, hint = limit.timestamps.keys(), f"{name}ByTimestamp", ""
     elif isinstance(limit, AtOffsets):
@@ -218,21 +280,43 @@ def _check_all_named(limit: Limit, partitions: Iterable[TopicPartition], name: s
 # ---- from where to where -------------------------------------------------------------------------------------------------
 
 
-def _extent(store: Store, home: str, partition: TopicPartition, options: ReadOptions) -> _Extent:
-    with _log(store, partition) as log:
-        earliest, latest = log.start_offset, end_of(log, options.scan.isolation)
-        place = _Place(home, partition, earliest, latest, options)
-        start = place.within(_resolve(options.start, log, place, "starting"), "starting")
-        end = place.within(_resolve(options.end, log, place, "ending"), "ending")
-        size = log.size_between(start, end) if start < end else 0
-        bounds = _cut(log, start, end, size, options.max_bytes_per_partition) if start < end else ()
-    return _Extent(home, partition, size, bounds)
+def _extents(open_log: OpenLog, homes: Mapping[TopicPartition, str], options: ReadOptions, pruning: Pruning) -> Iterator[Extent]:
+    """What is read of each partition. One that predicates leave nothing of is opened only if an option may be wrong about it."""
+    sure = isinstance(options.start, Everywhere) and isinstance(options.end, Everywhere)
+    for partition, home in sorted(homes.items()):
+        kept = pruning.keeps(partition)
+        if not kept and sure:
+            continue
+        with open_log(home, partition) as log:
+            place = Place(home, partition, log.start_offset, end_of(log, options.scan.isolation), options)
+            start = place.within(place.resolve(options.start, log, "starting"), "starting")
+            end = place.within(place.resolve(options.end, log, "ending"), "ending")
+            for first, last in _wanted(log, start, end, pruning) if kept else ():
+                yield extent_between(log, home, first, last, options)
 
 
-@contextlib.contextmanager
-def _log(store: Store, partition: TopicPartition) -> Iterator[Log]:
-    with contextlib.closing(store.log(partition.topic, partition.partition)) as log:
-        yield log
+def _wanted(log: Log, start: int, end: int, pruning: Pruning) -> Ranges:
+    """What predicates leave of a range. Where the log is damaged its time indexes need not know all of it."""
+    ranges = pruning.within(start, end)
+    if pruning.timestamp is None or log.recovery_report:
+        return ranges
+    since = partial(ranges_since, log.look(), timestamp=pruning.timestamp)
+    return united(Range(first, last) for part in ranges for first, last in since(*part))
+
+
+def extent_between(log: Log, home: str, start: int, end: int, options: SourceOptions) -> Extent:
+    """A range of a partition, cut where it has more bytes than a task gets.
+
+    Args:
+        log: the partition.
+        home: its log directory.
+        start, end: offsets within the log; nothing is read where the end is not above the start.
+        options: of the read.
+    """
+    if start >= end:
+        return Extent(home, log.partition, 0, ())
+    size = log.size_between(start, end)
+    return Extent(home, log.partition, size, _cut(log, start, end, size, options.max_bytes_per_partition))
 
 
 def end_of(log: Log, isolation: str) -> int:
@@ -246,14 +330,14 @@ def end_of(log: Log, isolation: str) -> int:
 
 
 @dataclass(frozen=True)
-class _Place:
-    """A partition's bounds, and what to do about offsets beyond them."""
+class Place:
+    """A partition's bounds, what starts and ends mean there, and what to do about offsets beyond them."""
 
     home: str
     partition: TopicPartition
     earliest: int
     latest: int
-    options: ReadOptions
+    options: SourceOptions
 
     def within(self, offset: int, which: str) -> int:
         """The offset itself if the log has it, else an error, or with `failOnDataLoss=false` a warning and the nearest it has.
@@ -271,6 +355,33 @@ class _Place:
             fail=self.options.scan.fail_on_data_loss,
         )
         return min(max(offset, self.earliest), self.latest)
+
+    def resolve(self, limit: Limit, log: Log, which: str) -> int:
+        """The offset that a start or an end means; `which` is "starting" or "ending"."""
+        match limit:
+            case Everywhere(offset):
+                return self._absolute(offset)
+            case AtOffsets(offsets):
+                return self._absolute(offsets[self.partition])
+            case AtTimestamp(timestamp):
+                return self._at_time(timestamp, log, which)
+            case AtTimestamps(timestamps):
+                return self._at_time(timestamps[self.partition], log, which)
+
+    def _absolute(self, offset: int) -> int:
+        return {EARLIEST: self.earliest, LATEST: self.latest}.get(offset, offset)
+
+    def _at_time(self, timestamp: int, log: Log, which: str) -> int:
+        found = log.offset_for_timestamp(timestamp, isolation=self.options.scan.isolation)
+        if found is not None and found.offset < self.latest:
+            return found.offset
+        if which == "starting" and not self.options.latest_if_none_younger:
+            raise OffsetOutOfRangeError(
+                f"{named(self.partition)} in {self.home} has no record at or after the starting timestamp {timestamp}; "
+                "to begin at its end, set startingOffsetsByTimestampStrategy to latest",
+                path=self.home,
+            )
+        return self.latest
 
 
 def report_data_loss(message: str, *, path: str, offset: int, fail: bool) -> None:
@@ -292,35 +403,6 @@ def report_data_loss(message: str, *, path: str, offset: int, fail: bool) -> Non
     _logger.warning("%s, in %s; reading what there is, as failOnDataLoss is false", message, path)
 
 
-def _resolve(limit: Limit, log: Log, place: _Place, which: str) -> int:
-    match limit:
-        case Everywhere(offset):
-            return _absolute(offset, place)
-        case AtOffsets(offsets):
-            return _absolute(offsets[place.partition], place)
-        case AtTimestamp(timestamp):
-            return _at_time(timestamp, log, place, which)
-        case AtTimestamps(timestamps):
-            return _at_time(timestamps[place.partition], log, place, which)
-
-
-def _absolute(offset: int, place: _Place) -> int:
-    return {EARLIEST: place.earliest, LATEST: place.latest}.get(offset, offset)
-
-
-def _at_time(timestamp: int, log: Log, place: _Place, which: str) -> int:
-    found = log.offset_for_timestamp(timestamp, isolation=place.options.scan.isolation)
-    if found is not None:
-        return found.offset
-    if which == "starting" and not place.options.latest_if_none_younger:
-        raise OffsetOutOfRangeError(
-            f"{named(place.partition)} in {place.home} has no record at or after the starting timestamp {timestamp}; "
-            "to begin at its end, set startingOffsetsByTimestampStrategy to latest",
-            path=place.home,
-        )
-    return place.latest
-
-
 # ---- cut into tasks ------------------------------------------------------------------------------------------------------
 
 
@@ -329,20 +411,20 @@ def _cut(log: Log, start: int, end: int, size: int, max_bytes: int) -> tuple[int
     return (start, *interior, end)
 
 
-def _cut_finer(stores: Mapping[str, Store], extents: list[_Extent], options: ReadOptions) -> list[_Extent]:
+def _cut_finer(open_log: OpenLog, extents: list[Extent], options: SourceOptions) -> list[Extent]:
     """The same, cut into about `minPartitions` pieces where there are fewer."""
     pieces = [len(extent.bounds) - 1 for extent in extents]
     if options.min_partitions is None or sum(pieces) >= options.min_partitions:
         return extents
     counts = shares([extent.size for extent in extents], options.min_partitions)
     return [
-        _recut(stores[extent.directory], extent, count) if count > piece else extent
+        _recut(open_log, extent, count) if count > piece else extent
         for extent, piece, count in zip(extents, pieces, counts, strict=True)
     ]
 
 
-def _recut(store: Store, extent: _Extent, count: int) -> _Extent:
-    with _log(store, extent.topic_partition) as log:
+def _recut(open_log: OpenLog, extent: Extent, count: int) -> Extent:
+    with open_log(extent.directory, extent.topic_partition) as log:
         bounds = _cut(log, extent.bounds[0], extent.bounds[-1], extent.size, max(1, -(-extent.size // count)))
     return replace(extent, bounds=bounds)
 
@@ -361,15 +443,25 @@ def shares(sizes: Sequence[int], pieces: int) -> list[int]:
     return [max(1, round(size * pieces / total)) for size in sizes]
 
 
-def _slices(extents: Iterable[_Extent], options: ReadOptions) -> list[LogSlice]:
-    slices: list[LogSlice] = []
-    for extent in extents:
+def slices(open_log: OpenLog, extents: Iterable[Extent], options: SourceOptions) -> list[LogSlice]:
+    """The tasks that read extents.
+
+    Args:
+        open_log: opens a log once more, where `minPartitions` has it cut finer.
+        extents: what is read; empty ones need no task.
+        options: of the read.
+
+    Raises:
+        InvalidArgumentError: they would be too many.
+    """
+    found: list[LogSlice] = []
+    for extent in _cut_finer(open_log, [extent for extent in extents if extent.bounds], options):
         for start, end in _at_most(extent.bounds, options.max_records_per_partition):
-            if len(slices) == MAX_SLICES:
+            if len(found) == MAX_SLICES:
                 wanted = "give a greater maxBytesPerPartition or maxRecordsPerPartition"
                 raise InvalidArgumentError(f"the read falls into more than {MAX_SLICES} tasks: {wanted}")
-            slices.append(LogSlice(extent.directory, *extent.topic_partition, start, end))
-    return slices
+            found.append(LogSlice(extent.directory, *extent.topic_partition, start, end))
+    return found
 
 
 def _at_most(bounds: Sequence[int], max_records: int | None) -> Iterator[tuple[int, int]]:

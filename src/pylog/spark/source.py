@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from pylog.spark.options import ReadOptions, read_options
+from pylog.spark.options import ReadOptions, any_options, read_options, stream_options
 from pylog.spark.planner import LogSlice, check_paths, plan
 from pylog.spark.schema import check_schema, spark_schema
 from pylog.spark.tables import carried, carrying, table_options
@@ -52,7 +52,7 @@ class PylogDataSource(DataSource):
         StructType([StructField('value', BinaryType(), True)])
         """
         of_table = table_options(self.options)
-        options = read_options(self.options if of_table is None else of_table)
+        options = any_options(self.options if of_table is None else of_table)
         check_paths(options.paths)
         schema = spark_schema(options.scan.columns)
         return schema if of_table is None else carrying(schema, of_table | {"path": ",".join(options.paths)})
@@ -66,9 +66,20 @@ class PylogDataSource(DataSource):
         Raises:
             InvalidArgumentError: a bad option, or a schema that is not the source's.
         """
+        return PylogReader(self._read_options(schema))
+
+    def _read_options(self, schema: StructType) -> ReadOptions:
         options = read_options(carried(schema) | dict(self.options))
         check_schema(schema, options.scan.columns)
-        return PylogReader(options)
+        return options
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """A reader for one streaming query. As `reader`."""
+        from pylog.spark.stream import PylogStreamReader
+
+        options = stream_options(carried(schema) | dict(self.options))
+        check_schema(schema, options.scan.columns)
+        return PylogStreamReader(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> PylogWriter:
         """A writer for one batch job.

@@ -44,6 +44,13 @@ def words(name: str, value: str) -> tuple[str, ...]:
     return found
 
 
+def word(name: str, value: str) -> str:
+    """Any text but blanks."""
+    if not value.strip():
+        raise InvalidArgumentError(f"{name} is empty")
+    return value
+
+
 def one_of(*choices: str) -> Parse[str]:
     """A parser of a word from a few, in any case."""
 
@@ -76,6 +83,22 @@ def _number(name: str, value: str, low: int) -> int:
     if not re.fullmatch(r"[0-9]{1,19}", text, re.ASCII) or not low <= int(text) <= limits.INT64_MAX:
         raise InvalidArgumentError(f"{name}={value!r} is not an integer of at least {low}")
     return int(text)
+
+
+_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def duration_ms(name: str, value: str) -> int:
+    """A time as Spark writes them: a number with a unit; milliseconds without one.
+
+    >>> duration_ms("maxTriggerDelay", "15m"), duration_ms("maxTriggerDelay", "250")
+    (900000, 250)
+    """
+    found = re.fullmatch(r"([0-9]{1,15})([a-z]*)", value.strip().lower(), re.ASCII)
+    unit = None if found is None else _UNITS_MS.get(found[2] or "ms")
+    if found is None or unit is None:
+        raise InvalidArgumentError(f"{name}={value!r} is not a time like 30s, 15m or 1h; its units are {', '.join(_UNITS_MS)}")
+    return int(found[1]) * unit
 
 
 def pattern(name: str, value: str) -> str:

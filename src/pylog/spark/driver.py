@@ -1,0 +1,177 @@
+"""The half of a streaming read that stays on the driver: where it begins, where a micro-batch ends, and what that reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pylog.clock import Clock
+from pylog.record.types import TopicPartition
+from pylog.spark import rates
+from pylog.spark.group import GroupCommits
+from pylog.spark.microbatch import Loss, begins, is_news, ranges, summary
+from pylog.spark.options import StreamOptions
+from pylog.spark.planner import LogSlice, Place, check_all_named, extent_between, report_data_loss, slices
+from pylog.spark.rates import Positions
+from pylog.spark.stream_offset import StreamOffset
+from pylog.spark.watch import Sight, Watch
+
+Json = dict[str, Any]
+
+
+class Driver:
+    """The half of a streaming read that stays on the driver.
+
+    Args:
+        options: of the read.
+        clock: for `maxTriggerDelay`.
+    """
+
+    def __init__(self, options: StreamOptions, clock: Clock) -> None:
+        self._options = options
+        self._clock = clock
+        self._watch = Watch(options)
+        self._group = None if options.group is None else GroupCommits(options.paths[0], options.group)
+        self._initial: StreamOffset | None = None
+        self._last: Sight | None = None  # what the end of the last micro-batch was decided on
+        self._target: Sight | None = None  # where the query is to end, if it is
+        self._last_batch_ms = 0  # long ago: the first micro-batch is not delayed
+
+    # ---- where it begins -----------------------------------------------------------------------------------------------------
+
+    def initial(self) -> Json:
+        """Where the stream begins, by the options. Asked again, the answer is the same.
+
+        Raises:
+            UnknownTopicOrPartitionError: a topic or partition is not there.
+            OffsetOutOfRangeError: offsets that are gone or not there yet, unless `failOnDataLoss` is false.
+            InvalidArgumentError: offsets do not name exactly the partitions that are read.
+        """
+        if self._initial is None:
+            self._initial = self._begin()
+        return self._initial.to_json()
+
+    def _begin(self) -> StreamOffset:
+        self._open_group()
+        there = self._watch.look(strict=True)
+        sight = self._target or there
+        check_all_named(self._options.start, sight.homes, "startingOffsets")
+        return StreamOffset({part: self._start_of(part, sight) for part in sight.homes}, sight.ids)
+
+    def _start_of(self, part: TopicPartition, sight: Sight) -> int:
+        home = sight.homes[part]
+        place = Place(home, part, sight.starts[part], sight.ends[part], self._options)
+        with self._watch.open_log(home, part) as log:
+            return place.within(place.resolve(self._options.start, log, "starting"), "starting")
+
+    # ---- where a micro-batch ends --------------------------------------------------------------------------------------------
+
+    def end_here(self) -> None:
+        """Takes where the topics end now as the end of the query."""
+        self._target = self._watch.look()
+
+    def next_end(self, start: Json, *, limited: bool) -> Json:
+        """Where a micro-batch ends: `start` itself when it is not to be yet.
+
+        Args:
+            start: where it begins.
+            limited: whether the options' limits count.
+        """
+        self._open_group()
+        at = StreamOffset.from_json(start)
+        sight = self._last = self._target or self._watch.look()
+        first = self._initial is not None and start == self._initial.to_json()
+        if limited and self._is_delayed(at, sight):
+            return start
+        ends = self._limited(at, sight) if limited else sight.ends
+        if not first and not is_news(ends, at, sight):
+            return start
+        return StreamOffset(ends, sight.ids, at.positions if first else None).to_json()
+
+    def _is_delayed(self, start: StreamOffset, sight: Sight) -> bool:
+        """Whether more records are to be waited for. A query that ends does not wait."""
+        limits, now_ms = self._options.limits, self._clock.now_ms()
+        if limits.min_offsets is None or self._target is not None:
+            return False
+        waited = now_ms - self._last_batch_ms >= limits.max_delay_ms
+        if not waited and rates.is_too_little(limits.min_offsets, begins(start, sight), sight.ends):
+            return True
+        self._last_batch_ms = now_ms
+        return False
+
+    def _limited(self, start: StreamOffset, sight: Sight) -> Mapping[TopicPartition, int]:
+        limits, froms, ends = self._options.limits, begins(start, sight), sight.ends
+        if limits.max_offsets is not None:
+            ends = rates.at_most(limits.max_offsets, froms, ends)
+        return ends if limits.max_bytes is None else self._within_bytes(limits.max_bytes, froms, ends, sight)
+
+    def _within_bytes(self, limit: int, froms: Positions, ends: Positions, sight: Sight) -> Positions:
+        """The same, but about so many bytes, at batch boundaries."""
+        spans = {part: (max(froms[part], sight.starts[part]), end) for part, end in ends.items()}
+        sizes = {part: max(1, self._watch.size(part, *span)) for part, span in spans.items() if span[0] < span[1]}
+        shares = rates.prorated(limit, sizes)
+        cuts = {part: self._watch.first_cut(part, *spans[part], shares[part]) for part in sizes if shares[part] < sizes[part]}
+        return {**ends, **cuts}
+
+    def latest(self) -> Json | None:
+        """Where the topics ended when they were last looked at."""
+        return None if self._last is None else StreamOffset(self._last.ends, self._last.ids).to_json()
+
+    # ---- what it reads -------------------------------------------------------------------------------------------------------
+
+    def plan(self, start: Json, end: Json) -> list[LogSlice]:
+        """Cuts a micro-batch into slices.
+
+        Args:
+            start, end: of the micro-batch.
+
+        Raises:
+            OffsetOutOfRangeError: a part of it has gone, unless `failOnDataLoss` is false.
+        """
+        if start == end:
+            return []
+        since, until = StreamOffset.from_json(start), StreamOffset.from_json(end)
+        if until.origin is not None and until.origin != since.positions:
+            since = StreamOffset(until.origin)  # Spark has asked for the beginning again, after a restart
+        sight = self._watch.look()
+        found, losses = ranges(since, until, sight)
+        self._report(losses, sight)
+        extents = []
+        for part, (begin, stop) in found.items():
+            with self._watch.open_log(sight.homes[part], part) as log:
+                extents.append(extent_between(log, sight.homes[part], begin, stop, self._options))
+        return slices(self._watch.open_log, extents, self._options)
+
+    def _report(self, losses: Sequence[Loss], sight: Sight) -> None:
+        if losses:
+            path = sight.homes.get(losses[0].partition, ", ".join(self._options.paths))
+            fail = self._options.scan.fail_on_data_loss
+            report_data_loss(summary(losses), path=path, offset=losses[0].offset, fail=fail)
+
+    # ---- when it is done -----------------------------------------------------------------------------------------------------
+
+    def commit(self, end: Json) -> None:
+        """Commits the end of a micro-batch for the group, if there is one; not for what has gone since.
+
+        Args:
+            end: of a micro-batch that is done.
+
+        Raises:
+            PylogError: the store cannot be written.
+        """
+        if self._group is None:
+            return
+        at, sight = StreamOffset.from_json(end), self._watch.look()
+        gone = at.recreated(sight.ids)
+        known = {part: offset for part, offset in at.positions.items() if part.topic not in gone}
+        self._group.commit({part: offset for part, offset in known.items() if offset <= sight.ends.get(part, -1)})
+
+    def _open_group(self) -> None:
+        if self._group is not None:
+            self._group.open()
+
+    def close(self) -> None:
+        """Closes what is open."""
+        self._watch.close()
+        if self._group is not None:
+            self._group.close()

@@ -1,0 +1,74 @@
+"""The option `groupId`: after each micro-batch its end is committed for a consumer group, so that tools for lag see the query.
+
+Spark's checkpoint, not the group, is what a query goes on from. For as long as the query runs the store is open for writing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+
+import pylog
+from pylog.config import Durability
+from pylog.errors import PylogError
+from pylog.record.types import TopicPartition
+from pylog.store import Store
+
+COMMIT_PARTITIONS = 5000  # fit into one batch with Kafka's default `max_message_bytes`
+
+
+class GroupCommits:
+    """Commits offsets for one group.
+
+    Args:
+        path: the store.
+        group: its name.
+    """
+
+    def __init__(self, path: str, group: str) -> None:
+        self._path = path
+        self._group = group
+        self._store: Store | None = None
+
+    def open(self) -> Store:
+        """The store, opened for writing when it is not yet.
+
+        Raises:
+            NotALogDirectoryError, StoreLockedError: it may not be written, or a Kafka broker has it open.
+        """
+        if self._store is None:
+            with self._explained():
+                self._store = pylog.open(self._path, durability=Durability.OS)
+        return self._store
+
+    def commit(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Commits offsets, some thousand partitions at a time.
+
+        Args:
+            positions: the offset of the next record, by partition.
+
+        Raises:
+            PylogError: as `OffsetStore.commit`.
+        """
+        offsets = self.open().offsets
+        partitions = sorted(positions)
+        with self._explained():
+            for first in range(0, len(partitions), COMMIT_PARTITIONS):
+                some = partitions[first : first + COMMIT_PARTITIONS]
+                offsets.commit(self._group, {partition: positions[partition] for partition in some})
+
+    def close(self) -> None:
+        """Closes the store."""
+        store, self._store = self._store, None
+        if store is not None:
+            store.close()
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Errors inside say which option they are about."""
+        try:
+            yield
+        except PylogError as error:
+            wanted = f"the option groupId has the query commit its offsets for the group {self._group!r} in {self._path}"
+            error.args = (f"{wanted}, and that cannot be done: {error}; to read without committing, leave out groupId",)
+            raise

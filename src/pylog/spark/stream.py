@@ -1,0 +1,90 @@
+"""A streaming read as Spark sees it: micro-batches, each from one place in the stream to another.
+
+Spark keeps the places in its checkpoint, and a query goes on from there exactly. A reader lives in one process of the driver
+for as long as its query runs; a copy without anything open travels to the executors and reads slices there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from pylog.clock import Clock, SystemClock
+from pylog.spark.driver import Driver, Json
+from pylog.spark.options import StreamOptions
+from pylog.spark.planner import LogSlice
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class PylogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans micro-batches on the driver, and reads their slices on the executors.
+
+    Args:
+        options: of the read.
+        clock: for `maxTriggerDelay`.
+    """
+
+    def __init__(self, options: StreamOptions, clock: Clock | None = None) -> None:
+        self._options = options
+        self._scan = options.scan
+        self._driver = Driver(options, clock or SystemClock())
+
+    def __getstate__(self) -> dict[str, object]:
+        """What goes to the executors with every task."""
+        return {"_scan": self._scan}
+
+    def initialOffset(self) -> Json:
+        """Where a query begins that has no checkpoint yet; see `Driver.initial`."""
+        return self._driver.initial()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """One of the limits that the options set: Spark hands it back, or another one where the trigger knows none."""
+        limits = self._options.limits
+        if limits.max_offsets is not None:
+            return ReadMaxRows(limits.max_offsets)
+        if limits.max_bytes is not None:
+            return ReadMaxBytes(limits.max_bytes)
+        return ReadAllAvailable() if limits.min_offsets is None else ReadMinRows(limits.min_offsets)
+
+    def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
+        """Where the micro-batch that begins at `start` ends; see `Driver.next_end`."""
+        return self._driver.next_end(start, limited=not isinstance(limit, ReadAllAvailable))
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """The query ends where the topics end now."""
+        self._driver.end_here()
+
+    def reportLatestOffset(self) -> Json | None:
+        """Where the topics ended when the last micro-batch was decided: Spark shows it beside the micro-batch's own end."""
+        return self._driver.latest()
+
+    def partitions(self, start: Json, end: Json) -> list[InputPartition]:
+        """The slices of a micro-batch; see `Driver.plan`."""
+        return list(self._driver.plan(start, end))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The batches of one slice; see `pylog.spark.reader.read_slice`, also for what it raises."""
+        from pylog.spark.reader import read_slice
+
+        assert isinstance(partition, LogSlice)
+        return read_slice(partition, self._scan)
+
+    def commit(self, end: Json) -> None:
+        """A micro-batch is done: its end is committed for the group, if there is one."""
+        self._driver.commit(end)
+
+    def stop(self) -> None:
+        """Closes what is open."""
+        self._driver.close()

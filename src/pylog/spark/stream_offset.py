@@ -1,0 +1,97 @@
+"""A place in a stream as Spark's checkpoint keeps it: the Kafka connector's JSON, `{"orders": {"0": 1000}}`.
+
+Two things beside the offsets must outlive a restart, and a data source has no other place for them than this one. They are
+notes: keys that no topic can have as its name, with no partitions. So the connector reads such a checkpoint too, and finds
+the same offsets; and one that it wrote, without notes, is read here.
+
+* `"orders@<topic id>": {}`: the id of the topic that the offsets are of. A topic that was deleted and made again has another.
+* `"@from <JSON>": {}`: where the stream began. Only the end of the first micro-batch has it: the checkpoint does not say where
+  that one starts, and `latest`, asked again after a restart, would be another place.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import msgspec
+
+from pylog import limits
+from pylog.errors import InvalidArgumentError
+from pylog.record.types import TopicPartition
+
+_FROM = "@from "
+_Partition = Annotated[int, msgspec.Meta(ge=0, le=limits.INT32_MAX)]
+_Offset = Annotated[int, msgspec.Meta(ge=0, le=limits.INT64_MAX)]
+_Topics = dict[str, dict[_Partition, _Offset]]
+
+
+@dataclass(frozen=True)
+class StreamOffset:
+    """Where a stream has got to.
+
+    Attributes:
+        positions: the offset of the next record to read, by partition.
+        ids: of the topics, as far as they have any.
+        origin: where the stream began, at the end of its first micro-batch; None elsewhere.
+
+    >>> StreamOffset({TopicPartition("orders", 0): 7}, {"orders": "Q3BOAAABTqe9kBAvQ3BOAA"}).to_json()
+    {'orders': {'0': 7}, 'orders@Q3BOAAABTqe9kBAvQ3BOAA': {}}
+    """
+
+    positions: Mapping[TopicPartition, int]
+    ids: Mapping[str, str] = field(default_factory=dict)
+    origin: Mapping[TopicPartition, int] | None = None
+
+    def to_json(self) -> dict[str, dict[str, int]]:
+        """What Spark writes into its checkpoint; equal places give equal text."""
+        notes = [f"{topic}@{topic_id}" for topic, topic_id in sorted(self.ids.items())]
+        if self.origin is not None:
+            notes.append(_FROM + json.dumps(_by_topic(self.origin), separators=(",", ":")))
+        return _by_topic(self.positions) | {note: {} for note in notes}
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> StreamOffset:
+        """Reads what `to_json` or the connector wrote.
+
+        Raises:
+            InvalidArgumentError: it is not that.
+
+        >>> StreamOffset.from_json({"orders": {"0": 7}}).positions
+        {TopicPartition(topic='orders', partition=0): 7}
+        """
+        plain = {topic: offsets for topic, offsets in found.items() if "@" not in topic}
+        notes = found.keys() - plain.keys()
+        origin = [json.loads(note.removeprefix(_FROM)) for note in notes if note.startswith(_FROM)]
+        ids = [note.split("@") for note in notes if not note.startswith(_FROM)]
+        return cls(_positions(plain), dict(ids), _positions(origin[0]) if origin else None)
+
+    def recreated(self, ids: Mapping[str, str]) -> set[str]:
+        """The topics whose ids are others now.
+
+        Args:
+            ids: now.
+
+        >>> StreamOffset({}, {"a": "1", "b": "1", "c": "1"}).recreated({"a": "1", "b": "2"})
+        {'b'}
+        """
+        return {topic for topic, topic_id in self.ids.items() if ids.get(topic, topic_id) != topic_id}
+
+
+def _by_topic(positions: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {}
+    for (topic, partition), offset in sorted(positions.items()):
+        found.setdefault(topic, {})[str(partition)] = offset
+    return found
+
+
+def _positions(found: Any) -> dict[TopicPartition, int]:
+    try:
+        topics = msgspec.convert(found, _Topics, str_keys=True)
+    except msgspec.ValidationError as error:
+        raise InvalidArgumentError(
+            f"the checkpoint's offsets are not those of a stream of topics ({error}); was it another query's?"
+        ) from error
+    return {TopicPartition(topic, number): offset for topic, offsets in topics.items() for number, offset in offsets.items()}
