@@ -29,8 +29,8 @@ from campaign.processes import CampaignError, new_directory, new_seed
 TESTS: Final = Path(__file__).resolve().parent.parent
 PARTITIONS: Final = 3
 LIMIT: Final = 400  # rows of a micro-batch
-LIFE_SECONDS: Final = 6.0
-PATIENCE_SECONDS: Final = 300.0  # of a whole life: Spark starts slowly on a busy machine
+LIFE_SECONDS: Final = 4.0  # after it began to work
+PATIENCE_SECONDS: Final = 900.0  # of a whole life: Spark starts slowly on a busy machine
 
 
 def run(seed: int, *, kills: int) -> dict[str, Any]:
@@ -110,16 +110,13 @@ def killed(store: Path, checkpoint: Path, rng: random.Random) -> str:
 
 
 def _wait_for(moment: str, store: Path, rng: random.Random) -> None:
-    """Waits for something to be seen in the store, or for a while; then for a little while."""
-    if moment == "any time":
-        time.sleep(rng.uniform(0, LIFE_SECONDS))
-        return
+    """Waits until it is at work, as far as can be seen in the store; then for a little while, or for a longer one."""
     deadline = time.monotonic() + PATIENCE_SECONDS
-    wanted = "pylog-staging." if moment == "staging" else "pylog-query."
+    wanted = "pylog-query." if moment == "decided" else "pylog-staging."
     before = _seen(store, wanted)
     while _seen(store, wanted) == before and time.monotonic() < deadline:
         time.sleep(0.001)
-    time.sleep(rng.choice((0, 0.003, 0.01, 0.05)))
+    time.sleep(rng.uniform(0, LIFE_SECONDS) if moment == "any time" else rng.choice((0, 0.003, 0.01, 0.05)))
 
 
 def _seen(store: Path, wanted: str) -> set[tuple[str, int]]:

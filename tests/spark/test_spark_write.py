@@ -201,7 +201,12 @@ def test_a_job_that_fails_leaves_nothing(spark: SparkSession, shop: Path, column
 def copied(spark: SparkSession, shop: Path, checkpoint: Path, **limits: str) -> None:
     """Copies `orders` to `returns`, as far as there are any, each time from where the checkpoint says."""
     rows = spark.readStream.format("pylog").options(path=str(shop), subscribe="orders", startingOffsets="earliest", **limits)
-    sink = rows.load().writeStream.format("pylog").options(path=str(shop), topic="returns", checkpointLocation=str(checkpoint))
+    sink = (
+        rows.load()
+        .drop("partition")
+        .writeStream.format("pylog")
+        .options(path=str(shop), topic="returns", checkpointLocation=str(checkpoint))
+    )
     sink.queryName("copy").trigger(availableNow=True).start().awaitTermination()
 
 
