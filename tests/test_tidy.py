@@ -26,7 +26,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("reading",),
     ("store", "opening"),
     ("clients", "producer", "partitioner", "consumer", "groups"),
-    ("background", "options", "topics", "offsets"),
+    ("background", "options", "topics", "offsets", "staging"),
     ("log",),
     ("segment",),
     ("index",),

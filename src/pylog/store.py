@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any, Self
 from weakref import WeakSet
@@ -41,6 +41,7 @@ from pylog.offsets.store import OffsetStore
 from pylog.options import StoreOptions
 from pylog.record.types import TopicPartition
 from pylog.segment.segment import OpenFiles
+from pylog.staging.names import sweep
 from pylog.topics import CLUSTER_METADATA, Catalog, CatalogTopic, Topic, directory_name
 
 
@@ -121,6 +122,7 @@ class Store(Clients):
                 self._marker = NEW_MARKER  # nothing can have been left under way in an empty directory
             elif self._marker is None:
                 self._fs.sync_directory(self.path)  # whose directory a dead process may have made, and not synced
+            sweep(self._fs, self.path, self._clock.now_ms())
         except PylogError:
             self._locks.close()
             raise
@@ -401,6 +403,12 @@ class Store(Clients):
     def offsets(self) -> OffsetStore:
         """The committed offsets of consumer groups. Cost: nothing before they are used."""
         return self._offsets
+
+    def appending_for(self, query: str) -> AbstractContextManager[object]:
+        """Keeps every other thread and process from appending for the same streaming query."""
+        self._check_writable()
+        assert self._locks is not None
+        return self._locks.query(query)
 
     def _flush_every(self, interval_ms: int, flush: Callable[[], None]) -> None:
         self._background.every(flush, interval_ms, flush)

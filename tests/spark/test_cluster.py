@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -109,3 +110,62 @@ def test_a_path_that_executors_do_not_have_is_an_error_that_names_the_host(clust
         cluster.run(read_what_has_moved_away, path=str(shop))
     assert f"{socket.gethostname()} cannot read {shop}" in str(caught.value)
     assert "every executor needs the store under the same path" in str(caught.value)
+
+
+# ---- writing -------------------------------------------------------------------------------------------------------------
+
+
+def write_though_an_executor_dies(spark: SparkSession, path: str, mark: str) -> None:
+    def kill_once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield batch
+            kill_executor(Path(mark))  # when rows have been handed to the writer of this task
+
+    frame = spark.range(0, 20_000, 1, 4).selectExpr("CAST(id AS STRING) AS value")
+    frame.mapInArrow(kill_once, "value string").write.format("pylog").mode("append").options(path=path, topic="copy").save()
+
+
+def copy_though_an_executor_dies(spark: SparkSession, path: str, mark: str, checkpoint: str) -> None:
+    def kill_once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield batch
+            kill_executor(Path(mark))
+
+    rows = spark.readStream.format("pylog").options(path=path, subscribe="orders", startingOffsets="earliest")
+    dying = rows.option("maxOffsetsPerTrigger", "1000").load().select("value").mapInArrow(kill_once, "value binary")
+    sink = dying.writeStream.format("pylog").options(path=path, topic="copy", checkpointLocation=checkpoint)
+    sink.trigger(availableNow=True).start().awaitTermination()
+
+
+@pytest.fixture
+def copy_shop(shop: Path, tmp_path: Path) -> Path:
+    path = tmp_path / "shop"
+    shutil.copytree(shop, path)
+    with pylog.open(path) as store:
+        store.create_topic("copy", partitions=2)
+    return path
+
+
+def copy_in(path: Path) -> list[bytes | None]:
+    with pylog.open(path, mode="r") as store:
+        return [record.value for number in (0, 1) for record in store.log("copy", number).records()]
+
+
+def test_an_executor_that_is_killed_while_its_tasks_write_costs_no_row_and_doubles_none(
+    cluster: Cluster, copy_shop: Path, tmp_path: Path
+):
+    mark = tmp_path / "killed"
+    cluster.run(write_though_an_executor_dies, path=str(copy_shop), mark=str(mark))
+    assert not psutil.pid_exists(int(mark.read_text()))
+    assert sorted(int(value or b"") for value in copy_in(copy_shop)) == list(range(20_000))
+    assert not list(copy_shop.glob("pylog-staging*"))
+
+
+def test_a_stream_whose_executor_is_killed_writes_each_row_once(cluster: Cluster, copy_shop: Path, tmp_path: Path):
+    mark = tmp_path / "killed"
+    arguments = {"path": str(copy_shop), "mark": str(mark), "checkpoint": str(tmp_path / "checkpoint")}
+    cluster.run(copy_though_an_executor_dies, **arguments)
+    assert not psutil.pid_exists(int(mark.read_text()))
+    with pylog.open(copy_shop, mode="r") as store:
+        orders = [record.value for number in (0, 1) for record in store.log("orders", number).records()]
+    assert sorted(copy_in(copy_shop), key=str) == sorted(orders, key=str)

@@ -8,6 +8,7 @@ links, closed on exec; a sync that failed is never tried again; only files that 
 """
 
 from pylog.fs.pages import ResidentPages
+from pylog.fs.processes import ProcessName, parent_process
 from pylog.fs.protocols import Bytes, DirectoryEntry, File, FileSystem, LockFile
 from pylog.fs.system import OsFileSystem, absolute, base_name, join, on_fork, parent_of, process_id, take_owner, write_atomically
 
@@ -18,12 +19,14 @@ __all__ = [
     "FileSystem",
     "LockFile",
     "OsFileSystem",
+    "ProcessName",
     "ResidentPages",
     "absolute",
     "base_name",
     "join",
     "on_fork",
     "parent_of",
+    "parent_process",
     "process_id",
     "take_owner",
     "write_atomically",

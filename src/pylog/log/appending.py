@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from pylog import limits
 from pylog.config import Durability
@@ -22,13 +22,21 @@ from pylog.record.few import Piece, joined_rows
 from pylog.record.types import Acknowledgement, ProducerBatch
 
 
+class Encoder(Protocol):
+    """What makes batches of a request's pieces: of records, or of batches that were finished elsewhere (`splicing`)."""
+
+    def encode(
+        self, piece: Any, base_offset: int, leader_epoch: int, producer: ProducerBatch | None = None, *, whole: bool = False
+    ) -> Iterator[Encoded]: ...
+
+
 @dataclass(eq=False)
 class Request:
     """One call to append.
 
     Attributes:
-        pieces: its records.
-        encoder: of its codec.
+        pieces: its records, as the encoder takes them.
+        encoder: makes batches of them.
         level: the durability asked for.
         producer: who sends it and in which order, None without idempotence.
         whole: its records are one batch, and so there all or not at all; a producer's are.
@@ -37,8 +45,8 @@ class Request:
         done: whether one of the two is there, or its thread does not wait any more.
     """
 
-    pieces: list[Piece]
-    encoder: BatchEncoder
+    pieces: Sequence[Any]
+    encoder: Encoder
     level: Durability
     producer: ProducerBatch | None = None
     whole: bool = False
@@ -187,7 +195,7 @@ def encoded_group(group: Group, leader_epoch: int, stamp: Callable[[Piece], Piec
 
 def _is_small(request: Request) -> bool:
     """Whether its records may share batches with those of others: a single one is never parted."""
-    if request.producer is not None or (request.whole and request.count > 1):
+    if request.producer is not None or not isinstance(request.encoder, BatchEncoder) or (request.whole and request.count > 1):
         return False
     return len(request.pieces) == 1 and request.count <= limits.FEW_RECORDS
 

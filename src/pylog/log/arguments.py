@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from pylog import limits
-from pylog.config import TopicConfig
+from pylog.config import Durability, TopicConfig
 from pylog.errors import InvalidArgumentError, OffsetOutOfRangeError
-from pylog.record.builder import BatchEncoder, rows_from_few, rows_from_records
+from pylog.record.builder import BatchEncoder, rows_from_arrow, rows_from_few, rows_from_records
 from pylog.record.compression import codec_id
 from pylog.record.few import Piece, joined_rows
 
@@ -44,6 +45,33 @@ def encoder_of(config: TopicConfig, name: str) -> BatchEncoder:
     )
 
 
+class Encoders:
+    """A log's encoders, one a codec, each made when it is first used.
+
+    Args:
+        config: of the log's topic.
+    """
+
+    def __init__(self, config: TopicConfig) -> None:
+        self._config = config
+        self._made: dict[int, BatchEncoder] = {}
+
+    def of(self, compression: str | None) -> BatchEncoder:
+        """The encoder of a codec by its name; of the topic's own for None."""
+        name = self._config.codec if compression is None else compression
+        codec = codec_id(name)
+        if codec not in self._made:
+            self._made.setdefault(codec, encoder_of(self._config, name))
+        return self._made[codec]
+
+
+def level_given(durability: Durability | None, default: Durability) -> Durability:
+    """The durability that a call asks for, or else the default."""
+    if durability is not None and not isinstance(durability, Durability):
+        raise InvalidArgumentError(f"durability={durability!r} is not a pylog.Durability")
+    return durability or default
+
+
 def check_positive(name: str, given: Any) -> None:
     """Raises InvalidArgumentError for what is not an int of at least 1."""
     if isinstance(given, bool) or not isinstance(given, int) or given < 1:
@@ -73,6 +101,16 @@ def checked_pieces(pieces: list[Piece], encoder: BatchEncoder, whole: str | None
     for rows in pieces:
         encoder.check(rows)
     return pieces
+
+
+def pieces_of(items: Any, now_ms: int) -> list[Piece]:
+    """Rows from a list of records, or from a table."""
+    return list(rows_from_arrow(items, now_ms)) if isinstance(items, pa.Table | pa.RecordBatch) else records_of(items, now_ms)
+
+
+def records_of(items: Any, now_ms: int) -> list[Piece]:
+    """Rows from a list of records; none from an empty one."""
+    return [rows_of(items, now_ms)] if checked_items(items) else []
 
 
 def rows_of(items: Sequence[Any], now_ms: int) -> Piece:

@@ -16,9 +16,9 @@ from pylog.clock import Clock
 from pylog.config import Durability
 from pylog.errors import ClosedError, InvalidArgumentError, ReadOnlyError
 from pylog.fs import process_id
-from pylog.log import following, lookup, planning, reader
+from pylog.log import arguments, following, lookup, planning, reader, splicing
 from pylog.log.appending import Request
-from pylog.log.arguments import check_positive, checked_items, checked_pieces, encoder_of, is_committed, offset_given, rows_of
+from pylog.log.arguments import Encoders, check_positive, checked_pieces, is_committed, level_given, offset_given
 from pylog.log.cleaner import Task, Throttle
 from pylog.log.following import Ends
 from pylog.log.live import Follower, load_live
@@ -28,8 +28,7 @@ from pylog.log.mutator import Mutator, Surroundings
 from pylog.log.recovery import Finding
 from pylog.log.report import Partition
 from pylog.log.state import LogState
-from pylog.record.builder import BatchEncoder, rows_from_arrow, rows_from_record
-from pylog.record.compression import codec_id
+from pylog.record.builder import rows_from_arrow, rows_from_record
 from pylog.record.decoder import DEFAULT_COLUMNS, RECORD_COLUMNS, record_chunks, schema_of
 from pylog.record.few import Piece
 from pylog.record.types import Acknowledgement, Header, OffsetAndTimestamp, ProducerBatch, Record, check_producer_batch
@@ -64,7 +63,7 @@ class Log:
         self._pid = process_id()
         self._rests = 0  # of the writer, that the follower knows of
         self._times = TimeSearch()
-        self._encoders: dict[int, BatchEncoder] = {}
+        self._encoders = Encoders(self.config)
         self._state: LogState
         self._mutator: Mutator | None = None
         if source.writable:
@@ -206,7 +205,7 @@ class Log:
 
         Cost: about 0.1 µs a record of plain values, on top of the write.
         """
-        pieces = [rows_of(items, self._clock.now_ms())] if checked_items(items) else []
+        pieces = arguments.records_of(items, self._clock.now_ms())
         return self._append(pieces, compression, durability).offsets
 
     def append_arrow(self, data: Any, *, compression: str | None = None, durability: Durability | None = None) -> range:
@@ -265,10 +264,7 @@ class Log:
         >>> store.close()
         """
         given = check_producer_batch(producer) if producer is not None else None
-        now_ms = self._clock.now_ms()
-        if isinstance(items, pa.Table | pa.RecordBatch):
-            return self._append(list(rows_from_arrow(items, now_ms)), compression, durability, given, atomic)
-        return self._append([rows_of(items, now_ms)] if checked_items(items) else [], compression, durability, given, atomic)
+        return self._append(arguments.pieces_of(items, self._clock.now_ms()), compression, durability, given, atomic)
 
     def _append(
         self,
@@ -278,25 +274,30 @@ class Log:
         producer: ProducerBatch | None = None,
         atomic: bool = False,
     ) -> Acknowledgement:
-        if durability is not None and not isinstance(durability, Durability):
-            raise InvalidArgumentError(f"durability={durability!r} is not a pylog.Durability")
-        level = durability or self._durability
-        encoder = self._encoder(compression)
+        level = level_given(durability, self._durability)
+        encoder = self._encoders.of(compression)
         pieces = checked_pieces(pieces, encoder, "a producer's" if producer is not None else "an atomic" if atomic else None)
-        mutator = self._writing_side()
+        self._writing_side()
         if not pieces:
             return Acknowledgement(range(end := self.end_offset, end), level, duplicate=False)
-        if level.interval_ms is not None:
-            self._surroundings.flush_every(level.interval_ms, self.flush_behind)
-        return mutator.append(Request(pieces, encoder, level, producer, atomic))
+        return self._settled(Request(pieces, encoder, level, producer, atomic))
 
-    def _encoder(self, compression: str | None) -> BatchEncoder:
-        """The encoder for a codec, under the lock that guards its buffers."""
-        name = self.config.codec if compression is None else compression
-        codec = codec_id(name)
-        if codec not in self._encoders:
-            self._encoders.setdefault(codec, encoder_of(self.config, name))
-        return self._encoders[codec]
+    def splice(
+        self, parts: Sequence[splicing.Part], producer: ProducerBatch | None = None, durability: Durability | None = None
+    ) -> Acknowledgement:
+        """Appends batches that were finished elsewhere, in the place that the log has for them; see `pylog.log.splicing`."""
+        self._check_open()
+        return self._settled(Request(parts, splicing.Splicer(), level_given(durability, self._durability), producer))
+
+    def next_sequence(self, producer_id: int, epoch: int) -> int | None:
+        """The sequence that a producer's next batch has; None if the log remembers none of this epoch."""
+        return self._writing_side().next_sequence(producer_id, epoch)
+
+    def _settled(self, request: Request) -> Acknowledgement:
+        mutator = self._writing_side()
+        if request.level.interval_ms is not None:
+            self._surroundings.flush_every(request.level.interval_ms, self.flush_behind)
+        return mutator.append(request)
 
     def _writing_side(self) -> Mutator:
         self._check_open()
@@ -522,10 +523,7 @@ class Log:
         """
         ends = Ends(durable, isolation == "read_committed")
         offset = self.end_offset if start is None else offset_given("start", start)
-
-        def scan(first: int, end: int) -> Iterator[pa.RecordBatch]:
-            return self.scan(first, end, columns=columns, isolation=isolation, max_rows=max_rows)
-
+        scan = partial(self.scan, columns=columns, isolation=isolation, max_rows=max_rows)
         scan(self.end_offset, self.end_offset)  # a wrong argument is an error now
         look = partial(self.look, committed=ends.committed)
         return following.follow(look, scan, self._clock, offset, ends, timeout_ms)

@@ -247,6 +247,11 @@ class Mutator:
         self.commit([request])
         return request.result()
 
+    def next_sequence(self, producer_id: int, epoch: int) -> int | None:
+        """The sequence that follows a producer's last batch of an epoch; None when the log remembers none."""
+        with self.current() as writer:
+            return writer.producers.next_sequence(producer_id, epoch)
+
     def commit(self, requests: list[Request]) -> None:
         """Settles some requests: one lock, one look, one write, one sync. Under the log's lock."""
         try:

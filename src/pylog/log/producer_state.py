@@ -165,6 +165,15 @@ class ProducerState:
         _check_follows(batch, known)
         return None
 
+    def next_sequence(self, producer_id: int, epoch: int) -> int | None:
+        """The sequence that follows a producer's last batch of an epoch; None when nothing is known of it.
+
+        >>> ProducerState([Producer(7, 0, last_sequence=9)]).next_sequence(7, 0)
+        10
+        """
+        known = self._producers.get(producer_id)
+        return known.next_sequence if known is not None and known.epoch == epoch else None
+
     def expire(self, now_ms: int, expiration_ms: int) -> list[int]:
         """Forgets producers that have been idle so long, but none with an open transaction (groups-and-transactions 5.10).
 

@@ -4,8 +4,8 @@
 `pylog.lock`, which is never deleted: one for the root's files, one that every writing store holds (all of it: `exclusive`), and
 two a partition, found by a hash of its directory's name. In front of each byte stands a mutex: threads share the descriptor.
 
-No lock is broken by time; waiting has an end. No thread holds two partitions' locks, the root's is innermost, and no code of
-the user runs under any.
+No lock is broken by time; waiting has an end. No thread holds two partitions' locks, a streaming query's is outermost, the root's
+is innermost, and no code of the user runs under any.
 """
 
 from __future__ import annotations
@@ -201,6 +201,10 @@ class StoreLocks:
     def cleaner(self, directory: str) -> ByteLock:
         """The lock of whoever compacts a partition."""
         return self._byte(directory, 1)
+
+    def query(self, name: str) -> ByteLock:
+        """The lock of whoever appends for a streaming query; taken before any partition's."""
+        return self._byte(name, 0)
 
     def _byte(self, directory: str, which: int) -> ByteLock:
         digest = hashlib.blake2b(directory.encode(), digest_size=8).digest()

@@ -20,6 +20,8 @@ from pylog.spark.tables import carried, carrying, table_options
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from pylog.spark.writer import PylogStreamWriter, PylogWriter
+
 
 class PylogDataSource(DataSource):
     """Topics of a Kafka log directory as a table. The columns and options are those of Spark's Kafka connector.
@@ -78,6 +80,27 @@ class PylogDataSource(DataSource):
         options = stream_options(carried(schema) | dict(self.options))
         check_schema(schema, options.scan.columns)
         return PylogStreamReader(options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> PylogWriter:
+        """A writer for one batch job.
+
+        Args:
+            schema: of the rows.
+            overwrite: whether what is there is to be replaced, which is refused.
+
+        Raises:
+            InvalidArgumentError: a bad option, rows that cannot be records, or a mode other than append.
+            NotALogDirectoryError, UnknownTopicOrPartitionError: the store or the topic is not there.
+        """
+        from pylog.spark.writer import batch_writer
+
+        return batch_writer(dict(self.options), schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> PylogStreamWriter:  # noqa: N802 - Spark's
+        """A writer for a streaming query; arguments and errors as those of `writer`."""
+        from pylog.spark.writer import stream_writer
+
+        return stream_writer(dict(self.options), schema, overwrite=overwrite)
 
 
 class PylogReader(DataSourceReader):

@@ -1,0 +1,255 @@
+"""What the driver does when all tasks have staged their rows: it splices them into the logs, of a streaming query exactly once.
+
+A streaming query's micro-batch is decided first, durably (`pylog.staging.intents`); from then on it is what it was then, and
+every try goes on where the one before ended. Who repeats it is told by the logs how much of it they have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from pylog import limits
+from pylog.clock import Clock
+from pylog.config import Durability
+from pylog.errors import InvalidArgumentError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
+from pylog.fs import File, FileSystem, join
+from pylog.log.log import Log
+from pylog.log.splicing import Part
+from pylog.record.types import ProducerBatch, TopicPartition
+from pylog.staging.file import StagedIndex, read_index
+from pylog.staging.intents import Intent, StagedFile, Target, intent_name, producer_of, read_intent, write_intent
+from pylog.staging.names import remove_staged
+from pylog.store import Store
+
+
+@dataclass(frozen=True, kw_only=True)
+class Splicing:
+    """How staged batches are to be appended.
+
+    Attributes:
+        create_topics, partitions: whether topics that are missing are made, with how many partitions.
+        durability: of the append; the topic's or the store's by default.
+        timestamp_type: `CreateTime` or `LogAppendTime`; the topic's by default.
+    """
+
+    create_topics: bool = False
+    partitions: int = 1
+    durability: Durability | None = None
+    timestamp_type: str | None = None
+
+
+class Place(NamedTuple):
+    """Where everything is: an open store, and the file system and clock that it has."""
+
+    store: Store
+    fs: FileSystem
+    clock: Clock
+
+    @property
+    def root(self) -> str:
+        return self.store.path
+
+
+class _Staged(NamedTuple):
+    """Staging files with their indexes, in the order in which their rows are appended."""
+
+    files: Sequence[StagedFile]
+    indexes: Sequence[StagedIndex]
+
+    def partitions(self) -> list[TopicPartition]:
+        return sorted({partition for index in self.indexes for partition in index.chunks})
+
+    def count(self, partition: TopicPartition) -> int:
+        """Records of a partition."""
+        return sum(int(index.chunks[partition].counts.sum()) for index in self.indexes if partition in index.chunks)
+
+
+def commit_job(place: Place, job: str, files: Sequence[StagedFile], how: Splicing) -> None:
+    """Appends what a batch job has staged, and removes its files.
+
+    Args:
+        place: where to.
+        job: the job's id.
+        files: what its tasks have finished, in their order.
+        how: the job's options.
+
+    Raises:
+        UnknownTopicOrPartitionError: a topic is gone, or has other partitions than when the tasks began; nothing was appended.
+        CorruptionError, StorageFailedError: a staging file is not what it was, or a log takes no more; partitions that were done
+            before stay appended.
+    """
+    staged = _read(place, files)
+    _make_ready(place.store, staged, how)
+    for partition in staged.partitions():
+        _append(place, partition, staged, how)
+    remove_staged(place.fs, place.root, job)
+
+
+def commit_batch(place: Place, query: str, batch: int, files: Sequence[StagedFile], how: Splicing) -> None:
+    """Appends a micro-batch of a streaming query, exactly once however often this is called, whatever it died of before.
+
+    Args:
+        place: where to.
+        query: the query's id, that of its checkpoint.
+        batch: the number of the micro-batch.
+        files: what its tasks have finished this time, in their order.
+        how: the query's options.
+
+    Raises:
+        InvalidArgumentError: the query has gone beyond this micro-batch.
+        OffsetOutOfRangeError: retention has removed what would tell how much of a broken-off micro-batch is there.
+        As `commit_job`; calling it again goes on.
+    """
+    with place.store.appending_for(intent_name(query)):
+        intent = read_intent(place.fs, place.root, query)
+        if intent is not None:
+            _check_turn(intent, batch)
+        if intent is not None and not intent.done:
+            _complete(place, intent, how, repeated=True)
+        if intent is None or intent.batch < batch:
+            _begin(place, query, batch, files, how)
+        remove_staged(place.fs, place.root, query, batch)
+
+
+def _check_turn(intent: Intent, batch: int) -> None:
+    if intent.batch > batch:
+        raise InvalidArgumentError(
+            f"query {intent.query} is about to write micro-batch {batch}, and has written {intent.batch} already: another driver "
+            "has gone on with it, or its checkpoint is an old copy; start it with a new checkpoint"
+        )
+
+
+def _begin(place: Place, query: str, batch: int, files: Sequence[StagedFile], how: Splicing) -> None:
+    staged = _read(place, files)
+    if not staged.partitions():
+        return
+    _make_ready(place.store, staged, how)
+    targets = []
+    for partition in staged.partitions():
+        _check_count(partition, staged.count(partition))
+        targets.append(Target(*partition, place.store.log(*partition).end_offset))
+    intent = Intent(query, batch, tuple(files), tuple(targets))
+    place.fs.sync_directory(place.root)  # the tasks have synced their files, not their names
+    write_intent(place.fs, place.root, intent)
+    _complete(place, intent, how, repeated=False)
+
+
+def _check_count(partition: TopicPartition, count: int) -> None:
+    if count > limits.INT32_MAX:
+        raise InvalidArgumentError(
+            f"{count} rows of one micro-batch go to {partition.topic}-{partition.partition}; {limits.INT32_MAX} can: limit the "
+            "micro-batches of the query's source, or give the topic more partitions"
+        )
+
+
+def _complete(place: Place, intent: Intent, how: Splicing, *, repeated: bool) -> None:
+    """Appends what is missing of a micro-batch that was decided, and says that it is done."""
+    staged = _read(place, intent.files)
+    producer = producer_of(intent.query, intent.batch)
+    for target in intent.targets:
+        partition = TopicPartition(target.topic, target.partition)
+        done = _appended(place.store.log(*partition), target, producer, intent) if repeated else 0
+        _append(place, partition, staged, how, producer, done)
+    write_intent(place.fs, place.root, Intent(intent.query, intent.batch, done=True))
+
+
+def _appended(log: Log, target: Target, producer: ProducerBatch, intent: Intent) -> int:
+    """How many records of a micro-batch a log has: as it remembers its producers, or else as its batches say."""
+    known = log.next_sequence(producer.producer_id, producer.epoch)
+    if known is not None:
+        return known
+    start, end = log.start_offset, log.end_offset
+    for batch in log.scan(min(max(target.end_offset, start), end), columns=("producer_id", "producer_epoch", "sequence")):
+        ids, epochs, sequences = (column.to_numpy(zero_copy_only=False) for column in batch.columns)
+        ours = np.flatnonzero((ids == producer.producer_id) & (epochs == producer.epoch))
+        if ours.size:
+            known = int(sequences[ours[-1]]) + 1
+    if known is None and start > target.end_offset:
+        raise OffsetOutOfRangeError(
+            f"{target.topic}-{target.partition} begins at offset {start} now: whether micro-batch {intent.batch} of query "
+            f"{intent.query}, which broke off when the log ended at {target.end_offset}, was in what is gone cannot be told; "
+            "start the query with a new checkpoint",
+            offset=target.end_offset,
+        )
+    return known or 0
+
+
+# ---- appending -----------------------------------------------------------------------------------------------------------
+
+
+def _read(place: Place, files: Sequence[StagedFile]) -> _Staged:
+    return _Staged(files, [read_index(place.fs, place.root, file) for file in files])
+
+
+def _make_ready(store: Store, staged: _Staged, how: Splicing) -> None:
+    """Makes the topics that are missing, and checks that the others are as the tasks found them."""
+    counts = {topic: count for index in staged.indexes for topic, count in index.counts.items()}
+    present = store.topics()
+    for topic, count in sorted(counts.items()):
+        if topic not in present and how.create_topics:
+            store.create_topic(topic, partitions=how.partitions)
+        elif topic not in present or present[topic].partitions < count:
+            told = "is gone" if topic not in present else f"has {present[topic].partitions} partitions"
+            raise UnknownTopicOrPartitionError(
+                f"topic {topic!r} {told}, and had {count} partitions when rows were sent to them; run the job again",
+                path=store.path,
+            )
+
+
+def _append(
+    place: Place,
+    partition: TopicPartition,
+    staged: _Staged,
+    how: Splicing,
+    producer: ProducerBatch | None = None,
+    done: int = 0,
+) -> None:
+    """Appends a partition's batches, some megabytes at a time, from the record behind the first `done` on."""
+    log = place.store.log(*partition)
+    parts: list[Part] = []
+    try:
+        for part in _parts(place, partition, staged, how, done):
+            full = bool(parts) and sum(each.size for each in parts) + part.size > limits.SPLICE_BYTES
+            if full or len(parts) >= limits.SPLICE_FILES:
+                _splice(log, parts, producer, how)
+                parts = []
+            parts.append(part)
+        _splice(log, parts, producer, how)
+    finally:
+        _close(parts)
+
+
+def _splice(log: Log, parts: list[Part], producer: ProducerBatch | None, how: Splicing) -> None:
+    if parts:
+        numbers = None if producer is None else producer._replace(sequence=parts[0].sequence)
+        log.splice(parts, numbers, how.durability)
+        _close(parts)
+
+
+def _close(parts: list[Part]) -> None:
+    for part in parts:
+        part.file.close()
+
+
+def _parts(place: Place, partition: TopicPartition, staged: _Staged, how: Splicing, done: int) -> Iterator[Part]:
+    stamp = place.clock.now_ms() if how.timestamp_type == "LogAppendTime" else None
+    before = 0
+    for file, index in zip(staged.files, staged.indexes, strict=True):
+        if partition not in index.chunks:
+            continue
+        for position, size, count in zip(*index.chunks[partition], strict=True):
+            skip = min(max(done - before, 0), int(count))
+            if skip < count:
+                opened = _open(place, file)
+                sequence = before + skip
+                keeps = how.timestamp_type is not None
+                yield Part(opened, int(position), int(size), int(count) - skip, skip, sequence, stamp, keeps)
+            before += int(count)
+
+
+def _open(place: Place, file: StagedFile) -> File:
+    return place.fs.open(join(place.root, file.name))

@@ -1,0 +1,171 @@
+"""A write task's work: rows to finished batches, by partition, in a staging file. Nothing of the store is changed here.
+
+Rows are collected up to a size, sent to their partitions together, encoded, compressed and checksummed; so memory does not
+depend on how many rows a task has, and batches are large however small the pieces are in which Spark hands rows over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+import pylog
+from pylog import limits
+from pylog.clock import Clock
+from pylog.config import TopicConfig
+from pylog.errors import InvalidRecordError, UnknownTopicOrPartitionError
+from pylog.log.arguments import Encoders
+from pylog.log.checkpoints import check_topic_name
+from pylog.partitioner import DefaultPartitioner
+from pylog.record.builder import rows_from_arrow
+from pylog.record.types import TopicPartition
+from pylog.spark.write_options import WriteOptions
+from pylog.staging.file import StagingFile
+from pylog.topics import Topic
+
+_RECORD = ("key", "value", "timestamp", "headers")
+
+
+class Route(NamedTuple):
+    """What a task knows of a topic.
+
+    Attributes:
+        numbers: of its partitions.
+        encoders: as its configuration wants them.
+        partitioner: for rows that name no partition.
+    """
+
+    numbers: NDArray[np.int64]
+    encoders: Encoders
+    partitioner: DefaultPartitioner
+
+
+class TaskRows:
+    """The rows of one task.
+
+    Args:
+        options: of the job.
+        staging: the task's file.
+        clock: for rows without a timestamp.
+    """
+
+    def __init__(self, options: WriteOptions, staging: StagingFile, clock: Clock) -> None:
+        self._options = options
+        self._staging = staging
+        self._clock = clock
+        self._waiting: list[pa.RecordBatch] = []
+        self._size = 0
+        self._known: dict[str, Topic] = {}
+        self._routes: dict[str, Route] = {}
+        self.count = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Takes some rows.
+
+        Raises:
+            InvalidRecordError, RecordTooLargeError: a row cannot be a record of its topic.
+            UnknownTopicOrPartitionError: there is no such topic, or no such partition.
+            StorageFailedError: the staging file cannot be written.
+        """
+        self._waiting.append(batch)
+        self._size += batch.nbytes
+        self.count += batch.num_rows
+        if self._size >= limits.STAGING_BUFFER_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Encodes the rows that wait."""
+        waiting, self._waiting, self._size = self._waiting, [], 0
+        for batch in pa.Table.from_batches(waiting).combine_chunks().to_batches() if waiting else ():
+            for topic, rows in self._by_topic(batch):
+                self._encode(topic, self._route(topic), rows)
+
+    def counts(self) -> dict[str, int]:
+        """How many partitions each topic has that rows went to."""
+        return {topic: len(route.numbers) for topic, route in self._routes.items()}
+
+    # ---- where to ------------------------------------------------------------------------------------------------------------
+
+    def _by_topic(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+        if self._options.topic is not None:
+            yield self._options.topic, batch
+            return
+        names = batch.column("topic")
+        if names.null_count:
+            raise InvalidRecordError("a row's topic is null; give the option 'topic', which then counts for all rows")
+        topics = pc.unique(names).to_pylist()
+        for topic in topics:
+            yield topic, batch if len(topics) == 1 else batch.filter(pc.equal(names, topic))
+
+    def _route(self, name: str) -> Route:
+        if name not in self._routes:
+            topic = self._topic(check_topic_name(name))
+            config = topic.config if topic is not None else TopicConfig()
+            config = replace(config, message_timestamp_type="CreateTime")  # the time of the append is not known here
+            numbers = range(self._options.partitions) if topic is None else topic.partition_ids
+            partitioner = DefaultPartitioner(limits.APPEND_BATCH_BYTES)
+            self._routes[name] = Route(np.array(numbers, np.int64), Encoders(config), partitioner)
+        return self._routes[name]
+
+    def _topic(self, name: str) -> Topic | None:
+        if name not in self._known:
+            with pylog.open(self._options.root, mode="r") as store:
+                self._known = store.topics()
+        if name not in self._known and not self._options.create_topics:
+            told = f"there is no topic {name!r} in {self._options.root}; make it, or give the option createTopics=true"
+            raise UnknownTopicOrPartitionError(told, path=self._options.root)
+        return self._known.get(name)
+
+    # ---- encoding ------------------------------------------------------------------------------------------------------------
+
+    def _encode(self, topic: str, route: Route, batch: pa.RecordBatch) -> None:
+        encoder = route.encoders.of(self._options.compression)
+        for number, part in _parted(batch, _partitions(batch, route, topic)):
+            record = part.select([name for name in _RECORD if name in part.schema.names])
+            for rows in rows_from_arrow(record, self._clock.now_ms()):
+                encoder.check(rows)
+                for encoded in encoder.encode(rows, 0, 0):
+                    self._staging.add(TopicPartition(topic, number), encoded)
+
+
+def _partitions(batch: pa.RecordBatch, route: Route, topic: str) -> NDArray[np.int64]:
+    """The partition of each row: the one that it names, or else the partitioner's choice (groups-and-transactions 4.1)."""
+    named = batch.column("partition") if "partition" in batch.schema.names else None
+    if named is None or named.null_count == len(named):
+        return _chosen(batch, route)
+    given = named.drop_null().to_numpy()
+    if not np.isin(given, route.numbers).all():
+        wrong, there = given[~np.isin(given, route.numbers)][0], route.numbers[:20].tolist()
+        raise UnknownTopicOrPartitionError(f"a row names partition {wrong}; topic {topic!r} has the partitions {there}")
+    if named.null_count == 0:
+        return np.asarray(given, np.int64)
+    partitions = _chosen(batch, route)
+    partitions[named.is_valid().to_numpy(zero_copy_only=False)] = given
+    return partitions
+
+
+def _chosen(batch: pa.RecordBatch, route: Route) -> NDArray[np.int64]:
+    if len(route.numbers) == 1:
+        return np.full(batch.num_rows, route.numbers[0], np.int64)
+    keys = batch.column("key") if "key" in batch.schema.names else pa.nulls(batch.num_rows)
+    sizes = pc.binary_length(batch.column("value")).fill_null(0).to_numpy(zero_copy_only=False)
+    indexes = route.partitioner.choose(keys.cast(pa.binary()), sizes.astype(np.int64), len(route.numbers))
+    return np.asarray(route.numbers[indexes], np.int64)
+
+
+def _parted(batch: pa.RecordBatch, partitions: NDArray[np.int64]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Each partition's rows, in their order."""
+    if (partitions == partitions[0]).all():
+        yield int(partitions[0]), batch
+        return
+    order = np.argsort(partitions, kind="stable")
+    ordered = batch.take(pa.array(order))
+    numbers, starts = np.unique(partitions[order], return_index=True)
+    for number, start, end in zip(numbers.tolist(), starts.tolist(), [*starts.tolist()[1:], len(order)], strict=True):
+        yield number, ordered.slice(start, end - start)

@@ -1,0 +1,151 @@
+"""The options of writing, checked when the job begins; and what the rows to be written must look like.
+
+Names and meanings are those of Spark's Kafka connector, as far as it has them: the option `topic` counts more than the column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, StringType, StructType, TimestampType
+
+from pylog.config import Durability
+from pylog.errors import InvalidArgumentError
+from pylog.log.checkpoints import check_topic_name
+from pylog.record.compression import codec_id
+from pylog.spark import values
+from pylog.spark.given import Given
+from pylog.topics import check_partition_count
+
+_BYTES: tuple[type[DataType], ...] = (BinaryType, StringType)
+_TYPES: Mapping[str, tuple[type[DataType], ...]] = {
+    "value": _BYTES,
+    "key": _BYTES,
+    "topic": (StringType,),
+    "partition": (IntegerType,),
+    "timestamp": (TimestampType,),
+}
+_TIMESTAMP_TYPES = {"createtime": "CreateTime", "logappendtime": "LogAppendTime"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class WriteOptions:
+    """The options of a job that writes; `write_options` makes them.
+
+    Attributes:
+        root: the store.
+        topic: where all rows go; None: each row says so.
+        create_topics: make topics that are not there.
+        partitions: how many these get.
+        compression: a codec's name; the topic's by default.
+        durability: the level of the append, as text; the topic's or the store's by default.
+        timestamp_type: `CreateTime` or `LogAppendTime`; the topic's by default.
+    """
+
+    root: str
+    topic: str | None = None
+    create_topics: bool = False
+    partitions: int = 1
+    compression: str | None = None
+    durability: str | None = None
+    timestamp_type: str | None = None
+
+    @property
+    def level(self) -> Durability | None:
+        """The durability asked for."""
+        return None if self.durability is None else Durability.of(self.durability)
+
+
+def write_options(options: Mapping[str, str]) -> WriteOptions:
+    """Checks the options of a write.
+
+    Args:
+        options: names, in any case, to values.
+
+    Raises:
+        InvalidArgumentError: an option that does not exist, is not for writing, is missing, or has a bad value.
+
+    >>> write_options({"path": "/data/shop", "TOPIC": "orders"}).topic
+    'orders'
+    """
+    given = Given(options, "writing")
+    create_topics = given.get("createTopics", values.boolean, False)
+    if "partitions" in given and not create_topics:
+        raise InvalidArgumentError("the option 'partitions' is for topics that are made: it needs createTopics=true")
+    return WriteOptions(
+        root=given.required("path", _one_path),
+        topic=given.get("topic", _topic, None),
+        create_topics=create_topics,
+        partitions=given.get("partitions", _partitions, 1),
+        compression=given.get("compression", _codec, None),
+        durability=given.get("durability", _level, None),
+        timestamp_type=given.get("timestampType", _timestamp_type, None),
+    )
+
+
+def _one_path(name: str, value: str) -> str:
+    found = values.paths(name, value)
+    if len(found) > 1:
+        raise InvalidArgumentError(f"{name}={value!r} names {len(found)} directories; rows are written to one")
+    return found[0]
+
+
+def _topic(name: str, value: str) -> str:  # noqa: ARG001 - as every parser
+    return check_topic_name(value.strip())
+
+
+def _partitions(name: str, value: str) -> int:
+    return check_partition_count(values.positive(name, value))
+
+
+def _codec(name: str, value: str) -> str:  # noqa: ARG001
+    codec_id(value.strip().lower())
+    return value.strip().lower()
+
+
+def _level(name: str, value: str) -> str:  # noqa: ARG001
+    Durability.of(value.strip().lower())
+    return value.strip().lower()
+
+
+def _timestamp_type(name: str, value: str) -> str:
+    return _TIMESTAMP_TYPES[values.one_of(*_TIMESTAMP_TYPES)(name, value)]
+
+
+# ---- the rows ------------------------------------------------------------------------------------------------------------
+
+
+def check_rows(schema: StructType, options: WriteOptions) -> None:
+    """Refuses rows that cannot be records; columns of other names than a record has are left out, as in the Kafka connector.
+
+    Args:
+        schema: of the rows.
+        options: of the job.
+
+    Raises:
+        InvalidArgumentError: no `value`, no topic, or a column of a wrong type.
+
+    >>> check_rows(StructType().add("value", "long"), WriteOptions(root="shop", topic="orders"))
+    Traceback (most recent call last):
+    pylog.errors.InvalidArgumentError: column value is bigint; it must be binary or string
+    """
+    if "value" not in schema.fieldNames():
+        raise InvalidArgumentError(f"no column 'value' in {schema.simpleString()}; it is what is written")
+    if options.topic is None and "topic" not in schema.fieldNames():
+        raise InvalidArgumentError("nothing says where the rows go: give the option 'topic', or a column 'topic'")
+    for field in schema:
+        wanted = _TYPES.get(field.name)
+        if wanted is not None and not isinstance(field.dataType, wanted):
+            told = " or ".join(kind.typeName() for kind in wanted)
+            raise InvalidArgumentError(f"column {field.name} is {field.dataType.simpleString()}; it must be {told}")
+        if field.name == "headers" and not _is_headers(field.dataType):
+            told = "array<struct<key:string,value:binary>>"
+            raise InvalidArgumentError(f"column headers is {field.dataType.simpleString()}; it must be {told}")
+
+
+def _is_headers(given: DataType) -> bool:
+    if not isinstance(given, ArrayType) or not isinstance(given.elementType, StructType):
+        return False
+    found = [(field.name, type(field.dataType)) for field in given.elementType]
+    return found == [("key", StringType), ("value", BinaryType)]

@@ -1,0 +1,185 @@
+"""Writing as Spark sees it: tasks stage, the driver commits.
+
+Spark makes a writer on the driver, sends it to the executors, and calls `commit` or `abort` on the driver again: of a batch job
+on a copy of the same writer, of a streaming query on a new one. So what a commit needs to know is in the tasks' messages.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+import pylog
+from pylog.clock import SystemClock
+from pylog.errors import InvalidArgumentError, UnknownTopicOrPartitionError
+from pylog.fs import OsFileSystem, ProcessName, join, parent_process
+from pylog.spark.commit import Place, Splicing, commit_batch, commit_job
+from pylog.spark.encode import TaskRows
+from pylog.spark.write_options import WriteOptions, check_rows, write_options
+from pylog.staging.file import StagingFile
+from pylog.staging.intents import StagedFile, needed_names
+from pylog.staging.names import StagingName, remove_staged
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_QUERY = "sql.streaming.queryId"  # local properties that Spark gives every task of a streaming query
+_BATCH = "streaming.sql.batchId"
+_SPARKS = {"checkpointlocation", "queryname"}  # options of the query, which Spark hands to its sink too
+
+
+@dataclass(frozen=True)
+class Staged(WriterCommitMessage):
+    """What a task tells the driver.
+
+    Attributes:
+        query: the streaming query that it is part of; empty in a batch job.
+        file: name of the staging file, place and checksum of its index; None of a task without rows.
+    """
+
+    query: str
+    file: tuple[str, int, int, int] | None
+
+
+class _Writer:
+    """What batch and streaming writers share.
+
+    Args:
+        options: of the job.
+    """
+
+    def __init__(self, options: WriteOptions) -> None:
+        self._options = options
+        self._job = secrets.token_hex(8)
+        self._owner: ProcessName = parent_process(OsFileSystem().boot_id())
+
+    def _stage(self, rows: Iterator[pa.RecordBatch], name: StagingName, *, durable: bool) -> tuple[str, int, int, int] | None:
+        """Writes a task's rows to a staging file of its own."""
+        fs = OsFileSystem()
+        fs.check_directory(self._options.root, write=True)
+        staging = StagingFile(fs, self._options.root, name.new())
+        try:
+            task = TaskRows(self._options, staging, SystemClock())
+            for batch in rows:
+                task.add(batch)
+            task.flush()
+            if task.count:
+                done = staging.finish(task.counts(), durable=durable)
+                return done.name, done.index_position, done.index_size, done.index_crc
+            staging.discard()
+        except BaseException:
+            staging.discard()
+            raise
+        return None
+
+
+class PylogWriter(_Writer, DataSourceArrowWriter):
+    """Writes the rows of a batch job: `df.write.format("pylog").mode("append")`."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+        """Stages the rows of one task; see `pylog.spark.encode`, also for what it raises."""
+        return Staged("", self._stage(iterator, StagingName(self._job, 0, self._owner), durable=False))
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Appends what all tasks have staged; see `pylog.spark.commit.commit_job`, also for what it raises."""
+        fs, clock = OsFileSystem(), SystemClock()
+        with pylog.open(self._options.root, fs=fs, clock=clock) as store:
+            commit_job(Place(store, fs, clock), self._job, _files(messages), _splicing(self._options))
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:  # noqa: ARG002 - the job's files are known by name
+        """Removes what the tasks have staged."""
+        remove_staged(OsFileSystem(), self._options.root, self._job)
+
+
+class PylogStreamWriter(_Writer, DataSourceStreamArrowWriter):
+    """Writes the micro-batches of a streaming query: `df.writeStream.format("pylog")`, each exactly once."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+        """Stages the rows of one task of a micro-batch, durably."""
+        query, batch = _micro_batch()
+        return Staged(query, self._stage(iterator, StagingName(query, batch, self._owner), durable=True))
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Appends a micro-batch; see `pylog.spark.commit.commit_batch`, also for what it raises."""
+        queries = {message.query for message in messages if isinstance(message, Staged)}
+        if not queries:
+            return  # a micro-batch without tasks has no rows
+        fs, clock = OsFileSystem(), SystemClock()
+        with pylog.open(self._options.root, fs=fs, clock=clock) as store:
+            commit_batch(Place(store, fs, clock), queries.pop(), batchId, _files(messages), _splicing(self._options))
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002
+        """Removes what the tasks have staged, but what was decided already: the repeated micro-batch needs it."""
+        fs, root = OsFileSystem(), self._options.root
+        needed = needed_names(fs, root)
+        for file in _files(messages):
+            if file.name not in needed and fs.exists(join(root, file.name)):
+                fs.remove(join(root, file.name))
+
+
+def _micro_batch() -> tuple[str, int]:
+    """The query, by the id that its checkpoint keeps, and the number of the micro-batch that this task works for."""
+    context = TaskContext.get()
+    query = None if context is None else context.getLocalProperty(_QUERY)
+    batch = None if context is None else context.getLocalProperty(_BATCH)
+    if query is None or batch is None:
+        raise InvalidArgumentError(f"this Spark does not tell its tasks which query they work for ({_QUERY}, {_BATCH})")
+    return query, int(batch)
+
+
+def _splicing(options: WriteOptions) -> Splicing:
+    return Splicing(
+        create_topics=options.create_topics,
+        partitions=options.partitions,
+        durability=options.level,
+        timestamp_type=options.timestamp_type,
+    )
+
+
+def _files(messages: Sequence[WriterCommitMessage | None]) -> list[StagedFile]:
+    return [StagedFile(*message.file) for message in messages if isinstance(message, Staged) and message.file is not None]
+
+
+# ---- made by the source --------------------------------------------------------------------------------------------------
+
+
+def batch_writer(options: dict[str, str], schema: StructType, *, overwrite: bool) -> PylogWriter:
+    """A writer for a batch job.
+
+    Raises:
+        InvalidArgumentError: a bad option, rows that cannot be records, or a mode other than append.
+        NotALogDirectoryError: there is no such store, or it may not be written.
+    """
+    return PylogWriter(_checked(options, schema, overwrite=overwrite))
+
+
+def stream_writer(options: dict[str, str], schema: StructType, *, overwrite: bool) -> PylogStreamWriter:
+    """A writer for a streaming query; raises as `batch_writer`."""
+    own = {name: value for name, value in options.items() if name.lower() not in _SPARKS}
+    return PylogStreamWriter(_checked(own, schema, overwrite=overwrite))
+
+
+def _checked(options: dict[str, str], schema: StructType, *, overwrite: bool) -> WriteOptions:
+    if overwrite:
+        raise InvalidArgumentError("records are only ever added to a log: use mode('append'), of a stream outputMode('append')")
+    found = write_options(options)
+    check_rows(schema, found)
+    _check_store(found)
+    return found
+
+
+def _check_store(options: WriteOptions) -> None:
+    """Whether the store is there, and the topic of all rows, if there is one: known now, it is no error of the tasks."""
+    OsFileSystem().check_directory(options.root, write=True)
+    if options.topic is None or options.create_topics:
+        return
+    with pylog.open(options.root, mode="r") as store:
+        if options.topic not in store.topics():
+            told = f"there is no topic {options.topic!r} in {options.root}; make it, or give the option createTopics=true"
+            raise UnknownTopicOrPartitionError(told, path=options.root)

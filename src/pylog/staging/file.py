@@ -1,0 +1,140 @@
+"""A staging file: batches of many partitions as they came, and at its end an index of what belongs to which.
+
+One process fills it, front to back. It is finished when its index is there; of one that is not nobody knows anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from pylog import limits
+from pylog.errors import CorruptionError
+from pylog.fs import FileSystem, join
+from pylog.record.builder import Encoded
+from pylog.record.checksum import crc32c
+from pylog.record.format import COUNT
+from pylog.record.types import TopicPartition
+from pylog.staging.intents import StagedFile
+
+
+class _Entry(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A partition in the index: chunks are position, size and records of each, one after the other."""
+
+    topic: str
+    partition: int
+    chunks: list[int]
+
+
+class _Index(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """The index: the partitions, and how many each topic was thought to have."""
+
+    counts: dict[str, int]
+    entries: list[_Entry]
+
+
+class Chunks(NamedTuple):
+    """A partition's batches in a staging file.
+
+    Attributes:
+        positions, sizes: in bytes, of runs of whole batches.
+        counts: records in each.
+    """
+
+    positions: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    counts: NDArray[np.int64]
+
+
+class StagedIndex(NamedTuple):
+    """What is in a staging file.
+
+    Attributes:
+        counts: how many partitions each topic was thought to have when rows were sent to them.
+        chunks: by partition.
+    """
+
+    counts: dict[str, int]
+    chunks: dict[TopicPartition, Chunks]
+
+
+class StagingFile:
+    """A staging file that is being filled.
+
+    Args:
+        fs, root: the store's.
+        name: of the new file.
+
+    Raises:
+        StorageFailedError: it cannot be made, or (from every method) written.
+    """
+
+    def __init__(self, fs: FileSystem, root: str, name: str) -> None:
+        self._fs = fs
+        self._path = join(root, name)
+        self._name = name
+        self._file = fs.create(self._path)
+        self._position = 0
+        self._chunks: dict[TopicPartition, list[int]] = {}
+
+    def add(self, partition: TopicPartition, encoded: Encoded) -> None:
+        """Takes batches of a partition. What goes on where its last chunk ended is one chunk with it, up to a size."""
+        size, count = len(encoded.data), int(encoded.table[COUNT].sum())
+        self._file.write(encoded.data, self._position)
+        chunks = self._chunks.setdefault(partition, [])
+        if chunks and chunks[-3] + chunks[-2] == self._position and chunks[-2] < limits.SPLICE_BYTES:
+            chunks[-2] += size
+            chunks[-1] += count
+        else:
+            chunks += (self._position, size, count)
+        self._position += size
+
+    def finish(self, counts: dict[str, int], *, durable: bool) -> StagedFile:
+        """Writes the index and closes the file.
+
+        Args:
+            counts: how many partitions each topic was thought to have.
+            durable: whether it is to outlive a power loss, once its directory is synced.
+        """
+        entries = [_Entry(*partition, chunks) for partition, chunks in self._chunks.items()]
+        index = msgspec.json.encode(_Index(counts, entries))
+        self._file.write(memoryview(index), self._position)
+        if durable:
+            self._file.sync()
+        self._file.close()
+        return StagedFile(self._name, self._position, len(index), crc32c(index))
+
+    def discard(self) -> None:
+        """Closes and removes the file."""
+        self._file.close()
+        self._fs.remove(self._path)
+
+
+def read_index(fs: FileSystem, root: str, staged: StagedFile) -> StagedIndex:
+    """The index of a finished staging file.
+
+    Raises:
+        StorageFailedError: the file is not there. CorruptionError: it is not as it was finished.
+    """
+    path = join(root, staged.name)
+    buffer = bytearray(min(staged.index_size, limits.MAX_CHECKPOINT_BYTES))
+    file = fs.open(path)
+    try:
+        size = file.read_into(memoryview(buffer), staged.index_position)
+    finally:
+        file.close()
+    if size != staged.index_size or crc32c(buffer) != staged.index_crc:
+        raise CorruptionError(f"{path} is not as its task left it; run the job again", path=path, position=staged.index_position)
+    index = msgspec.json.decode(buffer, type=_Index)
+    return StagedIndex(
+        index.counts, {TopicPartition(entry.topic, entry.partition): _chunks(entry.chunks) for entry in index.entries}
+    )
+
+
+def _chunks(numbers: Sequence[int]) -> Chunks:
+    table = np.array(numbers, np.int64).reshape(-1, 3).T
+    return Chunks(*np.ascontiguousarray(table))

@@ -1,0 +1,152 @@
+"""What a streaming query has decided to append: written, durably, before the first byte of it is.
+
+A file a query, in the store's root, replaced atomically. It says which micro-batch was decided, in which files its batches lie,
+and where each log ended then. A query that comes back after a crash and repeats the batch finds out from the logs how far it
+got, and appends the rest *of what was decided then*: how the batch comes out the second time does not matter.
+
+The batches carry a producer's numbers: an id made of the query's, an epoch made of the batch's number, sequences from 0 in each
+log. So a log itself tells how much of a micro-batch it has, whatever others have appended in between.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Final
+
+import msgspec
+
+from pylog import limits
+from pylog.errors import CorruptionError, UnsupportedFormatError
+from pylog.fs import FileSystem, join, write_atomically
+from pylog.record.checksum import crc32c
+from pylog.record.types import ProducerBatch
+
+_VERSION: Final = 1
+_NAME: Final = re.compile(r"pylog-query\.[0-9a-f-]+\.json")
+
+
+class StagedFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A finished staging file.
+
+    Attributes:
+        name: in the store's root.
+        index_position, index_size: where in it its index lies; bytes.
+        index_crc: CRC-32C of the index.
+    """
+
+    name: str
+    index_position: int
+    index_size: int
+    index_crc: int
+
+
+class Target(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A partition that a micro-batch goes to.
+
+    Attributes:
+        topic, partition: which.
+        end_offset: of its log when this was decided: nothing of the micro-batch lies below.
+    """
+
+    topic: str
+    partition: int
+    end_offset: int
+
+
+class Intent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a query has decided.
+
+    Attributes:
+        query: its id.
+        batch: the number of the micro-batch.
+        files: what it is made of, in order; none when it is done.
+        targets: the partitions it goes to; none when it is done.
+        done: whether all of it is in the logs.
+        version: of the file's format.
+        crc32c: of all that, eight hexadecimal digits.
+    """
+
+    query: str
+    batch: int
+    files: tuple[StagedFile, ...] = ()
+    targets: tuple[Target, ...] = ()
+    done: bool = False
+    version: int = _VERSION
+    crc32c: str = ""
+
+    def sealed(self) -> Intent:
+        """The same with the checksum that belongs to it."""
+        bare = msgspec.structs.replace(self, crc32c="")
+        return msgspec.structs.replace(bare, crc32c=f"{crc32c(msgspec.json.encode(bare)):08x}")
+
+
+def intent_name(query: str) -> str:
+    """The file of a query's intent.
+
+    >>> intent_name("ab-12")
+    'pylog-query.ab-12.json'
+    """
+    return f"pylog-query.{query}.json"
+
+
+def read_intent(fs: FileSystem, root: str, query: str) -> Intent | None:
+    """What a query decided last; None if it never did.
+
+    Raises:
+        CorruptionError: the file is damaged. UnsupportedFormatError: a newer pylog wrote it.
+    """
+    path = join(root, intent_name(query))
+    data = fs.read(path, limits.MAX_CHECKPOINT_BYTES)
+    return None if data is None else _parse(data, path)
+
+
+def _parse(data: bytes, path: str) -> Intent:
+    try:
+        version = msgspec.json.decode(data)["version"]
+        if version != _VERSION:
+            raise UnsupportedFormatError(f"{path} has version {version}, this pylog knows {_VERSION}; use a newer one", path=path)
+        intent = msgspec.json.decode(data, type=Intent)
+    except (msgspec.DecodeError, TypeError, KeyError) as error:
+        raise _damaged(path, str(error)) from error
+    if intent.sealed() != intent:
+        raise _damaged(path, "its checksum is wrong")
+    return intent
+
+
+def _damaged(path: str, why: str) -> CorruptionError:
+    message = f"{path} is damaged ({why}): what the query appended last is not known; start it with a new checkpoint"
+    return CorruptionError(message, path=path)
+
+
+def write_intent(fs: FileSystem, root: str, intent: Intent) -> None:
+    """Replaces a query's intent. It is durable when this returns."""
+    write_atomically(fs, root, intent_name(intent.query), msgspec.json.encode(intent.sealed()))
+
+
+def needed_names(fs: FileSystem, root: str) -> set[str]:
+    """The staging files of micro-batches that were decided and are not done.
+
+    Raises:
+        As `read_intent`: what cannot be read may need anything.
+    """
+    names = [entry.name for entry in fs.list(root) if _NAME.fullmatch(entry.name)]
+    needed: set[str] = set()
+    for name in names:
+        data = fs.read(join(root, name), limits.MAX_CHECKPOINT_BYTES)
+        if data is not None:
+            needed |= {file.name for file in _parse(data, join(root, name)).files}
+    return needed
+
+
+def producer_of(query: str, batch: int) -> ProducerBatch:
+    """The producer that a query's micro-batch has in the logs: another epoch each, and another id when these are used up.
+
+    >>> one, two = producer_of("ab", 32767), producer_of("ab", 32768)
+    >>> one.epoch, two.epoch, one.producer_id == two.producer_id
+    (32767, 0, False)
+    """
+    generation, epoch = divmod(batch, limits.MAX_PRODUCER_EPOCH + 1)
+    digest = hashlib.blake2b(f"{query} {generation}".encode(), digest_size=8).digest()
+    first, end = limits.PRODUCER_IDS
+    return ProducerBatch(first + int.from_bytes(digest, "big") % (end - first), epoch, 0)
