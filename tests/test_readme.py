@@ -49,6 +49,16 @@ def test_the_look_at_a_brokers_directory_runs(tmp_path: Path, capsys: pytest.Cap
     assert "txn [781, 162]" in capsys.readouterr().out
 
 
+def test_the_part_about_data_frames_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    exec(SHOP + block("Into pandas, polars, DuckDB"), {})
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith("3 [0] ")
+    assert "(b'42', 2)" in last
+
+
 def test_the_part_about_committed_offsets_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

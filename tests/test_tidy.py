@@ -23,6 +23,7 @@ SOURCES = Path(__file__).resolve().parent.parent / "src"
 # From the top of the house to its foundation. A module may import from its own layer and from those below.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("__main__", "spark", "cli", "tools", "testing", "aio"),
+    ("reading",),
     ("store", "opening"),
     ("clients", "producer", "partitioner", "consumer", "groups"),
     ("background", "options", "topics", "offsets"),
@@ -39,7 +40,7 @@ EDGES = LAYERS[0]
 
 # What is imported, or called, in one place only: name -> (the parts of the house that may, why).
 DOORS: Mapping[str, tuple[tuple[str, ...], str]] = {
-    "os": (("fs", "errors", "opening"), "all I/O goes through fs; errors.py and opening.py only name os.PathLike and os.fspath"),
+    "os": (("fs", "errors", "opening", "reading"), "all I/O goes through fs; the others only name os.PathLike and os.fspath"),
     "mmap": (("fs",), "only fs maps files"),
     "fcntl": (("fs",), "only fs locks files"),
     "shutil": (("fs",), "only fs removes trees"),

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from pylog.producer.future import FutureRecordMetadata, RecordMetadata
     from pylog.producer.producer import Producer
     from pylog.producer.sender import BatchMetadata
+    from pylog.reading import read_batches, read_table
     from pylog.record.types import Acknowledgement, OffsetAndMetadata, OffsetAndTimestamp, ProducerBatch, Record, TopicPartition
     from pylog.store import Store
     from pylog.topics import Topic
@@ -120,6 +121,8 @@ __all__ = [
     "export_offsets",
     "import_offsets",
     "open",
+    "read_batches",
+    "read_table",
 ]
 
 __version__ = "0.1.0"
@@ -148,6 +151,8 @@ _HOMES = {
     "TopicPartition": "pylog.record.types",
     "Store": "pylog.store",
     "open": "pylog.opening",
+    "read_batches": "pylog.reading",
+    "read_table": "pylog.reading",
     "Topic": "pylog.topics",
 }
 

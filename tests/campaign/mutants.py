@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pylog
-from campaign.explorer import Explorer, Violation, Workload, recorded, recovered
+from campaign.explorer import Explorer, Violation, Workload, collect_and_keep, recorded, recovered
 from campaign.workloads import quiet, workloads
+from pylog.segment.names import LOG
 from pylog.testing import CallSite, Crash, Moment, Recording
 from pylog.testing.memory import RENAME, Operation
 from pylog.testing.recording import GUARDING
@@ -33,8 +34,6 @@ SAMPLES = 12  # recordings of each sort that are explored for a call
 NOT_NEEDED_AFTER_A_CRASH = {
     "sync 2 in pylog.log.writer.LogWriter._set_aside": "a log with a torn tail is not clean: `_make_durable` syncs the same file",
     "sync_directory 1 in pylog.log.trimming._cut": "the leader epochs are replaced next, and their directory is the same",
-    # Open: it was missed until the workloads began with a compacted topic; a sample that shows it is still to be found.
-    "sync_directory 1 in pylog.log.writer.LogWriter._make_durable": "not shown: names that a dead process left unsynced",
 }
 
 
@@ -101,6 +100,7 @@ def atlas() -> dict[CallSite, list[Place]]:
             for crash in _crashes(recording):
                 again = recovered(recording, crash)
                 _note(found, again, 0 if crash.power else crash.after, Place(workload, crash))
+    collect_and_keep()  # it stays, and is large
     return dict(found)
 
 
@@ -195,9 +195,12 @@ def _samples(places: list[Place], count: int) -> Iterator[Place]:
 
 
 def _diverse(places: list[Place], count: int) -> Iterator[Place]:
-    """Some places that differ as far as possible in what the call guards, and in the operation that is crashed."""
+    """Some places that differ as far as possible in what the call guards, and in the operation that is crashed.
+
+    Of places that are as different those come first that guard records, since all else can be made again, and little besides.
+    """
     used: Counter[object] = Counter()
-    rest = list(places)
+    rest = sorted(places, key=lambda one: (not any(sort.endswith(LOG) for sort in one.guarded), len(one.guarded)))
     while rest and count:
         place = min(rest, key=lambda one: used[one.guarded] + used[one.workload[-1]])
         used.update((place.guarded, place.workload[-1]))

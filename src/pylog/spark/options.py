@@ -5,21 +5,18 @@ Names and meanings are those of Spark's Kafka connector, so that a job moves fro
 `startingTimestamp`, then `startingOffsetsByTimestamp`, then `startingOffsets`; the same for the end.
 
 What can be checked without looking at files is checked here, so that a mistake is reported when the query is analysed.
-An unknown option is an error: one that is misspelt never passes silently.
 """
 
 from __future__ import annotations
 
-import difflib
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeVar
 
 from pylog.errors import InvalidArgumentError
 from pylog.record.types import TopicPartition
 from pylog.spark import values
-from pylog.spark.values import Parse, named
+from pylog.spark.given import Given
+from pylog.spark.values import named
 
 EARLIEST = -2
 LATEST = -1
@@ -28,24 +25,7 @@ DEFAULT_MAX_BYTES_PER_PARTITION = 128 << 20  # what Spark gives a task of any fi
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 HEADERS = "headers"
 
-_READ = (
-    "path", "subscribe", "subscribePattern", "assign",
-    "startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy",
-    "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp",
-    "isolationLevel", "kafka.isolation.level", "failOnDataLoss",
-    "minPartitions", "maxBytesPerPartition", "maxRecordsPerPartition",
-    "includeHeaders", "columns", "verifyChecksums",
-)  # fmt: skip
-_IGNORED = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")  # the connector warns of these and goes on
-_STREAM = ("maxBytesPerTrigger", "groupId")
-_WRITE = ("topic", "createTopics", "partitions", "compression", "durability", "timestampType")
 _STRATEGIES = ("subscribe", "subscribePattern", "assign")
-
-_NO_OPTIONS = (
-    "; a table made with a list of columns does not pass on its options: leave out the columns, and use the option `columns`"
-)
-
-_logger = logging.getLogger("pylog.spark")
 
 
 @dataclass(frozen=True)
@@ -157,7 +137,7 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
     >>> read_options({"path": "/data/shop", "SUBSCRIBE": "orders, returns"}).subscription
     Topics(names=('orders', 'returns'))
     """
-    given = _Given(options)
+    given = Given(options, "batch reads")
     start, end = _start(given), _end(given)
     _check_order(start, end)
     strategy = given.get("startingOffsetsByTimestampStrategy", values.one_of("error", "latest"), "error")
@@ -179,57 +159,10 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
     )
 
 
-# ---- by name -------------------------------------------------------------------------------------------------------------
-
-T = TypeVar("T")
-D = TypeVar("D")
-
-
-class _Given:
-    """The options that the user gave, by name in any case; making it refuses those that do not belong here."""
-
-    def __init__(self, options: Mapping[str, str]) -> None:
-        self._values = {name.lower(): value for name, value in options.items()}
-        known = {name.lower(): name for name in (*_READ, *_IGNORED, *_STREAM, *_WRITE)}
-        for name in sorted(self._values):
-            if name not in known:
-                raise InvalidArgumentError(_unknown(name, known))
-            _check_use(known[name])
-
-    def __contains__(self, name: str) -> bool:
-        return name.lower() in self._values
-
-    def get(self, name: str, parse: Parse[T], default: D) -> T | D:
-        return parse(name, self._values[name.lower()]) if name in self else default
-
-    def required(self, name: str, parse: Parse[T]) -> T:
-        if name not in self:
-            raise InvalidArgumentError(f"the option {name!r} is required{_NO_OPTIONS if not self._values else ''}")
-        return parse(name, self._values[name.lower()])
-
-
-def _unknown(name: str, known: Mapping[str, str]) -> str:
-    if name.startswith("kafka."):
-        hint = "; pylog reads a log's files itself: there is no broker to configure"
-    else:
-        close = difflib.get_close_matches(name, known, n=1)
-        hint = f"; did you mean {known[close[0]]!r}?" if close else ""
-    return f"unknown option {name!r}{hint}; the options of a batch read are {', '.join(_READ)}"
-
-
-def _check_use(name: str) -> None:
-    if name in _IGNORED:
-        _logger.warning("the option %r is for streaming reads: a batch read ignores it", name)
-    elif name in _STREAM:
-        raise InvalidArgumentError(f"the option {name!r} is for streaming reads, not for batch reads")
-    elif name in _WRITE:
-        raise InvalidArgumentError(f"the option {name!r} is for writing, not for batch reads")
-
-
 # ---- what to read --------------------------------------------------------------------------------------------------------
 
 
-def _subscription(given: _Given) -> Subscription:
+def _subscription(given: Given) -> Subscription:
     names = [name for name in _STRATEGIES if name in given]
     if len(names) != 1:
         found = f"{' and '.join(names)} were given" if names else "none was given"
@@ -241,7 +174,7 @@ def _subscription(given: _Given) -> Subscription:
     return Partitions(given.required("assign", values.partitions))
 
 
-def _columns(given: _Given) -> tuple[str, ...]:
+def _columns(given: Given) -> tuple[str, ...]:
     default = (*COLUMNS, HEADERS) if given.get("includeHeaders", values.boolean, False) else COLUMNS
     return given.get("columns", _column_names, default)
 
@@ -254,7 +187,7 @@ def _column_names(name: str, value: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _isolation(given: _Given) -> str:
+def _isolation(given: Given) -> str:
     parse = values.one_of("read_uncommitted", "read_committed")
     levels = {given.required(name, parse) for name in ("isolationLevel", "kafka.isolation.level") if name in given}
     if len(levels) > 1:
@@ -265,19 +198,19 @@ def _isolation(given: _Given) -> str:
 # ---- from where to where -------------------------------------------------------------------------------------------------
 
 
-def _start(given: _Given) -> Limit:
+def _start(given: Given) -> Limit:
     limit = _limit(given, "starting", Everywhere(EARLIEST))
     _refuse(limit, LATEST, "startingOffsets", "-1 (latest) is for streaming reads: a batch read would be empty")
     return limit
 
 
-def _end(given: _Given) -> Limit:
+def _end(given: Given) -> Limit:
     limit = _limit(given, "ending", Everywhere(LATEST))
     _refuse(limit, EARLIEST, "endingOffsets", "a batch read that ends at -2 (earliest) would be empty")
     return limit
 
 
-def _limit(given: _Given, which: str, default: Limit) -> Limit:
+def _limit(given: Given, which: str, default: Limit) -> Limit:
     if f"{which}Timestamp" in given:
         return AtTimestamp(given.required(f"{which}Timestamp", values.milliseconds))
     if f"{which}OffsetsByTimestamp" in given:

@@ -1,0 +1,123 @@
+"""A topic in one line: as a table, as a stream, and in the hands of pandas, polars and DuckDB."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+
+import psutil
+import pyarrow as pa
+import pytest
+
+import pylog
+from golden_data import case
+
+ROWS = 1000
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    """Topic `orders` with 1,000 records in three partitions, of several batches and segments each; the third is empty."""
+    with pylog.open(tmp_path / "shop") as store:
+        store.create_topic("orders", partitions=3, segment_bytes=8192, max_message_bytes=4096)
+        for number in (0, 1):
+            for start in range(number, ROWS, 100):
+                items = [(b"k%d" % (at % 7), b"v%d" % at) for at in range(start, min(start + 100, ROWS), 2)]
+                store.log("orders", number).append_many(items)
+    return tmp_path / "shop"
+
+
+def values(table: pa.Table) -> list[bytes]:
+    return sorted(table.column("value").to_pylist(), key=lambda value: int(value[1:]))
+
+
+def test_a_table_holds_every_partition_and_says_which(shop: Path) -> None:
+    table = pylog.read_table(shop, "orders")
+    assert table.column_names == ["partition", "offset", "timestamp", "key", "value"]
+    assert values(table) == [b"v%d" % at for at in range(ROWS)]
+    assert table.column("partition").to_pylist() == [0] * 500 + [1] * 500
+    assert table.column("offset").to_pylist() == [*range(500), *range(500)]
+
+
+def test_a_part_of_one_partition_is_what_the_log_scans(shop: Path) -> None:
+    columns = ["value", "offset", "headers"]
+    table = pylog.read_table(shop, "orders", 1, start=120, end=300, columns=columns)
+    with pylog.open(shop, "r") as store:
+        assert table == pa.Table.from_batches(store.log("orders", 1).scan(120, 300, columns=columns))
+
+
+def test_committed_reading_hides_what_was_aborted() -> None:
+    path = case("4.3.0", "txn").log_directory
+    hidden = pylog.read_table(path, "txn", isolation="read_committed").num_rows
+    assert 0 < hidden < pylog.read_table(path, "txn").num_rows
+
+
+def test_only_the_partition_column_can_be_asked_for(shop: Path) -> None:
+    assert pylog.read_table(shop, "orders", columns=["partition"]).column_names == ["partition"]
+
+
+def test_an_empty_topic_is_a_table_without_rows(shop: Path) -> None:
+    table = pylog.read_table(shop, "orders", 2)
+    assert table.num_rows == 0
+    assert table.schema.names == ["partition", "offset", "timestamp", "key", "value"]
+
+
+def test_what_is_wrong_is_said_at_once(shop: Path) -> None:
+    with pytest.raises(pylog.UnknownTopicOrPartitionError):
+        pylog.read_batches(shop, "other")
+    with pytest.raises(pylog.UnknownTopicOrPartitionError):
+        pylog.read_batches(shop, "orders", 3)
+    with pytest.raises(pylog.NotALogDirectoryError):
+        pylog.read_batches(shop / "none", "orders")
+    with pytest.raises(pylog.OffsetOutOfRangeError):
+        pylog.read_batches(shop, "orders", 0, start=501)
+    with pytest.raises(pylog.InvalidArgumentError, match="name it"):
+        pylog.read_batches(shop, "orders", start=0)
+    for columns in (["nothing"], ["partition", "partition"], "offset"):
+        with pytest.raises(pylog.InvalidArgumentError, match="columns"):
+            pylog.read_batches(shop, "orders", columns=columns)
+
+
+@pytest.mark.damaged("a value is altered")
+def test_damage_is_an_error_behind_what_stands_before_it(shop: Path) -> None:
+    path = shop / "orders-0" / f"{0:020}.log"
+    data = bytearray(path.read_bytes())
+    at = data.index(b"v200")
+    data[at] ^= 1
+    path.write_bytes(data)
+    reader = pylog.read_batches(shop, "orders", 0)
+    got = reader.read_next_batch()
+    assert got.num_rows == 100
+    with pytest.raises(pylog.CorruptionError):
+        reader.read_all()
+
+
+def test_a_stream_that_nobody_reads_leaves_no_file_open(shop: Path) -> None:
+    gc.collect()
+    before = psutil.Process().num_fds()
+    begun, untouched = pylog.read_batches(shop, "orders"), pylog.read_batches(shop, "orders")
+    begun.read_next_batch()
+    del begun, untouched
+    gc.collect()
+    assert psutil.Process().num_fds() == before
+
+
+def test_pandas_takes_a_table(shop: Path) -> None:
+    frame = pylog.read_table(shop, "orders").to_pandas()
+    assert frame.groupby("partition").size().to_dict() == {0: 500, 1: 500}
+    assert frame["timestamp"].dt.tz is not None
+
+
+def test_polars_takes_a_table(shop: Path) -> None:
+    import polars as pl
+
+    frame = pl.from_arrow(pylog.read_table(shop, "orders"))
+    assert frame.group_by("partition").len().sort("partition").rows() == [(0, 500), (1, 500)]
+
+
+def test_duckdb_reads_a_stream(shop: Path) -> None:
+    import duckdb
+
+    reader = pylog.read_batches(shop, "orders", columns=["partition", "key"])
+    found = duckdb.from_arrow(reader).aggregate("partition, count(DISTINCT key) AS keys").order("partition").fetchall()
+    assert found == [(0, 7), (1, 7)]
