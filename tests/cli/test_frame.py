@@ -142,6 +142,30 @@ def test_a_pipe_that_is_closed_ends_every_command_quietly(
     assert "pipe" not in errors.written().decode().lower()
 
 
+READING = (
+    ["topics"],
+    ["describe", "orders"],
+    ["config", "orders"],
+    ["cat", "orders"],
+    ["doctor"],
+    ["retain", "--dry-run"],
+    ["groups list"],
+    ["groups describe"],
+    ["groups export"],
+    ["groups reset", "billing", "--to-earliest"],
+)
+
+
+@pytest.mark.parametrize("words", READING, ids=" ".join)
+def test_what_only_reads_leaves_every_file_as_it_was(shop: Path, words: list[str]) -> None:
+    def files() -> dict[Path, tuple[int, int]]:
+        return {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in shop.rglob("*")}
+
+    before = files()
+    assert call(*words[0].split(), shop, *words[1:]).code == 0
+    assert files() == before
+
+
 # ---- wrong usage, and errors -------------------------------------------------------------------------------------------------
 
 
