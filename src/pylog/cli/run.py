@@ -3,14 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from cyclopts import CycloptsError
 
-from pylog.cli import cat, config, create, delete, describe, dump, repair, topics, verify
+from pylog.cli import (
+    cat,
+    compact,
+    completion,
+    config,
+    copy,
+    create,
+    delete,
+    describe,
+    doctor,
+    dump,
+    groups_delete,
+    groups_export,
+    groups_reset,
+    produce,
+    repair,
+    retain,
+    topics,
+    verify,
+)
 from pylog.cli.app import app
 from pylog.cli.exits import USAGE, complain, ended
 
-COMMANDS = (topics, describe, create, config, delete, cat, dump, verify, repair)  # importing them has registered them
+COMMANDS: Final = (  # importing them has registered them
+    topics,
+    describe,
+    create,
+    config,
+    delete,
+    cat,
+    produce,
+    groups_delete,
+    groups_export,
+    groups_reset,
+    copy,
+    compact,
+    retain,
+    doctor,
+    dump,
+    verify,
+    repair,
+    completion,
+)
 
 
 def run(arguments: Sequence[str]) -> int:
