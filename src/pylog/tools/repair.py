@@ -14,7 +14,7 @@ from pylog import limits
 from pylog.clock import Clock, SystemClock
 from pylog.config import TopicConfig
 from pylog.errors import PylogError
-from pylog.fs import File, FileSystem, OsFileSystem, join, take_owner, write_atomically
+from pylog.fs import File, FileSystem, OsFileSystem, base_name, join, take_owner, write_atomically
 from pylog.log import checkpoints
 from pylog.log.checkpoints import CLEANER, RECOVERY_POINT, Checkpoint, EpochStart
 from pylog.log.producer_state import ProducerState, load_snapshot, write_snapshot
@@ -179,7 +179,7 @@ class _Execution:
         self._remove(*(derived - {names.LEADER_EPOCH_CHECKPOINT}))  # before what they are derived from changes
         for segment in sorted(plan.segments, reverse=True):
             if segment.pieces is None:  # newest first: a crash leaves no hole
-                self._remove(segment.path.rpartition("/")[2])
+                self._remove(base_name(segment.path))
         for segment in plan.segments:
             if segment.pieces is not None:
                 self._write_log(segment)
