@@ -43,6 +43,9 @@ GOOD = {
     "groups export": "SHOP",
     "groups import": "SHOP FILE --execute",
     "--install-completion": "--shell fish",
+    "dump": "LOG --records",
+    "verify": "SHOP",
+    "repair": "skip SHOP",
 }
 
 
@@ -68,7 +71,7 @@ def words(shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callab
     monkeypatch.setenv("HOME", str(tmp_path))
     file = tmp_path / "offsets.csv"
     file.write_text("billing,orders,0,1\n")
-    names = {"SHOP": str(shop), "ELSEWHERE": str(tmp_path / "elsewhere"), "FILE": str(file)}
+    names = {"SHOP": str(shop), "ELSEWHERE": str(tmp_path / "elsewhere"), "FILE": str(file), "LOG": str(shop / "orders-0")}
     return lambda name: [names.get(word, word) for word in f"{name} {GOOD[name]}".split()]
 
 
@@ -103,7 +106,7 @@ def test_every_example_in_a_help_is_a_command_line_that_can_be_read(name: str) -
 def test_every_command_answers_in_json(name: str, words: Callable[[str], list[str]]) -> None:
     done = call(*words(name), "--json", stdin=b"a\nb\n")
     assert done.code == 0
-    documents = done.json_lines if name == "cat" else [done.json]
+    documents = done.json_lines if name in ("cat", "dump") else [done.json]
     assert documents
     assert all(isinstance(each, dict) for each in documents)
 

@@ -48,6 +48,9 @@ COMMANDS: Final = (  # importing them has registered them
     verify,
     repair,
     doctor,
+    dump,
+    verify,
+    repair,
     completion,
 )
 

@@ -16,7 +16,7 @@ import numpy as np
 from pylog import limits
 from pylog.clock import Clock
 from pylog.errors import InvalidArgumentError
-from pylog.fs import FileSystem
+from pylog.fs import FileSystem, base_name
 from pylog.log.report import HARMLESS, Partition
 from pylog.log.walk import Damage, Stretch, walk
 from pylog.record.checksum import crc32c
@@ -166,13 +166,11 @@ def plan_partition(fs: FileSystem, target: Target, policy: str, clock: Clock, *,
         The plan, or None when nothing is wrong.
 
     Raises:
-        InvalidArgumentError: there is no such policy, or it does not fit the damage.
+        InvalidArgumentError: the policy does not fit the damage.
         PylogError: the partition cannot be opened.
 
     Cost: the partition is read once, damaged segments twice.
     """
-    if policy not in POLICIES:
-        raise InvalidArgumentError(f"policy={policy!r} is none of {', '.join(POLICIES)}")
     found = verify(target.directory, fs=fs, clock=clock)
     affected = tuple(each for each in found.affected if each.finding.kind not in HARMLESS - {"torn"})
     if not affected and not whole:
@@ -323,7 +321,7 @@ class _Planner:
     def _derived(self) -> set[int]:
         """Base offsets of the segments whose derived files are not what they should be."""
         bases = {segment.base_offset for segment, _ in self._segments}
-        found = (names.parse(each.finding.path.rpartition("/")[2]) for each in self._affected if each.finding.kind == "derived")
+        found = (names.parse(base_name(each.finding.path)) for each in self._affected if each.finding.kind == "derived")
         return {name.offset for name in found if name is not None and name.offset in bases}
 
     def _header_lies(self, changed: list[SegmentPlan], last: int) -> bool:
