@@ -37,7 +37,8 @@ def append(store: Store, partition: int, count: int, topic: str = "orders") -> N
 
 
 def load(spark: SparkSession, store: Store, **options: str) -> DataFrame:
-    given = {"path": store.path, "subscribe": "orders", "startingOffsets": "earliest"} | options
+    strategy = {} if "subscribePattern" in options else {"subscribe": "orders"}
+    given = {"path": store.path, "startingOffsets": "earliest"} | strategy | options
     return spark.readStream.format("pylog").options(**given).load()
 
 
