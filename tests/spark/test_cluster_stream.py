@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 import pylog
+from patience import ended, waited_for
 from spark_cluster import Cluster, JobError
 
 if TYPE_CHECKING:
@@ -43,16 +44,15 @@ def read_on(spark: SparkSession, path: str, directory: str, dies_in: int | None)
             kill_driver()
 
     options = {"path": path, "subscribe": "orders", "startingOffsets": "earliest", "maxOffsetsPerTrigger": str(MICRO_BATCH)}
-    query = (
+    writer = (
         spark.readStream.format("pylog")
         .options(**options)
         .load()
         .writeStream.foreachBatch(keep)
         .option("checkpointLocation", f"{directory}/checkpoint")
         .trigger(availableNow=True)
-        .start()
     )
-    query.awaitTermination()
+    waited_for(writer.start, ended)
 
 
 def kill_driver() -> None:
