@@ -21,13 +21,19 @@ import json, pickle, resource, sys, time
 from pylog.spark.options import read_options
 from pylog.spark.planner import plan
 
+def used():
+    each = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in each), max(one.ru_maxrss for one in each)
+
 options = read_options({"path": sys.argv[1], "subscribe": "events", "maxBytesPerPartition": sys.argv[2]})
-started, used = time.perf_counter(), time.process_time()
-parts = plan(options)
-seconds, used = time.perf_counter() - started, time.process_time() - used
-size = sum(4 + len(pickle.dumps(part, protocol=5)) for part in parts)  # as Spark takes them
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
-print(json.dumps({"seconds": seconds, "cpu": used, "tasks": len(parts), "MB": size / 1e6, "MiB": peak}))
+if __name__ == "__main__":
+    started = time.perf_counter()
+    parts = plan(options)
+    seconds = time.perf_counter() - started
+    size = sum(4 + len(pickle.dumps(part, protocol=5)) for part in parts)  # as Spark takes them
+    cpu, peak = used()
+    peak /= 2**20 if sys.platform == "darwin" else 2**10
+    print(json.dumps({"seconds": seconds, "cpu": cpu, "tasks": len(parts), "MB": size / 1e6, "MiB": peak}))
 """
 
 
@@ -57,8 +63,8 @@ def _report(settings: Settings, name: str, found: dict[str, float], partitions: 
     def row(what: str, unit: str, value: float, target: Target | None, note: str = "") -> None:
         settings.report(Row(part="plan", work=f"{work}: {what}", unit=unit, measured=Sample((value,)), target=target, note=note))
 
-    row("time", "s", found["seconds"], at_most(10) if full else None, f"{found['cpu']:.1f} s of them on the processor")
+    row("time", "s", found["seconds"], at_most(10) if full else None, f"{found['cpu']:.1f} s of the processors")
     row("time for a partition", "µs", 1e6 * found["seconds"] / partitions, None)
     row("tasks", "", found["tasks"], None)
     row("size, pickled", "MB", found["MB"], at_most(50) if full else None)
-    row("peak resident memory of the planning process", "MiB", found["MiB"], at_most(1024) if full else None)
+    row("peak resident memory of the largest process of it", "MiB", found["MiB"], at_most(1024) if full else None)

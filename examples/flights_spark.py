@@ -98,9 +98,12 @@ def parsed(spark: SparkSession, directory: Path) -> DataFrame:
 
 def by_the_hour(spark: SparkSession, directory: Path) -> list[Hour]:
     """Flights and mean delays by the hour of the scheduled departure; those that did not leave count as flights only."""
+    from pyspark.sql import functions
+
     stream = spark.readStream.format("pylog").options(path=str(directory), subscribe="flights", startingOffsets="earliest")
-    flights = stream.load().selectExpr("timestamp", f"from_json(CAST(value AS STRING), '{FIELDS}') AS flight")
-    grouped = flights.groupBy("hour(timestamp)").agg({"*": "count", "flight.dep_delay": "avg"}).toDF("hour", "flights", "delay")
+    hours = "hour(timestamp) AS hour", f"from_json(CAST(value AS STRING), '{FIELDS}').dep_delay AS delay"
+    flights = stream.load().selectExpr(*hours)
+    grouped = flights.groupBy("hour").agg(functions.count("*").alias("flights"), functions.avg("delay").alias("delay"))
     query = grouped.writeStream.format("memory").queryName("hours").outputMode("complete").trigger(availableNow=True).start()
     query.awaitTermination()
     return [

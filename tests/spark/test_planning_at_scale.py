@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from pylog.errors import OffsetOutOfRangeError
 from pylog.fs import OsFileSystem
+from pylog.spark import parallel
 from pylog.spark.options import read_options
 from pylog.spark.planner import LogSlice, plan
 from sparse_log import TOPIC, make_store
@@ -93,3 +95,16 @@ def test_what_predicates_leave_out_is_not_opened(tmp_path: Path, calls: Counter[
     calls.clear()
     assert {part.partition for part in plan(options, pruning([EqualTo(("partition",), 7)])[0])} == {7}
     assert calls["list"] <= 4
+
+
+def test_several_processes_plan_the_same_and_fail_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    store = tmp_path / "store"
+    make_store(store, partitions=9, segments=3)
+    alone = planned(store, maxBytesPerPartition="100000000")
+    monkeypatch.setattr(parallel, "ITEMS_OF_A_PROCESS", 4)
+    monkeypatch.setattr(parallel.multiprocessing, "cpu_count", lambda: 2)
+    assert planned(store, maxBytesPerPartition="100000000") == alone
+    ends = ",".join(f'"{number}": {10**9 if number == 7 else 5}' for number in range(9))
+    with pytest.raises(OffsetOutOfRangeError, match=f"ending offset 1000000000 of {TOPIC}-7 is not there yet") as caught:
+        planned(store, endingOffsets=f'{{"{TOPIC}": {{{ends}}}}}')
+    assert caught.value.offset == 10**9

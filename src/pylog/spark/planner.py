@@ -40,6 +40,7 @@ from pylog.spark.options import (
     TopicPattern,
     Topics,
 )
+from pylog.spark.parallel import in_processes
 from pylog.spark.pushdown import NO_PRUNING, Pruning, Range, Ranges, united
 from pylog.spark.values import named
 from pylog.topics import directory_name
@@ -134,18 +135,29 @@ def plan(options: ReadOptions, pruning: Pruning = NO_PRUNING) -> list[LogSlice]:
     >>> plan(read_options({"path": "shop", "subscribe": "orders"}))  # doctest: +SKIP
     [LogSlice('/data/shop', 'orders', 0, 0, 1000, 'Q3BOAAABTqe9kBAvQ3BOAA')]
     """
-    with contextlib.ExitStack() as opened:
-        stores = {path: opened.enter_context(contextlib.closing(pylog.open(path, mode="r"))) for path in options.paths}
-
-        def open_log(home: str, partition: TopicPartition) -> AbstractContextManager[Log]:
-            return contextlib.closing(stores[home].log(*partition))
-
+    with opened(options.paths) as (stores, open_log):
         there = directories(stores, options.paths)
         homes = only_homes(there, chosen(there, options.subscription, options.paths))
         check_all_named(options.start, homes, "startingOffsets")
         check_all_named(options.end, homes, "endingOffsets")
         ids = topic_ids(homes)  # before the logs are opened: what is made in their place meanwhile is not taken for them
-        return slices(open_log, _extents(open_log, homes, options, pruning), options, ids)
+        return slices(open_log, in_processes(partial(_extents_of, options, pruning), sorted(homes.items())), options, ids)
+
+
+@contextlib.contextmanager
+def opened(paths: Iterable[str]) -> Iterator[tuple[dict[str, Store], OpenLog]]:
+    """Stores by path, and how their logs are opened, for reading.
+
+    Args:
+        paths: log directories.
+    """
+    with contextlib.ExitStack() as stack:
+        stores = {path: stack.enter_context(contextlib.closing(pylog.open(path, mode="r"))) for path in paths}
+
+        def open_log(home: str, partition: TopicPartition) -> AbstractContextManager[Log]:
+            return contextlib.closing(stores[home].log(*partition))
+
+        yield stores, open_log
 
 
 def check_paths(paths: Iterable[str]) -> None:
@@ -310,21 +322,28 @@ def check_all_named(limit: Limit, partitions: Iterable[TopicPartition], name: st
 # ---- from where to where -------------------------------------------------------------------------------------------------
 
 
-def _extents(open_log: OpenLog, homes: Mapping[TopicPartition, str], options: ReadOptions, pruning: Pruning) -> Iterator[Extent]:
-    """What is read of each partition. One that predicates leave nothing of is opened only if an option may be wrong about it."""
-    sure = isinstance(options.start, Everywhere) and isinstance(options.end, Everywhere)
+Home = tuple[TopicPartition, str]  # a partition, and the log directory that has it
+
+
+def _extents_of(options: ReadOptions, pruning: Pruning, homes: Sequence[Home]) -> list[Extent]:
+    """What is read of each partition, in their order. Runs in whatever process: it opens the stores itself."""
+    with opened({home for _, home in homes}) as (_, open_log):
+        return [extent for partition, home in homes for extent in _extents(open_log, home, partition, options, pruning)]
+
+
+def _extents(open_log: OpenLog, home: str, partition: TopicPartition, options: ReadOptions, pruning: Pruning) -> Iterator[Extent]:
+    """What is read of one. If predicates leave nothing of it, it is opened only if an option may be wrong about it."""
+    kept = pruning.keeps(partition)
+    if not kept and isinstance(options.start, Everywhere) and isinstance(options.end, Everywhere):
+        return
     committed = options.scan.isolation == "read_committed"
-    for partition, home in sorted(homes.items()):
-        kept = pruning.keeps(partition)
-        if not kept and sure:
-            continue
-        with open_log(home, partition) as log:
-            state = log.look(committed=committed, reaching=0)  # as it was opened: asking again costs a listing
-            latest = state.stable_offset if committed else state.end_offset
-            place = Place(home, partition, state.start_offset, latest, options)
-            start, end = place.span(options.start, options.end, log)
-            for first, last in _wanted(log, start, end, pruning) if kept else ():
-                yield extent_between(log, home, first, last, options)
+    with open_log(home, partition) as log:
+        state = log.look(committed=committed, reaching=0)  # as it was opened: asking again costs a listing
+        latest = state.stable_offset if committed else state.end_offset
+        place = Place(home, partition, state.start_offset, latest, options)
+        start, end = place.span(options.start, options.end, log)
+        for first, last in _wanted(log, start, end, pruning) if kept else ():
+            yield extent_between(log, home, first, last, options)
 
 
 def _wanted(log: Log, start: int, end: int, pruning: Pruning) -> Ranges:
