@@ -14,6 +14,7 @@ The driver can be killed, and another one started in its place.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import inspect
 import json
@@ -104,8 +105,9 @@ class Cluster:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.process.stdin is not None and self.process.poll() is None:
-            self.process.stdin.close()  # the driver stops its session and ends
+        if self.process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):  # it has died
+                self.process.stdin.close()  # the driver stops its session and ends
         try:
             self.process.wait(60)
         finally:
