@@ -73,9 +73,13 @@ def _measure(settings: Settings, spark: SparkSession, directory: Path, count: in
 
 def frame_of(spark: SparkSession, directory: Path, count: int, columns: tuple[str, ...]) -> DataFrame:
     """The rows of a log through pylog's data source, in four tasks."""
+    return spark.read.format("pylog").options(**options_of(directory, count, columns)).load()
+
+
+def options_of(directory: Path, count: int, columns: tuple[str, ...]) -> dict[str, str]:
+    """What the data source is given for that."""
     split = str(int(count * RECORD_BYTES / PARTITIONS * 1.05))
-    options = {"path": str(directory), "subscribe": "events", "columns": ",".join(columns), "maxBytesPerPartition": split}
-    return spark.read.format("pylog").options(**options).load()
+    return {"path": str(directory), "subscribe": "events", "columns": ",".join(columns), "maxBytesPerPartition": split}
 
 
 def count_bytes(frame: DataFrame, count: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import pickle
+import sys
 from pathlib import Path
 
 import pytest
@@ -294,6 +295,13 @@ def test_the_schema_does_not_know_the_kind_of_read_but_its_reader_does(
         else:
             with pytest.raises(InvalidArgumentError):
                 reader(schema=spark_schema(["value"]))
+
+
+def test_a_pyspark_that_is_too_old_for_streams_is_named(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "pyspark.sql.streaming.datasource", None)
+    monkeypatch.delitem(sys.modules, "pylog.spark.stream", raising=False)
+    with pytest.raises(InvalidArgumentError, match=r"need PySpark 4\.2 or newer, and this is \d"):
+        PylogDataSource({"path": "/data", "subscribe": "orders"}).streamReader(spark_schema(["value"]))
 
 
 @pytest.mark.parametrize("options", [{"endingOffsets": "earliest"}, {"groupId": "x", "endingOffsets": "x"}, {"topic": "orders"}])

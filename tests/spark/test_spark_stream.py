@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
 
 import pylog
+from patience import ended, waited_for
 from pylog.store import Store
 
 if TYPE_CHECKING:
@@ -37,24 +38,30 @@ def append(store: Store, partition: int, count: int, topic: str = "orders") -> N
 
 
 def load(spark: SparkSession, store: Store, **options: str) -> DataFrame:
-    given = {"path": store.path, "subscribe": "orders", "startingOffsets": "earliest"} | options
+    strategy = {} if "subscribePattern" in options else {"subscribe": "orders"}
+    given = {"path": store.path, "startingOffsets": "earliest"} | strategy | options
     return spark.readStream.format("pylog").options(**given).load()
 
 
 class Run:
-    """A query that has been started, and the micro-batches that it has read."""
+    """A query, and the micro-batches that it has read. It is over when this is made, or has read what there is if `wait` says so.
 
-    def __init__(self, frame: DataFrame, checkpoint: Path, **trigger: Any) -> None:
+    Args:
+        frame: the stream.
+        checkpoint: of the query.
+        wait: what for.
+        trigger: as Spark takes it.
+    """
+
+    def __init__(
+        self, frame: DataFrame, checkpoint: Path, wait: Callable[[StreamingQuery], object] = ended, **trigger: Any
+    ) -> None:
         self.batches: dict[int, list[Place]] = {}
         writer = frame.writeStream.foreachBatch(self._take).option("checkpointLocation", str(checkpoint))
-        self.query: StreamingQuery = writer.trigger(**trigger).start()
+        self.query = waited_for(writer.trigger(**trigger).start, wait)
 
     def _take(self, frame: DataFrame, number: int) -> None:
         self.batches[number] = sorted(tuple(row) for row in frame.select("topic", "partition", "offset").collect())
-
-    def ended(self) -> dict[int, list[Place]]:
-        self.query.awaitTermination(120)
-        return self.batches
 
     def ends(self, which: str = "endOffset") -> list[dict[str, dict[str, int]]]:
         """Offsets of each micro-batch from Spark's progress, without notes."""
@@ -71,7 +78,7 @@ def places(partition: int, offsets: range, topic: str = "orders") -> list[Place]
 def test_available_now_reads_in_micro_batches_and_goes_on_from_its_checkpoint(spark: SparkSession, shop: Store, tmp_path: Path):
     frame = load(spark, shop, maxOffsetsPerTrigger="70", groupId="lag")
     first = Run(frame, tmp_path / "checkpoint", availableNow=True)
-    assert first.ended() == {
+    assert first.batches == {
         0: places(0, range(50)) + places(1, range(20)),
         1: places(0, range(50, 100)) + places(1, range(20, 40)),
     }
@@ -79,14 +86,13 @@ def test_available_now_reads_in_micro_batches_and_goes_on_from_its_checkpoint(sp
     assert first.ends("latestOffset") == [{"orders": {"0": 100, "1": 40}}] * 2
     assert {place: found.offset for place, found in shop.offsets.fetch("lag").items()} == {("orders", 0): 100, ("orders", 1): 40}
     append(shop, 1, 10)
-    assert Run(frame, tmp_path / "checkpoint", availableNow=True).ended() == {2: places(1, range(40, 50))}
+    assert Run(frame, tmp_path / "checkpoint", availableNow=True).batches == {2: places(1, range(40, 50))}
 
 
 def test_a_running_query_takes_up_records_partitions_and_topics(spark: SparkSession, shop: Store, tmp_path: Path):
     frame = load(spark, shop, subscribePattern="or.*", startingOffsets="latest").drop("value")
-    run = Run(frame, tmp_path / "checkpoint", processingTime="0 seconds")
+    run = Run(frame, tmp_path / "checkpoint", lambda query: query.processAllAvailable(), processingTime="0 seconds")
     try:
-        run.query.processAllAvailable()
         append(shop, 0, 30)
         run.query.processAllAvailable()
         shop.add_partitions("orders", 3)
@@ -106,8 +112,8 @@ def test_a_table_is_a_stream_too_with_the_rows_of_a_batch_read(spark: SparkSessi
     streamed: list[list[Any]] = []
     try:
         writer = spark.readStream.table("streamed").writeStream.foreachBatch(lambda frame, _: streamed.append(frame.collect()))
-        query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(once=True).start()
-        query.awaitTermination(120)
+        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(once=True)
+        waited_for(writer.start, ended)
         batch = spark.table("streamed").collect()
     finally:
         spark.sql("DROP TABLE streamed")
@@ -117,12 +123,11 @@ def test_a_table_is_a_stream_too_with_the_rows_of_a_batch_read(spark: SparkSessi
 
 
 def test_a_loss_stops_the_query_with_an_error_that_names_it(spark: SparkSession, shop: Store, tmp_path: Path):
-    Run(load(spark, shop), tmp_path / "checkpoint", availableNow=True).ended()
+    Run(load(spark, shop), tmp_path / "checkpoint", availableNow=True)
     append(shop, 0, 50)
     shop.log("orders").delete_records(120)
-    run = Run(load(spark, shop), tmp_path / "checkpoint", availableNow=True)
     with pytest.raises(StreamingQueryException, match=r"offsets 100 to 120 \(exclusive\) of orders-0 are gone"):
-        run.query.awaitTermination(120)
+        Run(load(spark, shop), tmp_path / "checkpoint", availableNow=True)
 
 
 def test_wrong_options_are_refused_when_the_query_is_written(spark: SparkSession, shop: Store):

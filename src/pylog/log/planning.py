@@ -45,8 +45,9 @@ def _cuts(state: LogState, start: int, end: int, max_bytes: int) -> Iterator[int
 
 def _cuts_inside(piece: _Piece, used: int, max_bytes: int) -> Generator[int, None, int]:
     """The cuts within a segment's part; returns the bytes behind the last one."""
-    index, first = piece.segment.offset_index(), piece.first
+    first = piece.first
     while used + piece.end - first > max_bytes:
+        index = piece.segment.offset_index()  # of a segment that is not cut it is not read
         offset = index.upper_bound_offset(first + max_bytes - used)
         entry = None if offset is None else index.upper(offset)
         if entry is None or not first < entry.position < piece.end:

@@ -37,9 +37,14 @@ def begins(start: StreamOffset, sight: Sight) -> dict[TopicPartition, int]:
         start: where the stream has got to.
         sight: what there is.
     """
-    recreated = start.recreated(sight.ids)
-    known = {part: offset for part, offset in start.positions.items() if part.topic not in recreated}
+    known = _known(start, sight.ids)
     return {part: known.get(part, first) for part, first in sight.starts.items()}
+
+
+def _known(start: StreamOffset, ids: Mapping[str, str]) -> dict[TopicPartition, int]:
+    """The positions in topics that are still the same."""
+    recreated = start.recreated(ids)
+    return {part: offset for part, offset in start.positions.items() if part.topic not in recreated}
 
 
 def ranges(start: StreamOffset, end: StreamOffset, sight: Sight) -> tuple[dict[TopicPartition, Range], list[Loss]]:
@@ -49,43 +54,44 @@ def ranges(start: StreamOffset, end: StreamOffset, sight: Sight) -> tuple[dict[T
         start, end: of the micro-batch.
         sight: what there is now.
     """
-    losses = [Loss(f"{named(part)} is gone", part, start.positions[part]) for part in _gone(start, end)]
-    replaced = end.recreated(sight.ids)
+    gone = sorted(start.positions.keys() - end.positions.keys())
+    losses = [Loss(f"{named(part)} is gone", part, start.positions[part]) for part in gone]
+    known, replaced = _known(start, end.ids), end.recreated(sight.ids)
     found: dict[TopicPartition, Range] = {}
     for part, until in sorted(end.positions.items()):
         if part not in sight.ends or part.topic in replaced:
             losses.append(Loss(f"{named(part)} has gone since its offsets up to {until} were planned", part, until))
             continue
-        wanted = Range(_begin(part, start, end, sight), until)
-        losses += _losses(part, wanted, start, end, sight)
-        found[part] = Range(max(wanted.start, sight.starts[part]), min(until, sight.ends[part]))
+        there = Range(sight.starts[part], sight.ends[part])
+        if part not in known:
+            losses += _late(part, start.positions.get(part), there)
+        wanted = Range(known.get(part, there.start), until)
+        losses += _missing(part, wanted, there)
+        found[part] = Range(max(wanted.start, there.start), min(wanted.end, there.end))
     return found, losses
 
 
-def _gone(start: StreamOffset, end: StreamOffset) -> list[TopicPartition]:
-    return sorted(start.positions.keys() - end.positions.keys())
+def _late(part: TopicPartition, was: int | None, there: Range) -> Iterator[Loss]:
+    """What is lost of a partition that is new, or that was made again when it had been read up to `was`."""
+    if was is not None:
+        yield Loss(
+            f"topic {part.topic} was deleted and made again: what {named(part)} had from offset {was} on is gone", part, was
+        )
+    elif there.start > 0:
+        yield Loss(f"{named(part)} is new and begins at offset {there.start}, not at 0", part, 0)
 
 
-def _begin(part: TopicPartition, start: StreamOffset, end: StreamOffset, sight: Sight) -> int:
-    """As `begins`, of a micro-batch that was decided before."""
-    known = part in start.positions and part.topic not in start.recreated(end.ids)
-    return start.positions[part] if known else sight.starts[part]
-
-
-def _losses(part: TopicPartition, wanted: Range, start: StreamOffset, end: StreamOffset, sight: Sight) -> Iterator[Loss]:
-    name, first, last = named(part), sight.starts[part], sight.ends[part]
-    if part in start.positions and part.topic in start.recreated(end.ids):
-        was = start.positions[part]
-        yield Loss(f"topic {part.topic} was deleted and made again: what {name} had from offset {was} on is gone", part, was)
-    elif part not in start.positions and first > 0:
-        yield Loss(f"{name} is new and begins at offset {first}, not at 0", part, 0)
+def _missing(part: TopicPartition, wanted: Range, there: Range) -> Iterator[Loss]:
+    """What is lost at both ends of what is wanted."""
+    name = named(part)
     if wanted.end < wanted.start:
         yield Loss(f"{name} ended at {wanted.end} when it had been read up to {wanted.start} already", part, wanted.end)
         return
-    if wanted.start < min(first, wanted.end):
-        yield Loss(f"offsets {wanted.start} to {min(first, wanted.end)} (exclusive) of {name} are gone", part, wanted.start)
-    if wanted.end > max(last, wanted.start):
-        yield Loss(f"offsets {max(last, wanted.start)} to {wanted.end} (exclusive) of {name} are gone", part, last)
+    first, last = min(there.start, wanted.end), max(there.end, wanted.start)
+    if wanted.start < first:
+        yield Loss(f"offsets {wanted.start} to {first} (exclusive) of {name} are gone", part, wanted.start)
+    if last < wanted.end:
+        yield Loss(f"offsets {last} to {wanted.end} (exclusive) of {name} are gone", part, last)
 
 
 def summary(losses: Sequence[Loss]) -> str:

@@ -313,12 +313,15 @@ def check_all_named(limit: Limit, partitions: Iterable[TopicPartition], name: st
 def _extents(open_log: OpenLog, homes: Mapping[TopicPartition, str], options: ReadOptions, pruning: Pruning) -> Iterator[Extent]:
     """What is read of each partition. One that predicates leave nothing of is opened only if an option may be wrong about it."""
     sure = isinstance(options.start, Everywhere) and isinstance(options.end, Everywhere)
+    committed = options.scan.isolation == "read_committed"
     for partition, home in sorted(homes.items()):
         kept = pruning.keeps(partition)
         if not kept and sure:
             continue
         with open_log(home, partition) as log:
-            place = Place(home, partition, log.start_offset, end_of(log, options.scan.isolation), options)
+            state = log.look(committed=committed, reaching=0)  # as it was opened: asking again costs a listing
+            latest = state.stable_offset if committed else state.end_offset
+            place = Place(home, partition, state.start_offset, latest, options)
             start, end = place.span(options.start, options.end, log)
             for first, last in _wanted(log, start, end, pruning) if kept else ():
                 yield extent_between(log, home, first, last, options)
@@ -329,7 +332,7 @@ def _wanted(log: Log, start: int, end: int, pruning: Pruning) -> Ranges:
     ranges = pruning.within(start, end)
     if pruning.timestamp is None or log.recovery_report:
         return ranges
-    since = partial(ranges_since, log.look(), timestamp=pruning.timestamp)
+    since = partial(ranges_since, log.look(reaching=0), timestamp=pruning.timestamp)
     return united(Range(first, last) for part in ranges for first, last in since(*part))
 
 

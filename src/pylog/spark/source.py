@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import pyspark
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
+from pylog.errors import InvalidArgumentError
 from pylog.spark.options import ReadOptions, any_options, read_options, stream_options
 from pylog.spark.planner import LogSlice, check_paths, plan
 from pylog.spark.schema import check_schema, spark_schema
@@ -73,8 +75,12 @@ class PylogDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A reader for one streaming query. As `reader`."""
-        from pylog.spark.stream import PylogStreamReader
-
+        try:
+            from pylog.spark.stream import PylogStreamReader
+        except ImportError as error:
+            raise InvalidArgumentError(
+                f"streaming reads need PySpark 4.2 or newer, and this is {pyspark.__version__}; batch reads work with it"
+            ) from error
         options = stream_options(carried(schema) | dict(self.options))
         check_schema(schema, options.scan.columns)
         return PylogStreamReader(options)

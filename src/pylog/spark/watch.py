@@ -15,7 +15,7 @@ from pylog.errors import UnknownTopicOrPartitionError
 from pylog.log import planning
 from pylog.record.types import TopicPartition
 from pylog.spark.options import SourceOptions
-from pylog.spark.planner import chosen, directories, end_of, matching, only_homes, topic_ids
+from pylog.spark.planner import chosen, directories, matching, only_homes, topic_ids
 
 if TYPE_CHECKING:
     from pylog.log.log import Log
@@ -58,6 +58,7 @@ class Watch:
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
+        self._committed = options.scan.isolation == "read_committed"
         self._stores: dict[str, Store] = {}
         self._logs: dict[TopicPartition, _Kept] = {}
 
@@ -138,10 +139,11 @@ class Watch:
             self._drop([partition])
             kept = self._logs[partition] = _Kept(home, topic_id, self._stores[home].log(*partition))
         try:
-            return kept.log.start_offset, end_of(kept.log, self._options.scan.isolation)
+            state = kept.log.look(committed=self._committed)
         except UnknownTopicOrPartitionError:
             self._drop([partition])
             raise
+        return state.start_offset, state.stable_offset if self._committed else state.end_offset
 
     def _drop(self, partitions: Iterable[TopicPartition]) -> None:
         for partition in partitions:

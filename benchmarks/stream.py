@@ -1,0 +1,63 @@
+"""P11: a Spark stream with Trigger.AvailableNow, from its start to its end, against a batch read of the same rows."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.data import fill, new_log, touch
+from benchmarks.measure import Row, Settings, millions, race, times
+from benchmarks.spark import ALL, frame_of, options_of, session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def run(settings: Settings) -> None:
+    """Reports the rows of P11 that are about streams."""
+    count = settings.scaled(20_000_000, 4_000_000)
+    directory = Path(settings.directory) / "log"
+    with new_log(directory) as log:
+        fill(log, count)
+    touch(directory)
+    spark = session(settings)
+    try:
+        for columns in (("value",), ALL):
+            _measure(settings, spark, directory, count, columns)
+    finally:
+        spark.stop()
+
+
+def _measure(settings: Settings, spark: SparkSession, directory: Path, count: int, columns: tuple[str, ...]) -> None:
+    batch = frame_of(spark, directory, count, columns)
+    options = options_of(directory, count, columns) | {"startingOffsets": "earliest"}
+    stream = spark.readStream.format("pylog").options(**options).load()
+    checkpoints = (directory.parent / f"checkpoint-{len(columns)}-{number}" for number in itertools.count())
+    speed = race(
+        {
+            "stream": lambda: millions(count, lambda: _drain(stream, next(checkpoints), count)),
+            "batch": lambda: millions(count, lambda: batch.write.format("noop").mode("overwrite").save()),
+        },
+        settings.scaled(5, 2),
+    )
+    what = "value only" if len(columns) == 1 else "all seven columns"
+    settings.report(
+        Row(
+            part="P11",
+            work=f"Spark local[2], a stream of {count // 1_000_000} M rows with AvailableNow to the noop sink, {what}",
+            unit="M rows/s",
+            measured=speed["stream"],
+            rival="a batch read of the same",
+            rival_measured=speed["batch"],
+            ratio=speed["stream"].over(speed["batch"]),
+            target=times(0.7),
+        )
+    )
+
+
+def _drain(stream: DataFrame, checkpoint: Path, count: int) -> None:
+    """Runs the query until it ends: its start and its checkpoint are part of what is measured."""
+    query = stream.writeStream.format("noop").option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+    query.awaitTermination()
+    assert sum(progress["numInputRows"] for progress in query.recentProgress) == count
