@@ -56,8 +56,8 @@ def asked(bootstrap: str, scratch: str) -> Any:
     }
     command = [str(connector.python), str(Path(__file__).with_name("connector_answers.py")), bootstrap, connector.jars, scratch]
     done = subprocess.run(command, env=environment, check=False, stdout=subprocess.PIPE)
-    if done.returncode:
-        raise SystemExit("the connector gave up")
+    if done.returncode or b"TimeoutException" in done.stdout:
+        raise SystemExit("the connector gave up, or waited in vain on a machine that is too busy; nothing is kept")
     return json.loads(done.stdout.splitlines()[-1])
 
 

@@ -128,7 +128,7 @@ def json_of(offset: Any) -> Any:
 
 
 def without_notes(end: Mapping[str, Any]) -> Answer:
-    """The connector's part of an offset: pylog's has notes besides, under names that no topic can have (docs/SPARK.md)."""
+    """The connector's part of an offset: pylog's has notes besides, under names that no topic can have (docs/SPARK.md, Streaming)."""
     return {topic: offsets for topic, offsets in end.items() if "@" not in topic}
 
 
@@ -142,10 +142,10 @@ def kinds(ask: Callable[[], Any]) -> tuple[str, ...]:
 
 
 def kind_of(error: Answer) -> str:
-    """What kind of error the connector raised, or pylog, as Spark tells it."""
+    """What kind of error the connector raised, or pylog, as Spark tells it; if it is of no known kind, its words."""
     said = f"{error['class']}: {error['message']}"
     own = [kind for raised, (kind, *_) in PYLOGS_KINDS.items() if f"{raised.__name__}: " in said]
-    return own[0] if own else next(kind for pattern, kind in CONNECTORS_KINDS if re.search(pattern, said))
+    return [*own, *(kind for pattern, kind in CONNECTORS_KINDS if re.search(pattern, said)), said][0]
 
 
 def test_the_recording_is_of_the_table(answers: dict[str, Answer]):
