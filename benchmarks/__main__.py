@@ -26,6 +26,7 @@ BENCHMARKS = {
     "offsets": "P10: committed offsets: commit, fetch, load",
     "consumer": "from a writer to a consumer of a group in another process; P4 through a consumer",
     "spark": "P11: Spark batch read",
+    "spark_write": "P11: Spark batch write",
     "connector": "P11: the same from Spark's Kafka connector and a broker",
     "startup": "P12: import, first append, first scan",
     "processes": "P13: readers and writers in other processes",
