@@ -183,6 +183,14 @@ def test_a_file_that_ends_too_early_or_holds_less_than_promised_is_refused(fs: M
     file.close()
 
 
+def test_a_staging_file_that_is_not_there_is_an_error_that_says_what_it_takes(fs: MemoryFileSystem):
+    files = stage(fs, TASKS)
+    fs.remove(join(ROOT, files[1].name))
+    with pytest.raises(StorageFailedError, match="the store under the same path as the executors"):
+        commit(fs, clock(), files)
+    assert values(fs, clock()) == {0: [], 1: []}
+
+
 def test_a_damaged_intent_stops_the_query_and_keeps_its_files(fs: MemoryFileSystem):
     write_intent(fs, ROOT, Intent(QUERY, 4))
     path = join(ROOT, f"pylog-query.{QUERY}.json")

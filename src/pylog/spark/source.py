@@ -96,7 +96,7 @@ class PylogDataSource(DataSource):
 
         return batch_writer(dict(self.options), schema, overwrite=overwrite)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> PylogStreamWriter:  # noqa: N802 - Spark's
+    def streamWriter(self, schema: StructType, overwrite: bool) -> PylogStreamWriter:
         """A writer for a streaming query; arguments and errors as those of `writer`."""
         from pylog.spark.writer import stream_writer
 
