@@ -21,7 +21,6 @@ def main(store: str, checkpoint: str, limit: int) -> None:
 
         options = {
             "spark.ui.enabled": "false",
-            "spark.python.authenticate.socketTimeout": "10m",  # a worker takes its time where others die and start
             "spark.ui.showConsoleProgress": "false",
             "spark.driver.memory": "512m",
             "spark.driver.extraJavaOptions": f"{QUICK} -Dderby.system.home={checkpoint}",

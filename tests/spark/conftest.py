@@ -60,7 +60,6 @@ def _session(directory: Path) -> SparkSession:
             .config("spark.ui.enabled", "false")
             .config("spark.ui.showConsoleProgress", "false")
             .config("spark.driver.memory", "768m")
-            .config("spark.python.authenticate.socketTimeout", "10m")  # on a busy machine a worker takes its time
             .config("spark.driver.extraJavaOptions", f"-XX:TieredStopAtLevel=1 -Dderby.system.home={directory}")
             .config("spark.sql.session.timeZone", "UTC")
             .config("spark.sql.shuffle.partitions", "1")
