@@ -73,7 +73,10 @@ def campaign(seed: int, seconds: float | None, kills: int | None) -> dict[str, A
 
 def drive(path: str, rng: random.Random, ready: Callable[[], None]) -> None:
     """A driver's life."""
-    batch = max(0, last_batch(path) + rng.choice((0, 1)))
+    intent = read_intent(OsFileSystem(), path, QUERY)
+    batch = (
+        0 if intent is None else intent.batch + (intent.done and rng.choice((0, 1)))
+    )  # what was begun is never gone back behind
     ready()
     while True:
         one_batch(path, batch, rng)
