@@ -29,6 +29,7 @@ BENCHMARKS = {
     "spark": "P11: Spark batch read",
     "planning": "planning a Spark read of 100 TB in 10,000 partitions",
     "stream": "P11: a Spark stream against a batch read",
+    "spark_write": "P11: Spark batch write",
     "connector": "P11: the same from Spark's Kafka connector and a broker",
     "startup": "P12: import, first append, first scan",
     "processes": "P13: readers and writers in other processes",

@@ -30,6 +30,7 @@ SUITES: dict[str, tuple[str, dict[str, Any], str]] = {
     "faults": ("faults:run", {}, "each call of the file system fails, in each way"),
     "protocol": ("protocol:run", {}, "several processes under a scheduler that stops and kills them anywhere"),
     "models": ("models:run", {}, "stateful models of a log and of a store, with crashes"),
+    "splices": ("splices:run", {}, "a driver of Spark's, killed while it splices micro-batches"),
     "damage": ("corruption:run", {}, "flipped bits, cuts and misplaced sectors in logs with all codecs"),
     "hostile": ("hostile:run", {}, "kernels beside forbidden pages, and each parser, with bytes that are almost right"),
 }

@@ -14,6 +14,7 @@ import random
 import re
 import signal
 import sys
+import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,11 +26,19 @@ import pylog
 from kafka_adopt import AdoptedTopic
 from kafka_harness import Record, ToolResult
 from pylog.clock import ManualClock
+from pylog.fs import OsFileSystem, parent_process
+from pylog.log.splicing import Part
+from pylog.record.builder import BatchEncoder, rows_from_arrow
+from pylog.record.compression import codec_id
+from pylog.staging.file import StagingFile
+from pylog.staging.intents import Intent, producer_of, write_intent
+from pylog.staging.names import StagingName
 
 Header = tuple[str, bytes | None]
 Row = tuple[bytes | None, bytes | None, tuple[Header, ...], int | None]  # key, value, headers, timestamp
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+QUERY = "0a1b2c3d-0000-4000-8000-0123456789ab"
 NOW_MS = 1_700_000_000_000  # what the clock says while the topics are written
 TIMESTAMP_TYPES = {-1: "NoTimestampType", 0: "CreateTime", 1: "LogAppendTime"}
 COLUMNS = ("offset", "timestamp", "timestamp_type", "key", "value", "headers", "leader_epoch")
@@ -40,7 +49,7 @@ COLUMNS = ("offset", "timestamp", "timestamp_type", "key", "value", "headers", "
 
 @dataclass(frozen=True)
 class Append:
-    """One call: `append_many`, `append_arrow` or, record by record, `append`."""
+    """One call: `append_many`, `append_arrow`, `splice` of batches made elsewhere or, record by record, `append`."""
 
     rows: tuple[Row, ...]
     partition: int = 0
@@ -50,11 +59,26 @@ class Append:
     def to(self, log: pylog.Log) -> None:
         if self.how == "arrow":
             log.append_arrow(arrow_table(self.rows), compression=self.compression)
+        elif self.how == "spliced":
+            splice(log, self)
         elif self.how == "single":
             for key, value, headers, timestamp in self.rows:
                 log.append(value, key, headers, timestamp)
         else:
             log.append_many(self.rows, compression=self.compression)
+
+
+def splice(log: pylog.Log, append: Append) -> None:
+    """Appends as a streaming query of Spark's does: batches out of a file, with a producer's numbers."""
+    encoder, now_ms = BatchEncoder(codec_id(append.compression or "none"), batch_bytes=1000), NOW_MS
+    with tempfile.NamedTemporaryFile() as staged:
+        for rows in rows_from_arrow(arrow_table(append.rows), now_ms):
+            for encoded in encoder.encode(rows, 0, 0):
+                staged.write(encoded.data)
+        staged.flush()
+        file = OsFileSystem().open(staged.name)
+        log.splice([Part(file, 0, file.size(), len(append.rows))], producer_of(QUERY, log.end_offset))
+        file.close()
 
 
 @dataclass(frozen=True)
@@ -184,6 +208,11 @@ def _appended_at() -> WrittenTopic:
     return WrittenTopic("appended-at", appends, config=config)
 
 
+def _spliced(name: str, **config: Any) -> WrittenTopic:
+    appends = [Append(rows_of(200, seed=number), compression=codec, how="spliced") for number, codec in enumerate(CODECS)]
+    return WrittenTopic(name, (Append(rows_of(3)), *appends), config={"segment_bytes": 16_384} | config)
+
+
 def _big() -> WrittenTopic:
     """Records of a megabyte: random bytes, which grow when they are compressed, and zeros, which nearly vanish."""
     noise = random.Random(1).randbytes(1_000_000)
@@ -207,6 +236,8 @@ TOPICS = {
         _disordered(),
         _untimed(),
         _appended_at(),
+        _spliced("spliced"),
+        _spliced("spliced-at", message_timestamp_type="LogAppendTime"),
         _big(),
         _spread(),
         WrittenTopic("nothing", partitions=2),
@@ -236,6 +267,9 @@ def _write(store: pylog.Store) -> None:
             store.create_topic(topic.name, topic.partitions, **topic.config)
         for append in topic.appends[mended:]:
             append.to(store.log(topic.name, append.partition))
+    fs = OsFileSystem()  # what Spark's queries leave in the root
+    write_intent(fs, store.path, Intent(QUERY, 7, done=True))
+    StagingFile(fs, store.path, StagingName("77", 0, parent_process(fs.boot_id())).new()).finish({}, durable=False)
 
 
 def write_topics(directory: Path) -> None:

@@ -18,6 +18,7 @@ from pylog.errors import (
     InvalidArgumentError,
     OffsetOutOfRangeError,
     OutOfOrderSequenceError,
+    PylogError,
     StorageFailedError,
     UnknownTopicOrPartitionError,
 )
@@ -183,6 +184,14 @@ def test_a_file_that_ends_too_early_or_holds_less_than_promised_is_refused(fs: M
     file.close()
 
 
+def test_a_staging_file_that_is_not_there_is_an_error_that_says_what_it_takes(fs: MemoryFileSystem):
+    files = stage(fs, TASKS)
+    fs.remove(join(ROOT, files[1].name))
+    with pytest.raises(StorageFailedError, match="the store under the same path as the executors"):
+        commit(fs, clock(), files)
+    assert values(fs, clock()) == {0: [], 1: []}
+
+
 def test_a_damaged_intent_stops_the_query_and_keeps_its_files(fs: MemoryFileSystem):
     write_intent(fs, ROOT, Intent(QUERY, 4))
     path = join(ROOT, f"pylog-query.{QUERY}.json")
@@ -237,21 +246,26 @@ ALL = counted(SPLICED)
 SHAPES: Sequence[Sequence[Rows]] = (TASKS, OTHERWISE)
 
 
-def crashed(seed: int, **config: Any) -> Iterator[MemoryFileSystem]:
-    """The disk after each of some ways in which a driver can die, or the power fail, from staging on."""
+def crashed(seed: int, without: str | None = None) -> Iterator[MemoryFileSystem]:
+    """The disk after each of some ways in which a driver can die, or the power fail, from staging on.
+
+    With a call left out: only after what decides a micro-batch was asked for, but then in many ways.
+    """
     base = MemoryFileSystem(clock=clock())
-    new_store(base, segment_bytes=300, **config)
-    recording = RecordingFileSystem(clock=clock(), image=base.image())
+    new_store(base, segment_bytes=300)
+    left_out = (lambda call: str(call).startswith(without)) if without is not None else None
+    recording = RecordingFileSystem(clock=clock(), image=base.image(), without=left_out)
     commit(recording, clock(), stage(recording, TASKS))
     rng, seen = random.Random(seed), set()
-    moment = Moment(recording.recording)
+    decided = next(at for at, one in enumerate(recording.recording.operations) if one.kind == "rename") + 1
+    moment = Moment.of(recording.recording, 0 if without is None else decided)
     while True:
-        for crash in (*moment.deaths(rng, 1), *moment.crashes(rng, 2, 1)):
+        for crash in (*moment.deaths(rng, 1), *moment.crashes(rng, 2 if without is None else 60, 1)):
             digest, image = moment.state(crash)
             if digest not in seen:
                 seen.add(digest)
                 yield MemoryFileSystem(clock=clock(), image=image, boots=recording.recording.boots + crash.power)
-        if moment.after == len(recording.recording):
+        if moment.after in (len(recording.recording), decided + 1 if without is not None else -1):
             return
         moment.advance()
 
@@ -269,6 +283,22 @@ def test_wherever_the_driver_dies_the_repeated_micro_batch_is_there_exactly_once
             assert leftovers(fs) == []
         states += 1
     assert states > 200
+
+
+@pytest.mark.parametrize("call", ["sync in pylog.staging.file.", "sync_directory in pylog.spark.commit."])
+def test_without_one_of_its_syncs_a_crash_would_cost_rows(call: str):
+    with pytest.raises((AssertionError, PylogError)):
+        repeat_after_each_crash(call)
+
+
+def test_with_all_of_its_syncs_it_does_not():
+    repeat_after_each_crash("none of them")
+
+
+def repeat_after_each_crash(without: str) -> None:
+    for fs in crashed(seed=2, without=without):
+        commit(fs, clock(), stage(fs, OTHERWISE))
+        assert counted(values(fs, clock())) == ALL
 
 
 def test_what_was_decided_is_completed_though_the_rows_come_otherwise_the_second_time(fs: MemoryFileSystem):

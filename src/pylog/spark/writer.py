@@ -7,6 +7,7 @@ on a copy of the same writer, of a streaming query on a new one. So what a commi
 from __future__ import annotations
 
 import secrets
+import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ from pyspark.sql.types import StructType
 
 import pylog
 from pylog.clock import SystemClock
-from pylog.errors import InvalidArgumentError, UnknownTopicOrPartitionError
+from pylog.errors import InvalidArgumentError, NotALogDirectoryError, UnknownTopicOrPartitionError
 from pylog.fs import OsFileSystem, ProcessName, join, parent_process
 from pylog.spark.commit import Place, Splicing, commit_batch, commit_job
 from pylog.spark.encode import TaskRows
@@ -62,7 +63,7 @@ class _Writer:
     def _stage(self, rows: Iterator[pa.RecordBatch], name: StagingName, *, durable: bool) -> tuple[str, int, int, int] | None:
         """Writes a task's rows to a staging file of its own."""
         fs = OsFileSystem()
-        fs.check_directory(self._options.root, write=True)
+        _check_shared(fs, self._options.root)
         staging = StagingFile(fs, self._options.root, name.new())
         try:
             task = TaskRows(self._options, staging, SystemClock())
@@ -121,6 +122,18 @@ class PylogStreamWriter(_Writer, DataSourceStreamArrowWriter):
         for file in _files(messages):
             if file.name not in needed and fs.exists(join(root, file.name)):
                 fs.remove(join(root, file.name))
+
+
+def _check_shared(fs: OsFileSystem, root: str) -> None:
+    """Whether this executor has the store at all."""
+    try:
+        fs.check_directory(root, write=True)
+    except NotALogDirectoryError as error:
+        raise NotALogDirectoryError(
+            f"{socket.gethostname()} cannot write {root} ({error}): tasks write their rows there, so every executor needs the "
+            "store under the same path, for instance on a shared file system",
+            path=root,
+        ) from error
 
 
 def _micro_batch() -> tuple[str, int]:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pylog import limits
-from pylog.errors import CorruptionError
+from pylog.errors import CorruptionError, StorageFailedError
 from pylog.fs import FileSystem, join
 from pylog.record.builder import Encoded
 from pylog.record.checksum import crc32c
@@ -121,6 +121,9 @@ def read_index(fs: FileSystem, root: str, staged: StagedFile) -> StagedIndex:
         StorageFailedError: the file is not there. CorruptionError: it is not as it was finished.
     """
     path = join(root, staged.name)
+    if not fs.exists(path):
+        told = "the driver needs the store under the same path as the executors; or it was swept while its job still lived"
+        raise StorageFailedError(f"{path}, which a task has written, is not there: {told}", path=path)
     buffer = bytearray(min(staged.index_size, limits.MAX_CHECKPOINT_BYTES))
     file = fs.open(path)
     try:
