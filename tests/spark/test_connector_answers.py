@@ -128,7 +128,7 @@ def json_of(offset: Any) -> Any:
 
 
 def without_notes(end: Mapping[str, Any]) -> Answer:
-    """The connector's part of an offset: pylog's has notes besides, under names that no topic can have (docs/SPARK.md, Streaming)."""
+    """The connector's part of an offset: pylog's has notes besides, under names that no topic can have (docs/SPARK.md)."""
     return {topic: offsets for topic, offsets in end.items() if "@" not in topic}
 
 
