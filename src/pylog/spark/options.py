@@ -40,7 +40,7 @@ class Topics:
 
 @dataclass(frozen=True)
 class TopicPattern:
-    """`subscribePattern`: the topics whose whole name matches."""
+    """`subscribePattern`: the topics in whose name it is found, anywhere, as by the connector."""
 
     pattern: str
 

@@ -282,7 +282,7 @@ def matching(there: Iterable[TopicPartition], subscription: Subscription) -> set
         case Topics(names):
             return {partition for partition in there if partition.topic in names}
         case TopicPattern(pattern):
-            matches = re.compile(pattern).fullmatch
+            matches = re.compile(pattern).search
             there = set(there)
             topics = {topic for topic, _ in there if topic not in INTERNAL_TOPICS and matches(topic)}
             return {partition for partition in there if partition.topic in topics}
