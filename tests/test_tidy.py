@@ -22,7 +22,7 @@ SOURCES = Path(__file__).resolve().parent.parent / "src"
 
 # From the top of the house to its foundation. A module may import from its own layer and from those below.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("spark", "cli", "tools", "testing", "aio"),
+    ("__main__", "spark", "cli", "tools", "testing", "aio"),
     ("reading",),
     ("store", "opening"),
     ("clients", "producer", "partitioner", "consumer", "groups"),

@@ -20,12 +20,11 @@ from pylog.config import TopicConfig
 from pylog.errors import (
     ClosedError,
     InvalidArgumentError,
-    NotALogDirectoryError,
     PylogError,
     ReadOnlyError,
     UnknownTopicOrPartitionError,
 )
-from pylog.fs import FileSystem, join, parent_of, process_id, write_atomically
+from pylog.fs import FileSystem, join, process_id, write_atomically
 from pylog.log import checkpoints, shutdown
 from pylog.log.check import check_store
 from pylog.log.checkpoints import CLEAN_SHUTDOWN, CLEANER, LOG_START, NEW_MARKER, RECOVERY_POINT, Checkpoint, check_topic_name
@@ -106,7 +105,7 @@ class Store(Clients):
 
     def _open_for_writing(self) -> None:
         if not self._fs.exists(self.path):
-            self._make_root()
+            catalogs.make_root(self._fs, self.path)
         self._fs.check_directory(self.path, write=True)
         options = self._options
         self._locks = StoreLocks(
@@ -125,14 +124,6 @@ class Store(Clients):
         except PylogError:
             self._locks.close()
             raise
-
-    def _make_root(self) -> None:
-        parent = parent_of(self.path)
-        if not self._fs.exists(parent):
-            raise NotALogDirectoryError(f"there is no directory {parent} to make {self.path} in; make it first", path=self.path)
-        self._fs.check_directory(parent, write=True)
-        self._fs.make_directory(self.path)
-        self._fs.sync_directory(parent)
 
     def _read_marker(self) -> bytes | None:
         return self._fs.read(join(self.path, CLEAN_SHUTDOWN), 4096)
@@ -248,6 +239,22 @@ class Store(Clients):
                 self._change_catalog(topics=self._catalog().topics | {name: changed})
                 catalogs.make_partitions(self._fs, self.path, name, changed.id, range(present, count))
             return self.topic(name)
+
+    def alter_topic(self, name: str, **config: Any) -> Topic:
+        """Changes a topic's configuration, durably. Logs that are open, here or elsewhere, go on as they were opened.
+
+        Args:
+            name: the topic.
+            config: options of `TopicConfig` by name; None is the option's default. The others stay.
+
+        Raises:
+            UnknownTopicOrPartitionError, InvalidArgumentError, ReadOnlyError: nothing was written.
+        """
+        self._check_writable()
+        with self._guard, self._root_lock():
+            topic = self.topic(name)
+            self._change_catalog(topics=self._catalog().topics | {name: catalogs.altered(topic, config)})
+        return self.topic(name)
 
     def delete_topic(self, name: str) -> None:
         """Deletes a topic and its records. It is gone for good when this returns.

@@ -28,8 +28,14 @@ from pylog.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedFormatError,
 )
-from pylog.fs import DirectoryEntry, FileSystem, join, write_atomically
-from pylog.log.checkpoints import format_partition_metadata, is_topic_name, parse_partition_directory, read_topic_id
+from pylog.fs import DirectoryEntry, FileSystem, join, parent_of, write_atomically
+from pylog.log.checkpoints import (
+    format_partition_metadata,
+    is_topic_name,
+    new_topic_id,
+    parse_partition_directory,
+    read_topic_id,
+)
 from pylog.record.checksum import crc32c
 from pylog.record.types import TopicPartition
 from pylog.segment.names import PARTITION_METADATA
@@ -178,6 +184,40 @@ def _topic(fs: FileSystem, root: str, catalog: Catalog, name: str, numbers: list
     with contextlib.suppress(CorruptionError):  # reported when the partition is opened; an id is not needed to read
         topic_id = read_topic_id(fs, join(root, directory_name(TopicPartition(name, ids[0]))))
     return Topic(name, topic_id, len(ids), catalog.config_of(name), ids)
+
+
+def altered(topic: Topic, options: Mapping[str, Any]) -> CatalogTopic:
+    """The entry of a topic whose configuration changes.
+
+    Args:
+        topic: as it is.
+        options: of `TopicConfig` by name; None is the option's default.
+
+    Raises:
+        InvalidArgumentError: no such option or value; or the store has only some of the topic's partitions: an entry would have
+            the others made, empty.
+    """
+    if topic.partition_ids != tuple(range(topic.partitions)):
+        some = ", ".join(map(str, topic.partition_ids[:10]))
+        raise InvalidArgumentError(f"of topic {topic.name!r} only the partitions {some} are here; alter it where all of them are")
+    defaults = TopicConfig()
+    given = {name: getattr(defaults, name, None) if value is None else value for name, value in options.items()}
+    config = TopicConfig.of(topic.config.changed() | given)
+    return CatalogTopic(topic.id or new_topic_id(), topic.partitions, config.changed())
+
+
+def make_root(fs: FileSystem, root: str) -> None:
+    """Makes a log directory, durably.
+
+    Raises:
+        NotALogDirectoryError: there is no directory to make it in, or it may not be written.
+    """
+    parent = parent_of(root)
+    if not fs.exists(parent):
+        raise NotALogDirectoryError(f"there is no directory {parent} to make {root} in; make it first", path=root)
+    fs.check_directory(parent, write=True)
+    fs.make_directory(root)
+    fs.sync_directory(parent)
 
 
 def directory_name(partition: TopicPartition) -> str:

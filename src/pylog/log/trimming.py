@@ -17,6 +17,7 @@ from itertools import islice
 import numpy as np
 
 from pylog import limits
+from pylog.config import TopicConfig
 from pylog.errors import StorageFailedError
 from pylog.fs import FileSystem, join
 from pylog.index.skiplist import SkipList
@@ -99,6 +100,17 @@ def apply_retention(
 
 def _decide(state: LogState, source: Source, now_ms: int, committed: int | None, *, only_start: bool) -> Decision:
     config = dataclasses.replace(source.config, retention_ms=-1, retention_bytes=-1) if only_start else source.config
+    return decide(state, config, now_ms, committed)
+
+
+def decide(state: LogState, config: TopicConfig, now_ms: int, committed: int | None) -> Decision:
+    """What retention would delete from a log.
+
+    Args:
+        state, config: the log, and what its topic keeps.
+        now_ms: wall clock.
+        committed: what the topic's `retention_group` has committed, None for nothing.
+    """
     facts = [
         SegmentFacts(segment.base_offset, state.size_of(segment), segment.largest_timestamp) for _, segment in state.segments
     ]

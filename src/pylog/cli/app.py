@@ -1,0 +1,70 @@
+"""The program's frame: how a command is registered, and the parameters that commands share."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from typing import Annotated, Any, Final, TypeVar
+
+from cyclopts import App, Group, Parameter
+
+from pylog import __version__
+from pylog.cli.exits import EXIT_CODES
+
+Command = TypeVar("Command", bound=Callable[..., int | None])
+
+TOPICS: Final = Group("Topics", sort_key=1)
+RECORDS: Final = Group("Records", sort_key=2)
+CONSUMERS: Final = Group("Consumer groups", sort_key=3)
+CARE: Final = Group("Care of a directory", sort_key=4)
+PROGRAM: Final = Group("The program", sort_key=5)
+
+_HELP: Final = "Apache Kafka's log directories, without a broker. `pylog COMMAND --help` shows a command's options and examples."
+
+app: Final = App(
+    name="pylog",
+    help=_HELP,
+    help_format="plaintext",
+    help_epilogue="Exit codes:\n\n" + "\n".join(f"  {code:3}  {meaning}" for code, meaning in EXIT_CODES.items()),
+    version=__version__,
+    group_commands=PROGRAM,
+    default_parameter=Parameter(negative=()),
+    suppress_keyboard_interrupt=False,
+    result_action="return_value",
+)
+
+StorePath = Annotated[str, Parameter(name="STORE")]
+TopicName = Annotated[str, Parameter(name="TOPIC")]
+TopicNames = Annotated[list[str], Parameter(name="TOPIC")]
+TopicScope = Annotated[list[str] | None, Parameter(name=["--topic", "-t"])]
+GroupName = Annotated[str, Parameter(name="GROUP")]
+GroupNames = Annotated[list[str], Parameter(name="GROUP")]
+Flag = Annotated[bool, Parameter(show_default=False)]
+Json = Annotated[bool, Parameter(name="--json", show_default=False)]
+Yes = Annotated[bool, Parameter(name=["--yes", "-y"], show_default=False)]
+
+
+def command(group: Group, name: str | None = None, under: App = app) -> Callable[[Command], Command]:
+    """Registers a function as a command: its signature is the command's, its docstring the help.
+
+    The function returns an exit code, None for 0. The block `Examples:` that ends its docstring is shown below the options.
+
+    Args:
+        group: under which heading the program's help lists it.
+        name: the command's; the function's by default.
+        under: a command that has commands of its own.
+    """
+
+    def register(function: Command) -> Command:
+        kwargs: dict[str, Any] = {} if name is None else {"name": name}
+        under.command(function, group=group, help_epilogue=_examples(function), **kwargs)
+        return function
+
+    return register
+
+
+def _examples(function: Callable[..., Any]) -> str:
+    """The block `Examples:` of a docstring, which cyclopts leaves out."""
+    _, _, block = inspect.cleandoc(function.__doc__ or "").partition("\nExamples:\n")
+    return "Examples:\n\n" + re.sub(r"^    ", "  ", block.rstrip(), flags=re.MULTILINE)

@@ -1,0 +1,51 @@
+"""`pylog config`: shows a topic's options, or changes some."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from pylog.cli.app import TOPICS, Json, StorePath, TopicName, command
+from pylog.cli.exits import UsageError
+from pylog.cli.output import Column, print_json, print_table
+from pylog.cli.settings import option_name, parsed_options, settings_of
+from pylog.cli.stores import reading, writing
+
+_COLUMNS = (Column("option"), Column("value"), Column("changed"))
+Settings = Annotated[list[str] | None, Parameter(name=["--set", "-s"])]
+Names = Annotated[list[str] | None, Parameter(name=["--reset", "-r"])]
+
+
+@command(TOPICS)
+def config(store: StorePath, topic: TopicName, /, *, change: Settings = None, reset: Names = None, json: Json = False) -> None:
+    """Shows a topic's options; changes those that are given.
+
+    Processes that have the topic open go on with the old ones until they open the directory again.
+
+    Args:
+        store: the directory; to change something no broker may be running on it.
+        topic: which.
+        change: an option and its new value, such as retention.ms=86400000; may be repeated.
+        reset: an option that is to have Kafka's default again; may be repeated.
+        json: print one JSON document.
+
+    Examples:
+        pylog config shop orders
+        pylog config shop orders --set retention.ms=86400000 --set segment.bytes=67108864
+        pylog config shop orders --reset retention.ms
+    """
+    changes = parsed_options(change or ())
+    defaults = dict.fromkeys(map(option_name, reset or ()))
+    if changes.keys() & defaults.keys():
+        raise UsageError(f"{', '.join(sorted(changes.keys() & defaults.keys()))}: set and reset at once")
+    with reading(store) as opened:
+        found = opened.topic(topic)
+    if changes or defaults:
+        with writing(store) as opened:
+            found = opened.alter_topic(topic, **changes, **defaults)
+    settings = settings_of(found.config)
+    if json:
+        print_json({"topic": topic, "config": {each["option"]: each["value"] for each in settings}})
+    else:
+        print_table(_COLUMNS, settings)

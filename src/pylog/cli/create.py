@@ -1,0 +1,39 @@
+"""`pylog create`: makes a topic."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from pylog.cli.app import TOPICS, Json, StorePath, TopicName, command
+from pylog.cli.output import print_json, print_line
+from pylog.cli.settings import kafka_name, parsed_options
+from pylog.cli.stores import writing
+
+Options = Annotated[list[str] | None, Parameter(name=["--config", "-c"])]
+
+
+@command(TOPICS)
+def create(store: StorePath, topic: TopicName, /, *, partitions: int = 1, config: Options = None, json: Json = False) -> None:
+    """Makes a topic, and the directory if it is not there.
+
+    Args:
+        store: the directory; no broker may be running on it.
+        topic: the name: 1 to 249 of the characters a-z A-Z 0-9 . _ -
+        partitions: how many.
+        config: an option of the topic, such as retention.ms=86400000; may be repeated.
+        json: print one JSON document.
+
+    Examples:
+        pylog create shop orders --partitions 4
+        pylog create shop prices --config cleanup.policy=compact --config segment.bytes=16777216
+    """
+    options = parsed_options(config or ())
+    with writing(store, make=True) as opened:
+        made = opened.create_topic(topic, partitions, **options)
+    if json:
+        changed = {kafka_name(name): value for name, value in made.config.changed().items()}
+        print_json({"topic": made.name, "id": made.id, "partitions": made.partitions, "config": changed})
+    else:
+        print_line(f"Created topic {made.name} with {made.partitions} partition{'s' * (made.partitions != 1)}.")

@@ -1,0 +1,91 @@
+"""`pylog describe`: one topic with its partitions and segments."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pylog.cli.app import TOPICS, Flag, Json, StorePath, TopicName, command
+from pylog.cli.output import Column, print_facts, print_json, print_line, print_table
+from pylog.cli.settings import kafka_name
+from pylog.cli.stores import logs_of, reading
+from pylog.cli.times import time_text
+
+if TYPE_CHECKING:
+    from pylog.log.log import Log
+    from pylog.log.state import LogState
+    from pylog.segment.segment import LogSegment
+
+_PARTITIONS = (
+    Column("partition", "number"),
+    Column("start_offset", "number"),
+    Column("stable_offset", "number"),
+    Column("end_offset", "number"),
+    Column("segments", "number"),
+    Column("bytes", "bytes"),
+)
+_SEGMENTS = (
+    Column("partition", "number"),
+    Column("base_offset", "number"),
+    Column("end_offset", "number"),
+    Column("bytes", "bytes"),
+    Column("largest_timestamp"),
+    Column("state"),
+)
+
+
+@command(TOPICS)
+def describe(store: StorePath, topic: TopicName, /, *, segments: Flag = False, json: Json = False) -> None:
+    """Describes a topic: options, partitions with their offsets, segments.
+
+    Stable is where read_committed reading ends: before the earliest open transaction.
+
+    Args:
+        store: the directory; a broker may be running on it.
+        topic: which.
+        segments: list the segments too; JSON always does.
+        json: print one JSON document.
+
+    Examples:
+        pylog describe shop orders
+        pylog describe shop orders --segments
+        pylog describe shop orders --json
+    """
+    with reading(store) as opened:
+        found = opened.topic(topic)
+        partitions = [_partition(log) for log in logs_of(opened, found)]
+    changed = {kafka_name(name): value for name, value in found.config.changed().items()}
+    if json:
+        print_json({"topic": found.name, "id": found.id, "config": changed, "partitions": partitions})
+        return
+    options = ", ".join(f"{name}={value}" for name, value in changed.items())
+    print_facts({"topic": found.name, "id": found.id, "options": options or "Kafka's defaults"})
+    print_line("")
+    print_table(_PARTITIONS, [each | {"segments": len(each["segments"])} for each in partitions])
+    if segments:
+        print_line("")
+        print_table(_SEGMENTS, [{"partition": each["partition"], **one} for each in partitions for one in each["segments"]])
+
+
+def _partition(log: Log) -> dict[str, Any]:
+    state = log.look(committed=True)
+    found = [segment for _, segment in state.segments]
+    ends = [*(segment.base_offset for segment in found[1:]), state.end_offset]
+    parts = [_segment(state, segment, end) for segment, end in zip(found, ends, strict=False)]  # no segments: not written yet
+    return {
+        "partition": log.partition.partition,
+        "start_offset": state.start_offset,
+        "stable_offset": state.stable_offset,
+        "end_offset": state.end_offset,
+        "bytes": sum(part["bytes"] for part in parts),
+        "segments": parts,
+    }
+
+
+def _segment(state: LogState, segment: LogSegment, end: int) -> dict[str, Any]:
+    return {
+        "base_offset": segment.base_offset,
+        "end_offset": end,
+        "bytes": state.size_of(segment),
+        "largest_timestamp": time_text(segment.largest_timestamp()),
+        "state": "sealed" if segment.sealed else "active",
+    }

@@ -1,0 +1,195 @@
+"""Records out of a log: text, JSON lines, CSV, Arrow and Parquet, a batch at a time.
+
+All but text can be read back by `pylog produce`. Text and CSV are for eyes too: what goes to a terminal is escaped.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import repeat
+from typing import Any, Final, Literal, Protocol
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet
+
+from pylog.cli.exits import CommandFailed, UsageError
+from pylog.cli.output import jsonable, to_terminal
+from pylog.cli.text import json_text, lines_text, shown
+from pylog.cli.times import time_text
+from pylog.record.builder import HEADERS_TYPE
+
+Format = Literal["text", "jsonl", "csv", "arrow", "parquet"]
+SCHEMA: Final = pa.schema(
+    {
+        "partition": pa.int32(),
+        "offset": pa.int64(),
+        "timestamp": pa.timestamp("ms", "UTC"),
+        "key": pa.binary(),
+        "value": pa.binary(),
+        "headers": HEADERS_TYPE,
+    }
+)
+
+
+class Writer(Protocol):
+    """Takes batches of `SCHEMA`."""
+
+    def write(self, batch: pa.RecordBatch) -> None: ...
+
+    def close(self) -> None:
+        """Writes what ends the output."""
+        ...
+
+
+@contextmanager
+def writer_to(form: Format) -> Iterator[Writer]:
+    """A writer to stdout; when the context ends without an error what ends the output is written too.
+
+    Raises:
+        UsageError: a binary format, and stdout is a terminal.
+    """
+    if form in ("arrow", "parquet") and to_terminal():
+        raise UsageError(f"{form} is for programs, and this is a terminal; send it to a file or a pipe")
+    makers: dict[str, Callable[[], Writer]] = {
+        "text": TextWriter,
+        "jsonl": JsonWriter,
+        "csv": CsvWriter,
+        "arrow": ArrowWriter,
+        "parquet": ParquetWriter,
+    }
+    writer = makers[form]()
+    yield writer
+    writer.close()
+
+
+# ---- lines -------------------------------------------------------------------------------------------------------------------
+
+
+class TextWriter:
+    """A record a line: partition, offset, time, key, value and `name=value` of each header, with tabs between (on a terminal,
+    with two blanks).
+    """
+
+    def __init__(self) -> None:
+        self._between = "  " if to_terminal() else "\t"
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        sys.stdout.write("".join(map(self._line, *_columns(batch))))
+
+    def close(self) -> None: ...
+
+    def _line(self, partition: int, offset: int, timestamp: int, key: bytes, value: bytes, headers: list[Any] | None) -> str:
+        cells = [str(partition), str(offset), time_text(timestamp) or "-", shown(key), shown(value)]
+        cells += [f"{shown(header['key'])}={shown(header['value'])}" for header in headers or ()]
+        return self._between.join(cells) + "\n"
+
+
+class JsonWriter:
+    """A JSON object a line. Keys and values are text, or `{"base64": …}` where they are no UTF-8; times are milliseconds."""
+
+    def __init__(self) -> None:
+        self._encoder = msgspec.json.Encoder()
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        rows = map(self._row, *_columns(batch))
+        sys.stdout.write(json_text(self._encoder.encode_lines(rows).decode()))
+
+    def close(self) -> None: ...
+
+    def _row(
+        self, partition: int, offset: int, timestamp: int, key: Any, value: Any, headers: list[Any] | None
+    ) -> dict[str, Any]:
+        row = {"partition": partition, "offset": offset, "timestamp": timestamp, "key": jsonable(key), "value": jsonable(value)}
+        return row | {"headers": jsonable(headers)} if headers else row
+
+
+def _columns(batch: pa.RecordBatch) -> Iterator[Any]:
+    """The columns of `SCHEMA` as Python's values; times in milliseconds."""
+    for name in SCHEMA.names:
+        column = batch.column(name)
+        if name == "headers" and not pc.any(pc.greater(pc.list_value_length(column), 0)).as_py():
+            yield repeat(None, len(column))  # most logs have none
+        else:
+            yield (column.cast(pa.int64()) if name == "timestamp" else column).to_pylist()
+
+
+class CsvWriter:
+    """CSV with a header line. A null is an empty field, an empty key or value is `""`; headers are JSON."""
+
+    def __init__(self) -> None:
+        self._begun = False
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        columns = {name: batch.column(name) for name in SCHEMA.names}
+        columns |= {name: _as_text(batch, name) for name in ("key", "value")}
+        headers = columns["headers"].to_pylist()
+        columns["headers"] = pa.array([_json_headers(each) if each else None for each in headers], pa.string())
+        sink = pa.BufferOutputStream()
+        options = pa.csv.WriteOptions(include_header=not self._begun)
+        pa.csv.write_csv(pa.RecordBatch.from_arrays([*columns.values()], [*columns]), sink, options)
+        self._begun = True
+        text = sink.getvalue().to_pybytes().decode()
+        sys.stdout.write(lines_text(text) if to_terminal() else text)
+
+    def close(self) -> None:
+        if not self._begun:
+            self.write(pa.RecordBatch.from_pylist([], SCHEMA))
+
+
+def _json_headers(headers: list[Any]) -> str:
+    return msgspec.json.encode(jsonable(headers)).decode()
+
+
+def _as_text(batch: pa.RecordBatch, name: str) -> pa.Array:
+    try:
+        return batch.column(name).cast(pa.string())
+    except pa.ArrowInvalid as error:
+        offset = _first_not_text(batch, name)
+        raise CommandFailed(
+            f"the {name} of the record at offset {offset} is no UTF-8, which CSV cannot hold; use --format jsonl or parquet",
+            offset=offset,
+        ) from error
+
+
+def _first_not_text(batch: pa.RecordBatch, name: str) -> int:
+    for offset, data in zip(batch.column("offset").to_pylist(), batch.column(name).to_pylist(), strict=True):
+        try:
+            (data or b"").decode()
+        except UnicodeDecodeError:
+            return int(offset)
+    raise AssertionError("Arrow and Python disagree about UTF-8")
+
+
+# ---- columns -----------------------------------------------------------------------------------------------------------------
+
+
+class ArrowWriter:
+    """Arrow's IPC stream format."""
+
+    def __init__(self) -> None:
+        self._writer = pa.ipc.new_stream(pa.PythonFile(sys.stdout.buffer, mode="w"), SCHEMA)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._writer.write_batch(batch)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class ParquetWriter:
+    """A Parquet file, compressed with zstd."""
+
+    def __init__(self) -> None:
+        sink = pa.PythonFile(sys.stdout.buffer, mode="w")
+        self._writer = pa.parquet.ParquetWriter(sink, SCHEMA, compression="zstd")
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._writer.write_batch(batch)
+
+    def close(self) -> None:
+        self._writer.close()

@@ -1,0 +1,216 @@
+"""`pylog groups`: consumer groups, listed and described as Kafka's `kafka-consumer-groups` does (groups-and-transactions 8.2)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from cyclopts import App, Parameter
+
+from pylog.cli.app import CONSUMERS, Flag, Json, StorePath, app, command
+from pylog.cli.exits import UsageError
+from pylog.cli.output import MISSING, print_json
+from pylog.cli.stores import reading
+from pylog.cli.text import printable, shown
+
+if TYPE_CHECKING:
+    from pylog.groups.description import GroupDescription, MemberDescription, PartitionDescription
+
+groups: Final = App(
+    name="groups",
+    group=CONSUMERS,
+    group_commands=CONSUMERS,
+    help="Lists, describes, resets, deletes consumer groups; committed offsets as files.",
+)
+app.command(groups)
+
+_LEAST: Final = 15  # characters of a column whose width follows what is in it
+_INSTANCE: Final = "GROUP-INSTANCE-ID"
+
+
+def kafka_lines(widths: Sequence[int], rows: Iterable[Sequence[Any]]) -> str:
+    """A table as Kafka's tools print it: each line begins with a line's end, and one comes last.
+
+    Args:
+        widths: of the columns; 0 is as wide as it is.
+        rows: the cells; None is `-`.
+    """
+    lines = []
+    for row in rows:
+        cells = (MISSING if cell is None or cell == "" else shown(str(cell)) for cell in row)
+        lines.append(" ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True)))
+    return "".join(f"\n{line}" for line in lines) + "\n"
+
+
+def width_of(cells: Iterable[object], least: int = _LEAST) -> int:
+    """The width of a column that is as wide as its longest cell, and not narrower than Kafka's tools make it."""
+    return max([least, *(len(shown(str(cell))) for cell in cells if cell is not None)])
+
+
+# ---- list --------------------------------------------------------------------------------------------------------------------
+
+
+@command(CONSUMERS, name="list", under=groups)
+def list_groups(store: StorePath, /, *, state: Flag = False, type: Flag = False, json: Json = False) -> None:  # noqa: A002
+    """Lists the consumer groups of a directory, those of brokers too.
+
+    Args:
+        store: the directory; a broker may be running on it.
+        state: with the state of each.
+        type: with the type of each: Classic, or Consumer (KIP-848).
+        json: print one JSON document.
+
+    Examples:
+        pylog groups list shop
+        pylog groups list shop --state --type
+    """
+    with reading(store) as opened:
+        names = opened.groups()
+        found = [opened.group(name).describe() for name in names] if state or type or json else []
+    if json:
+        print_json({"groups": [{"group": each.name, "type": each.type, "state": each.state} for each in found]})
+    elif found or state or type:
+        sys.stdout.write(_list_table(found, state=state, type_=type))
+    else:
+        sys.stdout.writelines(f"{shown(name)}\n" for name in names)
+
+
+def _list_table(found: list[GroupDescription], *, state: bool, type_: bool) -> str:
+    chosen = [("GROUP", "name"), *([("TYPE", "type")] if type_ else []), *([("STATE", "state")] if state else [])]
+    rows = [[getattr(each, attribute) for _, attribute in chosen] for each in found]
+    widths = [width_of(each.name for each in found) + 10, *[20] * (len(chosen) - 1)]
+    return kafka_lines(widths, [[title for title, _ in chosen], *rows])[1:]
+
+
+# ---- describe ----------------------------------------------------------------------------------------------------------------
+
+
+@command(CONSUMERS, under=groups)
+def describe(
+    store: StorePath,
+    group: Annotated[list[str] | None, Parameter(name="GROUP")] = None,
+    /,
+    *,
+    members: Flag = False,
+    state: Flag = False,
+    verbose: Annotated[bool, Parameter(name=["--verbose", "-v"], show_default=False)] = False,
+    json: Json = False,
+) -> None:
+    """Describes groups: what they have committed, how far behind they are, who reads. Columns are Kafka's.
+
+    Args:
+        store: the directory; a broker may be running on it.
+        group: which; several may be named. All by default.
+        members: the members instead of the offsets.
+        state: the state instead of the offsets.
+        verbose: with --members: what is assigned to each.
+        json: print one JSON document, with all of that.
+
+    Examples:
+        pylog groups describe shop billing
+        pylog groups describe shop --members --verbose
+        pylog groups describe shop --json
+    """
+    if members and state:
+        raise UsageError("--members and --state are two different tables; ask for one")
+    with reading(store) as opened:
+        found = [opened.group(name).describe() for name in group or opened.groups()]
+    if json:
+        print_json({"groups": [_as_json(each) for each in found]})
+        return
+    for each in found:
+        if not each.members:
+            print(f"\nConsumer group '{printable(each.name)}' has no active members.", file=sys.stderr)
+        table = _members_table(each, verbose=verbose) if members else _state_table(each) if state else _offsets_table(each)
+        sys.stdout.write(table)
+
+
+def _offsets_table(group: GroupDescription) -> str:
+    rows = [_offset_row(group.name, each) for each in _in_kafkas_order(group)]
+    titles = ["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID", "HOST", "CLIENT-ID"]
+    columns = list(zip(*rows, strict=True)) or [()] * len(titles)
+    widths = [width_of(columns[0]), width_of(columns[1]), 10, 15, 15, 15, width_of(columns[6]), width_of(columns[7]), 0]
+    return kafka_lines(widths, [titles, *rows])
+
+
+def _offset_row(group: str, each: PartitionDescription) -> list[Any]:
+    reader = each.consumer
+    of_reader = [None, None, None] if reader is None else [reader.member_id, reader.host, reader.client_id]
+    return [group, each.partition.topic, each.partition.partition, each.offset, each.end_offset, each.lag, *of_reader]
+
+
+def _in_kafkas_order(group: GroupDescription) -> list[PartitionDescription]:
+    """Those of the member that reads most first; those that nobody reads last."""
+    order = {member.member_id: -len(member.assignment) for member in group.members}
+    taken = [each for each in group.partitions if each.consumer is not None]
+    taken.sort(key=lambda each: (order[each.consumer.member_id], each.consumer.member_id) if each.consumer else (0, ""))
+    return taken + [each for each in group.partitions if each.consumer is None]
+
+
+def _members_table(group: GroupDescription, *, verbose: bool) -> str:
+    static = any(member.instance_id for member in group.members)
+    titles = ["GROUP", "CONSUMER-ID", *([_INSTANCE] if static else []), "HOST", "CLIENT-ID", "#PARTITIONS"]
+    titles += ["ASSIGNMENT"] if verbose else []
+    rows = [_member_row(group.name, member, static=static, verbose=verbose) for member in group.members]
+    columns = list(zip(*rows, strict=True)) or [()] * len(titles)
+    leasts = [len(_INSTANCE) if title == _INSTANCE else _LEAST for title in titles]
+    fixed = 2 if verbose else 1
+    widths = [width_of(column, least) for column, least in zip(columns, leasts, strict=True)]
+    return kafka_lines([*widths[:-fixed], _LEAST, *([0] if verbose else [])], [titles, *rows])
+
+
+def _member_row(group: str, member: MemberDescription, *, static: bool, verbose: bool) -> list[Any]:
+    row: list[Any] = [group, member.member_id, *([member.instance_id] if static else []), member.host, member.client_id]
+    row.append(len(member.assignment))
+    if verbose:
+        numbers: dict[str, list[str]] = {}
+        for place in member.assignment:
+            numbers.setdefault(place.topic, []).append(str(place.partition))
+        row.append(", ".join(f"{topic}({','.join(parts)})" for topic, parts in numbers.items()))
+    return row
+
+
+def _state_table(group: GroupDescription) -> str:
+    titles = ["GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE", "#MEMBERS"]
+    row = [group.name, None, group.assignor, group.state, len(group.members)]
+    return kafka_lines([width_of([group.name], 25), 25, 20, 15, 0], [titles, row])
+
+
+def _as_json(group: GroupDescription) -> dict[str, Any]:
+    return {
+        "group": group.name,
+        "type": group.type,
+        "state": group.state,
+        "protocol_type": group.protocol_type,
+        "assignor": group.assignor,
+        "epoch": group.epoch,
+        "target_epoch": group.target_epoch,
+        "members": [_member_json(member) for member in group.members],
+        "partitions": [_partition_json(each) for each in group.partitions],
+    }
+
+
+def _member_json(member: MemberDescription) -> dict[str, Any]:
+    return {
+        "member_id": member.member_id,
+        "instance_id": member.instance_id,
+        "client_id": member.client_id,
+        "host": member.host,
+        "epoch": member.epoch,
+        "assignment": [place._asdict() for place in member.assignment],
+        "target": None if member.target is None else [place._asdict() for place in member.target],
+    }
+
+
+def _partition_json(each: PartitionDescription) -> dict[str, Any]:
+    return {
+        **each.partition._asdict(),
+        "offset": each.offset,
+        "start_offset": each.start_offset,
+        "end_offset": each.end_offset,
+        "lag": each.lag,
+        "leader_epoch": each.leader_epoch,
+        "metadata": each.metadata,
+        "member_id": None if each.consumer is None else each.consumer.member_id,
+    }

@@ -1,0 +1,54 @@
+"""`pylog groups export`: committed offsets as the CSV that Kafka's tools read."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from pylog.cli.app import CONSUMERS, Json, StorePath, command
+from pylog.cli.groups import groups
+from pylog.cli.output import print_json, to_terminal
+from pylog.cli.stores import reading
+from pylog.cli.text import lines_text
+
+
+@command(CONSUMERS, under=groups)
+def export(
+    store: StorePath,
+    group: Annotated[list[str] | None, Parameter(name="GROUP")] = None,
+    /,
+    *,
+    to: Annotated[str | None, Parameter(name=["--to", "-o"])] = None,
+    json: Json = False,
+) -> None:
+    """Writes what groups have committed as CSV: topic,partition,offset of one group, group,topic,partition,offset of several.
+
+    Args:
+        store: the directory; a broker may be running on it.
+        group: which; several may be named. All by default.
+        to: a file, which is replaced; stdout by default.
+        json: print one JSON document instead.
+
+    Examples:
+        pylog groups export shop billing > billing.csv
+        pylog groups export shop --to offsets.csv
+    """
+    from pylog.groups import plan_file
+
+    with reading(store) as opened:
+        names = list(dict.fromkeys(group or opened.groups()))
+        found = {name: opened.group(name).describe().partitions for name in names}
+    offsets = {name: {each.partition: each.offset for each in rows if each.offset is not None} for name, rows in found.items()}
+    if json:
+        print_json(
+            {name: [{**place._asdict(), "offset": offset} for place, offset in each.items()] for name, each in offsets.items()}
+        )
+        return
+    single = group is not None and len(names) == 1
+    text = plan_file.format_plan(offsets[names[0]]) if single else plan_file.format_plans(offsets)
+    if to is not None:
+        plan_file.write(to, text)
+    else:
+        sys.stdout.write(lines_text(text) if to_terminal() else text)

@@ -1,0 +1,193 @@
+"""What commands print: tables and facts for people, JSON for programs, progress for those who wait.
+
+On a terminal tables are drawn by rich and sizes are rounded; on a pipe they are aligned with spaces, and numbers are exact.
+Results go to stdout, everything else to stderr.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple, Protocol
+
+import msgspec
+
+from pylog.cli.text import json_text, printable, shown
+
+MISSING: Final = "-"
+_UNITS: Final = ("B", "kB", "MB", "GB", "TB", "PB")
+
+
+class Column(NamedTuple):
+    """A column of a table.
+
+    Attributes:
+        name: of the field, in JSON too.
+        title: above the column; the name with blanks by default.
+        kind: `"text"`, `"number"`, `"bytes"` (a size).
+    """
+
+    name: str
+    kind: str = "text"
+    title: str | None = None
+
+    @property
+    def heading(self) -> str:
+        return (self.title or self.name.replace("_", " ")).upper()
+
+
+Row = Mapping[str, Any]
+
+
+def to_terminal() -> bool:
+    """Whether somebody looks at stdout."""
+    return sys.stdout.isatty()
+
+
+# ---- JSON --------------------------------------------------------------------------------------------------------------------
+
+
+def print_json(document: Any) -> None:
+    """Prints one JSON document, indented.
+
+    Args:
+        document: of what JSON has, and bytes, which become text or an object (see `as_json`).
+    """
+    encoded = msgspec.json.format(msgspec.json.encode(jsonable(document)), indent=2)
+    sys.stdout.write(json_text(encoded.decode()) + "\n")
+
+
+def json_line(document: Any) -> str:
+    """A JSON document on one line, with its line's end."""
+    return json_text(msgspec.json.encode(jsonable(document)).decode()) + "\n"
+
+
+def jsonable(value: Any) -> Any:
+    """The value with bytes as what JSON has: text, and where it is no UTF-8 an object `{"base64": …}`."""
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return {"base64": msgspec.to_builtins(value)}
+    if isinstance(value, Mapping):
+        return {name: jsonable(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [jsonable(each) for each in value]
+    return value
+
+
+# ---- tables ------------------------------------------------------------------------------------------------------------------
+
+
+def print_table(columns: Sequence[Column], rows: Iterable[Row]) -> None:
+    """Prints a table: drawn on a terminal, aligned with spaces on a pipe. A field that is None is `-`."""
+    cells = [[_cell(column, row.get(column.name)) for column in columns] for row in rows]
+    if to_terminal():
+        _draw(columns, cells)
+    else:
+        for line in aligned([[column.heading for column in columns], *cells], [column.kind != "text" for column in columns]):
+            sys.stdout.write(line + "\n")
+
+
+def print_facts(facts: Mapping[str, Any]) -> None:
+    """Prints names and values, one pair a line."""
+    width = max(map(len, facts), default=0)
+    for name, value in facts.items():
+        sys.stdout.write(f"{name:<{width}}  {_cell(Column(name), value)}\n")
+
+
+def print_line(text: str) -> None:
+    """Prints a line of text for people."""
+    sys.stdout.write(printable(text) + "\n")
+
+
+def aligned(lines: Sequence[Sequence[str]], to_the_right: Sequence[bool]) -> Iterator[str]:
+    """Lines of cells, each column as wide as its widest cell."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        cells = zip(line, widths, to_the_right, strict=True)
+        yield "  ".join(cell.rjust(width) if right else cell.ljust(width) for cell, width, right in cells).rstrip()
+
+
+def _cell(column: Column, value: Any) -> str:
+    if value is None:
+        return MISSING
+    if column.kind == "bytes" and to_terminal():
+        return size_text(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return shown(value if isinstance(value, bytes) else str(value))
+
+
+def size_text(size: float) -> str:
+    """A number of bytes for people.
+
+    >>> size_text(1_234_567), size_text(999), size_text(1e30)
+    ('1.2 MB', '999 B', '1000000000000000.0 PB')
+    """
+    unit = 0
+    while size >= 1000 and unit < len(_UNITS) - 1:
+        size, unit = size / 1000, unit + 1
+    return f"{size:.1f} {_UNITS[unit]}" if unit else f"{size:.0f} B"
+
+
+def _draw(columns: Sequence[Column], cells: Iterable[Sequence[str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for column in columns:
+        table.add_column(column.heading, justify="left" if column.kind == "text" else "right", overflow="fold")
+    for line in cells:
+        table.add_row(*(Text(cell) for cell in line))  # `Text` is no markup: "[red]" in a name is shown, not obeyed
+    Console(file=sys.stdout, highlight=False).print(table)
+
+
+# ---- progress ----------------------------------------------------------------------------------------------------------------
+
+
+class Report(Protocol):
+    """Is told how far the work is."""
+
+    def __call__(self, done: float, total: float | None = None, /) -> None: ...
+
+
+@contextmanager
+def progress(doing: str, *, total: float | None = None, unit: str = "bytes") -> Iterator[Report]:
+    """A bar with rate and time left on stderr while the context lasts, if stderr is a terminal; nothing otherwise.
+
+    Args:
+        doing: what is being done, a word or two.
+        total: how much there is to do, where that is known.
+        unit: of what is counted: `"bytes"`, or a word such as `"records"`.
+
+    Returns:
+        What is to be called with how much is done, and how much there is in all if that has changed.
+    """
+    if not sys.stderr.isatty():
+        yield lambda _done, _total=None, /: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import TransferSpeedColumn as BytesRate
+
+    counted = (DownloadColumn(), BytesRate()) if unit == "bytes" else (MofNCompleteColumn(), _rate(unit))
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), *counted, TimeRemainingColumn())
+    with Progress(*columns, console=Console(file=sys.stderr), transient=True) as bar:
+        task = bar.add_task(printable(doing), total=total)
+        yield lambda done, total=None, /: bar.update(task, completed=done, total=total)
+
+
+def _rate(unit: str) -> Any:
+    from rich.progress import ProgressColumn, Task
+    from rich.text import Text
+
+    class Rate(ProgressColumn):
+        """So many a second."""
+
+        def render(self, task: Task) -> Text:
+            return Text("" if task.speed is None else f"{task.speed:,.0f} {unit}/s")
+
+    return Rate()

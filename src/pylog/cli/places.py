@@ -1,0 +1,81 @@
+"""Places in a log as people name them: an offset, a time, so long ago, so many before the end."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from pylog import limits
+from pylog.cli.exits import UsageError
+from pylog.errors import InvalidArgumentError
+from pylog.groups.reset import Target, milliseconds_of, target_of
+
+if TYPE_CHECKING:
+    from pylog.clock import Clock
+    from pylog.log.log import Log
+
+_NUMBER: Final = re.compile(r"[-+]?[0-9]{1,18}")
+_PARTITIONS: Final = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10}))?")
+PLACE_HELP: Final = (
+    "an offset, -N (so many before the end), earliest, latest, a time (2024-01-31T17:00, in UTC), or P1DT12H (so long ago)"
+)
+
+
+def parse_place(text: str, clock: Clock) -> Target:
+    """A place from its text.
+
+    Args:
+        text: as `PLACE_HELP` says.
+        clock: for what is so long ago.
+
+    Raises:
+        UsageError: it is none.
+
+    >>> from pylog.clock import ManualClock
+    >>> clock = ManualClock(1000)
+    >>> parse_place("17", clock), parse_place("1970-01-01T00:00:01", clock)
+    (Target(kind='offset', value=17), Target(kind='time', value=1000))
+    >>> parse_place("-5", clock), parse_place("PT0.4S", clock)
+    (Target(kind='shift', value=-5), Target(kind='time', value=600))
+    """
+    try:
+        if _NUMBER.fullmatch(text):
+            return Target("shift" if text.startswith("-") else "offset", int(text))
+        if text[:1] in "Pp":
+            return Target("time", clock.now_ms() - milliseconds_of(text))
+        found = target_of(text, now_ms=clock.now_ms)
+    except InvalidArgumentError as error:
+        raise UsageError(f"{text!r} is no place in a log: give {PLACE_HELP}") from error
+    if found is None or found.kind == "current":
+        raise UsageError(f"{text!r} is no place in a log: give {PLACE_HELP}")
+    return found
+
+
+def offset_at(log: Log, place: Target) -> int:
+    """The offset of a place in a log; what lies outside of the log is its start or its end."""
+    state = log.look()
+    if place.kind == "time":
+        found = log.offset_for_timestamp(max(place.value, 0))
+        return state.end_offset if found is None else found.offset
+    wanted = {"earliest": state.start_offset, "latest": state.end_offset, "shift": state.end_offset + place.value}
+    return min(max(wanted.get(place.kind, place.value), state.start_offset), state.end_offset)
+
+
+def parse_partitions(given: Iterable[str]) -> list[int]:
+    """Numbers of partitions from texts such as "0", "1,3" and "4-7".
+
+    Raises:
+        UsageError: one is none.
+
+    >>> parse_partitions(["4-6", "0,1"])
+    [4, 5, 6, 0, 1]
+    """
+    found: list[int] = []
+    for part in (part for text in given for part in text.split(",")):
+        bounds = _PARTITIONS.fullmatch(part.strip())
+        if bounds is None:
+            raise UsageError(f"{part!r} is no partition; give numbers such as 0, 1,3 or 4-7")
+        first = int(bounds[1])
+        found += range(first, min(int(bounds[2] or first), limits.MAX_PARTITIONS) + 1)
+    return found

@@ -1,0 +1,64 @@
+"""Runs a command line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from cyclopts import CycloptsError
+
+from pylog.cli import (
+    cat,
+    compact,
+    completion,
+    config,
+    copy,
+    create,
+    delete,
+    describe,
+    doctor,
+    groups_delete,
+    groups_export,
+    groups_reset,
+    produce,
+    retain,
+    topics,
+)
+from pylog.cli.app import app
+from pylog.cli.exits import USAGE, complain, ended
+
+COMMANDS: Final = (  # importing them has registered them
+    topics,
+    describe,
+    create,
+    config,
+    delete,
+    cat,
+    produce,
+    groups_delete,
+    groups_export,
+    groups_reset,
+    copy,
+    compact,
+    retain,
+    doctor,
+    completion,
+)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Runs a command and returns its exit code.
+
+    Args:
+        arguments: the command line, without the program's name.
+    """
+    return ended(lambda: _call(arguments))
+
+
+def _call(arguments: Sequence[str]) -> int | None:
+    try:
+        code: int | None = app(arguments, exit_on_error=False, print_error=False)
+    except CycloptsError as error:
+        complain(f"{str(error).rstrip('.')}; see `pylog COMMAND --help`")
+        return USAGE
+    return code

@@ -1,0 +1,294 @@
+"""Records into a log: lines, JSON lines, CSV, Arrow and Parquet become Arrow batches as `Producer.send_arrow` takes them.
+
+What comes is read a piece at a time, and from a pipe as soon as it is there. Nothing is guessed: an unknown column, or a line
+that is not what it should be, is refused and named.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet
+
+from pylog.cli.exits import CommandFailed, UsageError
+from pylog.limits import SCAN_ROWS
+from pylog.record.builder import HEADERS_TYPE
+
+Format = Literal["lines", "jsonl", "csv", "arrow", "parquet"]
+FORMATS_BY_SUFFIX: Final[Mapping[str, Format]] = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".csv": "csv",
+    ".arrow": "arrow",
+    ".arrows": "arrow",
+    ".feather": "arrow",
+    ".parquet": "parquet",
+}
+_READ_BYTES: Final = 1 << 20  # of a pipe at a time
+_CSV_BLOCK_BYTES: Final = 8 << 20  # a row must fit
+_FIELDS: Final = ("key", "value", "timestamp", "headers", "partition")
+_IGNORED: Final = "offset"  # `cat` writes it; the log gives new ones
+
+
+class Source(NamedTuple):
+    """Where records come from.
+
+    Attributes:
+        batches: of them, with some of the columns key, value, timestamp, headers and partition.
+        unit: of progress: "bytes" or "records".
+        total: how much there is; None where nobody knows.
+        done: how much of that has been read.
+    """
+
+    batches: Iterator[pa.RecordBatch]
+    unit: str
+    total: float | None
+    done: Callable[[], float]
+
+
+class Reading(NamedTuple):
+    """How records are read.
+
+    Attributes:
+        separator: between the key and the value of a line; None: lines are values.
+        longest: line, in bytes.
+        columns: names of columns, and what of a record each is. A column that is not named is refused, unless `choosy`.
+        choosy: columns were named by the user; others are left out.
+    """
+
+    separator: bytes | None
+    longest: int
+    columns: Mapping[str, str]
+    choosy: bool
+
+
+def columns_named(key: str | None, value: str | None) -> tuple[dict[str, str], bool]:
+    """Which columns are taken for what, and whether the user chose."""
+    chosen = {name: field for name, field in ((key, "key"), (value, "value")) if name is not None}
+    taken = {name: name for name in _FIELDS if name not in chosen.values()}
+    return taken | chosen, bool(chosen)
+
+
+def open_source(path: str | None, form: Format, reading: Reading) -> Source:
+    """Opens a file, or stdin.
+
+    Args:
+        path: of the file; None is stdin.
+        form: of what is in it.
+        reading: how it is read.
+
+    Raises:
+        CommandFailed: it cannot be read, or is none of that format; also while it is read.
+        UsageError: Parquet on a pipe.
+    """
+    name = path or "stdin"
+    stream: Any = sys.stdin.buffer if path is None else _opened(path)
+    if form == "parquet":
+        return _parquet(stream, name, reading)
+    makers = {"lines": _lines, "jsonl": _json_lines, "csv": _csv, "arrow": _arrow}
+    total = stream.size() if path is not None else None
+    return Source(_explained(makers[form](stream, name, reading), name), "bytes", total, stream.tell if total else lambda: 0)
+
+
+def _opened(path: str) -> Any:
+    try:
+        return pa.OSFile(path)
+    except OSError as error:
+        raise CommandFailed(f"cannot read {path}: {error}", path=path) from error
+
+
+def _explained(batches: Iterator[pa.RecordBatch], name: str) -> Iterator[pa.RecordBatch]:
+    """The same; what Arrow says of a file that is not what it should be becomes a sentence with the file's name."""
+    try:
+        yield from batches
+    except (pa.ArrowException, OSError) as error:
+        raise CommandFailed(f"cannot read {name}: {error}", path=name) from error
+
+
+# ---- lines -------------------------------------------------------------------------------------------------------------------
+
+
+def _pieces(stream: Any, name: str, longest: int) -> Iterator[tuple[int, list[bytes]]]:
+    """Whole lines, as many as have come, with the number of the first."""
+    number, rest = 1, b""
+    while chunk := stream.read1(_READ_BYTES):
+        *lines, rest = (rest + chunk).split(b"\n")
+        if len(rest) > longest:
+            raise CommandFailed(f"{name}, line {number + len(lines)} is longer than the topic's max.message.bytes, {longest}")
+        if lines:
+            yield number, lines
+            number += len(lines)
+    if rest:
+        yield number, [rest]
+
+
+def _lines(stream: Any, name: str, reading: Reading) -> Iterator[pa.RecordBatch]:
+    for number, lines in _pieces(stream, name, reading.longest):
+        if reading.separator is None:
+            yield pa.RecordBatch.from_pydict({"value": pa.array(lines, pa.binary())})
+            continue
+        parts = [line.partition(reading.separator) for line in lines]
+        for at, (_, found, _) in enumerate(parts):
+            if not found:
+                raise CommandFailed(f"{name}, line {number + at} has no key separator {reading.separator!r}")
+        keys, _, values = zip(*parts, strict=True)
+        yield pa.RecordBatch.from_pydict({"key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary())})
+
+
+class _Bytes(msgspec.Struct, forbid_unknown_fields=True):
+    """Bytes that are no text."""
+
+    base64: bytes
+
+
+_Data = str | _Bytes | None
+
+
+class _Header(msgspec.Struct, forbid_unknown_fields=True):
+    key: str
+    value: _Data = None
+
+
+class _Record(msgspec.Struct, forbid_unknown_fields=True):
+    """A line of JSON."""
+
+    key: _Data = None
+    value: _Data = None
+    timestamp: int | None = None
+    headers: list[_Header] = []
+    partition: int | None = None
+    offset: int | None = None
+
+
+def _json_lines(stream: Any, name: str, reading: Reading) -> Iterator[pa.RecordBatch]:
+    decoder = msgspec.json.Decoder(_Record)
+    for number, lines in _pieces(stream, name, 6 * reading.longest):  # a byte may be six: \u0000
+        records = []
+        for at, line in enumerate(lines):
+            try:
+                if line.strip():
+                    records.append(decoder.decode(line))
+            except (msgspec.MsgspecError, ValueError) as error:
+                told = "with key, value, timestamp, headers and partition, each of which may be missing"
+                raise CommandFailed(f"{name}, line {number + at} is no JSON object {told}: {error}") from error
+        if records:
+            yield _from_json(records)
+
+
+def _from_json(records: list[_Record]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict(
+        {
+            "key": pa.array([_data(each.key) for each in records], pa.binary()),
+            "value": pa.array([_data(each.value) for each in records], pa.binary()),
+            "timestamp": pa.array([each.timestamp for each in records], pa.int64()),
+            "headers": pa.array([_pairs(each.headers) for each in records], HEADERS_TYPE),
+            "partition": pa.array([each.partition for each in records], pa.int64()),
+        }
+    )
+
+
+def _data(given: _Data) -> bytes | None:
+    return given.encode() if isinstance(given, str) else None if given is None else given.base64
+
+
+def _pairs(headers: list[_Header]) -> list[dict[str, Any]]:
+    return [{"key": each.key, "value": _data(each.value)} for each in headers]
+
+
+# ---- columns -----------------------------------------------------------------------------------------------------------------
+
+
+def _csv(stream: Any, name: str, reading: Reading) -> Iterator[pa.RecordBatch]:
+    kinds = {"key": pa.binary(), "value": pa.binary(), "timestamp": pa.string(), "headers": pa.string(), "partition": pa.int64()}
+    reader = pa.csv.open_csv(
+        stream,
+        pa.csv.ReadOptions(block_size=_CSV_BLOCK_BYTES),
+        pa.csv.ParseOptions(newlines_in_values=True),
+        pa.csv.ConvertOptions(
+            column_types={column: kinds[field] for column, field in reading.columns.items()},
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+            null_values=[""],
+        ),
+    )
+    for batch in reader:
+        yield _from_csv(_chosen(batch, name, reading), name)
+
+
+def _from_csv(batch: pa.RecordBatch, name: str) -> pa.RecordBatch:
+    """With the text of times and headers as what they are."""
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    if "timestamp" in columns:
+        given = columns["timestamp"]
+        numbers = pc.all(pc.match_substring_regex(given, r"^-?[0-9]+$")).as_py()
+        columns["timestamp"] = given.cast(pa.int64()) if numbers is not False else given.cast(pa.timestamp("ms", "UTC"))
+    if "headers" in columns:
+        try:
+            given = [msgspec.json.decode(text or "[]", type=list[_Header]) for text in columns["headers"].to_pylist()]
+        except msgspec.MsgspecError as error:
+            raise CommandFailed(f"{name}: the column headers is no JSON such as [{{'key': …, 'value': …}}]: {error}") from error
+        columns["headers"] = pa.array(map(_pairs, given), HEADERS_TYPE)
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def _arrow(stream: Any, name: str, reading: Reading) -> Iterator[pa.RecordBatch]:
+    for batch in _ipc(stream):
+        yield _chosen(batch, name, reading)
+
+
+def _ipc(stream: Any) -> Iterator[pa.RecordBatch]:
+    """The batches of Arrow's file or stream format."""
+    if not stream.seekable():
+        yield from pa.ipc.open_stream(stream)
+        return
+    is_file = stream.read(6) == b"ARROW1"
+    stream.seek(0)
+    if is_file:
+        reader = pa.ipc.open_file(stream)
+        yield from map(reader.get_batch, range(reader.num_record_batches))
+    else:
+        yield from pa.ipc.open_stream(stream)
+
+
+def _parquet(stream: Any, name: str, reading: Reading) -> Source:
+    if not stream.seekable():
+        raise UsageError(
+            "Parquet has its table of contents at its end, so it cannot be read from a pipe: name the file with --from"
+        )
+    try:
+        file = pa.parquet.ParquetFile(stream)
+    except (pa.ArrowException, OSError) as error:
+        raise CommandFailed(f"cannot read {name}: {error}", path=name) from error
+    done = 0
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        nonlocal done
+        for batch in file.iter_batches(SCAN_ROWS):
+            yield _chosen(batch, name, reading)
+            done += batch.num_rows
+
+    return Source(_explained(batches(), name), "records", file.metadata.num_rows, lambda: done)
+
+
+def _chosen(batch: pa.RecordBatch, name: str, reading: Reading) -> pa.RecordBatch:
+    """The columns that are taken, under the names of a record's fields."""
+    given = batch.schema.names
+    unknown = [column for column in given if column not in reading.columns and column != _IGNORED]
+    if unknown and not reading.choosy:
+        raise CommandFailed(
+            f"{name} has the columns {', '.join(given)}; {', '.join(_FIELDS)} are taken by themselves, "
+            "others with --key-column and --value-column"
+        )
+    missing = [column for column, field in reading.columns.items() if column not in given and column != field]
+    if missing:
+        raise CommandFailed(f"{name} has no column {missing[0]}; it has {', '.join(given)}")
+    taken = {field: batch.column(column) for column, field in reading.columns.items() if column in given}
+    if not taken.keys() & {"key", "value"}:
+        raise CommandFailed(f"{name} has neither a column key nor a column value; it has {', '.join(given)}")
+    return pa.RecordBatch.from_pydict(taken)

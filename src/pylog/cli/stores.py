@@ -1,0 +1,44 @@
+"""How commands open a directory: for reading beside whoever writes it, for writing only what is there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import pylog
+
+if TYPE_CHECKING:
+    from pylog.log.log import Log
+    from pylog.store import Store
+    from pylog.topics import Topic
+
+
+def reading(path: str) -> Store:
+    """The directory, open for reading: nothing is locked or written, a running broker or a read-only file system are welcome."""
+    return pylog.open(path, mode="r")
+
+
+def writing(path: str, *, make: bool = False, **options: Any) -> Store:
+    """The directory, open for writing.
+
+    Args:
+        path: the directory.
+        make: whether it is made if it is not there; otherwise a slip of the pen would leave an empty one.
+        options: of `pylog.open`.
+    """
+    from pylog.fs import OsFileSystem
+
+    if not make:
+        OsFileSystem().check_directory(path, write=True)
+    return pylog.open(path, **options)
+
+
+def chosen_topics(store: Store, names: Iterable[str]) -> list[Topic]:
+    """The topics of those names; all of them if none is named."""
+    wanted = list(dict.fromkeys(names))
+    return [store.topic(name) for name in wanted] if wanted else list(store.topics().values())
+
+
+def logs_of(store: Store, topic: Topic, partitions: Iterable[int] = ()) -> list[Log]:
+    """The logs of some partitions of a topic; of all, if none is named."""
+    return [store.log(topic.name, number) for number in sorted(set(partitions)) or topic.partition_ids]

@@ -1,0 +1,95 @@
+"""Bytes and text of a log as characters that a terminal only shows: it must never obey them.
+
+Whatever is not printable is escaped: control characters (a terminal obeys ESC and the C1 set), characters that turn the direction
+of writing or take no room, and bytes that are no UTF-8. A backslash is doubled, so that escapes can be read back (`as_bytes`).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_ESCAPES: Final = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_OTHER_SPACES: Final = "\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"
+_SUSPECT: Final = re.compile(r"[^ -\[\]-~]")  # what is not plain ASCII, and the backslash
+
+
+def printable(text: str) -> str:
+    """Text for a person, such as a message: what a terminal would obey is escaped; a backslash stays as it is.
+
+    >>> printable("a topic named \\x1b[31m, caf\\u00e9")
+    'a topic named \\\\x1b[31m, café'
+    """
+    return _SUSPECT.sub(lambda found: found[0] if found[0] == "\\" else _escaped(found[0]), text)
+
+
+def lines_text(text: str) -> str:
+    """Lines of text for a terminal: as `printable`, and line ends stay."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
+def shown(data: bytes | str | None) -> str:
+    """A key, value or name on one line; None is `null`.
+
+    >>> shown(b"caf\\xc3\\xa9 \\x1b[31m\\n\\xff"), shown(None)
+    ('café \\\\x1b[31m\\\\n\\\\xff', 'null')
+    """
+    if data is None:
+        return "null"
+    text = data.decode("utf-8", "surrogateescape") if isinstance(data, bytes) else data
+    if text.isprintable() and "\\" not in text:
+        return text
+    return _SUSPECT.sub(lambda found: _escaped(found[0]), text)
+
+
+def as_bytes(text: str) -> bytes:
+    """The bytes of a key or value as it was shown.
+
+    >>> as_bytes("caf\u00e9 \\\\x1b \\x1b\\n\\xff")
+    b'caf\xc3\xa9 \\x1b \x1b\n\xff'
+    """
+    return _ESCAPE.sub(_unescaped, text).encode("utf-8", "surrogateescape")
+
+
+_ESCAPE: Final = re.compile(r"\\\\(x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8}|[nrt\\\\])")
+_NAMED: Final = {escape[1:]: character for character, escape in _ESCAPES.items()}
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    if found[1] in _NAMED:
+        return _NAMED[found[1]]
+    code = int(found[1][1:], 16)
+    return chr(code + 0xDC00 if found[1][0] == "x" and code >= 0x80 else code)
+
+
+def _escaped(character: str) -> str:
+    if character in _ESCAPES:
+        return _ESCAPES[character]
+    if character.isprintable() or character in _OTHER_SPACES:
+        return character
+    code = ord(character)
+    if 0xDC80 <= code <= 0xDCFF:  # a byte that is no UTF-8, as `surrogateescape` has it
+        return f"\\x{code - 0xDC00:02x}"
+    if code < 0x80:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def json_text(document: str) -> str:
+    """JSON with every character in its strings that is not printable as `\\uXXXX`: JSON's own rule lets some through.
+
+    >>> json_text('"\\u009b\\x7f\\u202e"')
+    '"\\\\u009b\\\\u007f\\\\u202e"'
+    """
+    return document if document.isprintable() else _NOT_ASCII.sub(_json_escape, document)
+
+
+_NOT_ASCII: Final = re.compile(r"[^\n -~]")
+
+
+def _json_escape(found: re.Match[str]) -> str:
+    character = found[0]
+    if character.isprintable():
+        return character
+    units = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at] << 8 | units[at + 1]:04x}" for at in range(0, len(units), 2))
