@@ -229,6 +229,27 @@ def unclean_cases() -> tuple[UncleanCase, ...]:
     return tuple(UncleanCase(case) for case in cases() if "crashed" in case.entry)
 
 
+@functools.cache
+def tool_output(name: str) -> str:
+    """What DumpLogSegments of Kafka 4.3 printed, on stdout and then on stderr, file by file (`tests/golden/README.md`).
+
+    `2.8.2/<case>/<partition>.deep`, with `+` for the `/` of a case; `options/…`; `corrupt/<base>/<variant>.deep`.
+    """
+    return (_tool_outputs() / name).read_bytes().decode()
+
+
+@functools.cache
+def _tool_outputs() -> Path:
+    target = _root() / "dumps"
+    with _lock(_root() / "dumps.lock"):
+        if not target.exists():
+            building = _root() / "dumps.building"
+            shutil.rmtree(building, ignore_errors=True)
+            _extract(ARCHIVES / "dumps.tar.xz", building)
+            (building / "dumps").rename(target)
+    return target
+
+
 # ---- unpacking -----------------------------------------------------------------------------------------------------------
 
 

@@ -17,12 +17,14 @@ from pylog.cli import (
     delete,
     describe,
     doctor,
+    dump,
     groups_delete,
     groups_export,
     groups_reset,
     produce,
     retain,
     topics,
+    verify,
 )
 from pylog.cli.app import app
 from pylog.cli.exits import USAGE, complain, ended
@@ -41,6 +43,8 @@ COMMANDS: Final = (  # importing them has registered them
     copy,
     compact,
     retain,
+    dump,
+    verify,
     doctor,
     completion,
 )

@@ -9,7 +9,7 @@ links, closed on exec; a sync that failed is never tried again; only files that 
 
 from pylog.fs.pages import ResidentPages
 from pylog.fs.protocols import Bytes, DirectoryEntry, File, FileSystem, LockFile
-from pylog.fs.system import OsFileSystem, join, on_fork, parent_of, process_id, write_atomically
+from pylog.fs.system import OsFileSystem, absolute, base_name, join, on_fork, parent_of, process_id, write_atomically
 
 __all__ = [
     "Bytes",
@@ -19,6 +19,8 @@ __all__ = [
     "LockFile",
     "OsFileSystem",
     "ResidentPages",
+    "absolute",
+    "base_name",
     "join",
     "on_fork",
     "parent_of",

@@ -298,6 +298,16 @@ def join(*parts: str) -> str:
     return os.path.join(*parts)
 
 
+def base_name(path: str) -> str:
+    """The last part of a path."""
+    return os.path.basename(path)
+
+
+def absolute(path: str) -> str:
+    """A path from the root on."""
+    return os.path.abspath(path)
+
+
 def parent_of(path: str) -> str:
     """The directory that a path lies in."""
     return os.path.dirname(os.path.abspath(path))

@@ -8,7 +8,7 @@ among its last five; a snapshot keeps the last one only, and what follows the sn
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -297,12 +297,21 @@ def parse_snapshot(data: bytes, offset: int, path: str) -> ProducerState:
     Raises:
         CorruptionError: another version, a wrong CRC, a wrong count.
     """
+    return ProducerState(snapshot_entries(data, path), offset)
+
+
+def snapshot_entries(data: bytes, path: str) -> Iterator[Producer]:
+    """The entries of a snapshot, in the order of the file.
+
+    Raises:
+        CorruptionError: another version, a wrong CRC, a wrong count.
+    """
     if len(data) < _HEAD.size:
         raise CorruptionError(f"{path} is too short for a producer snapshot", path=path)
     version, crc, count = _HEAD.unpack_from(data)
     if version != _VERSION or crc != crc32c(data[6:]) or len(data) != _HEAD.size + count * _ENTRY.size:
         raise CorruptionError(f"{path} is not a valid producer snapshot; an older one is used", path=path)
-    return ProducerState((Producer(*fields) for fields in _ENTRY.iter_unpack(data[_HEAD.size :])), offset)
+    return (Producer(*fields) for fields in _ENTRY.iter_unpack(data[_HEAD.size :]))
 
 
 def load_snapshot(

@@ -87,8 +87,20 @@ class Reader:
     def sized(self) -> bytes:
         return self._taken(self._compact() - 1 if self.flexible else self.int32())
 
+    def optional_sized(self) -> bytes | None:
+        size = self._compact() - 1 if self.flexible else self.int32()
+        return None if size < 0 else self._taken(size)
+
     def array(self, item: Callable[[], Item]) -> list[Item]:
+        found = self.optional_array(item)
+        if found is None:
+            raise IndexError("an array is null")
+        return found
+
+    def optional_array(self, item: Callable[[], Item]) -> list[Item] | None:
         count = self._compact() - 1 if self.flexible else self.int32()
+        if count == -1:
+            return None
         if not 0 <= count <= len(self._data):  # each takes a byte at least: no count of foreign bytes costs more than they do
             raise IndexError(f"an array of {count} items in {len(self._data)} bytes")
         return [item() for _ in range(count)]

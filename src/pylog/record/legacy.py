@@ -43,6 +43,7 @@ __all__ = [
     "LegacyRecord",
     "decode_legacy",
     "encode_legacy",
+    "inner_checksums",
     "iterate_legacy",
     "legacy_crc_ok",
     "legacy_header",
@@ -189,6 +190,26 @@ def iterate_legacy(entry: BytesLike, *, scratch: Scratch | None = None) -> Itera
     entries = _decompressed(header, view, scratch or Scratch())
     base = _base_offset(header, _checked_offsets(entries))
     return (_inner_record(header, base, inner, body) for inner, body in _inner_entries(entries))
+
+
+def inner_checksums(entry: BytesLike) -> Iterator[tuple[int, bool]]:
+    """The checksums of an entry's records, in the order of their storage: as stored, and whether they are right.
+
+    A wrapper's own covers those inside, and nothing else looks at them.
+
+    Args:
+        entry: the entry from its offset to its last byte, and nothing else.
+
+    Raises:
+        as `decode_legacy`.
+
+    >>> entry = bytes.fromhex("0000000000000000000000200685b364010000000000000454c3000000046b6579310000000676616c756531")
+    >>> [right for _, right in inner_checksums(entry)]
+    [True]
+    """
+    header, view = legacy_header(entry), _view(entry)
+    inner = [view] if header.codec == CODEC_NONE else (body for _, body in _inner_entries(_decompressed(header, view, Scratch())))
+    return ((_CRC.unpack_from(body, LEGACY_CRC_AT)[0], legacy_crc_ok(body)) for body in inner)
 
 
 # ---- one entry ---------------------------------------------------------------------------------------------------------------

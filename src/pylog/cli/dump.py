@@ -1,0 +1,133 @@
+"""`pylog dump`: what files hold."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+
+from pylog.cli.app import CARE, Flag, command
+from pylog.cli.exits import UsageError
+from pylog.cli.output import json_line, to_terminal
+from pylog.cli.text import printable
+
+if TYPE_CHECKING:
+    from pylog.tools.like_kafka import DumpOptions
+
+Files = Annotated[tuple[str, ...], Parameter(name="FILE")]
+
+
+@command(CARE)
+def dump(
+    files: Files,
+    /,
+    *,
+    records: Flag = False,
+    decoder: Literal["offsets", "transactions"] | None = None,
+    like_kafka: Flag = False,
+    print_data_log: Flag = False,
+    deep_iteration: Flag = False,
+    skip_record_metadata: Flag = False,
+    offsets_decoder: Flag = False,
+    transaction_log_decoder: Flag = False,
+    max_bytes: int | None = None,
+    index_sanity_check: Flag = False,
+    verify_index_only: Flag = False,
+) -> None:
+    """Prints what files hold: JSON lines, one for each batch, entry or record; or what Kafka's own tool prints.
+
+    Without --like-kafka only undamaged records are shown, and damage is a line of its own. With it the output is that of Kafka
+    4.3's kafka-dump-log.sh, byte for byte (on a terminal what it would obey is escaped), and the options below it are Kafka's.
+
+    Args:
+        files: .log, .index, .timeindex, .txnindex, .snapshot, .seal, checkpoints, durable-point, partition.metadata; of a
+            directory, all of those in it.
+        records: of .log files, the records too.
+        decoder: decode keys and values; by default those of __consumer_offsets and __transaction_state are.
+        like_kafka: print what Kafka's tool prints.
+        print_data_log: the records with keys and values.
+        deep_iteration: the records, without keys and values.
+        skip_record_metadata: of records, only keys and values.
+        offsets_decoder: keys and values are those of __consumer_offsets.
+        transaction_log_decoder: keys and values are those of __transaction_state.
+        max_bytes: read only so many bytes of each .log file.
+        index_sanity_check: only say whether indexes pass Kafka's quick check.
+        verify_index_only: compare indexes with their log, and print no entries.
+
+    Examples:
+        pylog dump shop/orders-0/00000000000000000000.log --records
+        pylog dump shop/orders-0 | jq 'select(.kind == "damage")'
+        pylog dump --like-kafka --print-data-log /var/lib/kafka/data/orders-0/00000000000000000000.log
+        pylog dump --like-kafka --offsets-decoder data/__consumer_offsets-7/00000000000000000000.log
+    """
+    from pylog.tools.like_kafka import DumpOptions
+
+    named = "offsets" if offsets_decoder else "transactions" if transaction_log_decoder else None
+    options = DumpOptions(
+        print_data_log,
+        deep_iteration,
+        skip_record_metadata,
+        named,
+        DumpOptions().max_bytes if max_bytes is None else max_bytes,
+        index_sanity_check,
+        verify_index_only,
+    )
+    if not like_kafka and options != DumpOptions():
+        raise UsageError("Kafka's options go with --like-kafka; without it there are --records and --decoder")
+    if like_kafka and (records or decoder is not None):
+        raise UsageError("--records and --decoder do not go with --like-kafka; Kafka has --print-data-log and --offsets-decoder")
+    if like_kafka:
+        _as_kafka(files, options)
+    else:
+        _as_json(files, records, decoder)
+
+
+def _as_json(files: Iterable[str], records: bool, decoder: str | None) -> None:
+    from pylog.fs import OsFileSystem
+    from pylog.tools.dump import documents
+
+    fs = OsFileSystem()
+    for path in _each(files, known_only=True):
+        sys.stdout.write(json_line({"kind": "file", "path": path}))
+        for document in documents(fs, path, records=records, decoder=decoder):
+            sys.stdout.write(json_line(document))
+
+
+def _as_kafka(files: Iterable[str], options: DumpOptions) -> None:
+    from pylog.fs import OsFileSystem
+    from pylog.tools.like_kafka import KafkaDump
+
+    tool = KafkaDump(OsFileSystem(), options)
+    try:
+        for path in _each(files, known_only=False):
+            for text in tool.text(path):
+                _write(text)
+    finally:
+        sys.stdout.flush()
+        for line in tool.complaints:
+            print(printable(line) if sys.stderr.isatty() else line, file=sys.stderr)
+
+
+def _write(text: str) -> None:
+    if to_terminal():
+        sys.stdout.writelines(f"{printable(line)}\n" for line in text.split("\n")[:-1])
+    else:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(text.encode())
+
+
+def _each(files: Iterable[str], *, known_only: bool) -> Iterator[str]:
+    """The files that were named, and those in the directories that were named."""
+    from pylog.fs import OsFileSystem, join
+    from pylog.tools.dump import is_known
+    from pylog.tools.names import is_directory
+
+    fs = OsFileSystem()
+    for path in files:
+        if is_directory(fs, path):
+            names = (entry.name for entry in fs.list(path) if entry.is_file)
+            yield from (join(path, name) for name in names if is_known(name) or not known_only)
+        else:
+            yield path

@@ -1,0 +1,101 @@
+"""`pylog verify`: whether everything in a directory is what was written."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from pylog.cli.app import CARE, Flag, Json, command
+from pylog.cli.exits import complain
+from pylog.cli.output import Column, print_json, print_line, print_table, progress
+
+if TYPE_CHECKING:
+    from pylog.tools.verify import Affected, Verification
+
+_COLUMNS: Final = (
+    Column("kind"),
+    Column("file"),
+    Column("position", "number"),
+    Column("bytes", "bytes"),
+    Column("first_offset", "number"),
+    Column("last_offset", "number"),
+)
+
+
+@command(CARE)
+def verify(path: str, /, *, records: Flag = False, rate_limit: float | None = None, json: Json = False) -> int:
+    """Reads everything again, and says what is wrong, which offsets that costs, and what to do about it.
+
+    It changes nothing, takes no lock, and works beside a running broker and on read-only media. Exit codes: 0 nothing is wrong,
+    1 damage, 2 the command line is wrong, 3 something could not be read.
+
+    Args:
+        path: a directory of topics, one partition's directory, or one .log file (of which only the batches are looked at).
+        records: also parse each record; compressed batches are decompressed for it.
+        rate_limit: megabytes a second at most.
+        json: print one JSON document, with a verdict for each file.
+
+    Examples:
+        pylog verify shop
+        pylog verify /var/lib/kafka/data --json | jq '.affected[]'
+        pylog verify /var/lib/kafka/data/orders-0 --rate-limit 100
+    """
+    from pylog.errors import NotALogDirectoryError, StorageFailedError
+    from pylog.tools.verify import UNREADABLE
+    from pylog.tools.verify import verify as verified
+
+    limit = None if rate_limit is None else rate_limit * 1e6
+    try:
+        with progress("verifying") as report:
+            found = verified(path, records=records, rate_limit=limit, progress=lambda done, total, _: report(done, total))
+    except (NotALogDirectoryError, StorageFailedError) as error:
+        complain(str(error))
+        return UNREADABLE
+    if json:
+        print_json(_document(found))
+    else:
+        _print(found)
+    return found.exit_code
+
+
+def _print(found: Verification) -> None:
+    report = found.report
+    counts = f"{report.segments} segments, {report.batches} batches, {report.records} records, {report.bytes} bytes"
+    print_line(f"{'nothing is wrong' if found.ok else 'not all is well'}: {counts}")
+    if found.affected:
+        print_line("")
+        print_table(_COLUMNS, [_row(each) for each in found.affected])
+    for each in found.affected:
+        print_line("")
+        print_line(each.finding.message)
+        print_line(f"  {each.advice}")
+    for readable in found.readable:
+        told = ", ".join(f"{first} to {last}" for first, last in readable.ranges) or "nothing"
+        print_line("")
+        print_line(f"{readable.directory}: these offsets can be read: {told}")
+
+
+def _row(each: Affected) -> dict[str, Any]:
+    finding = each.finding
+    return {
+        "kind": finding.kind,
+        "file": finding.path,
+        "position": finding.position,
+        "bytes": finding.size,
+        "first_offset": each.first_offset,
+        "last_offset": each.last_offset,
+    }
+
+
+def _document(found: Verification) -> dict[str, Any]:
+    report = found.report
+    return {
+        "ok": found.ok,
+        "exit_code": found.exit_code,
+        "affected": [{**_row(each), "message": each.finding.message, "advice": each.advice} for each in found.affected],
+        "files": [each._asdict() for each in found.files],
+        "readable": [{"directory": each.directory, "ranges": [list(pair) for pair in each.ranges]} for each in found.readable],
+        "segments": report.segments,
+        "batches": report.batches,
+        "records": report.records,
+        "bytes": report.bytes,
+    }

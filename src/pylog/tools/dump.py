@@ -1,0 +1,254 @@
+"""`dump`: what a file of Kafka's or pylog's holds, as documents: one for each batch, record or entry.
+
+Batches are those that pylog's reading serves, with the damage between them: records of a batch that is not what was written are
+never shown. (`like_kafka` shows files as Kafka's own tool does.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from pylog import limits
+from pylog.errors import InvalidArgumentError
+from pylog.fs import FileSystem, base_name, parent_of
+from pylog.index.offset_index import OffsetIndex
+from pylog.index.time_index import TimeIndex
+from pylog.index.transaction_index import TransactionIndex
+from pylog.log.checkpoints import (
+    CLEANER,
+    LOG_START,
+    RECOVERY_POINT,
+    parse_offsets,
+    parse_partition_directory,
+    read_epochs,
+    read_topic_id,
+)
+from pylog.log.durable_point import SLOT_SIZE, parse_slot
+from pylog.log.producer_state import snapshot_entries
+from pylog.log.walk import Damage, Stretch, walk
+from pylog.record.compression import codec_name
+from pylog.record.control import parse_control
+from pylog.record.format import CODEC_MASK, CONTROL_BIT, DELETE_HORIZON_BIT, TRANSACTIONAL_BIT
+from pylog.segment import names
+from pylog.segment.seal import parse_seal
+from pylog.tools.like_kafka import DECODERS
+from pylog.tools.messages import GROUPS, TRANSACTIONS, Layout, decode
+from pylog.tools.names import Place, place_of, read_file, segment_at
+from pylog.tools.records import Row, rows_by_batch, timestamp_type
+
+Document = dict[str, Any]
+
+REPLICATION: Final = "replication-offset-checkpoint"
+_CHECKPOINTS: Final = (RECOVERY_POINT, LOG_START, CLEANER, REPLICATION)
+_INTERNAL: Final = {"__consumer_offsets": GROUPS, "__transaction_state": TRANSACTIONS}
+_STAMPS: Final = {-1: None, 0: "CreateTime", 1: "LogAppendTime"}
+_FIELDS: Final = ("leader_epoch", "producer_id", "producer_epoch", "base_sequence", "crc")
+
+
+def documents(fs: FileSystem, path: str, *, records: bool = False, decoder: str | None = None) -> Iterator[Document]:
+    """What a file holds, one document after the other. Bytes stay bytes.
+
+    Args:
+        fs, path: the file: `.log`, `.index`, `.timeindex`, `.txnindex`, `.snapshot`, `.seal`, a checkpoint, `durable-point`,
+            `partition.metadata`.
+        records: of a `.log` file, the records too.
+        decoder: of records: "offsets" or "transactions"; by default the topic's, if the directory's name tells it.
+
+    Raises:
+        InvalidArgumentError: it is a file of another kind, or there is no such decoder.
+        CorruptionError, UnsupportedFormatError: it is no such file. Damage in a `.log` file is a document.
+        StorageFailedError: it cannot be read.
+
+    Cost: memory for one region of the file, some megabytes.
+
+    >>> import pylog, tempfile
+    >>> from pylog.fs import OsFileSystem
+    >>> root = tempfile.mkdtemp()
+    >>> with pylog.open(root) as store:
+    ...     _ = store.create_topic("orders")
+    ...     _ = store.log("orders").append(b"paid", key=b"42", timestamp=0)
+    >>> [found["kind"] for found in documents(OsFileSystem(), f"{root}/orders-0/{0:020d}.log", records=True)]
+    ['batch', 'record']
+    """
+    if decoder is not None and decoder not in DECODERS:
+        raise InvalidArgumentError(f"decoder={decoder!r} is none of {', '.join(DECODERS)}")
+    place = place_of(path)
+    if place.suffix == names.LOG:
+        return _log(fs, place, records, _layouts_of(place) if decoder is None else DECODERS[decoder])
+    reader = _BY_NAME.get(place.name) or _BY_SUFFIX.get(place.suffix)
+    if reader is None:
+        known = ", ".join((names.LOG, *_BY_SUFFIX, *_BY_NAME))
+        raise InvalidArgumentError(f"{path} is of no kind that is known here: {known}", path=path)
+    return reader(place, read_file(fs, path), fs)
+
+
+def _layouts_of(place: Place) -> Mapping[int, Layout] | None:
+    partition = parse_partition_directory(base_name(parent_of(place.path)))
+    return None if partition is None else _INTERNAL.get(partition.topic)
+
+
+# ---- logs --------------------------------------------------------------------------------------------------------------------
+
+
+def _log(fs: FileSystem, place: Place, records: bool, layouts: Mapping[int, Layout] | None) -> Iterator[Document]:
+    segment, following = segment_at(fs, place)
+    for stretch in walk(segment, 0, segment.size, following, verify=True):
+        batches = map(_batch, stretch.table.T.tolist(), [stretch.shift] * stretch.table.shape[1])
+        if records:
+            yield from _with_records(stretch, batches, layouts)
+        else:
+            yield from batches
+        if stretch.damage is not None:
+            yield _damage(stretch.damage)
+
+
+def _batch(column: list[int], shift: int) -> Document:
+    position, size, base, last, count, first_stamp, stamp, attributes, magic, *fields = column
+    found: Document = {
+        "kind": "batch",
+        "position": shift + position,
+        "size": size,
+        "base_offset": base if magic >= 2 else None,
+        "last_offset": last,
+        "count": count if magic >= 2 else None,
+        "magic": magic,
+        "codec": codec_name(attributes & CODEC_MASK),
+        "timestamp_type": _STAMPS[timestamp_type(magic, attributes)],
+        "max_timestamp": stamp,
+        "transactional": bool(attributes & TRANSACTIONAL_BIT),
+        "control": bool(attributes & CONTROL_BIT),
+        "delete_horizon": first_stamp if attributes & DELETE_HORIZON_BIT and magic >= 2 else None,
+    }
+    return found | dict(zip(_FIELDS, fields, strict=False))
+
+
+def _with_records(stretch: Stretch, batches: Iterator[Document], layouts: Mapping[int, Layout] | None) -> Iterator[Document]:
+    for batch, rows in zip(batches, rows_by_batch(stretch.buffer, stretch.table), strict=True):
+        yield batch
+        for row in rows:
+            yield _record(row, layouts, control=batch["control"])
+
+
+def _record(row: Row, layouts: Mapping[int, Layout] | None, *, control: bool) -> Document:
+    found: Document = {"kind": "record", "offset": row.offset, "timestamp": row.timestamp}
+    if control:
+        marker = parse_control(row.key, row.value)
+        return found | {"control": marker.name, "coordinator_epoch": marker.coordinator_epoch}
+    key, value = (row.key, row.value) if layouts is None else decode(layouts, row.offset, row.key, row.value)
+    headers = [{"key": name, "value": content} for name, content in row.headers]
+    return found | {"key": key, "value": value, "headers": headers}
+
+
+def _damage(damage: Damage) -> Document:
+    return {
+        "kind": "damage",
+        "position": damage.position,
+        "size": damage.end - damage.position,
+        "offset": damage.offset,
+        "next_offset": damage.next_offset,
+        "why": f"the batch {damage.why}",
+    }
+
+
+# ---- indexes and snapshots ---------------------------------------------------------------------------------------------------
+
+
+def _entries(numbered: Iterator[Document], data: bytes, size: int, count: int) -> Iterator[Document]:
+    """The entries of an index, and what lies behind them."""
+    yield from numbered
+    left = len(data) - count * size
+    if left and any(data[count * size :]):
+        yield {"kind": "damage", "position": count * size, "size": left, "why": "these bytes are no entries"}
+    elif left:
+        yield {"kind": "preallocated", "position": count * size, "size": left}
+
+
+def _index(place: Place, data: bytes, _: FileSystem) -> Iterator[Document]:
+    index, _damaged = OffsetIndex.from_bytes(place.base_offset, np.frombuffer(data, np.uint8), limits.MAX_SEGMENT_BYTES)
+    pairs = np.frombuffer(index.encoded(), ">i4").reshape(-1, 2).tolist()
+    found = ({"kind": "entry", "offset": index.base_offset + offset, "position": position} for offset, position in pairs)
+    return _entries(found, data, OffsetIndex.ENTRY_SIZE, len(index))
+
+
+def _time_index(place: Place, data: bytes, _: FileSystem) -> Iterator[Document]:
+    index, _damaged = TimeIndex.from_bytes(place.base_offset, np.frombuffer(data, np.uint8))
+    pairs = np.frombuffer(index.encoded(), np.dtype([("timestamp", ">i8"), ("offset", ">i4")])).tolist()
+    found = ({"kind": "entry", "timestamp": stamp, "offset": index.base_offset + offset} for stamp, offset in pairs)
+    return _entries(found, data, TimeIndex.ENTRY_SIZE, len(index))
+
+
+def _transaction_index(place: Place, data: bytes, _: FileSystem) -> Iterator[Document]:
+    index, _damaged = TransactionIndex.from_bytes(place.base_offset, np.frombuffer(data, np.uint8))
+    found = ({"kind": "aborted", **index.entry(number)._asdict()} for number in range(len(index)))
+    return _entries(found, data, len(index.entry(0).encoded()) if len(index) else 1, len(index))
+
+
+def _snapshot(place: Place, data: bytes, _: FileSystem) -> Iterator[Document]:
+    for producer in snapshot_entries(data, place.path):
+        fields = producer._asdict()
+        del fields["earlier"]  # no snapshot has them
+        yield {"kind": "producer", **fields}
+
+
+# ---- small files -------------------------------------------------------------------------------------------------------------
+
+
+def _checkpoint(place: Place, data: bytes, _: FileSystem) -> Iterator[Document]:
+    for partition, offset in parse_offsets(data, place.path).items():
+        yield {"kind": "checkpoint", "topic": partition.topic, "partition": partition.partition, "offset": offset}
+
+
+def _epochs(place: Place, _data: bytes, fs: FileSystem) -> Iterator[Document]:
+    for epoch, start in read_epochs(fs, parent_of(place.path)) or ():
+        yield {"kind": "epoch", "epoch": epoch, "start_offset": start}
+
+
+def _metadata(place: Place, _data: bytes, fs: FileSystem) -> Iterator[Document]:
+    yield {"kind": "partition", "topic_id": read_topic_id(fs, parent_of(place.path))}
+
+
+def _seal(place: Place, data: bytes, _: FileSystem) -> Iterator[Document]:
+    fields = parse_seal(data, place.path)._asdict()
+    positions, digests = fields.pop("positions"), fields.pop("digests")
+    yield {"kind": "seal", **fields, "replaces": list(fields["replaces"])}
+    for position, digest in zip(positions.tolist(), digests.tolist(), strict=True):
+        yield {"kind": "mark", "position": position, "digest": digest}
+
+
+def _header(place: Place, data: bytes, _: FileSystem) -> Iterator[Document]:
+    for start in (0, SLOT_SIZE):
+        slot = parse_slot(data[start : start + SLOT_SIZE], place.path)
+        yield {"kind": "slot", "position": start, "valid": False} if slot is None else _slot(start, slot._asdict())
+
+
+def _slot(start: int, fields: Document) -> Document:
+    shown = {name: value.hex() if isinstance(value, bytes) else value for name, value in fields.items()}
+    return {"kind": "slot", "position": start, "valid": True, **shown}
+
+
+_Reading = Callable[[Place, bytes, FileSystem], Iterator[Document]]
+_BY_SUFFIX: Final[dict[str, _Reading]] = {
+    names.INDEX: _index,
+    names.TIME_INDEX: _time_index,
+    names.TRANSACTION_INDEX: _transaction_index,
+    names.SNAPSHOT: _snapshot,
+    names.SEAL: _seal,
+}
+_BY_NAME: Final[dict[str, _Reading]] = {
+    **dict.fromkeys(_CHECKPOINTS, _checkpoint),
+    names.LEADER_EPOCH_CHECKPOINT: _epochs,
+    names.PARTITION_METADATA: _metadata,
+    names.DURABLE_POINT: _header,
+}
+
+
+def is_known(name: str) -> bool:
+    """Whether a file of this name can be shown.
+
+    >>> is_known("00000000000000000000.log"), is_known("notes.txt")
+    (True, False)
+    """
+    return name in _BY_NAME or place_of(name).suffix in (names.LOG, *_BY_SUFFIX)

@@ -1,0 +1,102 @@
+"""What a file is, by its name alone: tools are given files, wherever they lie."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pylog import limits
+from pylog.errors import InvalidArgumentError, NotALogDirectoryError, StorageFailedError
+from pylog.fs import FileSystem, absolute, base_name, join, parent_of
+from pylog.segment.names import LOG, parse
+from pylog.segment.segment import LogSegment, OpenFiles
+
+
+class Place(NamedTuple):
+    """A file that was named.
+
+    Attributes:
+        path: as it was given.
+        name: the last part of it.
+        suffix: of the name, from its last dot on; empty without one.
+    """
+
+    path: str
+    name: str
+    suffix: str
+
+    @property
+    def absolute(self) -> str:
+        """The whole path."""
+        return absolute(self.path)
+
+    @property
+    def base_offset(self) -> int:
+        """The number that the name begins with.
+
+        Raises:
+            InvalidArgumentError: it begins with none.
+        """
+        number = self.name.partition(".")[0]
+        if not (number.isascii() and number.isdecimal()):
+            raise InvalidArgumentError(f"{self.path} does not begin with an offset, as the files of a segment do", path=self.path)
+        return int(number)
+
+    def sibling(self, suffix: str) -> str:
+        """The path of another file of the same segment."""
+        return join(parent_of(self.path), self.name.partition(".")[0] + suffix)
+
+
+def place_of(path: str) -> Place:
+    """A file by its path.
+
+    >>> place_of("/data/orders-0/00000000000000000042.log").base_offset
+    42
+    """
+    name = base_name(path)
+    return Place(path, name, name[name.rfind(".") :] if "." in name else "")
+
+
+def is_directory(fs: FileSystem, path: str) -> bool:
+    """Whether there is a directory that can be read."""
+    try:
+        fs.check_directory(path, write=False)
+    except NotALogDirectoryError:
+        return False
+    return True
+
+
+def read_file(fs: FileSystem, path: str) -> bytes:
+    """All of a file.
+
+    Raises:
+        StorageFailedError: it is not there, or cannot be read.
+    """
+    data = fs.read(path, limits.MAX_SEGMENT_BYTES)
+    if data is None:
+        raise StorageFailedError(f"there is no file {path}; give the path of one", path=path, errno=2)
+    return data
+
+
+def segment_at(fs: FileSystem, place: Place) -> tuple[LogSegment, int | None]:
+    """A `.log` file as a segment, to be read only, and the base offset of the one behind it in its directory, if there is one.
+
+    Raises:
+        StorageFailedError: it cannot be read. InvalidArgumentError: its name has no offset.
+    """
+    directory, base = parent_of(place.path), place.base_offset
+    numbered = [(parse(entry.name), entry) for entry in fs.list(directory, sizes=LOG) if entry.is_file]
+    later = [found.offset for found, _ in numbered if found and found.suffix == LOG and not found.state and found.offset > base]
+    own = [entry for _, entry in numbered if entry.name == place.name]
+    if not own:
+        raise StorageFailedError(f"there is no file {place.path}; give the path of one", path=place.path, errno=2)
+    segment = LogSegment(
+        fs,
+        directory,
+        base,
+        size=own[0].size,
+        mtime_ms=own[0].mtime_ms,
+        open_files=OpenFiles(1),
+        sealed=bool(later),
+        log_name=place.name,
+    )
+    return segment, min(later, default=None)

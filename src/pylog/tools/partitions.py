@@ -1,0 +1,129 @@
+"""The partitions of a directory, sound or sick, opened for reading only, whatever the directory is called."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final, NamedTuple
+
+from pylog.clock import Clock
+from pylog.config import Durability, TopicConfig
+from pylog.errors import NotALogDirectoryError
+from pylog.fs import FileSystem, absolute, base_name, join, parent_of
+from pylog.log.checkpoints import (
+    CLEAN_SHUTDOWN,
+    CLEANER,
+    LOG_START,
+    NEW_MARKER,
+    RECOVERY_POINT,
+    Checkpoint,
+    parse_partition_directory,
+)
+from pylog.log.loader import Source
+from pylog.log.log import Log
+from pylog.log.mutator import Surroundings
+from pylog.log.report import Look, Partition
+from pylog.log.store_locks import KAFKA_LOCK
+from pylog.record.types import TopicPartition
+from pylog.segment.names import LOG, parse
+from pylog.segment.segment import OpenFiles
+from pylog.topics import partition_of
+
+_MARKER_BYTES: Final = 4096
+
+
+class Target(NamedTuple):
+    """A partition's directory.
+
+    Attributes:
+        root: the log directory that it lies in: its checkpoints and its locks.
+        directory: its own.
+        key: topic and number; a directory that is called otherwise counts as number 0 of a topic of that name.
+    """
+
+    root: str
+    directory: str
+    key: TopicPartition
+
+
+def targets(fs: FileSystem, path: str) -> list[Target]:
+    """The partitions of a log directory, or the one whose directory it is.
+
+    Args:
+        fs, path: a directory.
+
+    Raises:
+        NotALogDirectoryError: there is no such directory, or it may not be read.
+
+    >>> import pylog, tempfile
+    >>> from pylog.fs import OsFileSystem
+    >>> root = tempfile.mkdtemp()
+    >>> with pylog.open(root) as store:
+    ...     _ = store.create_topic("orders", partitions=2)
+    >>> [target.key.partition for target in targets(OsFileSystem(), root)]
+    [0, 1]
+    """
+    fs.check_directory(path, write=False)
+    root = absolute(path)
+    entries = fs.list(root)
+    if any(entry.is_file and _is_log(entry.name) for entry in entries):
+        name = base_name(root)
+        return [Target(parent_of(root), root, parse_partition_directory(name) or TopicPartition(name, 0))]
+    found = ((entry.name, partition_of(entry)) for entry in entries)
+    return [Target(root, join(root, name), key) for name, key in found if key is not None]
+
+
+def _is_log(name: str) -> bool:
+    found = parse(name)
+    return found is not None and found.suffix == LOG
+
+
+def look_at(fs: FileSystem, target: Target, clock: Clock) -> Look:
+    """What opens a partition when its turn comes. It takes no lock and writes nothing."""
+    return partial(_opened, fs, target, clock)
+
+
+def _opened(fs: FileSystem, target: Target, clock: Clock) -> Partition:
+    log = Log(_source(fs, target), clock, Durability.OS, _ALONE)
+    return log.as_partition(quiet=False)
+
+
+def _source(fs: FileSystem, target: Target) -> Source:
+    root = target.root
+    marker = fs.read(join(root, CLEAN_SHUTDOWN), _MARKER_BYTES)
+    return Source(
+        fs=fs,
+        directory=target.directory,
+        partition=target.key,
+        config=TopicConfig(),
+        open_files=OpenFiles(),
+        writable=False,
+        clean=marker is not None,
+        ours=marker == NEW_MARKER,
+        foreign=is_in_use(fs, root),
+        recovery_points=Checkpoint(fs, root, RECOVERY_POINT),
+        log_starts=Checkpoint(fs, root, LOG_START),
+        cleaned=Checkpoint(fs, root, CLEANER),
+    )
+
+
+def is_in_use(fs: FileSystem, root: str) -> bool:
+    """Whether a broker has a log directory open: then the end of a log may be in the middle of a write."""
+    return bool(fs.lock_owner(join(root, KAFKA_LOCK)))
+
+
+def _nothing(*_: object) -> None:
+    """A log that is only read asks nothing of its store."""
+
+
+_ALONE: Final = Surroundings(False, _nothing, _nothing, _nothing, OpenFiles())
+
+
+def sizes_of(fs: FileSystem, target: Target) -> dict[str, int]:
+    """The files of a partition, by name, in bytes; empty when it is gone.
+
+    Raises:
+        StorageFailedError: its directory cannot be read.
+    """
+    if not fs.exists(target.directory):
+        raise NotALogDirectoryError(f"{target.directory} is gone; list the directory again", path=target.directory)
+    return {entry.name: entry.size for entry in fs.list(target.directory) if entry.is_file}

@@ -1,0 +1,218 @@
+"""The records of batches one by one, for tools that look into what may be damaged.
+
+What is sound goes through the engine's own decoder. A batch that is not is read as far as it goes, byte by byte in plain Python:
+only somebody who looks for damage wants that, and he wants to see the bytes before it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import chain, islice, pairwise, repeat
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from pylog import limits
+from pylog.errors import CorruptionError
+from pylog.record.batch import Bytes, Table
+from pylog.record.compression import Scratch
+from pylog.record.decoder import RecordDecoder
+from pylog.record.format import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_SEQUENCE,
+    BASE_TIMESTAMP,
+    CODEC_MASK,
+    COUNT,
+    CRC_GOOD,
+    CRC_STATE,
+    CREATE_TIME,
+    HEADER_SIZE,
+    LOG_APPEND_TIME,
+    LOG_APPEND_TIME_BIT,
+    MAGIC,
+    MAX_TIMESTAMP,
+    NO_SEQUENCE,
+    NO_TIMESTAMP_TYPE,
+    POSITION,
+    SIZE,
+)
+from pylog.record.legacy import LegacyRecord, inner_checksums, iterate_legacy
+
+_COLUMNS: Final = ("offset", "timestamp", "key", "value", "headers")
+_SURROGATE: Final = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
+
+
+class Row(NamedTuple):
+    """A record.
+
+    Attributes:
+        offset, timestamp, sequence: numbers; milliseconds, and -1 for none.
+        key, value: bytes, None where there is none.
+        headers: names with values.
+        checksum: of an entry of magic 0 or 1: as stored, and whether it is right.
+    """
+
+    offset: int
+    timestamp: int
+    sequence: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    checksum: tuple[int, bool] | None = None
+
+
+def rows_by_batch(buffer: Bytes, table: Table) -> Iterator[Iterator[Row]]:
+    """The records of each batch of a table, in order; those of one batch are to be taken before the next batch is asked for.
+
+    Args:
+        buffer: where the batches are.
+        table: with checksums looked at.
+
+    Raises:
+        CorruptionError: the records of a batch end before they should; those before were handed out.
+        UnsupportedFormatError, DecompressionLimitError: as named.
+
+    Cost: 2 µs a record; memory for one Arrow batch.
+    """
+    sound = (table[MAGIC] == 2) & (table[CRC_STATE] == CRC_GOOD)
+    first, count = 0, table.shape[1]
+    for end in [*(np.flatnonzero(np.diff(sound)) + 1).tolist(), count] if count else ():
+        if sound[first]:
+            yield from _sound(buffer, np.ascontiguousarray(table[:, first:end]))
+        else:
+            yield from (_unsound(buffer, table, batch) for batch in range(first, end))
+        first = end
+
+
+def timestamp_type(magic: int, attributes: int) -> int:
+    """The kind of a batch's timestamps, numbered as Kafka's clients number them."""
+    if magic == 0:
+        return NO_TIMESTAMP_TYPE
+    return LOG_APPEND_TIME if attributes & LOG_APPEND_TIME_BIT else CREATE_TIME
+
+
+# ---- sound batches -----------------------------------------------------------------------------------------------------------
+
+
+def _sound(buffer: Bytes, table: Table) -> Iterator[Iterator[Row]]:
+    decoder = RecordDecoder(_COLUMNS, verify=False)
+    found = chain.from_iterable(map(_plain_rows, chain(decoder.feed(buffer, table), _late(decoder))))
+    for base, sequence, count in table[[BASE_OFFSET, BASE_SEQUENCE, COUNT]].T.tolist():
+        rows = islice(found, count)
+        yield rows if sequence == NO_SEQUENCE else _numbered(rows, base, sequence)
+
+
+def _late(decoder: RecordDecoder) -> Iterator[pa.RecordBatch]:
+    """What is left when everything was fed: `chain` asks for it only then."""
+    yield from decoder.finish()
+
+
+def _numbered(rows: Iterator[Row], base: int, sequence: int) -> Iterator[Row]:
+    return (row._replace(sequence=(sequence + row.offset - base) & limits.INT32_MAX) for row in rows)
+
+
+def _plain_rows(frame: pa.RecordBatch) -> Iterator[Row]:
+    offsets, stamps, keys, values = (frame.column(number) for number in range(4))
+    columns = offsets.to_pylist(), stamps.cast(pa.int64()).to_pylist(), repeat(NO_SEQUENCE), keys.to_pylist(), values.to_pylist()
+    return map(Row, *columns, _headers(frame.column(4)))
+
+
+def _headers(column: Any) -> Iterator[tuple[tuple[str, bytes | None], ...]]:
+    ends = column.offsets.to_numpy()
+    if ends[0] == ends[-1]:
+        return repeat(())
+    names, values = (column.values.field(name).to_pylist() for name in ("key", "value"))
+    return (tuple(zip(names[first:end], values[first:end], strict=True)) for first, end in pairwise(ends.tolist()))
+
+
+# ---- the others --------------------------------------------------------------------------------------------------------------
+
+
+def _unsound(buffer: Bytes, table: Table, batch: int) -> Iterator[Row]:
+    column = table[:, batch]
+    entry = buffer[int(column[POSITION]) : int(column[POSITION] + column[SIZE])]
+    if int(column[MAGIC]) < 2:
+        return map(_old_row, iterate_legacy(entry), inner_checksums(entry))
+    return _as_far_as_it_goes(entry, column)
+
+
+def _old_row(record: LegacyRecord, checksum: tuple[int, bool]) -> Row:
+    return Row(record.offset, record.timestamp, NO_SEQUENCE, record.key, record.value, (), checksum)
+
+
+def _as_far_as_it_goes(entry: Bytes, column: Table) -> Iterator[Row]:
+    """The records of a batch whose checksum is wrong, up to the first that cannot be one."""
+    count, codec, base = int(column[COUNT]), int(column[ATTRIBUTES]) & CODEC_MASK, int(column[BASE_OFFSET])
+    payload = entry[HEADER_SIZE:]
+    if count == 0:
+        return
+    data = bytes(Scratch().decompress(codec, payload) if codec else payload)
+    appended = int(column[ATTRIBUTES]) & LOG_APPEND_TIME_BIT
+    at = 0
+    for _ in range(count):
+        size, at = _varint(data, at, 5)
+        end = at + size
+        if size < 0 or end > len(data):
+            raise CorruptionError(f"a record of the batch at offset {base} ends behind the batch", offset=base)
+        row, stop = _record(data, at + 1, end, base)  # the first byte is for attributes, which no record has
+        if stop != end:
+            raise CorruptionError(f"a record of the batch at offset {base} has another size than it says", offset=base)
+        stamp = int(column[MAX_TIMESTAMP]) if appended else int(column[BASE_TIMESTAMP]) + row.timestamp
+        first = int(column[BASE_SEQUENCE])
+        number = first if first == NO_SEQUENCE else (first + row.offset) & limits.INT32_MAX
+        yield row._replace(offset=base + row.offset, timestamp=stamp, sequence=number)
+        at = end
+    if at != len(data):
+        raise CorruptionError(f"the batch at offset {base} has bytes behind its {count} records", offset=base)
+
+
+def _record(data: bytes, at: int, end: int, base: int) -> tuple[Row, int]:
+    """A record with its offset and its timestamp relative to the batch's, and the position behind it."""
+    stamp, at = _varint(data, at, 10)
+    offset, at = _varint(data, at, 5)
+    key, at = _sized(data, at, end, base)
+    value, at = _sized(data, at, end, base)
+    count, at = _varint(data, at, 5)
+    headers = []
+    for _ in range(count if count <= end - at else 0):
+        name, at = _sized(data, at, end, base)
+        content, at = _sized(data, at, end, base)
+        headers.append((java_text(name or b""), content))
+    return Row(offset, stamp, NO_SEQUENCE, key, value, tuple(headers)), at
+
+
+def _sized(data: bytes, at: int, end: int, base: int) -> tuple[bytes | None, int]:
+    size, at = _varint(data, at, 5)
+    if size > end - at:
+        raise CorruptionError(f"a record of the batch at offset {base} holds more bytes than it has", offset=base)
+    return (None, at) if size < 0 else (data[at : at + size], at + size)
+
+
+def _varint(data: bytes, at: int, most: int) -> tuple[int, int]:
+    found = 0
+    for number in range(most):
+        if at + number >= len(data):
+            break
+        byte = data[at + number]
+        found |= (byte & 0x7F) << 7 * number
+        if byte < 0x80:
+            return (found >> 1) ^ -(found & 1), at + number + 1
+    raise CorruptionError("a batch ends inside a number, or holds one that does not end")
+
+
+# ---- text --------------------------------------------------------------------------------------------------------------------
+
+
+def java_text(data: bytes) -> str:
+    """Bytes as the text that Java makes of them: a surrogate that was encoded by itself is one replacement, not three.
+
+    >>> java_text(b"a\\xff\\xed\\xa0\\x80z")
+    'a\ufffd\ufffdz'
+    """
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return _SURROGATE.sub("\ufffd".encode(), data).decode("utf-8", "replace")

@@ -1,0 +1,268 @@
+"""`verify`: everything in a directory is read again; what is wrong, which offsets that costs, and what to do about it.
+
+Finding is the engine's work (`log.verification`). Here its findings become verdicts on files, offsets and advice. Nothing is
+written and no lock is taken: it works beside a running broker, whose writes under way are no damage, and on read-only media.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from pylog.clock import Clock, SystemClock
+from pylog.errors import PylogError
+from pylog.fs import FileSystem, OsFileSystem, absolute, join, parent_of
+from pylog.log.check import check_store
+from pylog.log.recovery import Finding
+from pylog.log.report import GOOD, HARMLESS, FileVerdict, Look, Partition, Report, of_error
+from pylog.log.verification import Progress, verify_store
+from pylog.log.walk import walk
+from pylog.record.format import SIZE
+from pylog.record.types import TopicPartition
+from pylog.segment import names
+from pylog.tools.names import is_directory, place_of, segment_at
+from pylog.tools.partitions import Target, look_at, sizes_of, targets
+from pylog.topics import CATALOG, read_catalog
+
+SOUND: Final = 0
+DAMAGED: Final = 1
+UNREADABLE: Final = 3
+
+_LOSES: Final = frozenset({"corrupt", "missing", "unreadable"})  # what keeps records from being read
+_ADVICE: Final = {
+    "corrupt": "restore the file from a copy, or keep all that can be read: pylog repair skip {directory}",
+    "missing": "restore the file from a copy, or accept the loss: pylog repair skip {directory}",
+    "torn": "nothing: a write was under way when the system stopped, and the next writer cuts it off",
+    "unreadable": "find out why (permissions, disk, version); copy the directory elsewhere before anything else is done",
+    "derived": "nothing is lost; have it made again: pylog repair skip {directory}",
+    "foreign": "nothing: another program has written the file since pylog sealed it",
+    "leftover": "nothing: the next writer removes it",
+    "state": "verify again; if it stays, another program is changing the directory",
+}
+_KNOWN: Final = (names.DURABLE_POINT, names.LEADER_EPOCH_CHECKPOINT, names.PARTITION_METADATA)
+
+
+class Affected(NamedTuple):
+    """Something wrong, and what it costs.
+
+    Attributes:
+        finding: what was found: kind, file, position and size in bytes, a sentence.
+        first_offset, last_offset: the offsets whose records cannot be read, inclusive; the last is None when nobody knows how far
+            they went. Both are None when no record is concerned.
+        advice: what to do next.
+    """
+
+    finding: Finding
+    first_offset: int | None
+    last_offset: int | None
+    advice: str
+
+
+class FileResult(NamedTuple):
+    """A file and what became of it: "good", or the kind of the first finding about it. Size in bytes."""
+
+    path: str
+    size: int
+    verdict: str
+
+
+class Readable(NamedTuple):
+    """What of a partition can be read: ranges of offsets, first and last inclusive."""
+
+    directory: str
+    ranges: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What was found.
+
+    Attributes:
+        affected: everything wrong, and everything harmless worth knowing, in the order of the files.
+        files: a verdict for each file that is Kafka's or pylog's.
+        readable: of each partition with damage, what can still be read.
+        report: the engine's, with counts.
+    """
+
+    affected: tuple[Affected, ...] = ()
+    files: tuple[FileResult, ...] = ()
+    readable: tuple[Readable, ...] = ()
+    report: Report = field(default_factory=Report)
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return self.exit_code == SOUND
+
+    @property
+    def exit_code(self) -> int:
+        """0 nothing wrong, 1 damage, 3 something could not be read and nothing else is wrong."""
+        kinds = {each.finding.kind for each in self.affected} - HARMLESS
+        if not kinds:
+            return SOUND
+        return UNREADABLE if kinds == {"unreadable"} else DAMAGED
+
+
+def verify(
+    path: str,
+    *,
+    records: bool = False,
+    rate_limit: float | None = None,
+    progress: Progress | None = None,
+    fs: FileSystem | None = None,
+    clock: Clock | None = None,
+) -> Verification:
+    """Verifies a log directory, one partition's directory, or one `.log` file.
+
+    Args:
+        path: of a single file only its batches are looked at.
+        records: also parse each record; compressed batches are decompressed for it.
+        rate_limit: bytes a second at most; None is as fast as it goes.
+        progress: is called with (bytes done, bytes in all, path) some hundred times a GiB.
+        fs, clock: others than the system's, for tests.
+
+    Returns:
+        A `Verification`. Damage raises nothing.
+
+    Raises:
+        NotALogDirectoryError, StorageFailedError: there is nothing that can be read.
+        InvalidArgumentError: `rate_limit` is not positive, or a file has no segment's name.
+
+    Cost: some 3 GB/s; memory for one chunk, or the largest batch.
+
+    >>> import pylog, tempfile
+    >>> root = tempfile.mkdtemp()
+    >>> with pylog.open(root) as store:
+    ...     _ = store.create_topic("orders")
+    >>> verify(root).ok
+    True
+    """
+    files, time = fs or OsFileSystem(), clock or SystemClock()
+    if path.endswith(names.LOG) and not is_directory(files, path):
+        return _verify_file(files, path)
+    found = targets(files, path)
+    looks = [look_at(files, target, time) for target in found]
+    root = found[0].root if found else absolute(path)
+    report = verify_store(files, root, looks, time, rate_limit=rate_limit, progress=progress, records=records)
+    if found and root == absolute(path):
+        report = report.with_findings(_check_catalog(files, root, report))
+    return _judged(files, found, looks, report)
+
+
+def _check_catalog(fs: FileSystem, root: str, report: Report) -> list[Finding]:
+    """What `pylog.json` names is there; a broker's directory has none."""
+    try:
+        topics = read_catalog(fs, root).topics
+    except PylogError as error:
+        return [of_error(error, join(root, CATALOG))]
+    ids = {TopicPartition(name, number): topic.id for name, topic in topics.items() for number in range(topic.partitions)}
+    checked = check_store(fs, root, (), ids).findings if ids else ()
+    return [finding for finding in checked if finding not in report.findings and finding.kind != "leftover"]
+
+
+# ---- one file ----------------------------------------------------------------------------------------------------------------
+
+
+def _verify_file(fs: FileSystem, path: str) -> Verification:
+    segment, following = segment_at(fs, place_of(path))
+    findings, batches, good_bytes = [], 0, 0
+    for stretch in walk(segment, 0, segment.size, following, verify=True):
+        table, damage = stretch.table, stretch.damage
+        batches += table.shape[1]
+        good_bytes += int(table[SIZE].sum())
+        if damage is not None:
+            told = f"{segment.path}: the batch at position {damage.position} (offset {damage.offset}) {damage.why}"
+            size = damage.end - damage.position
+            findings.append(Finding("corrupt", segment.path, damage.position, size, damage.offset, damage.next_offset, told))
+    verdict = FileVerdict(segment.path, segment.size, batches, False, findings[0].kind if findings else GOOD)
+    report = Report(tuple(findings), 0, 1, batches, 0, good_bytes, (verdict,))
+    bounds = {segment.path: following}
+    affected = tuple(_affected(finding, bounds, parent_of(segment.path)) for finding in findings)
+    return Verification(affected, (FileResult(path, segment.size, verdict.verdict),), (), report)
+
+
+# ---- from findings to offsets and advice -------------------------------------------------------------------------------------
+
+
+def _judged(fs: FileSystem, found: list[Target], looks: list[Look], report: Report) -> Verification:
+    affected: list[Affected] = []
+    files: list[FileResult] = []
+    readable: list[Readable] = []
+    left = list(report.findings)
+    for target, look in zip(found, looks, strict=True):
+        own = [finding for finding in left if _is_in(finding.path, target.directory)]
+        left = [finding for finding in left if finding not in own]
+        try:
+            sizes = sizes_of(fs, target)
+        except PylogError as error:
+            own.append(of_error(error, target.directory))
+            sizes = {}
+        bounds = _bounds(target, sizes)
+        hurt = [_affected(finding, bounds, target.directory) for finding in own]
+        affected += hurt
+        files += _files(target, sizes, own)
+        if any(each.first_offset is not None for each in hurt):
+            with contextlib.suppress(PylogError):  # one that cannot be opened has no offsets, and a finding that says so
+                readable.append(_readable(look(), hurt))
+    affected += [_affected(finding, {}, finding.path) for finding in left]
+    return Verification(tuple(affected), tuple(files), tuple(readable), report)
+
+
+def _is_in(path: str, directory: str) -> bool:
+    return path == directory or path.startswith(join(directory, ""))
+
+
+def _bounds(target: Target, sizes: Iterable[str]) -> dict[str, int | None]:
+    """Each segment's path with the base offset of the next one, None for the last."""
+    bases = sorted({found.offset for name in sizes if (found := names.parse(name)) and found.suffix == names.LOG})
+    paths = [join(target.directory, names.file_name(base, names.LOG)) for base in bases]
+    return dict(zip(paths, [*bases[1:], None], strict=False))
+
+
+def _affected(finding: Finding, bounds: dict[str, int | None], directory: str) -> Affected:
+    advice = _ADVICE.get(finding.kind, _ADVICE["state"]).format(directory=directory)
+    if finding.kind not in _LOSES or not finding.path.endswith(names.LOG):
+        return Affected(finding, None, None, advice)
+    behind = finding.next_offset if finding.next_offset is not None else _next_base(finding, bounds)
+    return Affected(finding, finding.offset, None if behind is None else max(behind - 1, finding.offset), advice)
+
+
+def _next_base(finding: Finding, bounds: dict[str, int | None]) -> int | None:
+    """Where records go on behind the segment that a finding is about, which may be one that is not there."""
+    if finding.path in bounds:
+        return bounds[finding.path]
+    bases = [base for base in bounds.values() if base is not None]
+    first = min((_base_of(path) for path in bounds), default=None)
+    later = [base for base in [*bases, first] if base is not None and base > finding.offset]
+    return min(later, default=None)
+
+
+def _base_of(path: str) -> int:
+    return place_of(path).base_offset
+
+
+def _files(target: Target, sizes: dict[str, int], findings: list[Finding]) -> list[FileResult]:
+    """A verdict for each file, also for those that should be there and are not."""
+    verdicts: dict[str, str] = {}
+    for finding in sorted(findings, key=lambda finding: finding.kind in HARMLESS):
+        verdicts.setdefault(finding.path, finding.kind)
+    known = [name for name in sizes if names.parse(name) is not None or name in _KNOWN]
+    paths = {join(target.directory, name): sizes[name] for name in known}
+    paths.update({path: 0 for path in verdicts if path not in paths and path != target.directory})
+    return [FileResult(path, size, verdicts.get(path, GOOD)) for path, size in sorted(paths.items())]
+
+
+def _readable(partition: Partition, hurt: list[Affected]) -> Readable:
+    """The offsets of a log that are not among those that cannot be read."""
+    at, end = partition.state.start_offset, partition.state.end_offset
+    ranges = []
+    lost = sorted((each.first_offset, each.last_offset) for each in hurt if each.first_offset is not None)
+    for first, last in lost:
+        if first > at:
+            ranges.append((at, min(first, end) - 1))
+        at = max(at, end if last is None else last + 1)
+    if at < end:
+        ranges.append((at, end - 1))
+    return Readable(partition.directory, tuple(ranges))

@@ -1,0 +1,160 @@
+"""`tools.verify` on damaged copies of what a broker wrote: the right file, position and offsets, and what to do."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+import golden_data
+import pylog
+from golden_data import CorruptVariant
+from pylog.errors import InvalidArgumentError, NotALogDirectoryError, StorageFailedError
+from pylog.tools.verify import DAMAGED, SOUND, UNREADABLE, Affected, verify
+
+BATCH = re.compile(r"batch \d+ at (\d+)")
+TORN = {"zero-tail", "zero-tail-16", "garbage-tail", "garbage-tail-11", "repeat-last-batch"}
+HARMLESS = {"index-preallocated", "index-cut", *TORN}
+    "index-preallocated",
+    "index-cut",
+    "zero-tail",
+    "zero-tail-16",
+    "garbage-tail",
+    "garbage-tail-11",
+    "repeat-last-batch",
+}
+
+
+def variant(name: str, base: str = "mixed-codecs") -> CorruptVariant:
+    return next(found for found in golden_data.corrupt_variants() if (found.base, found.variant) == (base, name))
+
+
+def only(found: tuple[Affected, ...]) -> Affected:
+    (one,) = found
+    return one
+
+
+def test_every_damaged_copy_is_told_by_file_position_and_offsets():
+    for damaged in golden_data.corrupt_variants():
+        found = verify(str(damaged.directory))
+        assert (found.exit_code == SOUND) == (damaged.variant in HARMLESS), damaged.id
+        place = BATCH.search(damaged.done)
+        if place is not None:
+            told = only(found.affected)
+            assert (Path(told.finding.path).name, told.finding.position) == (damaged.file, int(place[1])), damaged.id
+            assert told.first_offset is not None
+            assert told.last_offset is not None
+            lost = range(told.first_offset, told.last_offset + 1)
+            expected = {record["offset"] for record in damaged.pristine.expected()}
+            readable = {offset for first, last in only_readable(found) for offset in range(first, last + 1)}
+            assert readable == expected - set(lost), damaged.id
+
+
+def only_readable(found: object) -> tuple[tuple[int, int], ...]:
+    (one,) = found.readable  # type: ignore[attr-defined]
+    return one.ranges  # type: ignore[no-any-return]
+
+
+def test_directories_of_brokers_are_sound():
+    for case in golden_data.cases("4.3.0"):
+        if case.partitions and case.name != "unclean":
+            found = verify(str(case.log_directory))
+            assert (found.exit_code, found.affected) == (SOUND, ()), case.name
+            assert {result.verdict for result in found.files} <= {"good"}
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "offsets", "kind"),
+    [
+        ("middle-segment-missing", "00000000000000000114.log", (114, 170), "missing"),
+        ("first-segment-missing", "00000000000000000000.log", (0, 57), "missing"),
+        ("cut-middle-segment", "00000000000000000114.log", (166, 170), "corrupt"),
+        ("cut-at-batch", "00000000000000000171.log", (203, None), "missing"),
+        ("index-garbage", "00000000000000000114.index", (None, None), "derived"),
+        ("snapshot-flip", "00000000000000000205.snapshot", (None, None), "derived"),
+        ("zero-tail", "00000000000000000171.log", (None, None), "torn"),
+    ],
+)
+def test_what_is_missing_derived_or_torn_is_told_apart(name: str, file: str, offsets: tuple[int | None, int | None], kind: str):
+    found = verify(str(variant(name).log_directory))
+    told = only(found.affected)
+    assert (Path(told.finding.path).name, told.finding.kind) == (file, kind)
+    assert (told.first_offset, told.last_offset) == offsets
+    assert {Path(result.path).name for result in found.files if result.verdict != "good"} == {file}
+
+
+def test_advice_names_the_repair_and_the_directory():
+    damaged = variant("flip-crc-last")
+    told = only(verify(str(damaged.log_directory)).affected)
+    assert f"pylog repair skip {damaged.directory}" in told.advice
+    assert "nothing is lost" in only(verify(str(variant("no-index").directory)).affected).advice
+
+
+def test_a_single_file_can_be_verified():
+    damaged = variant("flip-crc-middle")
+    found = verify(str(damaged.directory / damaged.file))
+    told = only(found.affected)
+    assert (told.first_offset, told.last_offset, found.exit_code) == (139, 147, DAMAGED)
+    assert only_file(found.files) == (str(damaged.directory / damaged.file), "corrupt")
+    assert verify(str(next(damaged.pristine.directory.glob("*.log")))).ok
+
+
+def only_file(files: tuple[object, ...]) -> tuple[str, str]:
+    (one,) = files
+    return one.path, one.verdict  # type: ignore[attr-defined]
+
+
+def test_a_directory_that_is_called_otherwise_can_be_verified(tmp_path: Path):
+    damaged = variant("flip-crc-middle")
+    copied = shutil.copytree(damaged.directory, tmp_path / "what I found")
+    assert only(verify(str(copied)).affected).first_offset == 139
+
+
+def test_nothing_is_written_and_nothing_locked(tmp_path: Path):
+    root = variant("zero-hole").copy(tmp_path / "data")
+    for path in [root, *root.rglob("*")]:
+        path.chmod(0o500 if path.is_dir() else 0o400)
+    before = {path: path.stat().st_mtime_ns for path in [root, *root.rglob("*")]}
+    assert verify(str(root)).exit_code == DAMAGED
+    assert {path: path.stat().st_mtime_ns for path in [root, *root.rglob("*")]} == before
+    for path in [root, *root.rglob("*")]:
+        path.chmod(0o700)
+
+
+def test_what_cannot_be_read_is_told_apart_from_damage(tmp_path: Path):
+    root = golden_data.case("4.3.0", "mixed-codecs").copy(tmp_path / "data")
+    log = root / "mixed-codecs-0" / "00000000000000000114.log"
+    log.unlink()
+    log.symlink_to("elsewhere")
+    found = verify(str(root))
+    assert found.exit_code == UNREADABLE
+    assert "not a regular file" in only(found.affected).finding.message
+
+
+def test_a_partition_that_the_catalog_names_and_nobody_finds_is_told(tmp_path: Path):
+    with pylog.open(tmp_path / "data") as store:
+        store.create_topic("orders", partitions=2)
+    shutil.rmtree(tmp_path / "data" / "orders-1")
+    told = only(verify(str(tmp_path / "data")).affected)
+    assert told.finding.kind == "missing"
+    assert "partition 1 of topic orders" in told.finding.message
+
+
+def test_progress_reaches_the_size_of_the_files():
+    steps: list[tuple[int, int]] = []
+    case = golden_data.case("4.3.0", "large-values")
+    verify(str(case.log_directory), progress=lambda done, total, path: steps.append((done, total)))
+    size = sum(path.stat().st_size for path in case.log_directory.rglob("*.log"))
+    assert steps[-1] == (size, size)
+
+
+def test_what_is_not_there_is_said():
+    with pytest.raises(NotALogDirectoryError, match="there is no directory"):
+        verify("/nowhere")
+    with pytest.raises((StorageFailedError, NotALogDirectoryError)):
+        verify("/nowhere/00000000000000000000.log")
+    with pytest.raises(InvalidArgumentError, match="rate_limit=0"):
+        verify(os.path.dirname(__file__), rate_limit=0)
