@@ -18,6 +18,7 @@ from pylog.cli import (
     describe,
     doctor,
     dump,
+    graduate,
     groups_delete,
     groups_export,
     groups_reset,
@@ -45,6 +46,7 @@ COMMANDS: Final = (  # importing them has registered them
     retain,
     dump,
     verify,
+    graduate,
     doctor,
     completion,
 )
