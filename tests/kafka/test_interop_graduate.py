@@ -18,8 +18,9 @@ from pylog import OffsetsConfig, ProducerBatch
 from pylog.clock import ManualClock
 
 WRITTEN = ("codec-zstd", "headers", "nulls", "segments.of_4-KiB", "untimed", "spread", "dots.and_under-scores-7")
+OS = pylog.Durability.OS
 NUMBERED = [(None, b"%d" % number, [], NOW_MS) for number in range(3)]
-WIDE = 110  # partitions: with their options more metadata records than one batch has
+WIDE = 60  # partitions: with their options more metadata records than one batch has
 ALL = (*WRITTEN, "numbered", "wide", "awaited")
 OPTIONS = {"retention_group": "billing", "retention_ms": 1000, "durability": "sync", "compression_type": "none"}
 
@@ -42,7 +43,7 @@ class Graduated:
 
 
 def write(directory: Path) -> None:
-    with pylog.open(directory, clock=ManualClock(NOW_MS), offsets=OffsetsConfig(topic_num_partitions=7)) as store:
+    with pylog.open(directory, clock=ManualClock(NOW_MS), durability=OS, offsets=OffsetsConfig(topic_num_partitions=7)) as store:
         for name in WRITTEN:
             store.create_topic(name, TOPICS[name].partitions, retention_ms=-1, **TOPICS[name].config)
             for append in TOPICS[name].appends:
@@ -81,7 +82,7 @@ def graduated(tmp_path_factory: pytest.TempPathFactory, kafka_jars: KafkaJars) -
         produced = broker.produce("numbered", [Message(b"from the broker", partition=0, timestamp=NOW_MS)])
         broker.stop()
         output = broker.output()
-    yield Graduated(directory, done.json, before, consumed, offsets, known, committed, in_group, options, produced, output)
+    return Graduated(directory, done.json, before, consumed, offsets, known, committed, in_group, options, produced, output)
 
 
 @pytest.mark.parametrize("topic", ALL)

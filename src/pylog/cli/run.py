@@ -24,6 +24,7 @@ from pylog.cli import (
     groups_reset,
     produce,
     retain,
+    stats,
     topics,
     verify,
 )
@@ -44,6 +45,7 @@ COMMANDS: Final = (  # importing them has registered them
     copy,
     compact,
     retain,
+    stats,
     dump,
     verify,
     graduate,

@@ -1,10 +1,10 @@
-"""Summaries of columns of numbers in bounded memory, which can be added up: sizes by powers of two, amounts over time, distinct keys."""
+"""Summaries of columns of numbers, in bounded memory, two of which can be added up: sizes, amounts over time, distinct keys."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -22,22 +22,20 @@ _RANK_BITS: Final = 31 - _REGISTER_BITS  # a hash without its sign has 31
 
 
 class Bar(NamedTuple):
-    """How many values lie from `low` to `high`, both inclusive."""
+    """How many batches have a size from `low` to `high`, both inclusive."""
 
     low: int
     high: int
-    count: int
+    batches: int
 
 
 class Powers:
     """How many values lie between neighbouring powers of two.
 
     >>> powers = Powers()
-    >>> powers.add(np.array([1, 3, 2, 300]))
-    >>> list(powers.bars())
-    [Bar(low=1, high=1, count=1), Bar(low=2, high=3, count=2), Bar(low=4, high=7, count=0), Bar(low=8, high=15, count=0), \
-Bar(low=16, high=31, count=0), Bar(low=32, high=63, count=0), Bar(low=64, high=127, count=0), Bar(low=128, high=255, count=0), \
-Bar(low=256, high=511, count=1)]
+    >>> powers.add(np.array([1, 3, 2, 5]))
+    >>> [tuple(bar) for bar in powers.bars()]
+    [(1, 1, 1), (2, 3, 2), (4, 7, 1)]
     """
 
     def __init__(self) -> None:
@@ -53,7 +51,7 @@ Bar(low=256, high=511, count=1)]
             self.total += int(values.sum())
             self.largest = max(self.largest, int(values.max()))
 
-    def __iadd__(self, other: Powers) -> Powers:
+    def __iadd__(self, other: Powers) -> Self:
         self._counts += other._counts
         self.total += other.total
         self.largest = max(self.largest, other.largest)
@@ -132,7 +130,7 @@ class Timeline:
         for span, (records, size) in spans.items():
             self._put(span >> 1, records, size)
 
-    def __iadd__(self, other: Timeline) -> Timeline:
+    def __iadd__(self, other: Timeline) -> Self:
         if other.first is None or other.last is None:
             return self
         self._reach(other.first, other.last)
@@ -202,7 +200,7 @@ class Distinct:
         zeros = _RANK_BITS - np.frexp((found >> _REGISTER_BITS).astype(np.float64))[1]
         np.maximum.at(self._ranks, found & ((1 << _REGISTER_BITS) - 1), (zeros + 1).astype(np.uint8))
 
-    def __iadd__(self, other: Distinct) -> Distinct:
+    def __iadd__(self, other: Distinct) -> Self:
         np.maximum(self._ranks, other._ranks, out=self._ranks)
         self.keys += other.keys
         self.nulls += other.nulls

@@ -9,15 +9,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from itertools import chain
+from typing import Final, NamedTuple, Self
 
 import numpy as np
 
 from pylog.clock import Clock, SystemClock
-from pylog.errors import CorruptionError, PylogError
+from pylog.errors import PylogError
 from pylog.fs import FileSystem, OsFileSystem, absolute
 from pylog.log.report import Partition
 from pylog.log.walk import Stretch
+from pylog.opening import open_store
 from pylog.record.batch import Bytes, Table
 from pylog.record.compression import Scratch
 from pylog.record.decoder import RecordDecoder
@@ -42,7 +44,7 @@ from pylog.tools.partitions import Target, look_at, targets
 from pylog.tools.sketches import Distinct, Powers, Timeline
 
 _TRIED: Final = 4  # compressed batches of a codec that are decompressed in each region
-_MOST_PRODUCERS: Final = 10_000
+MOST_PRODUCERS: Final = 10_000
 _MOST_DAMAGED: Final = 1000  # ranges that are kept of a partition
 
 Done = Callable[[float], None]
@@ -69,7 +71,7 @@ class Codec:
         """How many times larger the records are decompressed; None where none could be tried."""
         return self.plain_bytes / self.tried_bytes if self.tried_bytes else None
 
-    def __iadd__(self, other: Codec) -> Codec:
+    def __iadd__(self, other: Codec) -> Self:
         self.batches += other.batches
         self.records += other.records
         self.bytes += other.bytes
@@ -135,7 +137,7 @@ class Stats:
         """Over event time; None where it does not pass."""
         return self.records / self.timeline.seconds if self.timeline.seconds else None
 
-    def __iadd__(self, other: Stats) -> Stats:
+    def __iadd__(self, other: Stats) -> Self:
         self.records += other.records
         self.bytes += other.bytes
         self.control_batches += other.control_batches
@@ -153,7 +155,7 @@ class Stats:
     def note_producers(self, found: Iterable[int]) -> None:
         """Takes ids of producers, as long as there is room."""
         for producer_id in found:
-            if len(self.producer_ids) >= _MOST_PRODUCERS:
+            if len(self.producer_ids) >= MOST_PRODUCERS:
                 return
             self.producer_ids.add(producer_id)
 
@@ -333,7 +335,8 @@ def _note_damage(found: PartitionStats, segment: LogSegment, stretch: Stretch, f
     damage = stretch.damage
     if damage is None or len(found.damaged) >= _MOST_DAMAGED:
         return
-    behind = next((each for each in (damage.next_offset, following) if each is not None), max(found.end_offset, damage.offset + 1))
+    known = (each for each in (damage.next_offset, following) if each is not None)
+    behind = next(known, max(found.end_offset, damage.offset + 1))
     size = damage.end - damage.position
     found.damaged.append(DamagedRange(segment.path, damage.position, size, damage.offset, behind, damage.why))
 
@@ -367,7 +370,47 @@ class _Tried:
     def _count_keys(self, decoder: RecordDecoder, keys: Distinct, stretch: Stretch) -> None:
         data = np.ascontiguousarray(stretch.table[:, (stretch.table[ATTRIBUTES] & CONTROL_BIT) == 0])
         try:
-            for frame in decoder.decode(stretch.buffer, data):
+            for frame in chain(decoder.feed(stretch.buffer, data), decoder.finish()):
                 keys.add(frame.column(0))
-        except CorruptionError:  # records that do not parse: `verify` tells
+        except PylogError:  # records that do not parse: `verify` tells
             return
+
+
+# ---- groups ------------------------------------------------------------------------------------------------------------------
+
+
+class Lag(NamedTuple):
+    """How far a group is behind in a partition, in offsets; `offset` is the next one that it reads."""
+
+    group: str
+    topic: str
+    partition: int
+    offset: int
+    end_offset: int
+    lag: int
+
+
+def group_lags(path: str, *, fs: FileSystem | None = None, clock: Clock | None = None) -> list[Lag]:
+    """How far each group of a log directory is behind, the farthest first.
+
+    Args:
+        path: the directory; of one partition's directory nothing is known.
+        fs, clock: others than the system's, for tests.
+
+    Raises:
+        CorruptionError: the committed offsets are damaged.
+
+    Cost: a read of `__consumer_offsets`.
+    """
+    files, time = fs or OsFileSystem(), clock or SystemClock()
+    root = absolute(path)
+    if any(target.directory == root for target in targets(files, root)):
+        return []
+    with open_store(root, "r", fs=files, clock=time) as store:
+        found = [
+            Lag(name, *each.partition, each.offset, each.end_offset, each.end_offset - each.offset)
+            for name in store.groups()
+            for each in store.group(name).describe().partitions
+            if each.offset is not None and each.end_offset is not None
+        ]
+    return sorted(found, key=lambda each: -each.lag)
