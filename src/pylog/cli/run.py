@@ -10,6 +10,7 @@ from cyclopts import CycloptsError
 from pylog.cli import (
     cat,
     compact,
+    compare,
     completion,
     config,
     copy,
@@ -46,6 +47,7 @@ COMMANDS: Final = (  # importing them has registered them
     compact,
     retain,
     stats,
+    compare,
     dump,
     verify,
     graduate,

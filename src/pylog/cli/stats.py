@@ -82,7 +82,8 @@ def stats(
     if missing:
         raise CommandFailed(f"{store} has no topic {min(missing)!r}")
     complaints = list(_complaints(found))
-    lags = _lags(store, complaints) if html is not None or json else []
+    names = {each.name for each in found}
+    lags = [each for each in _lags(store, complaints) if each.topic in names] if html is not None or json else []
     if html is not None:
         _write_page(html, store, found, lags)
     if json:
@@ -163,7 +164,8 @@ def _show_pictures(topic: TopicStats) -> None:
 
 
 def _bars(powers: Powers, label: Callable[[float], str]) -> list[tuple[str, int]]:
-    return [(f"{label(bar.low)} to {label(bar.high)}", bar.batches) for bar in powers.bars()]
+    bars = powers.bars()
+    return [(label(bar.low) + (f" to {label(bar.high)}" if bar.high > bar.low else ""), bar.batches) for bar in bars]
 
 
 def _show_bars(title: str, bars: list[tuple[str, int]]) -> None:

@@ -12,7 +12,7 @@ from typing import Final
 from pylog.cli.output import size_text
 from pylog.cli.times import time_text
 from pylog.tools.charts import Piece, axis, bars, meter, strip, table, text
-from pylog.tools.sketches import Powers, Span
+from pylog.tools.sketches import Powers, Span, Timeline
 from pylog.tools.stats import DamagedRange, Lag, PartitionStats, SegmentStats, Stats, TopicStats
 
 _COLUMNS: Final = 120  # bars of a topic's charts
@@ -20,6 +20,8 @@ _PARTITION_COLUMNS: Final = 80
 _MOST_PARTITIONS: Final = 100  # of a topic that are drawn
 _MOST_PIECES: Final = 300  # of a strip
 _MOST_ROWS: Final = 200  # of a table
+_TEN_SECONDS_MS: Final = 10_000
+_THREE_HOURS_MS: Final = 3 * 3_600_000
 
 _STYLE: Final = """
 :root{--paper:#fff;--ink:#1c2430;--quiet:#667085;--line:#e3e7ee;--soft:#f5f7fa;--one:#2f6fde;--two:#8fb5f5;--three:#1f9d8a;--bad:#d92d20}
@@ -33,9 +35,9 @@ h2{font-size:19px;margin:0 0 4px;overflow-wrap:anywhere}
 h3{font-size:14px;margin:24px 0 6px;color:var(--quiet);font-weight:600}
 p{margin:4px 0}
 .quiet{color:var(--quiet)}
-.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(140px,1fr));gap:10px;margin:20px 0}
-.tile{background:var(--soft);border:1px solid var(--line);border-radius:8px;padding:10px 12px}
-.tile b{display:block;font-size:20px;line-height:1.3;overflow-wrap:anywhere}
+.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(138px,1fr));gap:10px;margin:20px 0}
+.tile{background:var(--soft);border:1px solid var(--line);border-radius:8px;padding:10px}
+.tile b{display:block;font-size:20px;line-height:28px}.tile.time b{font-size:13px;white-space:nowrap}
 .tile span{color:var(--quiet);font-size:13px}
 section{border-top:1px solid var(--line);margin-top:32px;padding-top:24px}
 svg{display:block;width:100%;background:var(--soft);border-radius:4px}
@@ -52,9 +54,10 @@ rect:hover{opacity:.7}
 .pair>div{min-width:0}
 .wide{overflow-x:auto}
 table{border-collapse:collapse;width:100%;font-size:13px}
-th,td{padding:4px 10px 4px 0;border-bottom:1px solid var(--line);text-align:left;vertical-align:middle;white-space:nowrap}
+th,td{padding:4px 0 4px 10px;border-bottom:1px solid var(--line);text-align:left;vertical-align:middle;white-space:nowrap}
 th{color:var(--quiet);font-weight:600}
-td:first-child{max-width:340px;overflow:hidden;text-overflow:ellipsis}
+th:first-child,td:first-child{padding-left:0}
+td:first-child{white-space:normal;overflow-wrap:anywhere;min-width:84px}
 .n{text-align:right;font-variant-numeric:tabular-nums}
 .meter{width:100%;min-width:70px;height:10px;background:var(--soft);border-radius:3px;overflow:hidden}
 .meter div{height:100%;background:var(--one);min-width:1px}
@@ -79,7 +82,7 @@ def page(title: str, topics: Sequence[TopicStats], lags: Sequence[Lag], now_ms: 
     >>> page("shop", [], [], 0)[:15]
     '<!doctype html>'
     """
-    body = [_head(title, topics, now_ms), _damage(topics), _lags(lags), *map(_topic, topics)]
+    body = [_head(title, topics, now_ms), _damage(topics), _lags(lags), *map(_topic, sorted(topics, key=_is_internal))]
     policy = "default-src 'none'; style-src 'unsafe-inline'"
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
@@ -97,14 +100,18 @@ def _head(title: str, topics: Sequence[TopicStats], now_ms: int) -> str:
     for topic in topics:
         total += topic.stats
     partitions = [partition for topic in topics for partition in topic.partitions]
-    tiles = {
+    events = Timeline()
+    for topic in topics:
+        if not _is_internal(topic):
+            events += topic.stats.timeline
+    tiles: dict[str, str] = {
         "topics": f"{len(topics):,}",
         "partitions": f"{len(partitions):,}",
         "segments": f"{sum(len(partition.segments) for partition in partitions):,}",
         "records": f"{total.records:,}",
         "bytes": size_text(total.bytes),
-        "first event": _day(total.timeline.first),
-        "last event": _day(total.timeline.last),
+        "first event": _time(events.first)[:16],
+        "last event": _time(events.last)[:16],
     }
     return (
         f'<h1>{text(title)}</h1><p class="quiet">as it was at {text(_time(now_ms))} (all times are UTC)</p>'
@@ -113,7 +120,7 @@ def _head(title: str, topics: Sequence[TopicStats], now_ms: int) -> str:
 
 
 def _tile(name: str, value: str) -> str:
-    return f'<div class="tile"><b>{text(value)}</b><span>{text(name)}</span></div>'
+    return f'<div class="tile{" time" if name.endswith("event") else ""}"><b>{text(value)}</b><span>{text(name)}</span></div>'
 
 
 def _time(stamp: int | None) -> str:
@@ -121,8 +128,9 @@ def _time(stamp: int | None) -> str:
     return "none" if found is None else found.replace("T", " ").removesuffix("Z").removesuffix(".000")
 
 
-def _day(stamp: int | None) -> str:
-    return _time(stamp)[:16]
+def _is_internal(topic: TopicStats) -> bool:
+    """Whether it is one of Kafka's own, whose times are those of commits and not of events."""
+    return topic.name.startswith("__")
 
 
 def _damage(topics: Sequence[TopicStats]) -> str:
@@ -132,17 +140,17 @@ def _damage(topics: Sequence[TopicStats]) -> str:
     if not ranges:
         return "".join(errors[:_MOST_ROWS])
     rows = [_damaged_row(partition, each) for partition, each in ranges[:_MOST_ROWS]]
-    titles = ("partition", "what", "offsets", "file", "position", "bytes")
+    titles = ("partition", "offsets", "file", "position", "bytes", "what")
     more = f"<p>and {len(ranges) - _MOST_ROWS} more</p>" if len(ranges) > _MOST_ROWS else ""
     head = '<h2 class="damaged">Damaged</h2><p class="quiet">pylog verify tells what to do about it.</p>'
-    return f"<section>{head}{table(titles, rows, left=4)}{more}</section>{''.join(errors[:_MOST_ROWS])}"
+    return f"<section>{head}{table(titles, rows, left=3)}{more}</section>{''.join(errors[:_MOST_ROWS])}"
 
 
 def _damaged_row(partition: PartitionStats, each: DamagedRange) -> Sequence[str]:
     file = each.path.rpartition("/")[2]
     name = f'<span class="damaged">{text("-".join(map(str, partition.key)))}</span>'
     offsets = f"{each.offset} to {each.next_offset - 1}"
-    return name, text(f"the batch {each.why}"), text(offsets), text(file), text(f"{each.position:,}"), text(f"{each.size:,}")
+    return name, text(offsets), text(file), text(f"{each.position:,}"), text(f"{each.size:,}"), text(f"the batch {each.why}")
 
 
 def _lags(lags: Sequence[Lag]) -> str:
@@ -150,12 +158,12 @@ def _lags(lags: Sequence[Lag]) -> str:
         return ""
     top = max(each.lag for each in lags)
     rows = [
-        (text(each.group), text(f"{each.topic}-{each.partition}"), meter(each.lag, top, "lag"), *_numbers(each))
+        (text(each.group), text(f"{each.topic}-{each.partition}"), *_numbers(each), meter(each.lag, top, "lag"))
         for each in lags[:_MOST_ROWS]
     ]
     more = f"<p>and {len(lags) - _MOST_ROWS} more, with less</p>" if len(lags) > _MOST_ROWS else ""
-    titles = ("group", "partition", "behind", "lag", "committed", "end")
-    return f"<section><h2>Groups</h2>{table(titles, rows, left=3)}{more}</section>"
+    titles = ("group", "partition", "lag", "committed", "end", "behind")
+    return f"<section><h2>Groups</h2>{table(titles, rows, left=2)}{more}</section>"
 
 
 def _numbers(each: Lag) -> tuple[str, str, str]:
@@ -184,8 +192,8 @@ def _topic(topic: TopicStats) -> str:
 def _facts(topic: TopicStats) -> str:
     stats = topic.stats
     facts = [
-        f"{len(topic.partitions)} partition{'s' * (len(topic.partitions) != 1)}",
-        f"{stats.records:,} records",
+        _counted(len(topic.partitions), "partition"),
+        _counted(stats.records, "record"),
         size_text(stats.bytes),
         f"{stats.batches:,} batches",
     ]
@@ -204,11 +212,21 @@ def _timeline(title: str, spans: Sequence[Span], kind: str) -> str:
     values = [span.records if kind == "records" else span.bytes for span in spans]
     told = [f"{value:,} records" if kind == "records" else size_text(value) for value in values]
     titles = [f"{_time(span.start)}: {value}" for span, value in zip(spans, told, strict=True)]
-    middle = spans[len(spans) // 2].start
-    labels = [_day(spans[0].start), *([_day(middle)] if len(spans) > 2 else []), _day(spans[-1].end)]
     seconds = (spans[0].end - spans[0].start) / 1000
     heading = f"{title}: {max(values):,} at most" if kind == "records" else f"{title}: {size_text(max(values))} at most"
-    return f"<h3>{text(f'{heading} in {seconds:,.3g} s')}</h3>{bars(values, titles, kind)}{axis(*labels)}"
+    return f"<h3>{text(f'{heading} in {seconds:,.3g} s')}</h3>{bars(values, titles, kind)}{axis(*_labels(spans))}"
+
+
+def _labels(spans: Sequence[Span]) -> list[str]:
+    """Times below a chart, as exact as it takes to tell them apart."""
+    first, last = spans[0].start, spans[-1].end
+    cut = slice(0, 16) if last - first > _THREE_HOURS_MS else slice(5, 19) if last - first > _TEN_SECONDS_MS else slice(5, None)
+    middle = [spans[len(spans) // 2].start] if len(spans) > 2 else []
+    return [_time(stamp)[cut] for stamp in (first, *middle, last)]
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
 def _plain(value: float) -> str:
@@ -234,7 +252,7 @@ def _codecs(stats: Stats) -> str:
         )
         for name, codec in sorted(stats.codecs.items())
     ]
-    return table(("codec", "batches", "records", "bytes", "times smaller"), rows)
+    return table(("codec", "batches", "records", "bytes", "ratio"), rows)
 
 
 # ---- partitions and segments -------------------------------------------------------------------------------------------------
@@ -245,8 +263,12 @@ def _partitions(topic: TopicStats) -> str:
     drawn = filled[:_MOST_PARTITIONS]
     parts = ["<h3>Segments, by offset</h3>" if drawn else "", *map(_map, drawn)]
     empty = len(topic.partitions) - len(filled)
-    left = [f"{empty} partitions are empty" if empty else "", f"{len(filled) - len(drawn)} are not drawn"]
-    told = ", ".join(each for each in left if each and not each.startswith("0 "))
+    hidden = len(filled) - len(drawn)
+    left = [
+        f"empty: {_counted(empty, 'partition')}" if empty else "",
+        f"not drawn: {_counted(hidden, 'partition')}" if hidden else "",
+    ]
+    told = ", ".join(filter(None, left))
     parts.append(f'<p class="quiet">{text(told)}</p>' if told else "")
     return "".join(parts) + "".join(map(_details, drawn))
 
@@ -276,7 +298,7 @@ def _damaged_pieces(damaged: Sequence[DamagedRange]) -> Iterator[Piece]:
 def _details(partition: PartitionStats) -> str:
     stats = partition.stats
     told = f"partition {partition.key.partition}: offsets {partition.start_offset:,} to {partition.end_offset - 1:,}, "
-    told += f"{stats.records:,} records, {size_text(stats.bytes)}, {len(partition.segments):,} segments"
+    told += f"{_counted(stats.records, 'record')}, {size_text(stats.bytes)}, {_counted(len(partition.segments), 'segment')}"
     spans = stats.timeline.columns(_PARTITION_COLUMNS)
     charts = _timeline("Records over event time", spans, "records") + _timeline("Bytes over event time", spans, "bytes")
     rows = [_segment_row(segment) for segment in partition.segments[-_MOST_ROWS:]]
