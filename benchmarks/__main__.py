@@ -23,6 +23,7 @@ BENCHMARKS = {
     "durable": "P7: appends that outlive a power loss",
     "opening": "P8: opening a partition, and recovering one",
     "compaction": "P9: compaction",
+    "verify": "verify: everything is read again",
     "offsets": "P10: committed offsets: commit, fetch, load",
     "consumer": "from a writer to a consumer of a group in another process; P4 through a consumer",
     "spark": "P11: Spark batch read",

@@ -31,6 +31,13 @@ def test_the_wheel_ships_pylog_and_its_spark_door_with_their_types_and_licence(w
     assert {name for name in names if name.endswith(".py")} == in_sources
 
 
+def test_the_wheel_brings_the_program(wheel: zipfile.ZipFile):
+    assert wheel.read("pylogdb-0.1.0.dist-info/entry_points.txt").decode().split("\n")[:2] == [
+        "[console_scripts]",
+        "pylog = pylog.cli:main",
+    ]
+
+
 def test_the_wheel_asks_for_no_more_than_it_needs(wheel: zipfile.ZipFile):
     metadata = wheel.read("pylogdb-0.1.0.dist-info/METADATA").decode()
     needed = {

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
+
+from cli_harness import call
 
 README = Path(__file__).resolve().parent.parent / "README.md"
 
@@ -17,6 +20,12 @@ def block(heading: str, number: int = 0) -> str:
 
 
 SHOP = block("Ten lines")
+
+
+def command_lines(heading: str) -> list[str]:
+    """The lines of the first piece of shell under a heading, without their comments."""
+    part = README.read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    return [line.split("  #")[0].strip() for line in re.findall(r"```sh\n(.*?)```", part, re.DOTALL)[0].splitlines()]
 
 
 def test_the_quickstart_runs_as_written(
@@ -96,3 +105,16 @@ def test_the_part_about_compaction_runs(
     monkeypatch.chdir(tmp_path)
     exec("import pylog\n" + block("Compaction"), {})
     assert capsys.readouterr().out == "1 [b'1.30', b'1.40']\n"
+
+
+def test_the_command_lines_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    outputs = {}
+    for line in command_lines("Command line"):
+        before, _, words = line.rpartition("pylog ")
+        echoed = shlex.split(before.rstrip(" |"))[1] + "\n" if before else ""
+        done = call(*shlex.split(words), stdin=echoed.encode())
+        assert done.code == 0, (line, done.complaints)
+        outputs[words.split(" ")[0]] = done.text
+    assert outputs["cat"].endswith("\t42\tpaid\n")
+    assert outputs["copy"].startswith("Appended 1 record to orders.")

@@ -58,6 +58,42 @@ def test_a_deleted_topic_is_gone_and_its_name_is_free(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["t-0"]
 
 
+def test_a_topics_configuration_is_altered_for_logs_that_are_opened_later(tmp_path: Path) -> None:
+    with pylog.open(tmp_path) as store:
+        made = store.create_topic("t", partitions=2, retention_ms=5, durability="os")
+        log = store.log("t")
+        altered = store.alter_topic("t", segment_bytes=1000, durability=None)
+        assert (altered.id, altered.partitions) == (made.id, 2)
+        assert altered.config.changed() == {"retention_ms": 5, "segment_bytes": 1000}
+        assert log.config.segment_bytes == 1 << 30
+    with pylog.open(tmp_path) as store:
+        assert store.log("t").config.changed() == {"retention_ms": 5, "segment_bytes": 1000}
+
+
+def test_a_brokers_topic_is_altered_and_still_kept_for_ever(tmp_path: Path) -> None:
+    (tmp_path / "t-0").mkdir()
+    (tmp_path / "t-0" / f"{0:020}.log").touch()
+    with pylog.open(tmp_path) as store:
+        assert store.alter_topic("t", segment_ms=9).config.changed() == {"segment_ms": 9, "retention_ms": -1}
+        assert store.alter_topic("t", retention_ms=None).config.changed() == {"segment_ms": 9}
+    (tmp_path / "s-3").mkdir()
+    with pylog.open(tmp_path) as store, pytest.raises(pylog.InvalidArgumentError, match="only the partitions 3 are here"):
+        store.alter_topic("s", segment_ms=9)
+
+
+@pytest.mark.parametrize("options", [{"segment_ms": 0}, {"nothing": 1}, {"nothing": None}])
+def test_a_configuration_that_cannot_be_leaves_the_topic_as_it_was(tmp_path: Path, options: dict[str, int | None]) -> None:
+    with pylog.open(tmp_path) as store:
+        store.create_topic("t", retention_ms=5)
+        with pytest.raises(pylog.InvalidArgumentError):
+            store.alter_topic("t", **options)
+        with pytest.raises(pylog.UnknownTopicOrPartitionError):
+            store.alter_topic("u", retention_ms=6)
+        assert store.topic("t").config.changed() == {"retention_ms": 5}
+    with pylog.open(tmp_path, mode="r") as store, pytest.raises(pylog.ReadOnlyError):
+        store.alter_topic("t", retention_ms=6)
+
+
 def test_a_deleted_topics_log_refuses_appends(tmp_path: Path) -> None:
     with pylog.open(tmp_path) as store:
         store.create_topic("t")

@@ -17,7 +17,8 @@ NOON = 1_706_702_400_000  # 2024-01-31T12:00Z
 def stocked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The shop as it is made, to be copied."""
     path = tmp_path_factory.mktemp("cli") / "shop"
-    with pylog.open(path, durability=pylog.Durability.OS) as store:
+    few = pylog.OffsetsConfig(topic_num_partitions=2)
+    with pylog.open(path, durability=pylog.Durability.OS, offsets=few) as store:
         store.create_topic("orders", partitions=2, retention_ms=-1)
         store.log("orders", 0).append_many(
             [(b"42", b"paid", [("source", b"web")], NOON), (b"43", b"shipped", [], NOON + HOUR_MS)]

@@ -18,14 +18,6 @@ from pylog.tools.verify import DAMAGED, SOUND, UNREADABLE, Affected, verify
 BATCH = re.compile(r"batch \d+ at (\d+)")
 TORN = {"zero-tail", "zero-tail-16", "garbage-tail", "garbage-tail-11", "repeat-last-batch"}
 HARMLESS = {"index-preallocated", "index-cut", *TORN}
-    "index-preallocated",
-    "index-cut",
-    "zero-tail",
-    "zero-tail-16",
-    "garbage-tail",
-    "garbage-tail-11",
-    "repeat-last-batch",
-}
 
 
 def variant(name: str, base: str = "mixed-codecs") -> CorruptVariant:

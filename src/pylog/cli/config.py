@@ -32,7 +32,7 @@ def config(store: StorePath, topic: TopicName, /, *, change: Settings = None, re
 
     Examples:
         pylog config shop orders
-        pylog config shop orders --set retention.ms=86400000 --set segment.bytes=67108864
+        pylog config shop orders --set retention.ms=86400000 --set segment.ms=3600000
         pylog config shop orders --reset retention.ms
     """
     changes = parsed_options(change or ())

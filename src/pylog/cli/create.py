@@ -27,7 +27,7 @@ def create(store: StorePath, topic: TopicName, /, *, partitions: int = 1, config
 
     Examples:
         pylog create shop orders --partitions 4
-        pylog create shop prices --config cleanup.policy=compact --config segment.bytes=16777216
+        pylog create shop prices -c cleanup.policy=compact -c segment.bytes=16777216
     """
     options = parsed_options(config or ())
     with writing(store, make=True) as opened:

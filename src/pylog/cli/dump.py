@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from pylog.cli.app import CARE, Flag, command
+from pylog.cli.app import CARE, Flag, Json, command
 from pylog.cli.exits import UsageError
 from pylog.cli.output import json_line, to_terminal
 from pylog.cli.text import printable
@@ -35,6 +35,7 @@ def dump(
     max_bytes: int | None = None,
     index_sanity_check: Flag = False,
     verify_index_only: Flag = False,
+    json: Json = False,
 ) -> None:
     """Prints what files hold: JSON lines, one for each batch, entry or record; or what Kafka's own tool prints.
 
@@ -55,6 +56,7 @@ def dump(
         max_bytes: read only so many bytes of each .log file.
         index_sanity_check: only say whether indexes pass Kafka's quick check.
         verify_index_only: compare indexes with their log, and print no entries.
+        json: print JSON lines, as is done without --like-kafka.
 
     Examples:
         pylog dump shop/orders-0/00000000000000000000.log --records
@@ -76,8 +78,9 @@ def dump(
     )
     if not like_kafka and options != DumpOptions():
         raise UsageError("Kafka's options go with --like-kafka; without it there are --records and --decoder")
-    if like_kafka and (records or decoder is not None):
-        raise UsageError("--records and --decoder do not go with --like-kafka; Kafka has --print-data-log and --offsets-decoder")
+    if like_kafka and (records or json or decoder is not None):
+        told = "--records, --decoder and --json do not go with --like-kafka"
+        raise UsageError(f"{told}; Kafka has --print-data-log and --offsets-decoder")
     if like_kafka:
         _as_kafka(files, options)
     else:

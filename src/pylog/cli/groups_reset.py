@@ -71,7 +71,7 @@ def reset(
     Examples:
         pylog groups reset shop billing --to-earliest
         pylog groups reset shop billing --topic orders:0,1 --shift-by -100 --execute
-        pylog groups reset shop billing --to-datetime 2024-01-31T17:00:00.000 --execute
+        pylog groups reset shop billing --to-datetime 2024-01-31T17:00:00.000
     """
     marks = {"earliest": to_earliest, "latest": to_latest, "current": to_current}
     wanted: list[tuple[str, Any]] = [("to", name) for name, given in marks.items() if given]

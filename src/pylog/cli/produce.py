@@ -64,7 +64,7 @@ def produce(
     Examples:
         echo paid | pylog produce shop orders
         pylog produce shop orders --key-separator : < orders.txt
-        pylog produce shop orders --from orders.parquet --key-column id --value-column event --compression zstd
+        pylog produce shop orders --from orders.parquet --key-column id
         pylog cat shop orders --json | pylog produce elsewhere orders --format jsonl
     """
     from pylog import Durability

@@ -45,13 +45,13 @@ def shown(data: bytes | str | None) -> str:
 def as_bytes(text: str) -> bytes:
     """The bytes of a key or value as it was shown.
 
-    >>> as_bytes("caf\u00e9 \\\\x1b \\x1b\\n\\xff")
-    b'caf\xc3\xa9 \\x1b \x1b\n\xff'
+    >>> as_bytes("caf\u00e9 \\\\x1b\\\\n\\\\xff \\\\\\\\x1b")
+    b'caf\\xc3\\xa9 \\x1b\\n\\xff \\\\x1b'
     """
     return _ESCAPE.sub(_unescaped, text).encode("utf-8", "surrogateescape")
 
 
-_ESCAPE: Final = re.compile(r"\\\\(x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8}|[nrt\\\\])")
+_ESCAPE: Final = re.compile(r"\\(x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8}|[nrt\\])")
 _NAMED: Final = {escape[1:]: character for character, escape in _ESCAPES.items()}
 
 

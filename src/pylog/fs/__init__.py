@@ -9,7 +9,7 @@ links, closed on exec; a sync that failed is never tried again; only files that 
 
 from pylog.fs.pages import ResidentPages
 from pylog.fs.protocols import Bytes, DirectoryEntry, File, FileSystem, LockFile
-from pylog.fs.system import OsFileSystem, absolute, base_name, join, on_fork, parent_of, process_id, write_atomically
+from pylog.fs.system import OsFileSystem, absolute, base_name, join, on_fork, parent_of, process_id, take_owner, write_atomically
 
 __all__ = [
     "Bytes",
@@ -25,5 +25,6 @@ __all__ = [
     "on_fork",
     "parent_of",
     "process_id",
+    "take_owner",
     "write_atomically",
 ]

@@ -330,3 +330,19 @@ def write_atomically(fs: FileSystem, directory: str, name: str, data: bytes) -> 
         file.close()
     fs.rename(temporary, target)
     fs.sync_directory(directory)
+
+
+def take_owner(fs: FileSystem, path: str, like: str) -> None:
+    """Gives a file the owner and group of another one, if this process may: who repairs a broker's files is often root.
+
+    Args:
+        fs: only the operating system's files have owners.
+        path: the file.
+        like: a file or directory whose owner it gets.
+    """
+    if isinstance(fs, OsFileSystem):
+        with _reported("change the owner of", path):
+            wanted, found = os.stat(like), os.lstat(path)
+            if (wanted.st_uid, wanted.st_gid) != (found.st_uid, found.st_gid):
+                with contextlib.suppress(PermissionError):
+                    os.chown(path, wanted.st_uid, wanted.st_gid, follow_symlinks=False)

@@ -1,0 +1,448 @@
+"""What a repair would do to a partition: which bytes stay, which offsets are lost. Nothing is written here.
+
+Three policies. `skip` takes out the bytes that are not what was written and keeps everything that can be read; `truncate` ends
+the log at the first damage; `quarantine` takes damaged segments out as a whole. Offsets keep their numbers: where records are
+gone an empty batch stands in their place, as Kafka's own cleaner leaves them: consumers go past it, no offset is given twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from pylog import limits
+from pylog.clock import Clock
+from pylog.errors import InvalidArgumentError
+from pylog.fs import FileSystem, base_name
+from pylog.log.report import HARMLESS, Partition
+from pylog.log.walk import Damage, Stretch, walk
+from pylog.record.checksum import crc32c
+from pylog.record.format import HEADER_CHECKED, HEADER_FRONT, HEADER_SIZE, LAST_OFFSET, LEADER_EPOCH, LOG_OVERHEAD, POSITION, SIZE
+from pylog.segment import names
+from pylog.segment.segment import LogSegment, OpenFiles
+from pylog.tools.partitions import Target, look_at, sizes_of
+from pylog.tools.verify import Affected, verify
+
+POLICIES: Final = ("truncate", "skip", "quarantine")
+_HURT: Final = frozenset({"corrupt", "torn"})  # what lies in a `.log` file and is no batch
+
+
+class Copy(NamedTuple):
+    """Bytes of a `.log` file that stay as they are."""
+
+    start: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        return self.end - self.start
+
+
+class Filler(NamedTuple):
+    """An empty batch in the place of records that are gone. Offsets inclusive."""
+
+    first_offset: int
+    last_offset: int
+    leader_epoch: int
+
+    @property
+    def size(self) -> int:
+        return HEADER_SIZE
+
+    def encoded(self) -> bytes:
+        """Its bytes: a header with a count of 0 and no timestamps.
+
+        >>> len(Filler(5, 9, 0).encoded())
+        61
+        """
+        checked = HEADER_CHECKED.pack(0, self.last_offset - self.first_offset, -1, -1, -1, -1, -1, 0)
+        front = (self.first_offset, HEADER_SIZE - LOG_OVERHEAD, self.leader_epoch, 2, crc32c(checked))
+        return HEADER_FRONT.pack(*front) + checked
+
+
+Piece = Copy | Filler
+
+
+class SegmentPlan(NamedTuple):
+    """What becomes of one `.log` file.
+
+    Attributes:
+        base_offset, path, size: the file as it is, bytes.
+        pieces: what it will hold; None when it goes.
+    """
+
+    base_offset: int
+    path: str
+    size: int
+    pieces: tuple[Piece, ...] | None
+
+    @property
+    def new_size(self) -> int:
+        return sum(piece.size for piece in self.pieces or ())
+
+
+class Lost(NamedTuple):
+    """Offsets that are in the log now and will not be.
+
+    Attributes:
+        first_offset, last_offset: inclusive; the last is None where nobody knows how far the damage went.
+        readable: their records can be read now.
+    """
+
+    first_offset: int
+    last_offset: int | None
+    readable: bool
+
+
+@dataclass(frozen=True)
+class PartitionPlan:
+    """What will be done to one partition.
+
+    Attributes:
+        target: which.
+        policy: one of `POLICIES`.
+        affected: what is wrong with it.
+        segments: the `.log` files that change.
+        created: the base offset of a new, empty segment; None without one.
+        unindexed: base offsets of other segments whose indexes are made again.
+        from_offset: producers, transactions and snapshots are worked out again from there.
+        forget_header: pylog's `durable-point` goes, as what it says is not true any more.
+        end_offset, new_end_offset: of the log, before and after.
+        lost: what that costs.
+    """
+
+    target: Target
+    policy: str
+    affected: tuple[Affected, ...]
+    segments: tuple[SegmentPlan, ...] = ()
+    created: int | None = None
+    unindexed: tuple[int, ...] = ()
+    from_offset: int = 0
+    forget_header: bool = False
+    end_offset: int = 0
+    new_end_offset: int = 0
+    lost: tuple[Lost, ...] = ()
+
+    def sentences(self) -> Iterator[str]:
+        """What will be done, and what it costs, for a person."""
+        for segment in self.segments:
+            yield _told(segment)
+        if self.created is not None:
+            yield f"begin a new segment at offset {self.created}"
+        yield "make indexes, producer snapshots and leader epochs again"
+        if self.new_end_offset != self.end_offset:
+            told = f"the log ends at offset {self.new_end_offset} then, and not at {self.end_offset}"
+            yield f"{told}; new records get those offsets"
+        for lost in self.lost:
+            upto = "to where the damage ends" if lost.last_offset is None else f"to {lost.last_offset}"
+            could = "are lost, AND COULD BE READ" if lost.readable else "are lost; they cannot be read now"
+            yield f"offsets {lost.first_offset} {upto} {could}"
+        if not self.lost:
+            yield "no record is lost"
+
+
+def _told(segment: SegmentPlan) -> str:
+    if segment.pieces is None:
+        return f"remove {segment.path} ({segment.size} bytes)"
+    kept = sum(piece.size for piece in segment.pieces if isinstance(piece, Copy))
+    fillers = sum(isinstance(piece, Filler) for piece in segment.pieces)
+    placed = f", with {fillers} empty batches in the place of what is gone" if fillers else ""
+    return f"write {segment.path} anew: {kept} of its {segment.size} bytes stay{placed}"
+
+
+def plan_partition(fs: FileSystem, target: Target, policy: str, clock: Clock, *, whole: bool = False) -> PartitionPlan | None:
+    """Plans the repair of one partition.
+
+    Args:
+        fs, target: which.
+        policy: one of `POLICIES`.
+        clock: as the engine wants one.
+        whole: with "quarantine": take out everything, not only the segments that are damaged.
+
+    Returns:
+        The plan, or None when nothing is wrong.
+
+    Raises:
+        InvalidArgumentError: there is no such policy, or it does not fit the damage.
+        PylogError: the partition cannot be opened.
+
+    Cost: the partition is read once, damaged segments twice.
+    """
+    if policy not in POLICIES:
+        raise InvalidArgumentError(f"policy={policy!r} is none of {', '.join(POLICIES)}")
+    found = verify(target.directory, fs=fs, clock=clock)
+    affected = tuple(each for each in found.affected if each.finding.kind not in HARMLESS - {"torn"})
+    if not affected and not whole:
+        return None
+    unreadable = next((each for each in affected if each.finding.kind == "unreadable"), None)
+    if unreadable is not None:
+        raise InvalidArgumentError(f"{unreadable.finding.message}; what cannot be read cannot be repaired: {unreadable.advice}")
+    readable = found.readable[0].ranges if found.readable else ()
+    return _Planner(fs, target, policy, look_at(fs, target, clock)(), affected, readable).plan(whole=whole)
+
+
+class _Planner:
+    """Works out one partition's plan."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        target: Target,
+        policy: str,
+        partition: Partition,
+        affected: tuple[Affected, ...],
+        readable: Iterable[tuple[int, int]],
+    ) -> None:
+        self._target = target
+        self._policy = policy
+        self._affected = affected
+        self._state = partition.state
+        self._end = partition.state.end_offset
+        self._readable = list(readable) or ([(self._state.start_offset, self._end - 1)] if self._end else [])
+        self._segments = segments_of(fs, target)
+        self._hurt = {each.finding.path for each in affected if each.finding.kind in _HURT}
+
+    def plan(self, *, whole: bool) -> PartitionPlan:
+        if self._policy == "quarantine" and whole:
+            return self._everything_out()
+        changed, end = {"skip": self._skip, "truncate": self._truncate, "quarantine": self._quarantine}[self._policy]()
+        bases = [segment.base_offset for segment in changed]
+        last = self._segments[-1][0].base_offset if self._segments else 0
+        unindexed = tuple(sorted(self._derived() - set(bases)))
+        touched = [*bases, *unindexed]
+        lost = tuple(self._lost(changed, end))
+        return PartitionPlan(
+            self._target,
+            self._policy,
+            self._affected,
+            tuple(changed),
+            None,
+            unindexed,
+            min(touched, default=last),
+            self._header_lies(changed, last),
+            self._end,
+            end,
+            lost,
+        )
+
+    # ---- the policies --------------------------------------------------------------------------------------------------------
+
+    def _skip(self) -> tuple[list[SegmentPlan], int]:
+        changed, end = [], self._end
+        holes = self._holes()
+        for segment, following in self._segments:
+            hole = holes.get(segment.base_offset)
+            if segment.path in self._hurt or hole is not None:
+                content = _Content(segment, following)
+                content.take_all()
+                pieces = content.pieces if hole is None else [*content.pieces, Filler(*hole, content.epoch)]
+                changed.append(_plan_of(segment, pieces))
+                end = end if following is not None else content.next_offset
+        return changed, end
+
+    def _truncate(self) -> tuple[list[SegmentPlan], int]:
+        first = min((hurt for hurt in map(self._place, self._affected) if hurt is not None), default=None)
+        if first is None:
+            return [], self._end
+        number, position = first
+        segment, following = self._segments[number]
+        content = _Content(segment, following)
+        content.take_until(position)
+        if content.next_offset < self._state.start_offset:
+            told = f"the damage in {segment.path} lies before the log's start {self._state.start_offset}"
+            raise InvalidArgumentError(f"{told}, so nothing would stay; use skip")
+        changed = [_plan_of(segment, content.pieces)]
+        changed += [_plan_of(later, None) for later, _ in self._segments[number + 1 :]]
+        return self._without_empty_end(number, changed, content.next_offset)
+
+    def _quarantine(self) -> tuple[list[SegmentPlan], int]:
+        changed, end, holes = [], self._end, self._holes()
+        for number, (segment, following) in enumerate(self._segments):
+            hole = holes.get(segment.base_offset)
+            if segment.path in self._hurt and following is not None:
+                changed.append(_plan_of(segment, [Filler(segment.base_offset, following - 1, self._epoch_before(number))]))
+            elif segment.path in self._hurt:
+                kept, end = self._without_empty_end(number, [_plan_of(segment, [])], segment.base_offset)
+                changed += kept
+            elif hole is not None:
+                changed.append(_plan_of(segment, [Copy(0, segment.size), Filler(*hole, self._epoch_before(number + 1))]))
+        return changed, end
+
+    def _everything_out(self) -> PartitionPlan:
+        gone = tuple(_plan_of(segment, None) for segment, _ in self._segments if segment.base_offset != self._end)
+        empty = [_plan_of(segment, []) for segment, _ in self._segments if segment.base_offset == self._end]
+        created = None if empty else self._end
+        lost = tuple(self._lost([*gone, *empty], self._end, all_of_them=True))
+        settled = (self._end, True, self._end, self._end, lost)
+        return PartitionPlan(self._target, self._policy, self._affected, (*gone, *empty), created, (), *settled)
+
+    # ---- what they need ------------------------------------------------------------------------------------------------------
+
+    def _place(self, each: Affected) -> tuple[int, int] | None:
+        """Where something is wrong in the log: the number of the segment, and the position in it."""
+        finding = each.finding
+        for number, (segment, _) in enumerate(self._segments):
+            if finding.path == segment.path and finding.kind in _HURT:
+                return number, finding.position
+        if finding.kind == "missing" and each.first_offset is not None and each.last_offset is not None:
+            before = [n for n, (segment, _) in enumerate(self._segments) if segment.base_offset < each.first_offset]
+            return (before[-1], self._segments[before[-1]][0].size) if before else None
+        return None
+
+    def _holes(self) -> dict[int, tuple[int, int]]:
+        """Base offsets of segments behind which records are missing, with the first and last of those."""
+        found = {}
+        for each in self._affected:
+            if each.finding.kind == "missing" and each.first_offset is not None and each.last_offset is not None:
+                before = [segment.base_offset for segment, _ in self._segments if segment.base_offset < each.first_offset]
+                if before:
+                    found[before[-1]] = (each.first_offset, each.last_offset)
+        return found
+
+    def _without_empty_end(self, number: int, changed: list[SegmentPlan], end: int) -> tuple[list[SegmentPlan], int]:
+        """An empty last segment stays where the one before ends, else it goes: a gap before a log's end stops consumers."""
+        first, *later = changed
+        if first.pieces or number == 0:
+            return changed, end
+        content = _Content(self._segments[number - 1][0], first.base_offset)
+        content.take_all()
+        if content.next_offset == first.base_offset:
+            return changed, end
+        return [first._replace(pieces=None), *later], content.next_offset
+
+    def _epoch_before(self, number: int) -> int:
+        if number == 0:
+            return -1
+        content = _Content(*self._segments[number - 1])
+        content.take_all()
+        return content.epoch
+
+    def _derived(self) -> set[int]:
+        """Base offsets of the segments whose derived files are not what they should be."""
+        bases = {segment.base_offset for segment, _ in self._segments}
+        found = (names.parse(base_name(each.finding.path)) for each in self._affected if each.finding.kind == "derived")
+        return {name.offset for name in found if name is not None and name.offset in bases}
+
+    def _header_lies(self, changed: list[SegmentPlan], last: int) -> bool:
+        """Whether pylog's header speaks of a segment that changes, or of more than there is."""
+        if any(segment.base_offset == last for segment in changed):
+            return True
+        return any(each.finding.kind in _HURT | {"missing"} and self._place(each) is None for each in self._affected)
+
+    def _lost(self, changed: list[SegmentPlan], end: int, *, all_of_them: bool = False) -> Iterator[Lost]:
+        for each in self._affected:
+            if each.first_offset is not None and each.finding.kind != "torn":
+                yield Lost(each.first_offset, each.last_offset, False)
+        gone = self._emptied(changed, end) if self._policy != "skip" else []
+        if all_of_them:
+            gone = [(self._state.start_offset, self._end - 1)]
+        for first, last in gone:
+            for readable_first, readable_last in self._readable:
+                both = max(first, readable_first), min(last, readable_last)
+                if both[0] <= both[1]:
+                    yield Lost(*both, True)
+
+    def _emptied(self, changed: list[SegmentPlan], end: int) -> list[tuple[int, int]]:
+        """The offsets that a policy takes out, damaged or not."""
+        if self._policy == "truncate":
+            return [(end, self._end - 1)] if end < self._end else []
+        bases = {segment.base_offset for segment in changed if segment.path in self._hurt}
+        ends = {segment.base_offset: following for segment, following in self._segments}
+        return [(base, (ends[base] or self._end) - 1) for base in bases]
+
+
+def segments_of(
+    fs: FileSystem, target: Target, interval_bytes: int = limits.DEFAULT_INDEX_INTERVAL_BYTES
+) -> list[tuple[LogSegment, int | None]]:
+    """All `.log` files of a partition, whole, each with the base offset of the next one.
+
+    Args:
+        fs, target: which.
+        interval_bytes: between two entries of an index that is made again.
+    """
+    sizes = {found.offset: (name, size) for name, size in sizes_of(fs, target).items() if (found := _plain_log(name))}
+    bases = sorted(sizes)
+    following = dict(zip(bases, [*bases[1:], None], strict=False))
+    open_files = OpenFiles()
+    return [
+        (
+            LogSegment(
+                fs,
+                target.directory,
+                base,
+                size=sizes[base][1],
+                mtime_ms=0,
+                open_files=open_files,
+                sealed=following[base] is not None,
+                interval_bytes=interval_bytes,
+                log_name=sizes[base][0],
+            ),
+            following[base],
+        )
+        for base in bases
+    ]
+
+
+def _plain_log(name: str) -> names.NumberedName | None:
+    found = names.parse(name)
+    return found if found is not None and found.suffix == names.LOG and not found.state else None
+
+
+def _plan_of(segment: LogSegment, pieces: Iterable[Piece] | None) -> SegmentPlan:
+    return SegmentPlan(segment.base_offset, segment.path, segment.size, None if pieces is None else tuple(pieces))
+
+
+class _Content:
+    """The pieces of a segment's new file, as its walk goes on.
+
+    Attributes:
+        pieces: so far.
+        next_offset: behind the last of them.
+        epoch: the leader epoch of the last batch; -1 before the first.
+    """
+
+    def __init__(self, segment: LogSegment, following: int | None) -> None:
+        self._segment = segment
+        self._following = following
+        self.pieces: list[Piece] = []
+        self.next_offset = segment.base_offset
+        self.epoch = -1
+
+    def take_all(self) -> None:
+        """Everything that is good, with fillers between."""
+        for stretch in walk(self._segment, 0, self._segment.size, self._following, verify=True):
+            self._keep(stretch)
+            if stretch.damage is not None:
+                self._fill(stretch.damage)
+
+    def take_until(self, position: int) -> None:
+        """What is good and lies before a position."""
+        for stretch in walk(self._segment, 0, self._segment.size, self._following, verify=True):
+            inside = int(np.searchsorted(stretch.table[POSITION] + stretch.shift, position))
+            self._keep(stretch._replace(table=stretch.table[:, :inside]))
+            if inside < stretch.table.shape[1] or stretch.damage is not None:
+                return
+
+    def _keep(self, stretch: Stretch) -> None:
+        table = stretch.table
+        if not table.shape[1]:
+            return
+        start, end = (int(number) + stretch.shift for number in (table[POSITION, 0], table[POSITION, -1] + table[SIZE, -1]))
+        before = self.pieces[-1] if self.pieces else None
+        if isinstance(before, Copy) and before.end == start:
+            self.pieces[-1] = Copy(before.start, end)
+        else:
+            if isinstance(before, Filler) and len(self.pieces) == 1:  # nothing before it says which epoch it is of
+                self.pieces[-1] = before._replace(leader_epoch=int(table[LEADER_EPOCH, 0]))
+            self.pieces.append(Copy(start, end))
+        self.next_offset, self.epoch = int(table[LAST_OFFSET, -1]) + 1, int(table[LEADER_EPOCH, -1])
+
+    def _fill(self, damage: Damage) -> None:
+        """Puts an empty batch where records are gone, if it is known how far they went."""
+        following = self._following if damage.next_offset is None else damage.next_offset
+        if following is not None and self.next_offset < following <= self._segment.base_offset + limits.MAX_RELATIVE_OFFSET:
+            self.pieces.append(Filler(self.next_offset, following - 1, self.epoch))
+            self.next_offset = following

@@ -1,0 +1,311 @@
+"""`repair`: carries out a plan (`tools.plan`), under the directory's locks, after a backup of every file that is touched.
+
+The order, and why a crash in between loses nothing (docs/DURABILITY.md): the backup is durable before anything changes; what is
+derived from a file goes before the file does; checkpoints are lowered first; a new file has its name only when it is synced.
+Whatever state a crash leaves, the damage that is left is found again, and repairing again finishes it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pylog import limits
+from pylog.clock import Clock, SystemClock
+from pylog.config import TopicConfig
+from pylog.errors import PylogError
+from pylog.fs import File, FileSystem, OsFileSystem, base_name, join, take_owner, write_atomically
+from pylog.log import checkpoints
+from pylog.log.checkpoints import CLEANER, RECOVERY_POINT, Checkpoint, EpochStart
+from pylog.log.producer_state import ProducerState, load_snapshot, write_snapshot
+from pylog.log.store_locks import KAFKA_LOCK, PYLOG_LOCK, StoreLocks
+from pylog.log.walk import walk
+from pylog.record.format import BASE_OFFSET, LEADER_EPOCH
+from pylog.segment import names
+from pylog.segment.segment import LogSegment
+from pylog.tools.backup import Backup
+from pylog.tools.partitions import Target, sizes_of, targets
+from pylog.tools.plan import Copy, PartitionPlan, SegmentPlan, plan_partition, segments_of
+from pylog.topics import read_catalog
+
+_INDEXES = (names.INDEX, names.TIME_INDEX, names.TRANSACTION_INDEX, names.SEAL)
+
+
+class Refused(NamedTuple):
+    """A partition that is not repaired, and why."""
+
+    target: Target
+    why: str
+
+
+@dataclass(frozen=True)
+class Repair:
+    """What a repair does, or did.
+
+    Attributes:
+        policy: what was asked for.
+        plans: one for each partition with damage.
+        refused: partitions with damage that this policy cannot repair.
+        backup: the directory with the copies of all files that were touched; None of a dry run, or when there was nothing to do.
+    """
+
+    policy: str
+    plans: tuple[PartitionPlan, ...]
+    refused: tuple[Refused, ...]
+    backup: str | None = None
+
+
+def repair(
+    path: str,
+    policy: str,
+    *,
+    execute: bool = False,
+    whole: bool = False,
+    backup: str | None = None,
+    fs: FileSystem | None = None,
+    clock: Clock | None = None,
+) -> Repair:
+    """Repairs a log directory, or one partition's directory.
+
+    Args:
+        path: which.
+        policy: "skip": take out what is damaged and keep everything that can be read. "truncate": end the log at the first
+            damage. "quarantine": take the damaged segments out as a whole.
+        execute: do it; by default only a plan is made, and nothing is written or locked.
+        whole: with "quarantine": empty the partition, which then goes on at its end offset; `path` must be one partition.
+        backup: where the copies go: a directory that is made, not inside the log directory; beside it by default.
+        fs, clock: others than the system's, for tests.
+
+    Returns:
+        What was, or would be, done. `verify` finds nothing wrong afterwards in what was not refused.
+
+    Raises:
+        InvalidArgumentError: an argument is none of those above; nothing was done.
+        NotALogDirectoryError: there is no such directory.
+        StoreLockedError: a broker or another pylog process has it open for writing; nothing was done.
+        StorageFailedError: there is no room for the copies, or a call failed; what was done so far is safe, repair again.
+
+    Cost: the damaged partitions are read twice; damaged segments are copied twice.
+
+    >>> import pylog, tempfile
+    >>> root = tempfile.mkdtemp()
+    >>> with pylog.open(root) as store:
+    ...     _ = store.create_topic("orders")
+    >>> repair(root, "skip").plans
+    ()
+    """
+    files, time = fs or OsFileSystem(), clock or SystemClock()
+    found = targets(files, path)
+    if not execute or not found:
+        return _planned(files, found, policy, time, whole)
+    root = found[0].root
+    copies = Backup(files, root, backup, time)
+    locks = StoreLocks(files, root, time, exclusive=True, timeout_ms=0)
+    try:
+        for name in (KAFKA_LOCK, PYLOG_LOCK):
+            take_owner(files, join(root, name), root)
+        planned = _planned(files, found, policy, time, whole)
+        if not planned.plans:
+            return planned
+        _back_up(files, planned, copies)
+        for plan in planned.plans:
+            _Execution(files, plan).run()
+    finally:
+        locks.close()
+    return Repair(policy, planned.plans, planned.refused, copies.path)
+
+
+def _planned(fs: FileSystem, found: list[Target], policy: str, clock: Clock, whole: bool) -> Repair:
+    plans, refused = [], []
+    for target in found:
+        try:
+            plan = plan_partition(fs, target, policy, clock, whole=whole)
+            plans += [] if plan is None else [plan]
+        except PylogError as error:
+            if len(found) == 1:
+                raise
+            refused.append(Refused(target, str(error)))
+    return Repair(policy, tuple(plans), tuple(refused))
+
+
+def _back_up(fs: FileSystem, planned: Repair, copies: Backup) -> None:
+    lines = []
+    for name in (RECOVERY_POINT, CLEANER):
+        copies.keep(join(planned.plans[0].target.root, name))
+    for plan in planned.plans:
+        for name in sorted(_touched(fs, plan)):
+            copies.keep(join(plan.target.directory, name))
+        lines += [f"{plan.target.directory}: {planned.policy}", *(f"  {told}" for told in plan.sentences())]
+    copies.settle("\n".join(lines) + "\n")
+
+
+def _touched(fs: FileSystem, plan: PartitionPlan) -> set[str]:
+    """The names of the files that are replaced or removed."""
+    bases = {segment.base_offset for segment in plan.segments} | set(plan.unindexed)
+    changed = {segment.base_offset for segment in plan.segments}
+    found = {names.LEADER_EPOCH_CHECKPOINT, *([names.DURABLE_POINT] if plan.forget_header else [])}
+    for name in sizes_of(fs, plan.target):
+        parsed = names.parse(name)
+        if parsed is None or parsed.state:
+            continue
+        of_segment = parsed.offset in bases and parsed.suffix in _INDEXES
+        log = parsed.offset in changed and parsed.suffix == names.LOG
+        old_state = parsed.suffix == names.SNAPSHOT and parsed.offset > plan.from_offset
+        again = parsed.suffix == names.TRANSACTION_INDEX and parsed.offset >= plan.from_offset
+        if of_segment or log or old_state or again or _is_bad_snapshot(plan, name):
+            found.add(name)
+    return found
+
+
+def _is_bad_snapshot(plan: PartitionPlan, name: str) -> bool:
+    return name.endswith(names.SNAPSHOT) and any(each.finding.path == join(plan.target.directory, name) for each in plan.affected)
+
+
+class _Execution:
+    """Carries out one partition's plan."""
+
+    def __init__(self, fs: FileSystem, plan: PartitionPlan) -> None:
+        self._fs = fs
+        self._plan = plan
+        self._directory = plan.target.directory
+        self._config = _config_of(fs, plan.target)
+
+    def run(self) -> None:
+        plan = self._plan
+        self._lower_checkpoints()
+        touched = _touched(self._fs, plan)
+        logs = {segment.path for segment in plan.segments}
+        derived = {name for name in touched if join(self._directory, name) not in logs}
+        self._remove(*(derived - {names.LEADER_EPOCH_CHECKPOINT}))  # before what they are derived from changes
+        for segment in sorted(plan.segments, reverse=True):
+            if segment.pieces is None:  # newest first: a crash leaves no hole
+                self._remove(base_name(segment.path))
+        for segment in plan.segments:
+            if segment.pieces is not None:
+                self._write_log(segment)
+        if plan.created is not None:
+            self._create(plan.created)
+        self._rebuild()
+        for name in sizes_of(self._fs, plan.target):
+            take_owner(self._fs, join(self._directory, name), self._directory)
+        self._fs.sync_directory(self._directory)
+
+    # ---- what goes -----------------------------------------------------------------------------------------------------------
+
+    def _lower_checkpoints(self) -> None:
+        """They may always understate; one that is too high would tell of a loss."""
+        plan = self._plan
+        for name in (RECOVERY_POINT, CLEANER):
+            checkpoint = Checkpoint(self._fs, plan.target.root, name)
+            if checkpoint.offsets().get(plan.target.key, 0) > plan.new_end_offset:
+                checkpoint.update({plan.target.key: plan.new_end_offset})
+                take_owner(self._fs, checkpoint.path, plan.target.root)
+
+    def _remove(self, *removed: str) -> None:
+        for name in removed:
+            if self._fs.exists(join(self._directory, name)):
+                self._fs.remove(join(self._directory, name))
+        if removed:
+            self._fs.sync_directory(self._directory)
+
+    # ---- what stays ----------------------------------------------------------------------------------------------------------
+
+    def _write_log(self, segment: SegmentPlan) -> None:
+        """Replaces a `.log` file; the new one keeps the old one's time, by which a search may compare it."""
+        name = names.file_name(segment.base_offset, names.LOG)
+        mtime_ms = next(entry.mtime_ms for entry in self._fs.list(self._directory, sizes=names.LOG) if entry.name == name)
+        temporary = segment.path + names.TEMPORARY
+        if self._fs.exists(temporary):
+            self._fs.remove(temporary)
+        old, new = self._fs.open(segment.path), self._fs.create(temporary)
+        try:
+            position = 0
+            for piece in segment.pieces or ():
+                if isinstance(piece, Copy):
+                    _copy(old, piece, new, position)
+                else:
+                    new.write(memoryview(piece.encoded()), position)
+                position += piece.size
+            new.set_mtime(mtime_ms)
+            new.sync()
+        finally:
+            old.close()
+            new.close()
+        take_owner(self._fs, temporary, segment.path)
+        self._fs.rename(temporary, segment.path)
+        self._fs.sync_directory(self._directory)
+
+    def _create(self, base_offset: int) -> None:
+        file = self._fs.create(join(self._directory, names.file_name(base_offset, names.LOG)))
+        file.close()
+        self._fs.sync_directory(self._directory)
+
+    # ---- what is derived -----------------------------------------------------------------------------------------------------
+
+    def _rebuild(self) -> None:
+        """One pass over the headers: indexes, aborted transactions, snapshots and leader epochs."""
+        plan = self._plan
+        segments = [segment for segment, _ in segments_of(self._fs, plan.target, self._config.index_interval_bytes)]
+        state = self._state_before(segments)
+        epochs: list[EpochStart] = []
+        indexed = {segment.base_offset for segment in plan.segments} | set(plan.unindexed)
+        for segment in segments:
+            if segment.base_offset > plan.from_offset:
+                state.end_offset = max(state.end_offset, segment.base_offset)
+                write_snapshot(self._fs, self._directory, state)
+            if segment.base_offset in indexed:
+                segment.write_indexes(segment.rebuild_indexes())
+            aborted = b""
+            for stretch in walk(segment, 0, segment.size, None):
+                aborted += b"".join(entry.encoded() for entry in state.replay(stretch.buffer, stretch.table))
+                for base, epoch in stretch.table[[BASE_OFFSET, LEADER_EPOCH]].T.tolist():
+                    epochs = checkpoints.assign_epoch(epochs, epoch, base)
+            if aborted and segment.base_offset >= plan.from_offset:
+                name = names.file_name(segment.base_offset, names.TRANSACTION_INDEX)
+                write_atomically(self._fs, self._directory, name, aborted)
+        state.end_offset = max(state.end_offset, plan.new_end_offset)
+        write_snapshot(self._fs, self._directory, state)
+        self._settle_epochs(epochs, segments[0].base_offset if segments else 0)
+
+    def _settle_epochs(self, told: list[EpochStart], start_offset: int) -> None:
+        """The checkpoint as it was, cut to what the log holds now; where it is not sound, what the batches tell."""
+        path = join(self._directory, names.LEADER_EPOCH_CHECKPOINT)
+        epochs = told
+        if not any(each.finding.path == path for each in self._plan.affected):
+            known = checkpoints.read_epochs(self._fs, self._directory) or []
+            kept = checkpoints.truncate_epochs_end(known, self._plan.new_end_offset)
+            epochs = checkpoints.truncate_epochs_start(kept, start_offset)
+        if epochs:
+            checkpoints.write_epochs(self._fs, self._directory, epochs)
+        else:
+            self._remove(names.LEADER_EPOCH_CHECKPOINT)
+
+    def _state_before(self, segments: list[LogSegment]) -> ProducerState:
+        """The producers before the first change; none that was forgotten meanwhile comes back."""
+        start = segments[0].base_offset if segments else 0
+        offsets = [found.offset for name in sizes_of(self._fs, self._plan.target) if (found := _snapshot(name))]
+        state, _ = load_snapshot(self._fs, self._directory, offsets, start, self._plan.from_offset)
+        return state
+
+
+def _snapshot(name: str) -> names.NumberedName | None:
+    found = names.parse(name)
+    return found if found is not None and found.suffix == names.SNAPSHOT and not found.state else None
+
+
+def _config_of(fs: FileSystem, target: Target) -> TopicConfig:
+    """The topic's configuration, where pylog knows it."""
+    try:
+        return read_catalog(fs, target.root).config_of(target.key.topic)
+    except PylogError:
+        return TopicConfig()
+
+
+def _copy(source: File, piece: Copy, target: File, position: int) -> None:
+    buffer = bytearray(min(limits.READ_CHUNK_BYTES, piece.size))
+    done = 0
+    while done < piece.size:
+        view = memoryview(buffer)[: min(len(buffer), piece.size - done)]
+        got = source.read_into(view, piece.start + done)
+        target.write(view[:got], position + done)
+        done += got
