@@ -148,7 +148,7 @@ def test_a_dry_run_says_everything_and_writes_nothing(shop: Path) -> None:
     done = call("graduate", shop, "--dry-run", "--node-id", 5)
     assert done.code == 0
     assert "  node.id=5" in done.lines
-    assert "  offsets.topic.num.partitions=50" in done.lines
+    assert "  offsets.topic.num.partitions=2" in done.lines
     assert any(line.startswith("  bootstrap.checkpoint  (") for line in done.lines)
     assert any(line.startswith("Note: topic old: retention deletes 3 segments") for line in done.lines)
     assert sorted(path.name for path in shop.iterdir()) == before

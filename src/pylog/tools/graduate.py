@@ -194,7 +194,7 @@ def _check_sound(root: str, found: Verification) -> None:
 
 
 def _check_ends(fs: FileSystem, root: str, clock: Clock) -> None:
-    """Refuses bytes behind a log's end that a broker would not cut off: with the marker it takes files as they are (interop 6)."""
+    """Refuses bytes behind a log's end that a broker would not cut off: with the marker it takes files as they are."""
     marker = join(root, CLEAN_SHUTDOWN)
     for target in targets(fs, root) if fs.exists(marker) else ():
         state = look_at(fs, target, clock)().state
