@@ -13,8 +13,6 @@ from hypothesis import strategies as st
 import golden_data
 import pylog
 from pylog.errors import CorruptionError, NotALogDirectoryError
-from pylog.record.compression import compress
-from pylog.record.format import CODEC_ZSTD
 from pylog.tools.sketches import Distinct, Powers, Span, Timeline
 from pylog.tools.stats import TopicStats, collect, group_lags
 
@@ -24,7 +22,8 @@ HOUR = 3_600_000
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Path:
-    with pylog.open(tmp_path / "shop", durability=pylog.Durability.OS) as store:
+    few = pylog.OffsetsConfig(topic_num_partitions=2)
+    with pylog.open(tmp_path / "shop", durability=pylog.Durability.OS, offsets=few) as store:
         store.create_topic("orders", partitions=2, segment_bytes=2000)
         for number in range(20):
             rows = [(b"key %d" % (number % 7), b"x" * 100, [], NOON + number * HOUR) for _ in range(10)]
@@ -66,12 +65,10 @@ def test_segments_add_up_to_their_partition(shop: Path) -> None:
 
 
 def test_a_ratio_is_that_of_what_was_decompressed(shop: Path) -> None:
-    rows = bytes(3) + b"x" * 100
     ratio = orders(shop).stats.codecs["zstd"].ratio
     assert ratio is not None
     assert ratio > 5
     assert orders(shop).stats.codecs["none"].ratio is None
-    assert len(compress(CODEC_ZSTD, rows)) < len(rows)
 
 
 def test_rates_are_over_event_time(shop: Path) -> None:
