@@ -46,6 +46,9 @@ GOOD = {
     "dump": "LOG --records",
     "verify": "SHOP",
     "repair": "skip SHOP",
+    "stats": "SHOP",
+    "compare": "SHOP SHOP",
+    "graduate": "SHOP --yes",
 }
 
 

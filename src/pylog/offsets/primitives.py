@@ -140,6 +140,10 @@ class Writer:
         self.data += _INT32.pack(value)
         return self
 
+    def int64(self, value: int) -> Writer:
+        self.data += _INT64.pack(value)
+        return self
+
     def _compact(self, value: int) -> None:
         while value > 0x7F:
             self.data.append(value & 0x7F | 0x80)

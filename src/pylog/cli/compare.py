@@ -1,0 +1,131 @@
+"""`pylog compare`: whether two directories, or two topics, hold the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from cyclopts import Parameter
+
+from pylog.cli.app import CARE, Flag, Json, StorePath, TopicScope, command
+from pylog.cli.exits import FAILED, OK, UsageError
+from pylog.cli.output import print_json, print_line, progress
+from pylog.cli.stores import reading
+
+if TYPE_CHECKING:
+    from pylog.tools.compare import Comparison, PartitionComparison, TopicComparison
+
+_SHOWN: Final = 10  # differences of a partition; JSON has the first hundred
+
+
+@command(CARE)
+def compare(
+    store: StorePath,
+    other: Annotated[str, Parameter(name="OTHER")],
+    /,
+    *,
+    topic: TopicScope = None,
+    name: Annotated[str | None, Parameter(name=["--as"])] = None,
+    bytes: Flag = False,  # noqa: A002 - the option's name
+    json: Json = False,
+) -> int:
+    """Compares two directories: topics, options, partitions, and each record's offset, timestamp, key, value and headers.
+
+    How records lie in batches makes no difference, unless --bytes asks for the files to be equal. Exit codes: 0 all is the same,
+    1 something differs or cannot be read, 2 the command line is wrong.
+
+    Args:
+        store: a directory; a broker may be running on it.
+        other: another one, or the same with --as.
+        topic: only this one; may be repeated.
+        name: what the topic is called in the other directory.
+        bytes: compare the bytes of the .log files instead of the records.
+        json: print one JSON document.
+
+    Examples:
+        pylog compare shop backup
+        pylog compare shop shop --topic orders --as orders-2024
+        pylog compare /var/lib/kafka/data mirror --bytes --json
+    """
+    from pylog.tools.compare import compare as compared
+
+    if name is not None and len(topic or ()) != 1:
+        raise UsageError("--as names one topic in the other directory; say with --topic which one here")
+    with reading(store) as left, reading(other) as right, progress("comparing", unit="bytes" if bytes else "records") as report:
+        found = compared(left, right, topics=topic or (), renamed=name, by_bytes=bytes, progress=report)
+    if json:
+        print_json(_document(found))
+    else:
+        for line in _lines(found, "files" if bytes else "records"):
+            print_line(line)
+    return OK if found.same else FAILED
+
+
+def _lines(found: Comparison, unit: str) -> Iterator[str]:
+    for side, names in found.only.items():
+        for name in names:
+            yield f"topic {name}: only {side}"
+    equal = sum(partition.equal for topic in found.topics for partition in topic.partitions)
+    for topic in found.topics:
+        yield from _topic_lines(topic, unit)
+    yield f"{'the same' if found.same else 'not the same'}: {len(found.topics)} topics on both sides, {equal} {unit} are equal"
+
+
+def _topic_lines(topic: TopicComparison, unit: str) -> Iterator[str]:
+    name = topic.left if topic.left == topic.right else f"{topic.left} and {topic.right}"
+    for option in topic.options:
+        yield f"topic {name}: {option.option} is {_value(option.left)} left, {_value(option.right)} right"
+    for side, numbers in topic.only.items():
+        for number in numbers:
+            yield f"topic {name}: partition {number} only {side}"
+    for partition in topic.partitions:
+        if not partition.same:
+            yield from _partition_lines(f"{name}, partition {partition.partition}", partition, unit)
+
+
+def _value(value: Any) -> str:
+    return "the default" if value is None else str(value)
+
+
+def _partition_lines(name: str, found: PartitionComparison, unit: str) -> Iterator[str]:
+    counts = ", ".join(f"{what}: {count}" for what, count in sorted(found.counts.items()))
+    yield (
+        f"{name}: {found.equal} {unit} equal, {found.differing} differ ({counts})"
+        if counts
+        else f"{name}: {found.equal} {unit} equal"
+    )
+    place = "position" if unit == "files" else "offset"
+    for each in found.first[:_SHOWN]:
+        yield f"  {place} {each.offset}: {', '.join(each.what)}"
+    for sentence in found.unreadable:
+        yield f"  cannot be read: {sentence}"
+
+
+def _document(found: Comparison) -> dict[str, Any]:
+    return {"same": found.same, "only": found.only, "topics": [_topic_document(topic) for topic in found.topics]}
+
+
+def _topic_document(topic: TopicComparison) -> dict[str, Any]:
+    return {
+        "left": topic.left,
+        "right": topic.right,
+        "same": topic.same,
+        "options": [each._asdict() for each in topic.options],
+        "only": topic.only,
+        "partitions": [_partition_document(each) for each in topic.partitions],
+    }
+
+
+def _partition_document(found: PartitionComparison) -> dict[str, Any]:
+    ends = [{"start_offset": start, "end_offset": end} for start, end in found.ends]
+    return {
+        "partition": found.partition,
+        "same": found.same,
+        "left": ends[0],
+        "right": ends[1],
+        "equal": found.equal,
+        "differing": found.differing,
+        "counts": dict(found.counts),
+        "first": [each._asdict() for each in found.first],
+        "unreadable": found.unreadable,
+    }

@@ -1,0 +1,116 @@
+"""`pylog graduate`: makes a directory one that a fresh Kafka broker boots from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from pylog.cli.app import CARE, Flag, Json, StorePath, Yes, command
+from pylog.cli.confirm import confirm
+from pylog.cli.exits import UsageError
+from pylog.cli.output import Column, print_json, print_line, print_table, progress
+
+if TYPE_CHECKING:
+    from pylog.tools.graduate import Graduation
+
+_TOPICS: Final = (Column("topic"), Column("partitions", "number"), Column("options"))
+_SHOWN: Final = 10  # of the files; there may be one for each partition
+
+
+@command(CARE)
+def graduate(
+    store: StorePath, /, *, node_id: int = 1, dry_run: Flag = False, undo: Flag = False, yes: Yes = False, json: Json = False
+) -> None:
+    """Makes a directory one that a fresh Kafka 4.3 broker boots from: its topics, options, groups and offsets.
+
+    Logs stay as they are; a few small files are written beside them. Everything is verified first, and damage is refused. As long
+    as no broker has started on the directory, --undo takes it back.
+
+    Args:
+        store: the directory; nobody may have it open for writing.
+        node_id: of the broker.
+        dry_run: only say what would be written.
+        undo: remove what graduate wrote.
+        yes: do it without asking.
+        json: print one JSON document.
+
+    Examples:
+        pylog graduate shop --dry-run
+        pylog graduate shop --node-id 1 --yes
+        pylog graduate shop --undo --yes
+    """
+    if undo and dry_run:
+        raise UsageError("--undo and --dry-run are two different wishes")
+    if undo:
+        _undo(store, yes=yes, json=json)
+    else:
+        _graduate(store, node_id, dry_run=dry_run, yes=yes, json=json)
+
+
+def _graduate(store: str, node_id: int, *, dry_run: bool, yes: bool, json: bool) -> None:
+    from pylog.tools.graduate import carry_out, plan_graduation
+
+    with progress("verifying") as report:
+        found = plan_graduation(store, node_id=node_id, progress=lambda done, total, _: report(done, total))
+    if not json:
+        _show(found)
+    if not dry_run:
+        count = len(found.files)
+        confirm(f"This writes {count} files into {found.root}, which is a Kafka broker's from then on", yes=yes)
+        carry_out(found)
+    if json:
+        print_json(_document(found, executed=not dry_run))
+    elif not dry_run:
+        print_line(f"Written. `pylog graduate {store} --undo` takes it back, as long as no broker has started on it.")
+
+
+def _show(found: Graduation) -> None:
+    print_table(
+        _TOPICS,
+        [
+            {
+                "topic": topic.name,
+                "partitions": len(topic.leader_epochs),
+                "options": ", ".join(f"{name}={value}" for name, value in topic.options.items()),
+            }
+            for topic in found.topics
+        ],
+    )
+    print_line("")
+    print_line("Files to be written:")
+    for file in found.files[-_SHOWN:]:
+        print_line(f"  {file.path}  ({len(file.data)} bytes)")
+    if len(found.files) > _SHOWN:
+        print_line(f"  and partition.metadata in {len(found.files) - _SHOWN} more partitions")
+    print_line("")
+    print_line("The broker's server.properties must say:")
+    for name, value in found.properties.items():
+        print_line(f"  {name}={value}")
+    print_line("")
+    for note in found.notes:
+        print_line(f"Note: {note}.")
+
+
+def _document(found: Graduation, *, executed: bool) -> dict[str, Any]:
+    return {
+        "executed": executed,
+        "path": found.root,
+        "files": [{"path": file.path, "bytes": len(file.data)} for file in found.files],
+        "topics": [
+            {"topic": topic.name, "id": topic.id, "partitions": len(topic.leader_epochs), "config": dict(topic.options)}
+            for topic in found.topics
+        ],
+        "properties": dict(found.properties),
+        "next_producer_id": found.next_producer_id,
+        "notes": list(found.notes),
+    }
+
+
+def _undo(store: str, *, yes: bool, json: bool) -> None:
+    from pylog.tools.graduate import take_back
+
+    confirm(f"This removes from {store} what graduate wrote there", yes=yes)
+    removed = take_back(store)
+    if json:
+        print_json({"removed": removed})
+    else:
+        print_line(f"Removed {len(removed)} files: the directory is pylog's again.")

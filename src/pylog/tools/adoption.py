@@ -1,0 +1,137 @@
+"""What a topic of pylog's is to a Kafka broker: its options in Kafka's words, and what changes for it there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from pylog.config import Durability, OffsetsConfig, TopicConfig
+from pylog.errors import UnknownTopicOrPartitionError
+from pylog.log.trimming import decide
+from pylog.offsets.schema import OFFSETS_TOPIC
+from pylog.store import Store
+from pylog.tools.metadata import KafkaTopic
+from pylog.topics import Topic
+
+TRANSACTIONS_TOPIC: Final = "__transaction_state"
+_SMALLEST_SEGMENT: Final = 1 << 20  # that a broker of 4.3 takes for an option (interop 7.3)
+_ALWAYS: Final = ("cleanup_policy", "retention_ms", "retention_bytes")  # whatever the broker's own defaults are
+_OURS: Final = ("durability", "retention_group", "retention_group_max_bytes")
+_OF_THE_BROKER: Final = "producer_id_expiration_ms"
+_MINUTE_MS: Final = 60_000
+
+
+def kafka_topic(topic: Topic, topic_id: str, leader_epochs: tuple[int, ...]) -> KafkaTopic:
+    """A topic as a broker is to know it.
+
+    Args:
+        topic: of a store.
+        topic_id: its id, where the store knows none.
+        leader_epochs: of each partition.
+    """
+    return KafkaTopic(topic.name, topic_id, kafka_options(topic.config), leader_epochs)
+
+
+def kafka_options(config: TopicConfig) -> dict[str, str]:
+    """A topic's options as Kafka has them; those that only pylog knows become what comes closest and loses nothing.
+
+    >>> kafka_options(TopicConfig(compression_type="none", durability="sync"))["compression.type"]
+    'uncompressed'
+    >>> kafka_options(TopicConfig(retention_group="billing", retention_ms=1000))["retention.ms"]
+    '-1'
+    """
+    given = {name: getattr(config, name) for name in _ALWAYS} | config.changed()
+    given = {name: value for name, value in given.items() if name not in (*_OURS, _OF_THE_BROKER)}
+    given["segment_bytes"] = max(config.segment_bytes, _SMALLEST_SEGMENT)
+    if config.compression_type == "none":
+        given["compression_type"] = "uncompressed"
+    if config.retention_group is not None:
+        given |= {"retention_ms": -1, "retention_bytes": -1}
+    level = None if config.durability is None else Durability.of(config.durability)
+    if level == Durability.SYNC:
+        given["flush_messages"] = 1
+    elif level is not None and level.interval_ms is not None:
+        given["flush_ms"] = level.interval_ms
+    return {name.replace("_", "."): str(value) for name, value in given.items()}
+
+
+def server_properties(store: Store, node_id: int, now_ms: int) -> dict[str, str]:
+    """The lines that a broker's `server.properties` must have to find everything in a directory.
+
+    Args:
+        store: the directory.
+        node_id: the broker's.
+        now_ms: wall clock.
+    """
+    topics = store.topics()
+    found = {"node.id": str(node_id), "log.dirs": store.path, "offsets.topic.replication.factor": "1"}
+    if OFFSETS_TOPIC in topics:
+        found["offsets.topic.num.partitions"] = str(topics[OFFSETS_TOPIC].partition_ids[-1] + 1)
+    found |= {"transaction.state.log.replication.factor": "1", "transaction.state.log.min.isr": "1"}
+    if TRANSACTIONS_TOPIC in topics:
+        found["transaction.state.log.num.partitions"] = str(topics[TRANSACTIONS_TOPIC].partition_ids[-1] + 1)
+    expiration = max((topic.config.producer_id_expiration_ms for topic in topics.values()), default=0)
+    if expiration > TopicConfig().producer_id_expiration_ms:
+        found["producer.id.expiration.ms"] = str(expiration)
+    intervals = [option for topic in topics.values() if (option := kafka_options(topic.config).get("flush.ms"))]
+    if intervals:
+        found["log.flush.scheduler.interval.ms"] = min(intervals, key=int)
+    kept = OffsetsConfig().retention_minutes
+    age = _age_of_offsets(store, now_ms) // _MINUTE_MS
+    if age >= kept // 2:
+        found["offsets.retention.minutes"] = str(age + kept)
+    return found
+
+
+def _age_of_offsets(store: Store, now_ms: int) -> int:
+    """Milliseconds since the oldest commit: brokers delete offsets by their age (groups-and-transactions 1.11)."""
+    stamps = (each.commit_timestamp for name in store.offsets.groups() for each in store.offsets.fetch(name).values())
+    return max((now_ms - stamp for stamp in stamps if stamp is not None), default=0)
+
+
+def notes_on(store: Store, now_ms: int) -> Iterator[str]:
+    """What will be another thing under a broker than it is in pylog, or goes there: a sentence each.
+
+    Args:
+        store: the directory.
+        now_ms: wall clock.
+    """
+    for topic in store.topics().values():
+        yield from _notes_on_options(topic)
+        yield from _notes_on_partitions(topic)
+        due = sum(_due(store, topic, number, now_ms) for number in topic.partition_ids)
+        if due:
+            keep = f"pylog config {store.path} {topic.name} --set retention.ms=-1"
+            told = f"retention deletes {due} segments some minutes after the broker has started"
+            yield f"topic {topic.name}: {told}; to keep them: {keep}"
+    yield "pylog.json stays for pylog: what a broker changes of topics and options is not in it"
+
+
+def _notes_on_options(topic: Topic) -> Iterator[str]:
+    config, name = topic.config, f"topic {topic.name}"
+    if config.segment_bytes < _SMALLEST_SEGMENT:
+        yield f"{name}: segment.bytes={config.segment_bytes} becomes {_SMALLEST_SEGMENT}, the least that a broker takes"
+    if config.retention_group is not None:
+        told = "which brokers do not know, becomes retention.ms=-1, retention.bytes=-1: nothing is deleted"
+        yield f"{name}: retention.group={config.retention_group}, {told}"
+    if config.durability is not None:
+        options = kafka_options(config)
+        flush = [f"{option}={options[option]}" for option in ("flush.messages", "flush.ms") if option in options]
+        yield f"{name}: durability={config.durability} becomes {flush[0] if flush else 'what brokers do by default'}"
+
+
+def _notes_on_partitions(topic: Topic) -> Iterator[str]:
+    missing = sorted(set(range(topic.partition_ids[-1] + 1)) - set(topic.partition_ids))
+    if missing:
+        yield f"topic {topic.name}: the partitions {', '.join(map(str, missing[:10]))} are not here; the broker makes them, empty"
+
+
+def _due(store: Store, topic: Topic, number: int, now_ms: int) -> int:
+    """How many segments of a partition a broker would delete."""
+    if topic.config.retention_group is not None:
+        return 0
+    try:
+        log = store.log(topic.name, number)
+    except UnknownTopicOrPartitionError:  # not made yet
+        return 0
+    return decide(log.look(), log.config, now_ms, None).count

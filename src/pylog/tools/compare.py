@@ -1,0 +1,372 @@
+"""`compare`: whether two directories, or two topics, hold the same: topics, options, partitions, records.
+
+Records are the same when their offsets, timestamps, keys, values and headers are, however they lie in batches. They are compared
+as columns of Arrow, a few megabytes at a time; where a stretch differs it is looked at again, column by column.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from pylog import limits
+from pylog.errors import CorruptionError, PylogError, UnknownTopicOrPartitionError
+from pylog.fs import FileSystem, OsFileSystem, join
+from pylog.log.log import Log
+from pylog.record.types import TopicPartition
+from pylog.segment.names import LOG
+from pylog.store import Store
+from pylog.topics import Topic, directory_name
+
+LEFT: Final = "left"
+RIGHT: Final = "right"
+MOST_DIFFERENCES: Final = 100  # of a partition that are kept, its first ones
+_COLUMNS: Final = ("offset", "timestamp", "key", "value", "headers")
+_COMPARED: Final = _COLUMNS[1:]
+
+Progress = Callable[[int], None]
+
+
+class Difference(NamedTuple):
+    """Something that is not the same.
+
+    Attributes:
+        offset: of the record; of `.log` files the position of the first byte.
+        what: the names of the columns that differ, or `"only left"`, `"only right"`, or why it cannot be read.
+    """
+
+    offset: int
+    what: tuple[str, ...]
+
+
+@dataclass
+class PartitionComparison:
+    """What was found in a partition.
+
+    Attributes:
+        partition: its number.
+        ends: start and end offset of the left log and of the right one; they alone make no difference.
+        equal: records that are the same.
+        counts: how many records differ in each column, or are only on one side.
+        differing: records that are on both sides and differ.
+        first: the first differences, at most 100.
+        unreadable: what could not be read, a sentence each; nothing of it is compared.
+    """
+
+    partition: int
+    ends: tuple[tuple[int, int], tuple[int, int]] = ((0, 0), (0, 0))
+    equal: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    differing: int = 0
+    first: list[Difference] = field(default_factory=list)
+    unreadable: list[str] = field(default_factory=list)
+
+    @property
+    def same(self) -> bool:
+        """Whether nothing differs, as far as everything can be read."""
+        return not self.counts and not self.unreadable
+
+    def note(self, offsets: Sequence[int], what: Sequence[tuple[str, ...]]) -> None:
+        """Takes differences, in the order of their offsets."""
+        for each in what:
+            self.counts.update(each)
+        room = MOST_DIFFERENCES - len(self.first)
+        self.first += [Difference(*pair) for pair in zip(offsets[:room], what[:room], strict=True)]
+
+
+class OptionDifference(NamedTuple):
+    """An option of a topic that is not the same; None where it has its default."""
+
+    option: str
+    left: Any
+    right: Any
+
+
+@dataclass
+class TopicComparison:
+    """What was found in a topic that is on both sides.
+
+    Attributes:
+        left, right: its name there.
+        options: that differ.
+        only: numbers of partitions that only one side has, by side.
+        partitions: of both.
+    """
+
+    left: str
+    right: str
+    options: list[OptionDifference] = field(default_factory=list)
+    only: dict[str, list[int]] = field(default_factory=dict)
+    partitions: list[PartitionComparison] = field(default_factory=list)
+
+    @property
+    def same(self) -> bool:
+        """Whether nothing differs."""
+        return not self.options and not any(self.only.values()) and all(each.same for each in self.partitions)
+
+
+@dataclass
+class Comparison:
+    """What was found.
+
+    Attributes:
+        only: names of topics that only one side has, by side.
+        topics: of both.
+    """
+
+    only: dict[str, list[str]] = field(default_factory=dict)
+    topics: list[TopicComparison] = field(default_factory=list)
+
+    @property
+    def same(self) -> bool:
+        """Whether nothing differs."""
+        return not any(self.only.values()) and all(each.same for each in self.topics)
+
+
+def compare(
+    left: Store,
+    right: Store,
+    *,
+    topics: Iterable[str] = (),
+    renamed: str | None = None,
+    by_bytes: bool = False,
+    progress: Progress | None = None,
+    fs: FileSystem | None = None,
+) -> Comparison:
+    """Compares two directories, or some topics of theirs.
+
+    Args:
+        left, right: open for reading; the same one twice to compare two topics of it.
+        topics: only these; all by default.
+        renamed: what the one topic given is called on the right.
+        by_bytes: compare the bytes of the `.log` files instead of the records.
+        progress: is called with how many offsets, or bytes, are done.
+        fs: another file system than the system's, for tests.
+
+    Returns:
+        A `Comparison`. Damage is a difference, and raises nothing.
+
+    Raises:
+        UnknownTopicOrPartitionError: a topic that was named is on no side, or with `renamed` not on both.
+
+    Cost: one read of both; memory for an Arrow batch of each.
+
+    >>> import pylog, tempfile
+    >>> with pylog.open(tempfile.mkdtemp()) as store:
+    ...     for name in ("orders", "copy"):
+    ...         _ = store.create_topic(name)
+    ...         _ = store.log(name).append_many([b"a", b"b"] if name == "copy" else [b"a", b"c"])
+    ...     found = compare(store, store, topics=["orders"], renamed="copy").topics[0].partitions[0]
+    ...     (found.differing, found.first[0].offset) if not found.same else None
+    (2, 0)
+    """
+    done = _Done(progress)
+    wanted = list(dict.fromkeys(topics))
+    if renamed is not None:
+        (name,) = wanted
+        pairs = [(left.topic(name), right.topic(renamed))]
+        only: dict[str, list[str]] = {}
+    else:
+        known, other = left.topics(), right.topics()
+        for name in wanted:
+            if name not in known and name not in other:
+                raise UnknownTopicOrPartitionError(f"neither {left.path} nor {right.path} has a topic {name!r}", path=left.path)
+        names = wanted or sorted(known | other)
+        pairs = [(known[name], other[name]) for name in names if name in known and name in other]
+        only = {LEFT: [name for name in names if name not in other], RIGHT: [name for name in names if name not in known]}
+    return Comparison(only, [_topic(left, right, *pair, done, (fs or OsFileSystem()) if by_bytes else None) for pair in pairs])
+
+
+class _Done:
+    """Adds up what is done."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self._progress = progress
+        self._done = 0
+
+    def add(self, amount: int) -> None:
+        self._done += amount
+        if self._progress is not None:
+            self._progress(self._done)
+
+
+def _topic(left: Store, right: Store, one: Topic, other: Topic, done: _Done, fs: FileSystem | None) -> TopicComparison:
+    ids, other_ids = set(one.partition_ids), set(other.partition_ids)
+    found = TopicComparison(one.name, other.name, list(_options(one, other)))
+    found.only = {LEFT: sorted(ids - other_ids), RIGHT: sorted(other_ids - ids)}
+    for number in sorted(ids & other_ids):
+        result = PartitionComparison(number)
+        found.partitions.append(result)
+        try:
+            if fs is not None:
+                _compare_files(fs, result, _directory(left, one, number), _directory(right, other, number), done)
+            else:
+                _compare_records(left.log(one.name, number), right.log(other.name, number), result, done)
+        except PylogError as error:
+            result.unreadable.append(str(error))
+    return found
+
+
+def _directory(store: Store, topic: Topic, number: int) -> str:
+    return join(store.path, directory_name(TopicPartition(topic.name, number)))
+
+
+def _options(one: Topic, other: Topic) -> Iterator[OptionDifference]:
+    left, right = one.config.changed(), other.config.changed()
+    for name in sorted(left.keys() | right.keys()):
+        if left.get(name) != right.get(name):
+            yield OptionDifference(name.replace("_", "."), left.get(name), right.get(name))
+
+
+# ---- records -----------------------------------------------------------------------------------------------------------------
+
+
+class _Side:
+    """The records of a log, taken piece by piece up to offsets that both sides have reached; damage is left out and noted."""
+
+    def __init__(self, log: Log, end: int, unreadable: list[str]) -> None:
+        self._log = log
+        self._end = end
+        self._unreadable = unreadable
+        self._frames = self._read(log.start_offset)
+        self._frame: pa.RecordBatch | None = next(self._frames, None)
+
+    def _read(self, start: int | None) -> Iterator[pa.RecordBatch]:
+        while start is not None and start < self._end:
+            try:
+                yield from self._log.scan(start, self._end, columns=_COLUMNS)
+                return
+            except CorruptionError as error:
+                self._unreadable.append(str(error))
+                start = error.next_offset
+
+    @property
+    def last_offset(self) -> int | None:
+        """The last offset at hand, None at the end."""
+        return None if self._frame is None else int(self._frame.column(0)[-1].as_py())
+
+    def take(self, last_offset: int) -> pa.RecordBatch | None:
+        """The records at hand up to an offset, inclusive."""
+        if self._frame is None:
+            return None
+        count = int(np.searchsorted(_offsets(self._frame), last_offset, side="right"))
+        taken = self._frame.slice(0, count)
+        rest = self._frame.slice(count)
+        self._frame = rest if len(rest) else next(self._frames, None)
+        return taken
+
+
+def _offsets(frame: pa.RecordBatch) -> NDArray[np.int64]:
+    return frame.column(0).to_numpy()
+
+
+def _compare_records(left: Log, right: Log, found: PartitionComparison, done: _Done) -> None:
+    found.ends = ((left.start_offset, left.end_offset), (right.start_offset, right.end_offset))
+    one, other = (_Side(log, ends[1], found.unreadable) for log, ends in zip((left, right), found.ends, strict=True))
+    while (reached := [last for last in (one.last_offset, other.last_offset) if last is not None]) != []:
+        frames = one.take(min(reached)), other.take(min(reached))
+        _compare_frames(frames[0], frames[1], found)
+        done.add(max(len(frame) for frame in frames if frame is not None))
+
+
+def _compare_frames(left: pa.RecordBatch | None, right: pa.RecordBatch | None, found: PartitionComparison) -> None:
+    """Compares two stretches that reach to the same offset."""
+    if left is not None and right is not None and left.equals(right):
+        found.equal += len(left)
+        return
+    empty = np.empty(0, np.int64)
+    one, other = (empty if frame is None else _offsets(frame) for frame in (left, right))
+    both, at, there = np.intersect1d(one, other, assume_unique=True, return_indices=True)
+    notes: list[tuple[int, tuple[str, ...]]] = []
+    notes += [(offset, ("only left",)) for offset in np.setdiff1d(one, both, assume_unique=True).tolist()]
+    notes += [(offset, ("only right",)) for offset in np.setdiff1d(other, both, assume_unique=True).tolist()]
+    if left is not None and right is not None and both.size:
+        differing = _differing(left.take(pa.array(at)), right.take(pa.array(there)))
+        rows = np.flatnonzero(differing.any(axis=0)).tolist()
+        names = [
+            tuple(name for name, differs in zip(_COMPARED, differing[:, row].tolist(), strict=True) if differs) for row in rows
+        ]
+        notes += zip(both[rows].tolist(), names, strict=True)
+        found.differing += len(rows)
+        found.equal += both.size - len(rows)
+    notes.sort()
+    found.note([offset for offset, _ in notes], [what for _, what in notes])
+
+
+def _differing(left: pa.RecordBatch, right: pa.RecordBatch) -> NDArray[np.bool_]:
+    """Which rows differ, a row of the result for each of `_COMPARED`."""
+    differ = [_unequal(left.column(name), right.column(name)) for name in _COMPARED[:-1]]
+    return np.stack([*differ, _unequal_headers(left.column("headers"), right.column("headers"))])
+
+
+def _unequal(left: pa.Array, right: pa.Array) -> NDArray[np.bool_]:
+    """Where two columns differ; null is equal to null."""
+    if left.equals(right):
+        return np.zeros(len(left), np.bool_)
+    both_null = pc.and_(left.is_null(), right.is_null())
+    equal = pc.if_else(both_null, True, pc.fill_null(pc.equal(left, right), False))
+    return ~equal.to_numpy(zero_copy_only=False)
+
+
+def _unequal_headers(left: pa.ListArray, right: pa.ListArray) -> NDArray[np.bool_]:
+    """The same of lists, which Arrow compares as a whole only: the lists themselves are compared where the lengths agree."""
+    if left.equals(right):
+        return np.zeros(len(left), np.bool_)
+    unequal = _unequal(left.value_lengths(), right.value_lengths())
+    same_length = np.flatnonzero(~unequal)
+    one, other = (column.take(pa.array(same_length)) for column in (left, right))
+    entries = _unequal(one.flatten().field("key"), other.flatten().field("key"))
+    entries |= _unequal(one.flatten().field("value"), other.flatten().field("value"))
+    rows = np.repeat(same_length, one.value_lengths().to_numpy())
+    unequal[rows[entries]] = True
+    return unequal
+
+
+# ---- bytes -------------------------------------------------------------------------------------------------------------------
+
+
+def _compare_files(fs: FileSystem, found: PartitionComparison, left: str, right: str, done: _Done) -> None:
+    """Compares the `.log` files of two directories; `equal` and `differing` count files."""
+    one, other = (
+        {entry.name: entry.size for entry in fs.list(path, sizes=LOG) if entry.name.endswith(LOG)} for path in (left, right)
+    )
+    for name in sorted(one.keys() | other.keys()):
+        if name not in one or name not in other:
+            found.note([0], [(f"{name} only {RIGHT if name not in one else LEFT}",)])
+            continue
+        position = _first_difference(fs, join(left, name), join(right, name), done)
+        if position is None:
+            found.equal += 1
+        else:
+            found.differing += 1
+            found.note([position], [(name,)])
+
+
+def _first_difference(fs: FileSystem, left: str, right: str, done: _Done) -> int | None:
+    """The position of the first byte that two files do not share."""
+    buffers = [np.empty(limits.READ_CHUNK_BYTES, np.uint8) for _ in range(2)]
+    files = fs.open(left), fs.open(right)
+    try:
+        position = 0
+        while True:
+            one, other = (file.read_into(buffer.data, position) for file, buffer in zip(files, buffers, strict=True))
+            size = min(one, other)
+            unequal = np.flatnonzero(buffers[0][:size] != buffers[1][:size])
+            if unequal.size:
+                return position + int(unequal[0])
+            if one != other:
+                return position + size
+            if not one:
+                return None
+            position += one
+            done.add(one)
+    finally:
+        for file in files:
+            file.close()

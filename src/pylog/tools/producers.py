@@ -1,0 +1,41 @@
+"""The highest numbers in the batches of a directory, which whoever writes there next must know."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pylog.clock import Clock
+from pylog.fs import FileSystem
+from pylog.record.format import LEADER_EPOCH, PRODUCER_ID
+from pylog.record.types import TopicPartition
+from pylog.tools.headers import stretches
+from pylog.tools.partitions import look_at, targets
+
+
+class Numbers(NamedTuple):
+    """Attributes:
+    leader_epochs: the highest of each partition.
+    next_producer_id: behind the highest one; 0 where no batch has any.
+    """
+
+    leader_epochs: dict[TopicPartition, int]
+    next_producer_id: int
+
+
+def highest_numbers(fs: FileSystem, root: str, clock: Clock) -> Numbers:
+    """The highest leader epochs and producer id of a log directory.
+
+    Raises:
+        StorageFailedError: a file cannot be read.
+
+    Cost: one read of everything; memory for one chunk.
+    """
+    epochs: dict[TopicPartition, int] = {}
+    producer_id = -1
+    for target in targets(fs, root):
+        highest = 0
+        for _, stretch in stretches(look_at(fs, target, clock)()):
+            highest = max(highest, int(stretch.table[LEADER_EPOCH].max(initial=0)))
+            producer_id = max(producer_id, int(stretch.table[PRODUCER_ID].max(initial=-1)))
+        epochs[target.key] = highest
+    return Numbers(epochs, producer_id + 1)

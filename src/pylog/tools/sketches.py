@@ -1,0 +1,217 @@
+"""Summaries of columns of numbers, in bounded memory, two of which can be added up: sizes, amounts over time, distinct keys."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Final, NamedTuple, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from pylog.partitioner import hashes
+
+Ints = NDArray[np.int64]
+
+_POWERS: Final = 64
+_MOST_SPANS: Final = 512
+_REGISTER_BITS: Final = 14
+_RANK_BITS: Final = 31 - _REGISTER_BITS  # a hash without its sign has 31
+
+
+class Bar(NamedTuple):
+    """How many batches have a size from `low` to `high`, both inclusive."""
+
+    low: int
+    high: int
+    batches: int
+
+
+class Powers:
+    """How many values lie between neighbouring powers of two.
+
+    >>> powers = Powers()
+    >>> powers.add(np.array([1, 3, 2, 5]))
+    >>> [tuple(bar) for bar in powers.bars()]
+    [(1, 1, 1), (2, 3, 2), (4, 7, 1)]
+    """
+
+    def __init__(self) -> None:
+        self._counts = np.zeros(_POWERS, np.int64)
+        self.total = 0
+        self.largest = 0
+
+    def add(self, values: Ints) -> None:
+        """Takes a column; values below 1 count as 1."""
+        if values.size:
+            powers = np.frexp(np.maximum(values, 1).astype(np.float64))[1] - 1
+            self._counts += np.bincount(powers, minlength=_POWERS)
+            self.total += int(values.sum())
+            self.largest = max(self.largest, int(values.max()))
+
+    def __iadd__(self, other: Powers) -> Self:
+        self._counts += other._counts
+        self.total += other.total
+        self.largest = max(self.largest, other.largest)
+        return self
+
+    @property
+    def count(self) -> int:
+        """How many values."""
+        return int(self._counts.sum())
+
+    @property
+    def mean(self) -> float:
+        """Of all values; 0 without any."""
+        return self.total / self.count if self.count else 0.0
+
+    def bars(self) -> Iterator[Bar]:
+        """From the smallest power that is there to the largest."""
+        there = np.flatnonzero(self._counts)
+        for power in range(int(there[0]), int(there[-1]) + 1) if there.size else ():
+            yield Bar(1 << power, (2 << power) - 1, int(self._counts[power]))
+
+
+class Span(NamedTuple):
+    """What lies from `start` to before `end`, in milliseconds since 1970."""
+
+    start: int
+    end: int
+    records: int
+    bytes: int
+
+
+class Timeline:
+    """Records and bytes over event time, in at most 512 spans of equal length, a power of two of milliseconds.
+
+    Where more would be needed, spans grow: what has one timestamp of 1970 among those of today stays readable for its part.
+
+    >>> line = Timeline()
+    >>> line.add(np.array([5, 6, 5]), np.array([1, 1, 1]), np.array([10, 10, 10]))
+    >>> list(line.spans())
+    [Span(start=5, end=6, records=2, bytes=20), Span(start=6, end=7, records=1, bytes=10)]
+    """
+
+    def __init__(self) -> None:
+        self._shift = 0
+        self._spans: dict[int, tuple[int, int]] = {}
+        self.first: int | None = None
+        self.last: int | None = None
+
+    def add(self, stamps: Ints, records: Ints, sizes: Ints) -> None:
+        """Takes columns of as many batches; those without a timestamp (-1) are left out."""
+        timed = stamps >= 0
+        if not timed.any():
+            return
+        stamps = stamps[timed]
+        self._reach(int(stamps.min()), int(stamps.max()))
+        spans, place = np.unique(stamps >> self._shift, return_inverse=True)
+        added = (np.bincount(place, each[timed]).astype(np.int64).tolist() for each in (records, sizes))
+        for span, count, size in zip(spans.tolist(), *added, strict=True):
+            self._put(span, count, size)
+        self._narrow()
+
+    def _reach(self, first: int, last: int) -> None:
+        self.first = first if self.first is None else min(self.first, first)
+        self.last = last if self.last is None else max(self.last, last)
+
+    def _put(self, span: int, records: int, size: int) -> None:
+        before = self._spans.get(span, (0, 0))
+        self._spans[span] = before[0] + records, before[1] + size
+
+    def _narrow(self) -> None:
+        while len(self._spans) > _MOST_SPANS:
+            self._widen()
+
+    def _widen(self) -> None:
+        spans, self._spans, self._shift = self._spans, {}, self._shift + 1
+        for span, (records, size) in spans.items():
+            self._put(span >> 1, records, size)
+
+    def __iadd__(self, other: Timeline) -> Self:
+        if other.first is None or other.last is None:
+            return self
+        self._reach(other.first, other.last)
+        while self._shift < other._shift:
+            self._widen()
+        for span, (records, size) in other._spans.items():
+            self._put(span >> (self._shift - other._shift), records, size)
+        self._narrow()
+        return self
+
+    @property
+    def seconds(self) -> float:
+        """From the first to the last timestamp."""
+        return 0.0 if self.first is None or self.last is None else (self.last - self.first) / 1000
+
+    def spans(self) -> Iterator[Span]:
+        """Those that hold something, in order."""
+        width = 1 << self._shift
+        for span in sorted(self._spans):
+            yield Span(span * width, (span + 1) * width, *self._spans[span])
+
+    def columns(self, count: int) -> list[Span]:
+        """Spans of equal length from the first to the last timestamp, the empty ones too; each holds what begins in it.
+
+        Args:
+            count: at most so many; fewer where the spans that are kept are fewer.
+        """
+        if self.first is None or self.last is None:
+            return []
+        low, high = self.first >> self._shift, self.last >> self._shift
+        each = -(-(high - low + 1) // count)
+        width = each << self._shift
+        start = low << self._shift
+        sums = np.zeros(((high - low) // each + 1, 2), np.int64)
+        for span, amounts in self._spans.items():
+            sums[(span - low) // each] += amounts
+        return [Span(start + at * width, start + (at + 1) * width, *pair) for at, pair in enumerate(sums.tolist())]
+
+
+class Distinct:
+    """About how many different keys there are: a HyperLogLog of Kafka's own hash of keys, right to some 2 %.
+
+    Attributes:
+        keys: how many there were, with repetitions.
+        nulls: records without a key.
+        size: bytes of all keys.
+
+    >>> distinct = Distinct()
+    >>> distinct.add(pa.array([b"a", b"b", b"a", None], pa.binary()))
+    >>> distinct.estimate(), distinct.keys, distinct.nulls, distinct.size
+    (2, 3, 1, 3)
+    """
+
+    def __init__(self) -> None:
+        self._ranks = np.zeros(1 << _REGISTER_BITS, np.uint8)  # of each register: the most zeros before a one, and one more
+        self.keys = 0
+        self.nulls = 0
+        self.size = 0
+
+    def add(self, keys: pa.BinaryArray) -> None:
+        """Takes a column of keys. Cost: some 20 ns each."""
+        self.nulls += keys.null_count
+        present = keys.drop_null() if keys.null_count else keys
+        self.keys += len(present)
+        self.size += pc.sum(pc.binary_length(present)).as_py() or 0
+        found = hashes(present)
+        zeros = _RANK_BITS - np.frexp((found >> _REGISTER_BITS).astype(np.float64))[1]
+        np.maximum.at(self._ranks, found & ((1 << _REGISTER_BITS) - 1), (zeros + 1).astype(np.uint8))
+
+    def __iadd__(self, other: Distinct) -> Self:
+        np.maximum(self._ranks, other._ranks, out=self._ranks)
+        self.keys += other.keys
+        self.nulls += other.nulls
+        self.size += other.size
+        return self
+
+    def estimate(self) -> int:
+        """About how many different ones there were, those without a key left out."""
+        registers, empty = self._ranks.size, int((self._ranks == 0).sum())
+        found = 0.7213 / (1 + 1.079 / registers) * registers**2 / float(np.exp2(-self._ranks.astype(np.float64)).sum())
+        if found <= 2.5 * registers and empty:
+            return round(registers * math.log(registers / empty))
+        hashes_there_are = 1 << (_REGISTER_BITS + _RANK_BITS)  # two of so many keys may have the same one
+        return round(-hashes_there_are * math.log1p(-min(found / hashes_there_are, 0.999)))
