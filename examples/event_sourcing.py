@@ -2,8 +2,8 @@
 
     python examples/event_sourcing.py      # opens an account in a temporary directory, and closes and opens the store in between
 
-All events of one account have its number as key, so they are in one partition, in order. Who decides (may this be withdrawn?) reads
-up to the end and appends under the log's lock: nobody appends in between, so no decision rests on a state that is old.
+All events are in one partition, in order. Who decides (may this be withdrawn?) reads up to the end and appends under the log's
+lock: nobody appends in between, so no decision rests on a state that is old.
 """
 
 from __future__ import annotations

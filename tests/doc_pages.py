@@ -108,7 +108,9 @@ def blocks(page: str) -> list[Block]:
         headings = _HEADING.findall(_FENCE.sub("", before))
         mark = _MARK.search(before)
         line = before.count("\n") + 2
-        found.append(Block(page, headings[-1] if headings else "", line, language, fence["source"], mark[1] if mark else "", None))
+        found.append(
+            Block(page, headings[-1] if headings else "", line, language, fence["source"], mark[1] if mark else "", None)
+        )
         end_of_code = fence.end()
     return found
 

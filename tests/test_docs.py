@@ -33,7 +33,6 @@ NOT_RUN = {
 DAMAGED = {"docs/how-to/recover.md": "the page damages its store and repairs it"}
 
 
-
 def a_shop_with_a_group() -> None:
     with pylog.open("shop") as store:
         store.create_topic("orders", partitions=2)
