@@ -6,6 +6,7 @@ How the blocks run, and how a page shows what they print: tests/doc_pages.py.
 from __future__ import annotations
 
 import html.parser
+import importlib.util
 import os
 import re
 import subprocess
@@ -13,14 +14,21 @@ import sys
 import urllib.parse
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import pylog
 from doc_pages import CODE, OTHER, PROJECT, Course, Runner, blocks, code, courses, pages
 from golden_data import case
+from pylog.cli.run import app
 from spark.conftest import spark  # noqa: F401 - the fixture, for pages that ask Spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FLIGHTS = 336_776
 
 # All that is shown and not run. A reason of its own stands before each block in its page.
 NOT_RUN = {
@@ -238,6 +246,11 @@ def test_the_reference_has_all_public_names(site: Path) -> None:
     assert [name for name in pylog.__all__ if f'id="pylog.{name}"' not in text] == []
 
 
+def test_the_page_of_commands_has_them_all(site: Path) -> None:
+    text = (site / "reference" / "commands.html").read_text()
+    assert [name for name in app if not name.startswith("-") and f'id="pylog-{name}' not in text] == []
+
+
 # ---- the examples --------------------------------------------------------------------------------------------------------
 
 
@@ -261,3 +274,28 @@ def test_an_example_runs_as_a_program(example: str, says: str, tmp_path: Path) -
     )
     assert (ended.returncode, ended.stderr) == (0, "")
     assert says in ended.stdout.splitlines()
+
+
+def test_the_demo_gets_the_same_answers_from_pylog_and_from_spark(
+    spark: SparkSession,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    demo = imported("flights_demo")
+    all_flights = demo.flights_as_events
+    monkeypatch.setattr(demo, "flights_as_events", lambda: all_flights().take(range(0, FLIGHTS, 20)))  # spares time
+    monkeypatch.setattr(demo, "spark_session", lambda: spark)
+    demo.demonstrate(tmp_path / "flights")
+    printed = capsys.readouterr().out
+    assert f"{FLIGHTS // 20 + 1:,} events scanned, parsed and grouped" in printed
+    assert printed.count("Spark agrees") == 4
+
+
+def imported(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, PROJECT / "examples" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
