@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from cyclopts import App
 from mkdocs.structure.pages import Page
-
 from pylog.cli.run import app, run
 
 _PAGE: Final = "reference/commands.md"
