@@ -11,11 +11,9 @@ import importlib
 import inspect
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-LISTING = Path(__file__).resolve().parent / "api.txt"
 MODULES = ("pylog", "pylog.aio", "pylog.testing", "pylog.testing.strategies")
 
 
@@ -111,5 +109,4 @@ def _says_how_it_is_made(found: type) -> bool:
 
 
 if __name__ == "__main__":
-    LISTING.write_text(listing())
-    sys.stdout.write(f"{LISTING.name}: {len(listing().splitlines())} lines\n")
+    sys.stdout.write(listing())
