@@ -6,7 +6,8 @@ block lines that begin with `$ ` are commands; what stands between them is what 
 
 Comments before a block, which no reader sees, say what is different:
 
-    <!-- test: after "Ten lines" -->      a fresh directory, in which the first block under that heading has run
+    <!-- test: a fresh directory -->      nothing of the blocks above is there
+    <!-- test: after "Ten lines" -->      the same, and the first block under that heading runs first
     <!-- test: exits with 1 -->           the block's last command fails, as it should
     <!-- test: not run, REASON -->        not run; tests/test_docs.py lists all of these
 """
@@ -64,6 +65,11 @@ class Block:
         return found and found[1]
 
     @property
+    def begins_anew(self) -> bool:
+        """Whether nothing of the blocks above it is to be there."""
+        return self.after is not None or self.mark == "a fresh directory"
+
+    @property
     def exit_code(self) -> int:
         found = re.fullmatch(r"exits with (\d+)", self.mark)
         return int(found[1]) if found else 0
@@ -78,7 +84,7 @@ class Course:
     @property
     def name(self) -> str:
         """The page, and the heading of its first block, or of the first one that is not only repeated."""
-        first = next((block for block in self.blocks if block.after), self.blocks[0])
+        first = next((block for block in self.blocks if block.begins_anew), self.blocks[0])
         return f"{first.page}: {first.heading}" + (" again" if first.heading == first.after else "")
 
     @property
@@ -120,14 +126,14 @@ def code(page: str) -> list[Block]:
 
 
 def courses(page: str) -> Iterator[Course]:
-    """What is run: the page's blocks in order; one that says after what it comes begins anew, with that."""
+    """What is run: the page's blocks in order, cut where one begins anew."""
     run = [block for block in code(page) if block.not_run is None]
     current: list[Block] = []
     for block in run:
-        if block.after is not None:
+        if block.begins_anew:
             if current:
                 yield Course(current)
-            current = [next(first for first in run if first.heading == block.after)]
+            current = [next(first for first in run if first.heading == block.after)] if block.after else []
         current.append(block)
     if current:
         yield Course(current)
@@ -154,7 +160,8 @@ class Runner:
         if block.language == "python":
             output = self._python(block, source)
         elif block.language == "sh":
-            output = self._commands(block, [(line, None) for line in _joined(source) if line and not line.startswith("#")])
+            lines = [re.sub(r"(^|\s+)#\s.*", "", line) for line in _joined(source)]
+            output = self._commands(block, [(line, None) for line in lines if line])
         else:
             output = self._commands(block, list(_dialogue(source)))
         self.printed.append(output)
@@ -211,7 +218,7 @@ def command_line(command: str) -> tuple[int, str]:
 
     `pylog` alone runs in this process: starting one takes a second. What needs a shell gets one.
     """
-    words = shlex.split(command, comments=True)
+    words = shlex.split(command)
     if words[0] == "pylog" and not NEEDS_A_SHELL.search(command):
         from pylog.cli.run import run
 
