@@ -18,11 +18,11 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pylog.cli.run import app
 
 import pylog
 from doc_pages import CODE, OTHER, PROJECT, Course, Runner, blocks, code, courses, pages
 from golden_data import case
+from pylog.cli.run import app
 from spark.conftest import spark  # noqa: F401 - the fixture, for pages that ask Spark
 
 if TYPE_CHECKING:

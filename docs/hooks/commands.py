@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from cyclopts import App
 from mkdocs.structure.pages import Page
+
 from pylog.cli.run import app, run
 
 _PAGE: Final = "reference/commands.md"
