@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pylog
-from campaign.explorer import Explorer, Violation, Workload, recorded, recovered
+from campaign.explorer import Explorer, Violation, Workload, collect_and_keep, recorded, recovered
 from campaign.workloads import quiet, workloads
 from pylog.segment.names import LOG
 from pylog.testing import CallSite, Crash, Moment, Recording
@@ -100,6 +100,7 @@ def atlas() -> dict[CallSite, list[Place]]:
             for crash in _crashes(recording):
                 again = recovered(recording, crash)
                 _note(found, again, 0 if crash.power else crash.after, Place(workload, crash))
+    collect_and_keep()  # it stays, and is large
     return dict(found)
 
 

@@ -114,10 +114,9 @@ def test_every_command_answers_in_json(name: str, words: Callable[[str], list[st
     assert all(isinstance(each, dict) for each in documents)
 
 
-@pytest.mark.parametrize("terminal", [True, False])
 @pytest.mark.parametrize("name", OURS)
-def test_every_command_works_for_people_and_on_a_pipe(name: str, terminal: bool, words: Callable[[str], list[str]]) -> None:
-    done = call(*words(name), stdin=b"a\nb\n", terminal=terminal)
+def test_every_command_works_at_a_terminal(name: str, words: Callable[[str], list[str]]) -> None:
+    done = call(*words(name), stdin=b"a\nb\n", terminal=True)
     assert done.code == 0
     assert done.output
     assert "Traceback" not in done.complaints
@@ -146,6 +145,30 @@ def test_a_pipe_that_is_closed_ends_every_command_quietly(
     monkeypatch.setattr(sys, "stderr", errors)
     assert run(words(name)) == 141
     assert "pipe" not in errors.written().decode().lower()
+
+
+READING = (
+    ["topics"],
+    ["describe", "orders"],
+    ["config", "orders"],
+    ["cat", "orders"],
+    ["doctor"],
+    ["retain", "--dry-run"],
+    ["groups list"],
+    ["groups describe"],
+    ["groups export"],
+    ["groups reset", "billing", "--to-earliest"],
+)
+
+
+@pytest.mark.parametrize("words", READING, ids=" ".join)
+def test_what_only_reads_leaves_every_file_as_it_was(shop: Path, words: list[str]) -> None:
+    def files() -> dict[Path, tuple[int, int]]:
+        return {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in shop.rglob("*")}
+
+    before = files()
+    assert call(*words[0].split(), shop, *words[1:]).code == 0
+    assert files() == before
 
 
 # ---- wrong usage, and errors -------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pylog
+from cli_harness import call
 from kafka_adopt import AdoptedTopic, adopt
 from kafka_harness import Broker
 from pylog import OffsetAndMetadata, OffsetsConfig, TopicPartition
@@ -63,6 +64,11 @@ def as_the_broker_sees(running: Broker) -> Rows:
     )
 
 
+def told(text: str) -> list[str]:
+    """The lines of a table; their order is that of a hash map."""
+    return sorted(line for line in text.splitlines() if line.strip())
+
+
 def exported(running: Broker) -> str:
     """What Kafka's tool exports of all groups."""
     asked = ["--all-groups", "--all-topics", "--to-current", "--export", "--dry-run"]
@@ -82,6 +88,10 @@ def test_broker_and_pylog_see_the_same_groups_and_go_on_in_turns(tmp_path: Path,
     running = broker(directory)
     # the broker's table and its file are ours
     assert as_the_broker_sees(running) == before
+    # our program, beside the running broker, prints the lines of its tool
+    for options in (["--describe", "--all-groups"], ["--list"]):
+        ours = call("groups", options[0].removeprefix("--"), directory)
+        assert told(ours.text) == told(running.run_tool("consumer-groups", *options).check().stdout)
     assert [row[:4] for row in before if row[0] == "from-start"] == [
         ("from-start", "orders", 0, 0),
         ("from-start", "orders", 1, 2),

@@ -59,12 +59,14 @@ def ended(call: Callable[[], int | None]) -> int:
         sys.stdout.flush()
         return code
     except PylogError as error:
+        _let_go_of_output()  # what it has printed comes before the reason why there is no more
         complain(str(error))
         return next(code for kind, code in _CODES if isinstance(error, kind))
     except KeyboardInterrupt:
+        _let_go_of_output()
         return INTERRUPTED
     except BrokenPipeError:
-        _forget_output()
+        _let_go_of_output()
         return PIPE_CLOSED
 
 
@@ -74,11 +76,11 @@ def complain(sentence: str) -> None:
         print(f"pylog: {printable(sentence)}", file=sys.stderr, flush=True)
 
 
-def _forget_output() -> None:
-    """Keeps the interpreter from flushing, as it ends, what nobody reads any more: it would complain about that."""
+def _let_go_of_output() -> None:
+    """Writes what is buffered; if nobody reads it any more the interpreter, as it ends, shall not complain about that."""
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(BrokenPipeError):
+        try:
             stream.flush()
-            continue
-        with contextlib.suppress(BrokenPipeError):
-            stream.close()
+        except BrokenPipeError:
+            with contextlib.suppress(BrokenPipeError):
+                stream.close()
