@@ -37,6 +37,9 @@ NOT_RUN = {
     "docs/tutorial.md: Before you begin": "it installs from the network",
 }
 
+# Pages whose code another test runs: it needs a process of its own, with its own Spark.
+ELSEWHERE = {"docs/SPARK.md": "tests/spark/test_spark_docs.py"}
+
 # Pages that damage a directory, and show how one lives with that.
 DAMAGED = {"docs/how-to/recover.md": "the page damages its store and repairs it"}
 
@@ -60,7 +63,8 @@ BROKERS_DIRECTORY = "/var/lib/kafka/data"  # in the pages; a real broker's, from
 
 def all_courses() -> list[Any]:
     marks = {page: [pytest.mark.damaged(why)] for page, why in DAMAGED.items()}
-    return [pytest.param(course, id=course.name, marks=marks.get(page, [])) for page in pages() for course in courses(page)]
+    here = [page for page in pages() if page not in ELSEWHERE]
+    return [pytest.param(course, id=course.name, marks=marks.get(page, [])) for page in here for course in courses(page)]
 
 
 @pytest.mark.parametrize("course", all_courses())
@@ -84,6 +88,11 @@ def test_what_a_page_shows_runs_and_prints_what_the_page_says(
 def test_what_is_not_run_is_little_and_says_why() -> None:
     unrun = {f"{block.page}: {block.heading}": block.not_run for page in pages() for block in code(page) if block.not_run}
     assert unrun == NOT_RUN
+
+
+def test_what_runs_elsewhere_does_run_there() -> None:
+    for page in ELSEWHERE.keys() & set(pages()):
+        assert Path(page).name in (PROJECT / ELSEWHERE[page]).read_text()
 
 
 def test_every_block_says_what_it_is() -> None:
