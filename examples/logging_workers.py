@@ -1,6 +1,6 @@
 """The standard library's logging, from many processes, into one topic.
 
-    python examples/logging_workers.py      # four workers log into a store in a temporary directory
+    python examples/logging_workers.py      # three workers log into a store in a temporary directory
 
 Every process has a handler with a store of its own. Lines are appended in batches by the producer's thread; processes take
 turns by themselves. No process has to run for the others, and none that dies takes lines with it that it had appended.
@@ -18,7 +18,7 @@ from pathlib import Path
 import pylog
 
 LINES = 100
-WORKERS = 4
+WORKERS = 3
 
 
 class TopicHandler(logging.Handler):
@@ -71,7 +71,7 @@ def work(path: Path, number: int) -> None:
 
 
 def main() -> None:
-    """Has four processes log, and reads what they logged."""
+    """Has three processes log, and reads what they logged."""
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "store"
         with pylog.open(path) as store:
