@@ -23,7 +23,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +109,7 @@ def blocks(page: str) -> list[Block]:
     for fence in _FENCE.finditer(text):
         language, before = fence["language"], text[: fence.start()]
         if language == "text" and not text[end_of_code : fence.start()].strip() and found and found[-1].language in CODE:
-            found[-1] = Block(**{**vars(found[-1]), "expected": fence["source"]})
+            found[-1] = replace(found[-1], expected=fence["source"])
             continue
         headings = _HEADING.findall(_FENCE.sub("", before))
         mark = _MARK.search(before)
@@ -147,7 +147,7 @@ class Runner:
     """Runs blocks, and keeps what they printed. The working directory is the caller's to choose."""
 
     replacements: dict[str, str] = field(default_factory=dict)  # of what a page says -> what it is here
-    names: dict[str, Any] = field(default_factory=dict)
+    names: dict[str, Any] = field(default_factory=lambda: {"__name__": "__main__"})
     printed: list[str] = field(default_factory=list)
 
     def run(self, block: Block) -> None:
