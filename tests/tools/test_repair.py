@@ -214,8 +214,17 @@ def test_a_backup_in_the_way_of_a_broker_or_of_another_backup_is_refused(tmp_pat
     (tmp_path / "there").mkdir()
     with pytest.raises(InvalidArgumentError, match="is there already"):
         repair(str(root), "skip", execute=True, backup=str(tmp_path / "there"))
+
+
+def test_a_policy_that_is_none_and_more_than_one_whole_partition_are_refused(tmp_path: Path):
+    root = variant("flip-crc-last").copy(tmp_path / "data")
+    shutil.copytree(root / "mixed-codecs-0", root / "mixed-codecs-1")
     with pytest.raises(InvalidArgumentError, match="policy='mend'"):
         repair(str(root), "mend")
+    with pytest.raises(InvalidArgumentError, match="one partition"):
+        repair(str(root), "quarantine", whole=True)
+    with pytest.raises(InvalidArgumentError, match="one partition"):
+        repair(str(root / "mixed-codecs-0"), "skip", whole=True)
 
 
 def test_damage_before_the_logs_start_does_not_make_truncate_empty_the_log(tmp_path: Path):

@@ -61,8 +61,8 @@ def dump(
     Examples:
         pylog dump shop/orders-0/00000000000000000000.log --records
         pylog dump shop/orders-0 | jq 'select(.kind == "damage")'
-        pylog dump --like-kafka --print-data-log /var/lib/kafka/data/orders-0/00000000000000000000.log
-        pylog dump --like-kafka --offsets-decoder data/__consumer_offsets-7/00000000000000000000.log
+        pylog dump --like-kafka --print-data-log data/orders-0
+        pylog dump --like-kafka --offsets-decoder data/__consumer_offsets-7
     """
     from pylog.tools.like_kafka import DumpOptions
 

@@ -47,7 +47,7 @@ def repair(
     Examples:
         pylog repair skip shop
         pylog repair skip shop --execute
-        pylog repair truncate /var/lib/kafka/data/orders-0 --execute --backup /backup/orders-0
+        pylog repair truncate data/orders-0 --execute --backup /mnt/old
         pylog repair quarantine shop/orders-0 --whole
     """
     from pylog.tools.repair import repair as repaired

@@ -166,13 +166,11 @@ def plan_partition(fs: FileSystem, target: Target, policy: str, clock: Clock, *,
         The plan, or None when nothing is wrong.
 
     Raises:
-        InvalidArgumentError: there is no such policy, or it does not fit the damage.
+        InvalidArgumentError: the policy does not fit the damage.
         PylogError: the partition cannot be opened.
 
     Cost: the partition is read once, damaged segments twice.
     """
-    if policy not in POLICIES:
-        raise InvalidArgumentError(f"policy={policy!r} is none of {', '.join(POLICIES)}")
     found = verify(target.directory, fs=fs, clock=clock)
     affected = tuple(each for each in found.affected if each.finding.kind not in HARMLESS - {"torn"})
     if not affected and not whole:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from pylog import limits
 from pylog.clock import Clock, SystemClock
 from pylog.config import TopicConfig
-from pylog.errors import PylogError
+from pylog.errors import InvalidArgumentError, PylogError
 from pylog.fs import File, FileSystem, OsFileSystem, base_name, join, take_owner, write_atomically
 from pylog.log import checkpoints
 from pylog.log.checkpoints import CLEANER, RECOVERY_POINT, Checkpoint, EpochStart
@@ -25,7 +25,7 @@ from pylog.segment import names
 from pylog.segment.segment import LogSegment
 from pylog.tools.backup import Backup
 from pylog.tools.partitions import Target, sizes_of, targets
-from pylog.tools.plan import Copy, PartitionPlan, SegmentPlan, plan_partition, segments_of
+from pylog.tools.plan import POLICIES, Copy, PartitionPlan, SegmentPlan, plan_partition, segments_of
 from pylog.topics import read_catalog
 
 _INDEXES = (names.INDEX, names.TIME_INDEX, names.TRANSACTION_INDEX, names.SEAL)
@@ -96,6 +96,10 @@ def repair(
     """
     files, time = fs or OsFileSystem(), clock or SystemClock()
     found = targets(files, path)
+    if policy not in POLICIES:
+        raise InvalidArgumentError(f"policy={policy!r} is none of {', '.join(POLICIES)}")
+    if whole and (policy != "quarantine" or len(found) != 1):
+        raise InvalidArgumentError(f"whole=True is for policy='quarantine' and one partition; {path} has {len(found)}")
     if not execute or not found:
         return _planned(files, found, policy, time, whole)
     root = found[0].root
