@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import golden_data
 import pylog
 from pylog.errors import UnknownTopicOrPartitionError
 from pylog.testing import MemoryFileSystem
@@ -50,13 +49,13 @@ def expected_of(left: list[Row], right: list[Row]) -> list[tuple[int, tuple[str,
     return found
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(ROWS, ROWS, st.integers(1, 5), st.booleans())
 def test_it_finds_what_a_comparison_of_records_finds(left: list[Row], changes: list[Row], size: int, prefix: bool) -> None:
     right = left[: len(changes)] if prefix else [*left[: len(left) // 2], *changes]
     with (
-        pylog.open("left", fs=MemoryFileSystem(), durability=OS) as one,
-        pylog.open("right", fs=MemoryFileSystem(), durability=OS) as other,
+        pylog.open("/left", fs=MemoryFileSystem(), durability=OS) as one,
+        pylog.open("/right", fs=MemoryFileSystem(), durability=OS) as other,
     ):
         for store, rows, step, codec in ((one, left, size, "none"), (other, right, 3, "lz4")):
             store.create_topic("t")
@@ -113,7 +112,6 @@ def test_topics_options_and_partitions_that_differ_are_told(shop: Path, backup: 
         store.alter_topic("orders", retention_ms=1000, segment_bytes=None)
         store.add_partitions("prices", 3)
         store.create_topic("new")
-        store.delete_topic("orders") if False else None
     found = compared(shop, backup)
     assert not found.same
     assert found.only == {"left": [], "right": ["new"]}
@@ -132,7 +130,7 @@ def test_two_topics_of_one_directory_can_be_compared(shop: Path) -> None:
     assert compared(shop, shop, topics=["orders"], renamed="copy").same
     with pytest.raises(UnknownTopicOrPartitionError, match="no topic 'nothing'"):
         compared(shop, shop, topics=["orders"], renamed="nothing")
-    with pytest.raises(UnknownTopicOrPartitionError, match="neither .* nor .* has a topic 'nothing'"):
+    with pytest.raises(UnknownTopicOrPartitionError, match=r"neither .* nor .* has a topic 'nothing'"):
         compared(shop, shop, topics=["nothing"])
 
 
@@ -149,14 +147,6 @@ def test_records_that_compaction_has_removed_are_on_one_side_only(tmp_path: Path
     assert {each.offset for each in found.first} == set(range(20)) - kept
     assert found.counts == {"only left": 20 - len(kept)}
     assert (found.equal, found.differing) == (len(kept), 0)
-
-
-def test_what_cannot_be_read_is_told_and_the_rest_compared() -> None:
-    for damaged in golden_data.corrupt_variants():
-        if damaged.variant not in ("value-bit", "bit-in-value", "value-flip"):
-            continue
-        found = compared(damaged.directory.parent, damaged.pristine.log_directory)
-        assert not found.same
 
 
 @pytest.mark.damaged("a batch is altered")

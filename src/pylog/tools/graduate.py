@@ -28,6 +28,7 @@ from pylog.log.checkpoints import (
     parse_partition_directory,
     read_topic_id,
 )
+from pylog.log.report import HARMLESS
 from pylog.log.verification import Progress
 from pylog.opening import open_store
 from pylog.record.types import TopicPartition
@@ -35,7 +36,7 @@ from pylog.segment.names import LOG, PARTITION_METADATA
 from pylog.store import Store
 from pylog.tools.adoption import kafka_topic, notes_on, server_properties
 from pylog.tools.metadata import BOOTSTRAP, META_PROPERTIES, KafkaTopic, bootstrap_checkpoint
-from pylog.tools.partitions import is_in_use
+from pylog.tools.partitions import is_in_use, look_at, targets
 from pylog.tools.producers import highest_numbers
 from pylog.tools.verify import Verification, verify
 from pylog.topics import CATALOG, CLUSTER_METADATA, Topic, directory_name
@@ -106,7 +107,7 @@ def plan_graduation(
         fs, clock: others than the system's, for tests.
 
     Raises:
-        StoreLockedError: somebody has it open for writing.
+        StoreLockedError: a broker runs on it. Other pylog processes may have it open; `carry_out` refuses them.
         IllegalStateError: it is a broker's already.
         CorruptionError: something in it is damaged; the message names the first, and says what to do.
         NotALogDirectoryError: there is no such directory, or something in it keeps a broker from starting.
@@ -128,7 +129,8 @@ def plan_graduation(
     root = absolute(path)
     _check_free(files, root)
     _check_names(files, root)
-    _check_sound(files, root, verify(root, progress=progress, fs=files, clock=time))
+    _check_sound(root, verify(root, progress=progress, fs=files, clock=time))
+    _check_ends(files, root, time)
     logs = _logs(files, root)
     with open_store(root, "r", fs=files, clock=time) as store:
         return _planned(files, store, time, node_id, logs)
@@ -161,15 +163,11 @@ def _planned(fs: FileSystem, store: Store, clock: Clock, node_id: int, logs: tup
 
 def _check_free(fs: FileSystem, root: str) -> None:
     if is_in_use(fs, root):
-        told = f"{root} is open for writing in a broker or another process; stop it before the directory is handed over"
+        told = f"a process has {root} for itself, a broker or pylog; stop it before the directory is handed over"
         raise StoreLockedError(told, path=root)
     for name in _BROKERS:
         if fs.exists(join(root, name)):
-            undo = (
-                "; what graduate wrote can be taken back as long as no broker has started"
-                if fs.exists(join(root, RECORD))
-                else ""
-            )
+            undo = "; --undo takes back what graduate wrote" if fs.exists(join(root, RECORD)) else ""
             raise IllegalStateError(f"{root} is a broker's already: it has {name}{undo}", path=join(root, name))
 
 
@@ -188,15 +186,22 @@ def _check_names(fs: FileSystem, root: str) -> None:
                 raise NotALogDirectoryError(told, path=join(path, file.name))
 
 
-def _check_sound(fs: FileSystem, root: str, found: Verification) -> None:
+def _check_sound(root: str, found: Verification) -> None:
     if not found.ok:
-        first = next(each for each in found.affected if each.finding.kind not in ("torn", "foreign"))
+        first = next(each for each in found.affected if each.finding.kind not in HARMLESS)
         told = f"not all is well in {root}: {first.finding.message}; `pylog verify` tells everything, `pylog repair` mends it"
         raise CorruptionError(told, path=first.finding.path, position=first.finding.position, offset=first.first_offset)
-    torn = next((each.finding for each in found.affected if each.finding.kind == "torn"), None)
-    if torn is not None and fs.exists(join(root, CLEAN_SHUTDOWN)):  # then a broker cuts nothing, and may not start (interop 6)
-        told = f"{torn.message}; cut it off first: pylog repair truncate"
-        raise CorruptionError(told, path=torn.path, position=torn.position, offset=torn.offset)
+
+
+def _check_ends(fs: FileSystem, root: str, clock: Clock) -> None:
+    """Refuses bytes behind a log's end that a broker would not cut off: with the marker it takes files as they are."""
+    marker = join(root, CLEAN_SHUTDOWN)
+    for target in targets(fs, root) if fs.exists(marker) else ():
+        state = look_at(fs, target, clock)().state
+        behind = 0 if state.active is None else state.active.file().size() - state.active_size
+        if state.active is not None and behind:
+            told = f"{state.active.path} has {behind} bytes behind its end; remove {marker}: then the broker cuts them off"
+            raise CorruptionError(told, path=state.active.path, position=state.active_size, offset=state.end_offset)
 
 
 def _topic_id(fs: FileSystem, root: str, topic: Topic) -> tuple[str, list[NewFile]]:

@@ -71,7 +71,7 @@ def bootstrap_checkpoint(topics: Iterable[KafkaTopic], node_id: int, next_produc
     Cost: some microseconds a partition.
 
     >>> len(bootstrap_checkpoint([], 1, 0, 0))
-    409
+    411
     """
     records = list(_records(topics, node_id, next_producer_id))
     first = _batch(0, [_SNAPSHOT_HEADER], now_ms, CONTROL_BIT)

@@ -216,7 +216,7 @@ def collect(
     Raises:
         NotALogDirectoryError: there is no such directory.
 
-    Cost: one read of everything, some 2 GB/s without `keys`; some kilobytes of memory for each partition and segment.
+    Cost: one read of everything, some 1 GB/s without `keys`; some kilobytes of memory for each partition and segment.
 
     >>> import pylog, tempfile
     >>> root = tempfile.mkdtemp()
