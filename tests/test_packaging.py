@@ -1,45 +1,63 @@
-"""What is built is what users get: both packages, the type marker, the licence, and nothing else."""
+"""What is built is what users get: both packages, the type marker, the licence, nothing else; and it works where it is installed.
+
+Nothing here needs the network: the empty environment borrows the dependencies from the one that runs the tests. That they
+can be installed too is what `./dev release-check` tries.
+"""
 
 from __future__ import annotations
 
+import re
 import subprocess
-import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
 
-PROJECT = Path(__file__).resolve().parent.parent
+import pylog
+from built import PROJECT, Environment, build, unpacked
+from doc_pages import code
+
+DISTRIBUTION = f"pylogdb-{pylog.__version__}.dist-info"
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
-    target = tmp_path_factory.mktemp("dist")
-    subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", target], cwd=PROJECT, check=True, capture_output=True
-    )
-    (built,) = target.iterdir()
-    return zipfile.ZipFile(built)
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build("wheel", tmp_path_factory.mktemp("dist"))
 
 
-def test_the_wheel_ships_pylog_and_its_spark_door_with_their_types_and_licence(wheel: zipfile.ZipFile):
-    names = wheel.namelist()
-    assert {name.split("/")[0] for name in names} == {"pylog", "pyspark_pylog", "pylogdb-0.1.0.dist-info"}
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    """An environment with the wheel in it."""
+    environment = Environment(tmp_path_factory.mktemp("empty") / "venv", with_pip=False)
+    environment.borrow_dependencies()
+    environment.install_alone(wheel)
+    return environment
+
+
+def contents(wheel: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(wheel) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def test_the_wheel_ships_pylog_and_its_spark_door_with_their_types_and_licence(wheel: Path) -> None:
+    names = contents(wheel).keys()
+    assert {name.split("/")[0] for name in names} == {"pylog", "pyspark_pylog", DISTRIBUTION}
     assert "pylog/py.typed" in names
-    assert "pylogdb-0.1.0.dist-info/licenses/LICENSE" in names
+    assert f"{DISTRIBUTION}/licenses/LICENSE" in names
     in_sources = {path.relative_to(PROJECT / "src").as_posix() for path in (PROJECT / "src").rglob("*.py")}
     assert {name for name in names if name.endswith(".py")} == in_sources
 
 
-def test_the_wheel_brings_the_program(wheel: zipfile.ZipFile):
-    assert wheel.read("pylogdb-0.1.0.dist-info/entry_points.txt").decode().split("\n")[:2] == [
+def test_the_wheel_brings_the_program(wheel: Path) -> None:
+    assert contents(wheel)[f"{DISTRIBUTION}/entry_points.txt"].decode().split("\n")[:2] == [
         "[console_scripts]",
         "pylog = pylog.cli:main",
     ]
 
 
-def test_the_wheel_asks_for_no_more_than_it_needs(wheel: zipfile.ZipFile):
-    metadata = wheel.read("pylogdb-0.1.0.dist-info/METADATA").decode()
+def test_the_wheel_asks_for_no_more_than_it_needs(wheel: Path) -> None:
+    metadata = contents(wheel)[f"{DISTRIBUTION}/METADATA"].decode()
     needed = {
         line.split()[1].split(">")[0]
         for line in metadata.splitlines()
@@ -48,7 +66,46 @@ def test_the_wheel_asks_for_no_more_than_it_needs(wheel: zipfile.ZipFile):
     assert needed == {"numpy", "numba", "pyarrow", "sortedcontainers", "msgspec", "google-crc32c", "cramjam"}
 
 
-def test_the_lock_names_no_registry_and_pins_by_hash():
+def test_the_sdist_builds_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
+    source = unpacked(build("sdist", tmp_path / "dist"), tmp_path / "unpacked")
+    assert not [name for name in (".cache", ".venv", ".git", "site") if (source / name).exists()]
+    assert contents(build("wheel", tmp_path / "again", source)) == contents(wheel)
+
+
+def test_what_is_installed_is_what_runs_and_does_what_the_readme_shows(installed: Environment, tmp_path: Path) -> None:
+    where = "import importlib.metadata as m, pylog; print(pylog.__file__, pylog.__version__, m.version('pylogdb'))"
+    path, *versions = installed.run("-c", where, cwd=tmp_path).split()
+    assert Path(path).is_relative_to(installed.directory)
+    assert versions == [pylog.__version__] * 2
+    quickstart = next(block for block in code("README.md") if block.heading == "Ten lines")
+    printed = installed.run("-c", quickstart.source, cwd=tmp_path)
+    assert [line.split()[0] for line in printed.splitlines()] == ["0", "1", "2", "3"]
+
+
+def test_spark_finds_the_data_source_that_is_installed(installed: Environment, tmp_path: Path) -> None:
+    asked = "import pyspark_pylog; print(pyspark_pylog.DefaultSource.name(), pyspark_pylog.__file__)"
+    name, path = installed.run("-W", "ignore", "-c", asked, cwd=tmp_path).split()
+    assert name == "pylog"
+    assert Path(path).is_relative_to(installed.directory)
+
+
+def test_every_command_that_the_project_names_is_installed_and_answers(installed: Environment, tmp_path: Path) -> None:
+    scripts = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"].get("scripts", {})
+    for name in scripts:
+        ended = subprocess.run(
+            [installed.python.parent / name, "--version"], cwd=tmp_path, capture_output=True, text=True, check=True
+        )
+        assert ended.stdout.strip() == pylog.__version__
+
+
+def test_the_version_is_the_same_everywhere_and_in_the_change_log() -> None:
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
+    newest = re.search(r"^## \[(.+?)\]", (PROJECT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert newest is not None
+    assert project["version"] == pylog.__version__ == newest[1]
+
+
+def test_the_lock_names_no_registry_and_pins_by_hash() -> None:
     lock = (PROJECT / "requirements.lock").read_text()
     assert "://" not in lock
     assert all("==" in line for line in lock.splitlines() if line and not line.startswith((" ", "#")))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -452,19 +451,3 @@ def test_a_member_that_died_is_put_out_by_a_reset(fs: MemoryFileSystem) -> None:
         assert [each.member_id for each in store.group("g").describe().members] == [lost.member_id]
         assert store.group("g").reset("latest", scope="t").offsets == {T0: 5}
         assert (store.group("g").describe().state, store.group("g").describe().members) == ("Empty", ())
-
-
-def test_what_the_documentation_shows_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    page = Path(__file__).resolve().parents[2] / "docs" / "GROUP_ADMIN.md"
-    (shown,) = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
-    monkeypatch.chdir(tmp_path)
-    with pylog.open("shop") as store:
-        store.create_topic("orders", partitions=2)
-        store.create_topic("returns")
-        store.log("orders").append_many([b"x"] * 500)
-        store.offsets.commit("billing", {("orders", 0): 200, ("returns", 0): 0})
-    exec(shown, {})
-    assert capsys.readouterr().out.splitlines()[0] == "Empty Classic  []"
-    assert (tmp_path / "billing.csv").read_text() == "orders,0,100\nreturns,0,0\n"

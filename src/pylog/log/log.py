@@ -328,7 +328,7 @@ class Log:
 
     def exclusively(self) -> AbstractContextManager[None]:
         """Keeps every other thread and process from changing the log: what is read inside holds for what is appended inside.
-        No other log's lock may be taken there, and no code of the user may run.
+        Everybody else waits meanwhile: keep it short, and change no other log there.
         """
         return self._writing_side().exclusively()
 
