@@ -18,7 +18,7 @@ from campaign.workloads import OPERATIONS, quiet, workloads
 from pylog.testing import CallSite, Moment
 
 STATES = 30_000  # distinct ones, at least, of workloads of one and two operations
-DEEPER = 16  # of so many states one is recovered, and its recovery crashed
+DEEPER = 32  # of so many states one is recovered, and its recovery crashed
 SHOWN = 5
 
 Opened = dict[tuple[bytes, int], Outcome]

@@ -94,6 +94,17 @@ class WrittenTopic:
     def timestamp_type(self) -> str:
         return str(self.config.get("message_timestamp_type", "CreateTime"))
 
+    def numbers(self, partition: int, offset: int) -> tuple[int, int, int]:
+        """The producer's id, its epoch and the sequence of a record; -1 each where no producer has numbered it."""
+        start = 0
+        for append in (append for append in self.appends if append.partition == partition):
+            end = start + len(append.rows)
+            if append.how == "spliced" and start <= offset < end:
+                producer = producer_of(QUERY, start)
+                return producer.producer_id, producer.epoch, offset - start
+            start = end
+        return -1, -1, -1
+
     @property
     def kafka_config(self) -> dict[str, str]:
         """The options that a broker takes too: it minds segments below 1 MiB in a configuration, but not on the disk."""
