@@ -73,7 +73,7 @@ def test_what_a_page_shows_runs_and_prints_what_the_page_says(
 ) -> None:
     runner = Runner()
     if course.mentions("spark"):  # its workers do not share the working directory
-        runner.names["spark"] = request.getfixturevalue("spark")
+        runner.names["spark"] = request.getfixturevalue("spark").newSession()  # its views are its own
         runner.replacements['"shop"'] = f'"{tmp_path}/work/shop"'
     if course.mentions(BROKERS_DIRECTORY):
         runner.replacements[BROKERS_DIRECTORY] = str(case("4.3.0", "txn").copy(tmp_path / "broker"))

@@ -62,6 +62,7 @@ class Page:
 
 @pytest.fixture
 def page(spark: SparkSession) -> Page:
+    spark.sql("DROP TABLE IF EXISTS orders")  # the catalog is that of all sessions
     return Page(spark.newSession())
 
 

@@ -13,7 +13,6 @@ from pylog.cli.output import Column, print_json, print_line, print_table, progre
 from pylog.cli.times import time_text
 from pylog.clock import SystemClock
 from pylog.errors import CorruptionError
-from pylog.fs import OsFileSystem, absolute, base_name, parent_of, write_atomically
 
 if TYPE_CHECKING:
     from pylog.tools.sketches import Powers
@@ -116,6 +115,7 @@ def _lags(store: str, complaints: list[str]) -> list[Lag]:
 
 
 def _write_page(target: str, store: str, found: list[TopicStats], lags: list[Lag]) -> None:
+    from pylog.fs import OsFileSystem, absolute, base_name, parent_of, write_atomically
     from pylog.tools.report import page
 
     files = OsFileSystem()

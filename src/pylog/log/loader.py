@@ -216,8 +216,10 @@ def _carry_out(source: Source, plan: LoadPlan) -> None:
         source.fs.remove(join(source.directory, name))
     if plan.removals:
         source.fs.sync_directory(source.directory)
-    for old, new in plan.renames:  # whoever opens it next does it again, so nothing waits for the disk
+    for old, new in plan.renames:
         source.fs.rename(join(source.directory, old), join(source.directory, new))
+    if plan.renames:  # a compaction that began before they were durable would make whoever opens it next drop the old names
+        source.fs.sync_directory(source.directory)
     if plan.cleaned and source.cleaning_lock is not None:
         with source.cleaning_lock.if_free() as free:  # else it is somebody's work
             for name in plan.cleaned if free else ():
