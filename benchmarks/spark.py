@@ -24,7 +24,13 @@ BATCH_ROWS = 65_536
 
 def run(settings: Settings) -> None:
     """Reports the rows of P11."""
-    count = settings.scaled(8_000_000, 1_000_000)
+    over_a_log(settings, settings.scaled(8_000_000, 1_000_000), _measure)
+
+
+def over_a_log(
+    settings: Settings, count: int, measure: Callable[[Settings, SparkSession, Path, int, tuple[str, ...]], None]
+) -> None:
+    """Makes a log of `count` records that the page cache has, and measures with the value alone and with all columns."""
     directory = Path(settings.directory) / "log"
     with new_log(directory) as log:
         fill(log, count)
@@ -32,7 +38,7 @@ def run(settings: Settings) -> None:
     spark = session(settings)
     try:
         for columns in (("value",), ALL):
-            _measure(settings, spark, directory, count, columns)
+            measure(settings, spark, directory, count, columns)
     finally:
         spark.stop()
 

@@ -6,9 +6,8 @@ import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.data import fill, new_log, touch
 from benchmarks.measure import Row, Settings, millions, race, times
-from benchmarks.spark import ALL, frame_of, options_of, session
+from benchmarks.spark import frame_of, options_of, over_a_log
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -16,17 +15,7 @@ if TYPE_CHECKING:
 
 def run(settings: Settings) -> None:
     """Reports the rows of P11 that are about streams."""
-    count = settings.scaled(20_000_000, 4_000_000)
-    directory = Path(settings.directory) / "log"
-    with new_log(directory) as log:
-        fill(log, count)
-    touch(directory)
-    spark = session(settings)
-    try:
-        for columns in (("value",), ALL):
-            _measure(settings, spark, directory, count, columns)
-    finally:
-        spark.stop()
+    over_a_log(settings, settings.scaled(20_000_000, 4_000_000), _measure)
 
 
 def _measure(settings: Settings, spark: SparkSession, directory: Path, count: int, columns: tuple[str, ...]) -> None:

@@ -54,9 +54,7 @@ PRODUCER_LARGEST_BATCH_BYTES = 1 << 20  # a larger one is no cheaper to write, a
 PRODUCER_BUFFER_BYTES = 32 << 20  # Kafka's buffer.memory
 PRODUCER_TAKE_RECORDS = 8192  # of the buffer that its thread works on at a time: its columns stay in the cache
 PRODUCER_TAKE_BYTES = 16 << 20
-STAGING_BUFFER_BYTES = (
-    32 << 20
-)  # rows that a task collects before it sends them to their partitions: three times that is in memory
+STAGING_BUFFER_BYTES = 32 << 20  # rows that a task collects before it parts them by partition: three times that is in memory
 SPLICE_BYTES = 64 << 20  # appended to a log at a time from staging files: one sync; others wait for the partition so long
 SPLICE_FILES = 64  # staging files open for that
 STAGING_UNSEEN_MS = 7 * 86_400_000  # how long files of a job on another machine are left alone: jobs do not take longer

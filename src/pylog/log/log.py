@@ -277,8 +277,8 @@ class Log:
         level = level_given(durability, self._durability)
         encoder = self._encoders.of(compression)
         pieces = checked_pieces(pieces, encoder, "a producer's" if producer is not None else "an atomic" if atomic else None)
-        self._writing_side()
         if not pieces:
+            self._writing_side()  # one that may not be written refuses an empty append too
             return Acknowledgement(range(end := self.end_offset, end), level, duplicate=False)
         return self._settled(Request(pieces, encoder, level, producer, atomic))
 
