@@ -25,6 +25,7 @@ from pylog.errors import (
     UnknownTopicOrPartitionError,
 )
 from pylog.fs import FileSystem, join, process_id, write_atomically
+from pylog.groups.attendance import Attendance
 from pylog.log import checkpoints, shutdown
 from pylog.log.check import check_store
 from pylog.log.checkpoints import CLEAN_SHUTDOWN, CLEANER, LOG_START, NEW_MARKER, RECOVERY_POINT, Checkpoint, check_topic_name
@@ -70,7 +71,7 @@ class Store(Clients):
         self._pid = process_id()
         self._locks: StoreLocks | None = None
         self._background = Background()
-        self._offsets = OffsetStore(self, options.offsets, fs, clock)
+        self._offsets = OffsetStore(self, options.offsets, fs, clock, Attendance(fs, writable=options.mode == "rw"))
         self._ticking = Background()  # compaction takes its time, and flushes may not wait for it
         self._closing = False
         self._left_clean_state = False

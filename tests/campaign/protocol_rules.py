@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 from unittest.mock import patch
 
+from msgspec.structs import replace
+
 from campaign.protocol import Outcome, neighbour, run_once, usual_places
 from campaign.scheduler import Schedule
 from pylog.fs import process_id
@@ -124,7 +126,7 @@ def early() -> Patches:
     def begin(self: Header, slot: Slot) -> None:
         known = self.look()
         counter = slot.counter if known is None else max(known.counter, slot.counter)
-        self.slot = slot._replace(counter=counter, boot_mark=self.boot_mark, pid=process_id())
+        self.slot = replace(slot, counter=counter, boot_mark=self.boot_mark, pid=process_id())
 
     return patch.object(Header, "begin", begin)
 
@@ -158,7 +160,7 @@ def retry() -> Patches:
 
     def take(self: Follower, slot: Slot, *, same_boot: bool) -> bool:
         if self._slot is not None and slot.epoch == self._slot.epoch and slot.counter < self._slot.counter:
-            self._set_state(self._state._replace(active_size=slot.published_position, end_offset=slot.published_offset))
+            self._set_state(replace(self._state, active_size=slot.published_position, end_offset=slot.published_offset))
             return True
         return extend(self, slot, same_boot=same_boot)
 

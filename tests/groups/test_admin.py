@@ -25,6 +25,7 @@ from pylog.testing import MemoryFileSystem
 
 NOW = 1_700_000_000_000
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
+FAR_AHEAD = 1 << 50  # milliseconds
 
 
 def opened(fs: MemoryFileSystem, **how: Any) -> Store:
@@ -424,6 +425,18 @@ def test_a_member_at_work_is_described_and_keeps_its_group_from_being_changed(st
     assert store.groups() == []
 
 
+def test_who_is_no_member_does_not_commit_for_a_group_whose_members_are_at_work(store: Store) -> None:
+    member = joined(store, ["t"])
+    written = ends(store)
+    with pytest.raises(NonEmptyGroupError, match=f"'g' has members that are at work, 1 such as {member.member_id}"):
+        store.offsets.commit("g", {U0: 0})
+    assert ends(store) == written
+    store.offsets.commit("other", {U0: 0})
+    member.leave()
+    store.offsets.commit("g", {U0: 0})
+    assert store.offsets.position("g", U0) == 0
+
+
 def test_who_goes_on_after_a_reset_reads_from_there(store: Store) -> None:
     joined(store, ["t"]).leave()
     store.group("g").reset(7, scope="t")
@@ -439,6 +452,18 @@ def test_only_a_held_slot_shows_that_a_member_is_at_work() -> None:
     slots = [Slot(True, "a"), Slot(False, "b"), Slot(True, "x"), Slot(False)]
     assert at_work({"a", "b", "c"}, slots) == {"a"}
     assert at_work({"a", "b", "c"}, [*slots, Slot(True)]) == {"a", "b", "c"}  # anybody's
+
+
+def test_what_a_group_committed_whose_members_all_died_expires(fs: MemoryFileSystem) -> None:
+    with opened(fs) as store:
+        store.create_topic("t")
+        store.offsets.commit("g", {T0: 0})
+        joined(store, ["t"])
+        assert store.offsets.expire(FAR_AHEAD) == 0
+        left = fs.image(durable=False)
+    with opened(MemoryFileSystem(image=left)) as store:  # its process is gone, and the lock of its slot with it
+        assert store.offsets.expire(FAR_AHEAD) == 1
+        assert store.groups() == []
 
 
 def test_a_member_that_died_is_put_out_by_a_reset(fs: MemoryFileSystem) -> None:

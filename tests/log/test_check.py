@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 import pylog
 from golden_data import GoldenPartition, case, partitions
@@ -332,7 +333,7 @@ def test_a_gap_that_a_truncation_may_have_left_is_no_finding(root: Path, directo
     for path in {*directory.glob("*.seal"), *directory.glob(f"{gone:020d}.*")}:
         path.unlink()
     slot = newest(root)
-    header(directory, lambda data: slot._replace(truncation_count=1).encoded() * 2)
+    header(directory, lambda data: replace(slot, truncation_count=1).encoded() * 2)
     assert told(root) == []
 
 
@@ -543,7 +544,7 @@ def test_a_header_without_a_valid_slot_is_told_and_one_torn_slot_is_none_of_chec
 
 def test_a_header_that_calls_more_durable_than_published_is_told(root: Path, directory: Path) -> None:
     slot = newest(root)
-    impossible = slot._replace(counter=slot.counter + 2, durable_position=slot.published_position + 1)
+    impossible = replace(slot, counter=slot.counter + 2, durable_position=slot.published_position + 1)
     header(directory, lambda data: impossible.encoded() * 2)
     assert ("derived", "durable-point") in told(root)
 
@@ -551,7 +552,7 @@ def test_a_header_that_calls_more_durable_than_published_is_told(root: Path, dir
 def test_a_file_that_is_shorter_than_its_header_calls_durable_is_missing_records(root: Path, directory: Path) -> None:
     """The slot speaks of this very file: of the same inode."""
     active = directory / file_name(bases(directory)[-1], LOG)
-    own = newest(root)._replace(active_inode=active.stat().st_ino)
+    own = replace(newest(root), active_inode=active.stat().st_ino)
     header(directory, lambda data: own.encoded() * 2)
     assert told(root) == []
     table = scan_batches(np.frombuffer(active.read_bytes(), np.uint8)).table

@@ -32,7 +32,8 @@ def encoded(pieces: list[Rows], **options: Any) -> list[bytes]:
     """The batches of some rows, one after the other, as they would be written."""
     encoder, offset, written = BatchEncoder(**options), 0, []
     for rows in pieces:
-        for data, table in encoder.encode(rows, offset, 0):
+        for piece in encoder.encode(rows, offset, 0):
+            data, table = piece.data, piece.table
             columns = [reference.Column(*column) for column in table.T.tolist()]
             written += [bytes(data[column.position : column.position + column.size]) for column in columns]
             assert reference.scan_batches(bytes(data), 0, len(data), verify=True, capacity=10**6)[0] == columns

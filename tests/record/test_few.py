@@ -16,11 +16,21 @@ import reference
 from pylog import limits
 from pylog.record import encoding
 from pylog.record.batch import Table
-from pylog.record.builder import HEADERS_TYPE, BatchEncoder, rows_from_arrow, rows_from_few, rows_from_record, rows_from_records
+from pylog.record.builder import (
+    HEADERS_TYPE,
+    BatchEncoder,
+    Encoded,
+    rows_from_arrow,
+    rows_from_few,
+    rows_from_record,
+    rows_from_records,
+    stamp_producer,
+)
 from pylog.record.few import FewRows, Piece, binary_column, encode_few, few_of, joined_rows, varint
 from pylog.record.format import COLUMN_COUNT, LOG_APPEND_TIME_BIT
 from pylog.record.memory import INTERPRETED
 from pylog.record.rows import Rows
+from pylog.record.types import ProducerBatch
 
 EXAMPLES = settings(max_examples=30 if INTERPRETED else 100)
 NOW = 1_700_000_000_000
@@ -80,18 +90,27 @@ def decoded(data: bytes) -> list[Row]:
 @example([(None, None, (), stamp) for stamp in (-1, limits.INT64_MAX, 0)], 0, 0, 0)  # 2^63 apart
 @given(rows, st.integers(0, 2**62), st.integers(0, limits.INT32_MAX), st.sampled_from([0, LOG_APPEND_TIME_BIT]))
 def test_the_batch_and_its_column_are_the_kernels(made: list[Row], offset: int, epoch: int, attributes: int) -> None:
-    data, column = encode_few(few(made), offset, epoch, attributes)
+    found = encode_few(few(made), offset, epoch, attributes)
     expected, table = by_kernel(columns_of(made), offset, epoch, attributes)
-    assert data == expected
-    assert column.tolist() == table.tolist()
+    assert found.data == expected
+    assert found.table.tolist() == table.tolist()
+
+
+@EXAMPLES
+@given(rows, st.builds(ProducerBatch, st.integers(0, 2**62), st.integers(0, 2**15 - 1), st.integers(0, limits.INT32_MAX)))
+def test_a_producers_numbers_are_those_that_a_finished_batch_is_stamped_with(made: list[Row], producer: ProducerBatch) -> None:
+    found = encode_few(few(made), 7, 1, 0, producer)
+    plain = encode_few(few(made), 7, 1, 0)
+    stamped = stamp_producer(Encoded(memoryview(bytearray(plain.data)), plain.table), producer)
+    assert found.data == stamped.data
+    assert found.table.tolist() == stamped.table.tolist()
 
 
 @EXAMPLES
 @example([(None, None, (), stamp) for stamp in (-1, limits.INT64_MAX, 0)])
 @given(rows)
 def test_the_records_are_read_back_as_they_were_given(made: list[Row]) -> None:
-    data, _ = encode_few(few(made), 0, 0, 0)
-    assert decoded(data) == made
+    assert decoded(bytes(encode_few(few(made), 0, 0, 0).data)) == made
 
 
 @EXAMPLES
@@ -109,7 +128,7 @@ def test_a_slice_of_arrow_columns_is_encoded_as_the_records_in_it(made: list[Row
         "headers": pa.array(pairs, HEADERS_TYPE),
     }
     (sliced,) = rows_from_arrow(pa.table(columns).slice(first, end - first), NOW)
-    assert encode_few(few_of(sliced), 7, 1, 0)[0] == encode_few(few(made[first:end]), 7, 1, 0)[0]
+    assert encode_few(few_of(sliced), 7, 1, 0) == encode_few(few(made[first:end]), 7, 1, 0)
 
 
 @pytest.mark.parametrize("value", [0, -1, 1, 63, -64, 64, 8191, -8192, 8192, 2**31 - 1, -(2**31), 2**63 - 1, -(2**63)])
@@ -153,17 +172,19 @@ def test_the_records_of_several_calls_are_those_of_one(calls: list[list[Row]]) -
 @given(rows)
 def test_columns_and_plain_records_are_the_same_rows(made: list[Row]) -> None:
     assert decoded(by_kernel(few(made), 0, 0, 0)[0]) == made
-    assert decoded(encode_few(few_of(columns_of(made)), 0, 0, 0)[0]) == made
+    assert decoded(bytes(encode_few(few_of(columns_of(made)), 0, 0, 0).data)) == made
 
 
 @EXAMPLES
 @given(rows, st.integers(-1, NOW))
 def test_a_few_rows_are_stamped_and_measured_as_columns_are(made: list[Row], now_ms: int) -> None:
     plain, columns = few(made), columns_of(made)
-    assert decoded(encode_few(plain.stamped(now_ms), 0, 0, 0)[0]) == decoded(by_kernel(columns.stamped(now_ms), 0, 0, 0)[0])
-    size = len(encode_few(plain, 0, 0, 0)[0])
+    assert decoded(bytes(encode_few(plain.stamped(now_ms), 0, 0, 0).data)) == decoded(
+        by_kernel(columns.stamped(now_ms), 0, 0, 0)[0]
+    )
+    size = len(encode_few(plain, 0, 0, 0).data)
     assert size <= plain.size_bound
-    assert all(len(encode_few(few([record]), 0, 0, 0)[0]) <= plain.largest_record() for record in made)
+    assert all(len(encode_few(few([record]), 0, 0, 0).data) <= plain.largest_record() for record in made)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import functools
 import os
 import stat
 import struct
@@ -27,6 +28,7 @@ if sys.platform == "darwin":
     _SET, _GET = 90, 92
     _FLOCK = struct.Struct("qqihh")  # start, length, pid, type, whence
 
+    @functools.lru_cache(1024)  # the same few, twice an append
     def _request(kind: int, start: int, size: int) -> bytes:
         return _FLOCK.pack(start, size, 0, kind, os.SEEK_SET)
 
@@ -38,6 +40,7 @@ else:
     _SET, _GET = fcntl.F_OFD_SETLK, fcntl.F_OFD_GETLK
     _FLOCK = struct.Struct("hhqqi4x")  # type, whence, start, length, pid
 
+    @functools.lru_cache(1024)  # the same few, twice an append
     def _request(kind: int, start: int, size: int) -> bytes:
         return _FLOCK.pack(kind, os.SEEK_SET, start, size, 0)
 
@@ -78,11 +81,20 @@ class OsLockFile:
             start, size: bytes; a size of 0 reaches to the end of everything.
             exclusive: against all others, or only against exclusive ones.
         """
-        return self._set(fcntl.F_WRLCK if exclusive else fcntl.F_RDLCK, start, size)
+        try:
+            fcntl.fcntl(self._descriptor, _SET, _request(fcntl.F_WRLCK if exclusive else fcntl.F_RDLCK, start, size))
+        except OSError as error:
+            if error.errno in (errno.EAGAIN, errno.EACCES):
+                return False
+            raise self._failed(error) from error
+        return True
 
     def unlock(self, start: int, size: int) -> None:
         """Lets go of a range."""
-        self._set(fcntl.F_UNLCK, start, size)
+        try:
+            fcntl.fcntl(self._descriptor, _SET, _request(fcntl.F_UNLCK, start, size))
+        except OSError as error:
+            raise self._failed(error) from error
 
     def is_locked(self, start: int, size: int) -> bool:
         """Whether anybody else has a lock, of any kind, on a part of a range. Cost: 1 µs."""
@@ -91,15 +103,6 @@ class OsLockFile:
         except OSError as error:
             raise self._failed(error) from error
         return kind != fcntl.F_UNLCK
-
-    def _set(self, kind: int, start: int, size: int) -> bool:
-        try:
-            fcntl.fcntl(self._descriptor, _SET, _request(kind, start, size))
-        except OSError as error:
-            if error.errno in (errno.EAGAIN, errno.EACCES):
-                return False
-            raise self._failed(error) from error
-        return True
 
     def _failed(self, error: OSError) -> StorageFailedError:
         return StorageFailedError(f"cannot lock {self._path}: {error.strerror}", path=self._path, errno=error.errno)

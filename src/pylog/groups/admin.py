@@ -13,15 +13,11 @@ from pylog.errors import (
     GroupIdNotFoundError,
     GroupSubscribedToTopicError,
     InvalidArgumentError,
-    NonEmptyGroupError,
     UnknownTopicOrPartitionError,
 )
-from pylog.fs import join
 from pylog.groups import plan_file
 from pylog.groups.description import GroupDescription, Known, known, with_ends
-from pylog.groups.dismissal import dismissed, member_ids, topics_read
-from pylog.groups.liveness import at_work
-from pylog.groups.members_file import MEMBERS_FILE, slots_of
+from pylog.groups.dismissal import dismissed, topics_read
 from pylog.groups.plan_file import PathLike
 from pylog.groups.reset import Bounds, PlannedOffset, Target, plan, target_of
 from pylog.groups.state import topic_info
@@ -252,21 +248,7 @@ class Group:
     # ---- members -------------------------------------------------------------------------------------------------------------
 
     def _refuse_members(self, view: View) -> None:
-        """Raises if members are at work."""
-        living = self._living(view)
-        if living:
-            what = f"the group {self.name!r} has members that are at work, {len(living)} such as {min(living)}"
-            raise NonEmptyGroupError(f"{what}; close their consumers first")
-
-    def _living(self, view: View) -> set[str]:
-        """Members that are at work, as far as can be known from here.
-
-        Who writes keeps brokers out, and so their members; pylog's show that they live. Who only reads believes the records.
-        """
-        members = member_ids(view.image)
-        if not members or self._store.mode == "r":
-            return members
-        return at_work(members, slots_of(self._store.offsets.fs, join(view.directory, MEMBERS_FILE)))
+        self._store.offsets.refuse_members(self.name, view)
 
     # ---- deleting ------------------------------------------------------------------------------------------------------------
 
@@ -331,7 +313,7 @@ class Group:
 
     def _refuse_readers(self, view: View, topics: set[str]) -> None:
         """Raises if members are at work that read one of the topics, or of whom that is not known."""
-        living = self._living(view)
+        living = self._store.offsets.members.at_work(view)
         read = [wanted for member_id, wanted in topics_read(view.image).items() if member_id in living]
         if None in read:
             self._refuse_members(view)

@@ -6,6 +6,7 @@ was. The writer takes snapshots between two calls of `add` and publishes them; r
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -33,8 +34,8 @@ from pylog.index.entries import (
 from pylog.index.offset_index import OffsetIndex
 from pylog.index.table import read_only
 from pylog.index.time_index import TimeIndex
-from pylog.limits import DEFAULT_INDEX_INTERVAL_BYTES
-from pylog.record.format import LAST_OFFSET, POSITION
+from pylog.limits import DEFAULT_INDEX_INTERVAL_BYTES, INT32_MAX
+from pylog.record.format import LAST_OFFSET, MAX_TIMESTAMP, POSITION, SIZE
 
 _FIRST_CAPACITY: Final = 32  # entries: most segments of most topics are small
 
@@ -61,6 +62,7 @@ class SegmentIndexBuilder:
         self.base_offset = base_offset
         self.interval_bytes = interval_bytes
         self._state = new_state(base_offset)
+        self._numbers = memoryview(self._state)  # the same, in a third of the time for one of them
         self._grow_from(read_only(b""), read_only(b""))
 
     @classmethod
@@ -121,6 +123,32 @@ class SegmentIndexBuilder:
         if self._state[STATUS] != DONE:
             raise self._refused(int(columns[LAST_OFFSET, first]), position + int(columns[POSITION, first]))
 
+    def add_one(self, column: Sequence[int], position: int) -> None:
+        """Takes one batch that follows those already taken, in a fraction of the time if it makes no entry.
+
+        Args:
+            column: of the batch, as `add` takes many.
+            position: bytes; where in the `.log` file the column's position counts from.
+
+        Raises:
+            CorruptionError: as `add`.
+
+        O(1). Spec: storage-format 4.2.1.
+
+        >>> builder = SegmentIndexBuilder(0)
+        >>> builder.add_one([0, 100, 0, 0, 1, 7, 7, *[0] * 8], 0)
+        >>> builder.bytes_since_entry, builder.max_timestamp
+        (100, 7)
+        """
+        numbers, last_offset = self._numbers, column[LAST_OFFSET]
+        since, place = numbers[BYTES_SINCE_ENTRY], position + column[POSITION]
+        if since > self.interval_bytes or not 0 <= last_offset - self.base_offset <= INT32_MAX or place > INT32_MAX:
+            self.add(np.array(column, np.int64).reshape(-1, 1), 1, position=position)
+            return
+        if column[MAX_TIMESTAMP] > numbers[LARGEST_TIMESTAMP]:  # strictly: the earliest batch that has it counts
+            numbers[LARGEST_TIMESTAMP], numbers[LARGEST_TIMESTAMP_OFFSET] = column[MAX_TIMESTAMP], last_offset
+        numbers[BYTES_SINCE_ENTRY] = since + column[SIZE]
+
     def finish(self) -> None:
         """Appends the time entry of a segment that rolls or closes, unless it is there: the largest timestamp. O(1).
 
@@ -149,8 +177,8 @@ class SegmentIndexBuilder:
         >>> SegmentIndexBuilder(0).entries_left(48), SegmentIndexBuilder(0).entries_left(12)
         (3, 0)
         """
-        offsets = segment_index_bytes // OFFSET_ENTRY_SIZE - int(self._state[OFFSET_COUNT])
-        times = segment_index_bytes // TIME_ENTRY_SIZE - 1 - int(self._state[TIME_COUNT])
+        offsets: int = segment_index_bytes // OFFSET_ENTRY_SIZE - self._numbers[OFFSET_COUNT]
+        times: int = segment_index_bytes // TIME_ENTRY_SIZE - 1 - self._numbers[TIME_COUNT]
         return max(0, min(offsets, times))
 
     def is_full(self, segment_index_bytes: int) -> bool:

@@ -10,15 +10,14 @@ from __future__ import annotations
 import copy
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from pylog import limits
 from pylog.config import Durability
 from pylog.errors import PylogError, StorageFailedError
 from pylog.record.builder import BatchEncoder, Encoded
-from pylog.record.few import Piece, joined_rows
+from pylog.record.few import EncodedFew, Piece, joined_rows
 from pylog.record.types import Acknowledgement, ProducerBatch
 
 
@@ -27,41 +26,59 @@ class Encoder(Protocol):
 
     def encode(
         self, piece: Any, base_offset: int, leader_epoch: int, producer: ProducerBatch | None = None, *, whole: bool = False
-    ) -> Iterator[Encoded]: ...
+    ) -> Iterable[Encoded | EncodedFew]: ...
 
 
-@dataclass(eq=False)
 class Request:
     """One call to append.
 
-    Attributes:
+    Args:
         pieces: its records, as the encoder takes them.
         encoder: makes batches of them.
         level: the durability asked for.
         producer: who sends it and in which order, None without idempotence.
         whole: its records are one batch, and so there all or not at all; a producer's are.
+
+    Attributes:
+        count, size: records, and at least the bytes of their batches.
         acknowledgement: once it is done.
         error: why it failed.
         done: whether one of the two is there, or its thread does not wait any more.
     """
 
-    pieces: Sequence[Any]
-    encoder: Encoder
-    level: Durability
-    producer: ProducerBatch | None = None
-    whole: bool = False
-    acknowledgement: Acknowledgement | None = None
-    error: Exception | None = None
-    done: bool = False
-    count: int = field(init=False)
-    size: int = field(init=False)
-    _signal: threading.Lock = field(init=False)  # held until the request is settled, or its thread is to lead
+    __slots__ = (
+        "_signal",
+        "acknowledgement",
+        "count",
+        "done",
+        "encoder",
+        "error",
+        "level",
+        "pieces",
+        "producer",
+        "size",
+        "whole",
+    )
 
-    def __post_init__(self) -> None:
-        self.whole |= self.producer is not None
-        self.count = sum(map(len, self.pieces))
-        self.size = sum([piece.size_bound for piece in self.pieces])
-        self._signal = threading.Lock()
+    def __init__(
+        self,
+        pieces: Sequence[Any],
+        encoder: Encoder,
+        level: Durability,
+        producer: ProducerBatch | None = None,
+        whole: bool = False,
+    ) -> None:
+        self.pieces = pieces
+        self.encoder = encoder
+        self.level = level
+        self.producer = producer
+        self.whole = whole or producer is not None
+        self.count = sum(map(len, pieces))
+        self.size: int = sum([piece.size_bound for piece in pieces])
+        self.acknowledgement: Acknowledgement | None = None
+        self.error: Exception | None = None
+        self.done = False
+        self._signal = threading.Lock()  # held until the request is settled, or its thread is to lead
         self._signal.acquire()
 
     def wait(self) -> None:
@@ -166,6 +183,8 @@ class Group(NamedTuple):
 
 def grouped(requests: Sequence[Request], end_offset: int) -> Group:
     """A group whose first record gets `end_offset`."""
+    if len(requests) == 1:
+        return Group([(requests[0], end_offset)], requests[0].level, requests[0].size)
     placed = []
     for request in requests:
         placed.append((request, end_offset))
@@ -177,8 +196,15 @@ def _strength(level: Durability) -> tuple[int, int]:
     return ("OS", "INTERVAL", "SYNC").index(level.name), -(level.interval_ms or 0)
 
 
-def encoded_group(group: Group, leader_epoch: int, stamp: Callable[[Piece], Piece]) -> Iterator[Encoded]:
+def encoded_group(group: Group, leader_epoch: int, stamp: Callable[[Piece], Piece]) -> Iterable[Encoded | EncodedFew]:
     """The batches of all requests, with consecutive offsets; `stamp` gives each piece its time of append where that is wanted."""
+    if len(group.requests) > 1:
+        return _encoded_together(group, leader_epoch, stamp)
+    return _encoded(*group.requests[0], leader_epoch, stamp)
+
+
+def _encoded_together(group: Group, leader_epoch: int, stamp: Callable[[Piece], Piece]) -> Iterator[Encoded | EncodedFew]:
+    """The same of several requests: neighbours that are small share batches."""
     together: list[Piece] = []
     for at, (request, first_offset) in enumerate(group.requests):
         if _is_small(request):
@@ -200,7 +226,16 @@ def _is_small(request: Request) -> bool:
     return len(request.pieces) == 1 and request.count <= limits.FEW_RECORDS
 
 
-def _encoded(request: Request, offset: int, leader_epoch: int, stamp: Callable[[Piece], Piece]) -> Iterator[Encoded]:
+def _encoded(request: Request, offset: int, leader_epoch: int, stamp: Callable[[Piece], Piece]) -> Iterable[Encoded | EncodedFew]:
+    """The batches of one request."""
+    if len(request.pieces) > 1:
+        return _encoded_pieces(request, offset, leader_epoch, stamp)
+    return request.encoder.encode(stamp(request.pieces[0]), offset, leader_epoch, request.producer, whole=request.whole)
+
+
+def _encoded_pieces(
+    request: Request, offset: int, leader_epoch: int, stamp: Callable[[Piece], Piece]
+) -> Iterator[Encoded | EncodedFew]:
     for rows in request.pieces:
         yield from request.encoder.encode(stamp(rows), offset, leader_epoch, request.producer, whole=request.whole)
         offset += len(rows)

@@ -54,15 +54,15 @@ class Encoders:
 
     def __init__(self, config: TopicConfig) -> None:
         self._config = config
-        self._made: dict[int, BatchEncoder] = {}
+        self._made: dict[str | None, BatchEncoder] = {}
 
     def of(self, compression: str | None) -> BatchEncoder:
         """The encoder of a codec by its name; of the topic's own for None."""
-        name = self._config.codec if compression is None else compression
-        codec = codec_id(name)
-        if codec not in self._made:
-            self._made.setdefault(codec, encoder_of(self._config, name))
-        return self._made[codec]
+        made = self._made.get(compression)
+        return self._made.setdefault(compression, self._new(compression)) if made is None else made
+
+    def _new(self, compression: str | None) -> BatchEncoder:
+        return self.of(self._config.codec) if compression is None else encoder_of(self._config, compression)
 
 
 def level_given(durability: Durability | None, default: Durability) -> Durability:

@@ -14,8 +14,13 @@ import hashlib
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+import msgspec
+from msgspec.structs import astuple, replace
+
+from pylog import limits
+from pylog.config import Durability
 from pylog.errors import StorageFailedError, UnsupportedFormatError
 from pylog.fs import File, FileSystem, join, process_id
 from pylog.record.checksum import crc32c
@@ -31,7 +36,7 @@ FAILED: Final = 1  # a sync failed: what lies above the durable end proves nothi
 DELETED: Final = 2  # the partition is being deleted: nothing may be written any more
 
 
-class Slot(NamedTuple):
+class Slot(msgspec.Struct, frozen=True, gc=False):
     """One slot. Positions in bytes, of whole batches, in the segment that the base before them names.
 
     Attributes:
@@ -70,18 +75,33 @@ class Slot(NamedTuple):
 
     def encoded(self) -> bytes:
         """The slot's 128 bytes."""
-        body = _SLOT.pack(_MAGIC, _VERSION, *self)
+        body = _SLOT.pack(_MAGIC, _VERSION, *astuple(self))
         return body + struct.pack("<I", crc32c(body))
 
     def says_the_same(self, other: Slot) -> bool:
         """Whether a slot of another writer states the same facts: its bound may be its own."""
-        return self._replace(boot_mark=other.boot_mark, pid=other.pid, unsynced_bytes=other.unsynced_bytes) == other
+        return replace(self, boot_mark=other.boot_mark, pid=other.pid, unsynced_bytes=other.unsynced_bytes) == other
 
     @property
     def idle(self) -> bool:
         """Whether everything published is durable and no change of segments was under way."""
         same = self.durable_base == self.active_base and self.durable_position == self.published_position
         return same and self.epoch % 2 == 0 and not self.flags
+
+
+def unsynced_bound(level: Durability, size: int, segment_bytes: int) -> int:
+    """How far apart two unsynced batches of a segment can be, in bytes, when a call of so many bytes appends at a level.
+
+    At SYNC one call's bytes, at INTERVAL what is flushed before it grows further, at OS all of a segment. One bound for all
+    small calls: raising it costs a sync.
+
+    >>> unsynced_bound(Durability.OS, 100, 1 << 30) == 1 << 30
+    True
+    """
+    if level.name == "OS":
+        return segment_bytes
+    wanted = size if level.name == "SYNC" else max(size, limits.FLUSH_BYTES)
+    return min(max(wanted, limits.APPEND_CHUNK_BYTES), segment_bytes)
 
 
 def parse_slot(data: bytes, path: str = DURABLE_POINT) -> Slot | None:
@@ -162,7 +182,7 @@ class Header:
     def write(self, **changes: Any) -> None:
         """Writes the next slot over the older one, without a sync. Cost: some 5 µs."""
         assert self.slot is not None
-        slot = self.slot._replace(counter=self.slot.counter + 1, **changes)
+        slot = replace(self.slot, counter=self.slot.counter + 1, **changes)
         data = slot.encoded()
         start = self._place * SLOT_SIZE
         self._file.write(memoryview(data), start)
@@ -180,7 +200,7 @@ class Header:
         """Starts anew with what is true now, and a counter above any that can be read: nobody takes an older word for this."""
         known = self.look()
         counter = slot.counter if known is None else max(known.counter, slot.counter)
-        self.slot = slot._replace(counter=counter, boot_mark=self.boot_mark, pid=process_id())
+        self.slot = replace(slot, counter=counter, boot_mark=self.boot_mark, pid=process_id())
         self.write_both()
 
     def close(self) -> None:
@@ -215,7 +235,7 @@ def make_header(fs: FileSystem, directory: str, slot: Slot, seed: int) -> Header
         new = True  # made by a process that died before its name was durable, perhaps
         mixed = hashlib.blake2b(header.boot_mark + b"%d" % seed, digest_size=5).digest()
         start = int.from_bytes(mixed, "little")
-        slot = slot._replace(counter=start, epoch=2 * start)
+        slot = replace(slot, counter=start, epoch=2 * start)
     header.begin(slot)
     if new:
         fs.sync_directory(directory)

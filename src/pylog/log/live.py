@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 import numpy as np
+from msgspec.structs import replace
 
 from pylog.clock import Clock
 from pylog.errors import StorageFailedError, UnknownTopicOrPartitionError
@@ -112,7 +113,7 @@ class Follower:
         self._slot = slot
         self.loaded.end, self.loaded.next_offset = end, offset
         active.size = end
-        self._set_state(self._state._replace(active_size=end, end_offset=offset, durable_offset=min(slot.durable_offset, offset)))
+        self._set_state(replace(self._state, active_size=end, end_offset=offset, durable_offset=min(slot.durable_offset, offset)))
         return True
 
     @staticmethod
@@ -126,7 +127,7 @@ class Follower:
 
     def _set_state(self, state: LogState) -> None:
         unstable = None if self._producers is None else self._producers.first_unstable_offset
-        self._state = state._replace(first_unstable_offset=unstable)
+        self._state = replace(state, first_unstable_offset=unstable)
         self._publish(self._state)
 
     # ---- anything else -------------------------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ from pylog.log.durable_point import mark_failed, open_header
 from pylog.log.loader import Loaded, Source, deleted, load
 from pylog.log.recovery import Finding
 from pylog.log.state import LogState, first_state
+from pylog.log.store_locks import ByteLock
 from pylog.log.writer import LogWriter
 from pylog.record.ahead import one_ahead
 from pylog.record.few import Piece
@@ -105,11 +106,9 @@ class Mutator:
                 with contextlib.suppress(StorageFailedError):  # a full disk must not keep anybody from reading
                     self._current()  # what a dead process left is shown when it is durable
 
-    @contextmanager
-    def _partition_lock(self) -> Iterator[None]:
+    def _partition_lock(self) -> ByteLock:
         assert self._source.lock is not None
-        with self._source.lock:
-            yield
+        return self._source.lock
 
     # ---- is it still what it was? --------------------------------------------------------------------------------------------
 
@@ -308,12 +307,12 @@ class Mutator:
             raise error
 
     def _append(self, group: Group, writer: LogWriter) -> BaseException | None:
-        encoded = encoded_group(group, writer.leader_epoch, self._stamp())
         try:
+            encoded = encoded_group(group, writer.leader_epoch, self._stamp())
             if group.size <= limits.APPEND_CHUNK_BYTES:
                 writer.append(encoded, group.level, group.size)
             else:
-                with one_ahead(encoded) as ahead:
+                with one_ahead(iter(encoded)) as ahead:
                     writer.append(ahead, group.level, group.size)
         except BaseException as error:  # noqa: BLE001 - settled with the requests, and raised by the threads that asked
             return error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 
 from pylog import limits
 from pylog.config import TopicConfig
+from pylog.errors import RecordTooLargeError
 from pylog.record.batch import Table
 from pylog.record.format import LAST_OFFSET, MAX_TIMESTAMP, SIZE
 
@@ -41,8 +43,6 @@ def batches_before_roll(use: SegmentUse, table: Table, config: TopicConfig, now_
     >>> batches_before_roll(SegmentUse(0, 0, -1, 0, 10), table, TopicConfig(segment_bytes=150), 0)
     1
     """
-    if table.shape[1] == 1:
-        return 1 if _fits(use, table, config, now_ms) or use.size == 0 else 0
     fits = use.size + np.cumsum(table[SIZE]) <= config.segment_bytes
     fits &= table[LAST_OFFSET] - use.base_offset <= limits.MAX_RELATIVE_OFFSET
     fits &= np.arange(table.shape[1]) < use.entries_left
@@ -51,16 +51,34 @@ def batches_before_roll(use: SegmentUse, table: Table, config: TopicConfig, now_
     return max(count, 1) if use.size == 0 else count
 
 
-def _fits(use: SegmentUse, table: Table, config: TopicConfig, now_ms: int) -> bool:
-    """The same for a single batch, in a fraction of the time: the usual case of a small append."""
-    stamp = table.item(MAX_TIMESTAMP, 0)
-    start = use.first_timestamp if use.size else stamp
-    waited = now_ms - use.created_ms if start < 0 else stamp - start
+def check_fits_at_all(size: int, config: TopicConfig, directory: str) -> None:
+    """Raises RecordTooLargeError when a batch of so many bytes, to be written to that directory, is more than a segment takes."""
+    if size > config.segment_bytes:
+        raise RecordTooLargeError(
+            f"a batch of {size} bytes is more than segment_bytes={config.segment_bytes}; "
+            "raise that option of the topic, or send less",
+            path=directory,
+        )
+
+
+def one_fits(use: SegmentUse, column: Sequence[int], config: TopicConfig, now_ms: int) -> bool:
+    """The same for a single batch, in a fraction of the time: the usual case of a small append.
+
+    >>> column = [0] * 15
+    >>> column[SIZE] = 100
+    >>> one_fits(SegmentUse(0, 50, 0, 0, 10), column, TopicConfig(segment_bytes=150), 0)
+    True
+    >>> one_fits(SegmentUse(0, 51, 0, 0, 10), column, TopicConfig(segment_bytes=150), 0)
+    False
+    """
+    if use.size == 0:
+        return True
+    waited = now_ms - use.created_ms if use.first_timestamp < 0 else column[MAX_TIMESTAMP] - use.first_timestamp
     return (
-        use.size + table.item(SIZE, 0) <= config.segment_bytes
-        and table.item(LAST_OFFSET, 0) - use.base_offset <= limits.MAX_RELATIVE_OFFSET
+        use.size + column[SIZE] <= config.segment_bytes
+        and column[LAST_OFFSET] - use.base_offset <= limits.MAX_RELATIVE_OFFSET
         and use.entries_left > 0
-        and (waited <= config.roll_ms or use.size == 0)
+        and waited <= config.roll_ms
     )
 
 

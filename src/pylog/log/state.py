@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+
+import msgspec
 
 from pylog.index.skiplist import SkipList
 from pylog.log.durable_point import FAILED
@@ -11,7 +12,7 @@ from pylog.log.loader import Loaded
 from pylog.segment.segment import LogSegment
 
 
-class LogState(NamedTuple):
+class LogState(msgspec.Struct, frozen=True):
     """A log's ends and segments.
 
     Attributes:

@@ -48,7 +48,7 @@ class ByteLock:
         if not self._mutex.acquire(blocking=False) and not self._mutex.acquire(timeout=self._locks.timeout):
             raise self._locks.refused(self._what)
         try:
-            if self._depth == 0:
+            if self._depth == 0 and not self._locks.try_take(self._start):
                 self._locks.wait_for(self._start, self._what)
             self._depth += 1
         except BaseException:
@@ -219,9 +219,7 @@ class StoreLocks:
         return self.exclusive or self._file.try_lock(start, 1, exclusive=True)
 
     def wait_for(self, start: int, what: str) -> None:
-        """Takes a byte, waiting for it in short naps."""
-        if self.try_take(start):
-            return
+        """Takes a byte that somebody else has, waiting for it in short naps."""
         deadline = self._clock.monotonic() + self.timeout
         naps = iter(_NAPS)
         nap = 0.0

@@ -17,24 +17,26 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
 from pylog import limits
 from pylog.clock import Clock
 from pylog.config import Durability
-from pylog.errors import ClosedError, RecordTooLargeError, StorageFailedError
+from pylog.errors import ClosedError, StorageFailedError
 from pylog.fs import File, join
 from pylog.index.builder import SegmentIndexBuilder
 from pylog.index.skiplist import SkipList
 from pylog.log import checkpoints
-from pylog.log.durable_point import FAILED, Header, Slot, make_header
+from pylog.log.durable_point import FAILED, Header, Slot, make_header, unsynced_bound
 from pylog.log.loader import Loaded, Source, epochs_from_batches
 from pylog.log.producer_state import Producer, ProducerState, write_snapshot
-from pylog.log.rolling import SegmentUse, batches_before_roll
+from pylog.log.rolling import SegmentUse, batches_before_roll, check_fits_at_all, one_fits
 from pylog.log.state import LogState
 from pylog.log.walk import Damage
 from pylog.record import kernels
 from pylog.record.batch import Bytes, Table
 from pylog.record.builder import Encoded
+from pylog.record.few import EncodedFew
 from pylog.record.format import BASE_OFFSET, CRC_GOOD, CRC_STATE, LAST_OFFSET, MAX_TIMESTAMP, POSITION, PRODUCER_ID, SIZE
 from pylog.segment.log_file import Region
 from pylog.segment.names import LOG, SNAPSHOT, TORN, file_name
@@ -187,7 +189,7 @@ class LogWriter:
         """A slot that says what is true before the first write. Another epoch than before: whoever remembers one looks again."""
         old = self._loaded.found or Slot()
         same = self._loaded.slot is not None and not old.epoch % 2 and old.log_start_offset == self.state.start_offset
-        known = old if same else old._replace(epoch=(old.epoch | 1) + 1)
+        known = old if same else replace(old, epoch=(old.epoch | 1) + 1)
         return Slot(
             counter=old.counter,
             epoch=known.epoch,
@@ -271,7 +273,7 @@ class LogWriter:
 
     # ---- append --------------------------------------------------------------------------------------------------------------
 
-    def append(self, encoded: Iterable[Encoded], level: Durability, size: int) -> None:
+    def append(self, encoded: Iterable[Encoded | EncodedFew], level: Durability, size: int) -> None:
         """Appends finished batches with consecutive offsets from the log's end on; acknowledged when it returns.
 
         A segment that fills up meanwhile is sealed, and what it holds is published and durable from then on.
@@ -289,8 +291,10 @@ class LogWriter:
         self._raise_bound(level, size)
         try:
             for piece in encoded:
-                self._check_sizes(piece.table)
-                self._append_piece(piece)
+                if isinstance(piece, EncodedFew):
+                    self._append_few(piece)
+                else:
+                    self._append_piece(piece)
             self._commit(level)
         except BaseException as error:  # an interrupt too: nothing half written may stand before the next append
             if self.failure is None:
@@ -310,15 +314,11 @@ class LogWriter:
     def _raise_bound(self, level: Durability, size: int) -> None:
         """Says how far apart two unsynced batches can be from now on, before the first of them is written (reliability 3.1).
 
-        At SYNC one call's bytes, at INTERVAL what is flushed before it grows further, at OS all of a segment. The bound belongs
-        to the segment: the largest in use, lowered by a roll.
+        The bound belongs to the segment: the largest in use, lowered by a roll.
         """
         if level.name == "INTERVAL" and self._written - self._slot_now.durable_position + size > limits.FLUSH_BYTES:
             self._commit(Durability.SYNC)
-        wanted = (
-            size if level.name == "SYNC" else self._config.segment_bytes if level.name == "OS" else max(size, limits.FLUSH_BYTES)
-        )
-        self._unsynced_bytes = min(max(wanted, limits.APPEND_CHUNK_BYTES), self._config.segment_bytes)
+        self._unsynced_bytes = unsynced_bound(level, size, self._config.segment_bytes)
         if self._unsynced_bytes > self._slot_now.unsynced_bytes:
             self.header.write_both(unsynced_bytes=self._unsynced_bytes)
 
@@ -327,18 +327,10 @@ class LogWriter:
         assert self.header.slot is not None
         return self.header.slot
 
-    def _check_sizes(self, table: Table) -> None:
-        largest = max(table[SIZE].tolist())
-        if largest > self._config.segment_bytes:
-            raise RecordTooLargeError(
-                f"a batch of {largest} bytes is more than segment_bytes={self._config.segment_bytes}; "
-                "raise that option of the topic, or send less",
-                path=self._directory,
-            )
-
     def _append_piece(self, piece: Encoded) -> None:
         """Writes the batches of a piece, rolling wherever a segment is full."""
         first, count = 0, piece.table.shape[1]
+        check_fits_at_all(max(piece.table[SIZE].tolist()), self._config, self._directory)
         while first < count:
             room = batches_before_roll(self._use(), piece.table[:, first:], self._config, self._clock.now_ms())
             if room == 0:
@@ -346,6 +338,22 @@ class LogWriter:
                 continue
             self._write(piece, first, first + room)
             first += room
+
+    def _append_few(self, few: EncodedFew) -> None:
+        """The same for a few records: in plain Python, as they were encoded."""
+        column = few.column
+        check_fits_at_all(column[SIZE], self._config, self._directory)
+        if not one_fits(self._use(), column, self._config, self._clock.now_ms()):
+            self.roll()
+        start = self._written
+        self._file.write(few.data, start)
+        if start == 0:
+            self._first_timestamp = column[MAX_TIMESTAMP]
+        self._digest.add_one(few.data, start + column[SIZE])
+        self._builder.add_one(column, start)
+        self._written, self._next_offset = start + column[SIZE], column[LAST_OFFSET] + 1
+        if column[PRODUCER_ID] >= 0:
+            self._note_producers(few.data, few.table)
 
     def _use(self) -> SegmentUse:
         left = self._builder.entries_left(self._config.segment_index_bytes)
@@ -359,8 +367,7 @@ class LogWriter:
         self._file.write(piece.data[start:stop], self._written)
         self._note(piece.data, table, first, end, self._written - start)
         if table.item(PRODUCER_ID, first) >= 0:
-            self.producers.keep(table[PRODUCER_ID, first:end], self._producers_before)
-            self.producers.replay(np.frombuffer(piece.data, np.uint8), np.ascontiguousarray(table[:, first:end]))
+            self._note_producers(piece.data, np.ascontiguousarray(table[:, first:end]))
 
     def _note(self, data: memoryview | Bytes, table: Table, first: int, end: int, shift: int) -> None:
         """Takes batches that are in the file into the indexes, the digest and the counts."""
@@ -370,6 +377,11 @@ class LogWriter:
         self._builder.add(table, end, first=first, position=shift)
         self._written = shift + table.item(POSITION, end - 1) + table.item(SIZE, end - 1)
         self._next_offset = table.item(LAST_OFFSET, end - 1) + 1
+
+    def _note_producers(self, data: memoryview, table: Table) -> None:
+        """Takes what batches in the file say of their producers."""
+        self.producers.keep(table[PRODUCER_ID], self._producers_before)
+        self.producers.replay(np.frombuffer(data, np.uint8), table)
 
     def _undo(self) -> None:
         """Cuts off what was written and not published, so that the next append begins where this one did.
@@ -400,13 +412,12 @@ class LogWriter:
         """Syncs if the level asks for it, then publishes what is written."""
         durable = level.name == "SYNC"
         position, offset = self._written, self._next_offset
-        changes = {"published_position": position, "published_offset": offset, "header_digest": self._digest.value}
-        if durable:
-            changes |= {"durable_position": position, "durable_offset": offset}
+        changes = {"durable_position": position, "durable_offset": offset} if durable else {}
         try:
             if durable:
                 self._file.sync()
-            self.header.write(**changes)
+            digest = self._digest.value
+            self.header.write(published_position=position, published_offset=offset, header_digest=digest, **changes)
         except StorageFailedError as error:
             self.fail(f"a sync failed ({error}), so what is on the disk is not known")
             raise
@@ -425,7 +436,7 @@ class LogWriter:
         """Publishes the state with some fields changed."""
         self._producers_before = {}
         slot = self._slot_now
-        self.state = self.state._replace(epoch=slot.epoch, truncation_count=slot.truncation_count, **changes)
+        self.state = replace(self.state, epoch=slot.epoch, truncation_count=slot.truncation_count, **changes)
         if self.state.active is not None:
             self.state.active.size = self.state.active_size
         self._publish(self.state)
@@ -466,7 +477,7 @@ class LogWriter:
             segments.insert(base_offset, segment)
         else:  # a log's first segment: making a list needs no kernel, inserting into one does
             segments = SkipList([(base_offset, segment)])
-        return self.state._replace(segments=segments, active=segment, active_size=0, end_offset=base_offset)
+        return replace(self.state, segments=segments, active=segment, active_size=0, end_offset=base_offset)
 
     def roll(self) -> None:
         """Seals the active segment and begins the next one at the log's end (storage-format 6.3.7).

@@ -21,24 +21,27 @@ class Expiry(NamedTuple):
     group: bool
 
 
-def expired(group: GroupImage, pending: Collection[bytes], now_ms: int, retention_ms: int) -> Expiry:
+def expired(group: GroupImage, pending: Collection[bytes], now_ms: int, retention_ms: int, at_work: Callable[[], bool]) -> Expiry:
     """Decides what of a group has expired.
 
     An offset expires when it was committed, or its group left by its last member, `retention_ms` ago. What members read stays:
-    of Kafka's newer protocol, whose subscriptions are not looked into, everything while there are any.
+    of Kafka's newer protocol, whose subscriptions are not looked into, everything while there are any. Members whose processes
+    all died without leaving keep nothing: a coordinator would have put them out long ago.
 
     Args:
         group: one that exists.
         pending: the places of offsets that open transactions have committed: they stay.
         now_ms: the wall clock.
         retention_ms: how long offsets are kept.
+        at_work: whether any member that the records name is; asked only if they name one.
     """
     metadata = group.metadata()
-    since = None if group.has_members else _base(metadata)
+    named = group.has_members or (metadata is not None and bool(metadata.members))
+    deserted = named and not at_work()
+    since = _since_commit if deserted else None if group.has_members else _base(metadata)
     over = [] if since is None else [place for place in group.entries if _is_over(group, place, since, now_ms, retention_ms)]
     places = [place for place in over if place not in pending]
-    is_empty = not group.has_members and (metadata is None or not metadata.members)
-    return Expiry(places, is_empty and not pending and len(places) == len(group.entries))
+    return Expiry(places, (deserted or not named) and not pending and len(places) == len(group.entries))
 
 
 Base = Callable[[bytes, int], int | None]  # (place, when it was committed) → since when its time runs, None for not at all
@@ -55,10 +58,14 @@ def _is_over(group: GroupImage, place: bytes, since: Base, now_ms: int, retentio
 def _base(metadata: GroupMetadata | None) -> Base | None:
     """Since when the time of a group's offsets runs; None where none may expire, whatever they say themselves."""
     if metadata is None or not metadata.protocol_type:
-        return lambda _, committed: committed
+        return _since_commit
     if not metadata.members:
         return lambda _, committed: committed if metadata.state_timestamp is None else metadata.state_timestamp
     return _while_members_read(metadata)
+
+
+def _since_commit(_: bytes, committed: int) -> int:
+    return committed
 
 
 def _while_members_read(metadata: GroupMetadata) -> Base | None:

@@ -13,6 +13,7 @@ from pylog.config import Durability, OffsetsConfig
 from pylog.errors import (
     ClosedError,
     InvalidArgumentError,
+    NonEmptyGroupError,
     OffsetOutOfRangeError,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
@@ -72,11 +73,27 @@ class Topics(Protocol):
     def log(self, topic: str, partition: int = 0) -> Log: ...
 
 
+class Members(Protocol):
+    """What is asked of those who know which members of groups live."""
+
+    def is_possible(self, directory: str) -> bool:
+        """Whether a group that has its records in this partition can have members at work."""
+        ...
+
+    def at_work(self, view: View) -> set[str]:
+        """Those of a group."""
+        ...
+
+
 class OffsetStore:
     """Committed offsets by group. Got from `Store.offsets`; every method may be called from any thread and process.
 
     A committed offset is that of the next record to read. Groups without members are Kafka's simple groups: whoever
     commits last is right.
+
+    Attributes:
+        fs, clock: the store's.
+        members: tells who is at work.
 
     >>> import pylog, tempfile
     >>> store = pylog.open(tempfile.mkdtemp())
@@ -88,11 +105,12 @@ class OffsetStore:
     >>> store.close()
     """
 
-    def __init__(self, store: Topics, config: OffsetsConfig, fs: FileSystem, clock: Clock) -> None:
+    def __init__(self, store: Topics, config: OffsetsConfig, fs: FileSystem, clock: Clock, members: Members) -> None:
         self._store = store
         self._config = config
         self.fs = fs
         self.clock = clock
+        self.members = members
         self._guard = threading.Lock()
         self._count = 0  # of partitions of the topic, 0 as long as it is not known
         self._partitions: dict[int, OffsetsPartition] = {}
@@ -114,6 +132,7 @@ class OffsetStore:
         Raises:
             InvalidArgumentError: the group's name is empty or too long, an offset is negative, metadata has more than 4096
                 UTF-16 code units. Here as below, nothing was written.
+            NonEmptyGroupError: the group has members that are at work: they commit, and nobody else.
             UnknownTopicOrPartitionError: there is no such partition.
             OffsetOutOfRangeError: an offset lies beyond the partition's end.
             RecordTooLargeError: so many offsets do not fit into one batch.
@@ -123,7 +142,20 @@ class OffsetStore:
         """
         items = self.items(group, offsets)
         if items:
-            self.with_partition(group, lambda there: there.append(items, self.clock.now_ms(), durability))
+            self.with_partition(group, lambda there: self._commit(there, group, items, durability))
+
+    def _commit(self, there: OffsetsPartition, group: str, items: list[Item], durability: Durability | None) -> None:
+        """Looks first, then appends: under one lock for both, threads could not share a sync."""
+        if self.members.is_possible(there.directory):
+            with there.image() as image:
+                self.refuse_members(group, _view(there, image, checked_group(group)))
+        there.append(items, self.clock.now_ms(), durability)
+
+    def refuse_members(self, group: str, view: View) -> None:
+        """Raises NonEmptyGroupError if members of the group are at work."""
+        if living := self.members.at_work(view):
+            what = f"the group {group!r} has members that are at work, {len(living)} such as {min(living)}"
+            raise NonEmptyGroupError(f"{what}; close their consumers first")
 
     def items(self, group: str, offsets: Mapping[Place, int | OffsetAndMetadata]) -> list[Item]:
         """The records of a commit, checked; for `commit` and for members of groups. As `commit`, but nothing is written."""
@@ -311,14 +343,29 @@ class OffsetStore:
     def _expire(self, there: OffsetsPartition, now_ms: int) -> int:
         retention_ms = self._config.retention_minutes * 60_000
         with there.image() as image:  # most often there is nothing to be done, and nobody has to wait
-            if not _expired(image, now_ms, retention_ms):
+            if not self._expired(there, image, now_ms, retention_ms):
                 return 0
         with there.exclusively() as image:
-            found = _expired(image, now_ms, retention_ms)
+            found = self._expired(there, image, now_ms, retention_ms)
             items = [item for name, gone in found.items() for item in tombstones(name, image.groups[name], gone)]
             if items:
                 there.append(items, now_ms, None, atomic=False)
             return sum(len(gone.places) for gone in found.values())
+
+    def _expired(self, there: OffsetsPartition, image: Image, now_ms: int, retention_ms: int) -> dict[bytes, Expiry]:
+        """What has expired, by group."""
+        found = {
+            name: expired(
+                group,
+                image.pending_of(name) if image.pending else (),
+                now_ms,
+                retention_ms,
+                at_work=lambda name=name: bool(self.members.at_work(_view(there, image, name))),  # type: ignore[misc]
+            )
+            for name, group in image.groups.items()
+            if group.exists
+        }
+        return {name: gone for name, gone in found.items() if gone.places or gone.group}
 
     # ---- partitions ----------------------------------------------------------------------------------------------------------
 
@@ -380,15 +427,6 @@ class OffsetStore:
             self._count = 0
             self._partitions.clear()
             self._numbers.clear()
-
-
-def _expired(image: Image, now_ms: int, retention_ms: int) -> dict[bytes, Expiry]:
-    found = {
-        name: expired(group, image.pending_of(name) if image.pending else (), now_ms, retention_ms)
-        for name, group in image.groups.items()
-        if group.exists
-    }
-    return {name: gone for name, gone in found.items() if gone.places or gone.group}
 
 
 def tombstones(name: bytes, group: GroupImage, gone: Expiry) -> Iterator[Item]:

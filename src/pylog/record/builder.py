@@ -18,7 +18,7 @@ from pylog.errors import InvalidRecordError, RecordTooLargeError
 from pylog.record import compression, encoding, kernels
 from pylog.record.batch import Table
 from pylog.record.checksum import crc32c
-from pylog.record.few import Pairs, Piece, Plain, binary_column, encode_few, few_of, few_rows
+from pylog.record.few import EncodedFew, Pairs, Piece, Plain, binary_column, encode_few, few_of, few_rows
 from pylog.record.format import (
     ATTRIBUTES,
     ATTRIBUTES_AT,
@@ -344,8 +344,8 @@ class BatchEncoder:
 
     def encode(
         self, rows: Piece, base_offset: int, leader_epoch: int, producer: ProducerBatch | None = None, *, whole: bool = False
-    ) -> Iterator[Encoded]:
-        """Yields whole batches, a few megabytes at a time, with consecutive offsets from `base_offset` on.
+    ) -> Iterable[Encoded | EncodedFew]:
+        """Whole batches, a few megabytes at a time, with consecutive offsets from `base_offset` on.
 
         Args:
             rows: the records.
@@ -356,11 +356,8 @@ class BatchEncoder:
         Cost: one kernel call a few megabytes; about 30 M records/s of 100 bytes with their CRC.
         """
         if len(rows) <= limits.FEW_RECORDS and self._codec == CODEC_NONE and rows.size_bound <= self._batch_bytes:
-            data, column = encode_few(few_of(rows), base_offset, leader_epoch, self._attributes)
-            few = Encoded(memoryview(data), column)
-            yield few if producer is None else stamp_producer(few._replace(data=memoryview(bytearray(data))), producer)
-            return
-        yield from self._encode_columns(rows.columns(), base_offset, leader_epoch, producer, whole or producer is not None)
+            return (encode_few(few_of(rows), base_offset, leader_epoch, self._attributes, producer),)
+        return self._encode_columns(rows.columns(), base_offset, leader_epoch, producer, whole or producer is not None)
 
     def _encode_columns(
         self, rows: Rows, base_offset: int, leader_epoch: int, producer: ProducerBatch | None, whole: bool

@@ -101,14 +101,18 @@ class HeaderDigest:
         """
         if end - first == 1:
             start = table.item(POSITION, first)
-            prefix = bytes(data[start : start + PREFIX_SIZE])
-            self._took(extend(self.value, prefix), prefix, 1, shift + start + table.item(SIZE, first))
-            if self.position - self._marked > self._interval_bytes:
-                self._marks += _MARK.pack(self.position, self.value)
-                self._marked = self.position
+            self.add_one(data[start : start + PREFIX_SIZE], shift + start + table.item(SIZE, first))
         elif end > first:
             columns = table[:, first:end]
             self._add_many(prefixes(data, columns), (columns[POSITION] + columns[SIZE] + shift).tolist())
+
+    def add_one(self, data: memoryview | Bytes, position: int) -> None:
+        """Takes the batch whose bytes `data` begins with, and that ends at a position of the file."""
+        prefix = bytes(data[:PREFIX_SIZE])
+        self._took(extend(self.value, prefix), prefix, 1, position)
+        if position - self._marked > self._interval_bytes:
+            self._marks += _MARK.pack(position, self.value)
+            self._marked = position
 
     def _add_many(self, joined: bytes, ends: list[int]) -> None:
         """Takes batches mark by mark."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
+from msgspec.structs import asdict
 
 from pylog import limits
 from pylog.errors import InvalidArgumentError
@@ -221,7 +222,7 @@ def _seal(place: Place, data: bytes, _: FileSystem) -> Iterator[Document]:
 def _header(place: Place, data: bytes, _: FileSystem) -> Iterator[Document]:
     for start in (0, SLOT_SIZE):
         slot = parse_slot(data[start : start + SLOT_SIZE], place.path)
-        yield {"kind": "slot", "position": start, "valid": False} if slot is None else _slot(start, slot._asdict())
+        yield {"kind": "slot", "position": start, "valid": False} if slot is None else _slot(start, asdict(slot))
 
 
 def _slot(start: int, fields: Document) -> Document:

@@ -85,7 +85,7 @@ def bootstrap_checkpoint(topics: Iterable[KafkaTopic], node_id: int, next_produc
 def _batch(base_offset: int, pairs: list[tuple[bytes | None, bytes]], now_ms: int, attributes: int) -> bytes:
     records: list[Plain] = [(now_ms, key, value, ()) for key, value in pairs]
     rows: FewRows = few_rows(records)
-    return encode_few(rows, base_offset, 0, attributes)[0]
+    return bytes(encode_few(rows, base_offset, 0, attributes).data)
 
 
 def _records(topics: Iterable[KafkaTopic], node_id: int, next_producer_id: int) -> Iterator[bytes]:
