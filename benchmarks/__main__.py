@@ -1,16 +1,19 @@
-"""./dev bench [--quick] [names…]: runs the benchmarks, prints a line for each figure, and keeps the results of a full run."""
+"""./dev bench [--quick | --full] [names…]: runs the benchmarks, prints a line for each figure, keeps what a whole run found."""
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import machine, results
-from benchmarks.measure import Row, Settings
+from benchmarks import compare, figures, machine, page, results
+from benchmarks.measure import Row, Settings, Size
+from benchmarks.results import Run
 
 # Names and what they measure, in the order in which they run.
 BENCHMARKS = {
@@ -26,6 +29,7 @@ BENCHMARKS = {
     "verify": "verify: everything is read again",
     "offsets": "P10: committed offsets: commit, fetch, load",
     "consumer": "from a writer to a consumer of a group in another process; P4 through a consumer",
+    "broker": "Kafka's own broker and clients, and its storage module in one JVM",
     "spark": "P11: Spark batch read",
     "planning": "planning a Spark read of 100 TB in 10,000 partitions",
     "stream": "P11: a Spark stream against a batch read",
@@ -37,31 +41,70 @@ BENCHMARKS = {
     "growth": "lookups and appends against the size of the log",
     "memory": "P14: memory of a scan of 2 GiB",
 }
+NEEDS_JAVA = {"broker", "spark", "stream", "spark_write", "connector"}
+NOT_QUICK = {"connector"}  # it fetches 450 MB the first time, and starts a broker and two Sparks
+REGRESSED = 1  # the exit status when a ratio is worse than the kept one
 
 
-def main() -> int:
-    """Runs what was asked for; returns the exit status."""
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
         prog="./dev bench",
-        description="Measures pylog and its rivals in the same run. A full run is kept in benchmarks/results.",
+        description="Measures pylog and others in the same run, in less than twenty minutes. A whole run is kept in"
+        " benchmarks/results/last.json, and shown in docs/benchmarks and wherever the pages have figures of it.",
         epilog="benchmarks: " + "; ".join(f"{name} ({what})" for name, what in BENCHMARKS.items()),
     )
-    parser.add_argument("names", nargs="*", metavar="name", help="only these benchmarks")
-    parser.add_argument("--quick", action="store_true", help="smaller logs, fewer rounds: rough figures, in five minutes")
-    parser.add_argument("--results", type=Path, help="keep the results there, also of a run that is not full")
-    arguments = parser.parse_args()
-    unknown = [name for name in arguments.names if name not in BENCHMARKS]
-    if unknown:
-        parser.error(f"no benchmark {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
-    full = not arguments.quick and not arguments.names
-    measure(arguments.names or list(BENCHMARKS), arguments.quick, arguments.results or (results.LAST if full else None))
-    return 0
+    made.add_argument("names", nargs="*", metavar="name", help="only these benchmarks")
+    size = made.add_mutually_exclusive_group()
+    size.add_argument(
+        "--quick", action="store_const", const=Size.QUICK, dest="size", help="smaller logs, fewer rounds: five minutes"
+    )
+    size.add_argument(
+        "--full", action="store_const", const=Size.FULL, dest="size", help="three times as many rounds: up to an hour"
+    )
+    made.add_argument(
+        "--keep", type=Path, metavar="FILE", help="keep the results there, also of a run that is quick or of some names"
+    )
+    made.add_argument("--from", type=Path, metavar="FILE", dest="kept", help="measure nothing: take the results of that kept run")
+    made.add_argument("--pages", action="store_true", help="draw the charts and write the pages' figures anew, from this run")
+    made.add_argument(
+        "--compare", type=Path, metavar="FILE", help="compare the ratios with a kept run's; exit with 1 if one is worse"
+    )
+    made.add_argument("--tolerance", type=float, default=compare.TOLERANCE, help="by how much it may be (%(default)s)")
+    made.set_defaults(size=Size.USUAL)
+    return made
 
 
-def measure(names: list[str], quick: bool, keep: Path | None) -> None:
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measures what was asked for, or takes what was kept; keeps, shows and compares it. Returns the exit status."""
+    asked = parser().parse_args(arguments)
+    if unknown := [name for name in asked.names if name not in BENCHMARKS]:
+        parser().error(f"no benchmark {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
+    before = asked.compare and results.load(asked.compare)  # this run may be kept in the same place
+    names = chosen(asked.names, asked.size, java=shutil.which("java") is not None)
+    whole = not asked.kept and asked.size is not Size.QUICK and len(names) == len(BENCHMARKS)
+    run = results.load(asked.kept) if asked.kept else measure(names, asked.size)
+    print(f"\n{results.summary(run.rows)}")
+    if keep := asked.keep or (results.LAST if whole else None):
+        results.save(keep, run)
+        print(f"kept in {keep}")
+    if whole or asked.pages:
+        page.write(run)
+        print("written:", page.PAGE, *figures.write(run), sep="\n  ")
+    return compared(before, run, asked.tolerance) if before else 0
+
+
+def chosen(names: Sequence[str], size: Size, *, java: bool) -> list[str]:
+    """The benchmarks of a run, in their order: those that were named, or all but what the size and the machine leave out."""
+    if names:
+        return [name for name in BENCHMARKS if name in names]
+    out = (NOT_QUICK if size is Size.QUICK else set()) | (set() if java else NEEDS_JAVA)
+    return [name for name in BENCHMARKS if name not in out]
+
+
+def measure(names: Sequence[str], size: Size) -> Run:
     """Runs benchmarks by name, one after the other, each in an empty temporary directory."""
     started = time.perf_counter()
-    about = dict(machine.description(tempfile.gettempdir()))
+    about = {**machine.description(tempfile.gettempdir()), "size of the run": str(size)}
     for name, value in about.items():
         print(f"{name}: {value}")
     rows: list[Row] = []
@@ -72,13 +115,25 @@ def measure(names: list[str], quick: bool, keep: Path | None) -> None:
 
     for name in names:
         print(f"\n{name}: {BENCHMARKS[name]}\n", flush=True)
+        began = time.perf_counter()
         with tempfile.TemporaryDirectory(prefix="pylog-bench-") as directory:
-            importlib.import_module(f"benchmarks.{name}").run(Settings(quick, directory, report))
+            importlib.import_module(f"benchmarks.{name}").run(Settings(size, directory, report))
+        print(f"took {time.perf_counter() - began:.0f} s", flush=True)
+    if left_out := [name for name in BENCHMARKS if name not in names]:
+        about["not measured"] = ", ".join(left_out)
     about["took"] = f"{(time.perf_counter() - started) / 60:.1f} minutes"
-    print(f"\n{results.summary(rows)}\ntook {about['took']}")
-    if keep is not None:
-        results.save(keep, about, rows)
-        print(f"kept in {keep}")
+    return Run(about, rows)
+
+
+def compared(before: Run, run: Run, tolerance: float) -> int:
+    """Prints what became worse; the exit status says whether something did."""
+    try:
+        found = compare.changes(before, run)
+    except ValueError as error:
+        raise SystemExit(f"./dev bench: {error}") from error
+    for line in compare.report(found, tolerance):
+        print(line)
+    return REGRESSED if any(change.is_worse(tolerance) for change in found) else 0
 
 
 if __name__ == "__main__":

@@ -49,10 +49,10 @@ def run(settings: Settings) -> None:
 def _report(settings: Settings, directory: Path, what: str, readers: list[str]) -> None:
     touch(directory)
     for reader in readers:
-        grown = Sample(tuple(_growth(directory, READERS[reader]) for _ in range(settings.scaled(3, 1))))
+        grown = Sample(tuple(_growth(directory, READERS[reader]) for _ in range(settings.repeated(3, 1))))
         settings.report(
             Row(
-                part="memory",
+                part="P14",
                 work=f"{reader} of {what}: peak resident memory above the start",
                 unit="MiB",
                 measured=grown,

@@ -68,8 +68,8 @@ def _cold(settings: Settings, directory: Path) -> None:
         (f"first append and close, {COLD}", APPEND, OS_LEVEL, at_most(3)),
         (f"first Arrow batch of a scan, {COLD}", SCAN, NO_WRITES, at_most(5)),
     ):
-        _report(settings, what, [_run_cold(work, directory) for _ in range(settings.scaled(3, 1))], level, target)
-    both = [_run_cold(APPEND + SCAN, directory) for _ in range(settings.scaled(3, 1))]
+        _report(settings, what, [_run_cold(work, directory) for _ in range(settings.repeated(3, 1))], level, target)
+    both = [_run_cold(APPEND + SCAN, directory) for _ in range(settings.repeated(3, 1))]
     _report(settings, f"first append, then first scan, {COLD}", both, OS_LEVEL, None)
 
 
