@@ -1,4 +1,4 @@
-"""Files of columns by pyarrow: Parquet, and Arrow's own. They take record batches as `append_arrow` does, and give them as `scan`.
+"""Files of columns by pyarrow: Parquet and Arrow's own. They take record batches as `append_arrow` does.
 
 Neither can be appended to once it is closed, and neither has an index of offsets.
 """

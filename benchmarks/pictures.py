@@ -51,7 +51,7 @@ PICTURES = (
     Picture("startup", "A new process: to its first result", ("P12",), "s"),
     Picture("notice", "From an append to a reader in another process", ("P13",), "ms"),
     Picture("memory", "Memory above the start of the process", ("P14",), "MiB"),
-    Picture("broker", "Beside a Kafka broker on this machine", ("broker",), "M records/s"),
+    Picture("kafka", "Beside Kafka itself", ("Kafka",), "M records/s"),
 )
 
 
