@@ -42,7 +42,7 @@ BENCHMARKS = {
     "memory": "P14: memory of a scan of 2 GiB",
 }
 NEEDS_JAVA = {"broker", "spark", "stream", "spark_write", "connector"}
-NOT_QUICK = {"connector"}  # it fetches 450 MB the first time, and starts a broker and two Sparks
+NOT_QUICK = {"broker", "connector", "stream"}  # they start JVMs again and again; one more fetches 450 MB the first time
 REGRESSED = 1  # the exit status when a ratio is worse than the kept one
 
 

@@ -136,7 +136,7 @@ def _against_files(settings: Settings, contest: _Contest) -> None:
 
     taken = race(
         {"pylog": lambda: contest.append(pylog.Durability.OS), **{name: writing(file) for name, file in files.items()}},
-        settings.repeated(3, 2),
+        settings.repeated(3, 1),
     )
     speed = {name: Sample(tuple(contest.count / each / 1e6 for each in sample.rounds)) for name, sample in taken.items()}
     for name in files:
@@ -169,11 +169,13 @@ def _against_others(settings: Settings, contest: _Contest) -> None:
                 count // 5, lambda: rivals.encode_with_kafka_python(pairs[: count // 5])
             ),
             **{
-                f"{kind.name} ({PROCESS})": lambda kind=kind: _write(directory / "database", kind, pairs[: count // kind.part])  # type: ignore[misc]
+                f"{kind.name} ({kind.outlives})": lambda kind=kind: _write(
+                    directory / "database", kind, pairs[: count // kind.part]
+                )  # type: ignore[misc]
                 for kind in databases.ALL
             },
         },
-        settings.repeated(5, 2),
+        settings.repeated(3, 1),
     )
     for rival in list(speed)[2:]:
         for ours in ("append_arrow", "append_many"):

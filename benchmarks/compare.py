@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from benchmarks.measure import Row
 from benchmarks.results import Run, number
 
-TOLERANCE = 0.3  # of the kept ratio; on a quiet machine ratios of equal code differ by half of that
+TOLERANCE = 0.3  # of the kept ratio: medians of a few rounds move without a reason
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Others who keep records in files of their own: databases, queues, files of columns. How each is set, and why: README.md here.
 
 All keep the same records: 8 bytes of key, 100 of value, and the number of the record. They take Python objects, a thousand a
-transaction where there are transactions; what was written outlives the process, and mostly not a power loss.
+transaction where there are transactions.
 """
 
 from __future__ import annotations
@@ -29,10 +29,12 @@ class Database(Protocol):
 
     Attributes:
         name: with its settings in a few words.
+        outlives: what a written record does.
         part: it is given one record of so many: some would take minutes for all.
     """
 
     name: str
+    outlives: str
     part: int
 
     def __init__(self, path: Path) -> None: ...
@@ -56,6 +58,7 @@ class Sqlite:
     """A table with the number as its key."""
 
     name = "SQLite, WAL, 1,000 a transaction"
+    outlives = "process"
     part = 1
 
     def __init__(self, path: Path) -> None:
@@ -90,6 +93,7 @@ class Lmdb:
     """A record's key is its number; its key and value lie together."""
 
     name = "LMDB, 1,000 a transaction"
+    outlives = "process"
     part = 1
 
     def __init__(self, path: Path) -> None:
@@ -117,6 +121,7 @@ class RocksDb:
     """The same in RocksDB, a write batch in the place of a transaction."""
 
     name = "RocksDB (rocksdict), WAL, 1,000 a batch"
+    outlives = "process"
     part = 1
 
     def __init__(self, path: Path) -> None:
@@ -146,6 +151,7 @@ class DiskCache:
     """A cache that never drops anything, with the number as its key."""
 
     name = "diskcache, 1,000 a transaction"
+    outlives = "process"
     part = 20
 
     def __init__(self, path: Path) -> None:
@@ -171,6 +177,7 @@ class PersistQueue:
     """A queue in SQLite; it finds nothing by a number."""
 
     name = "persist-queue (SQLiteQueue), 1,000 a transaction"
+    outlives = "power loss"
     part = 20
 
     def __init__(self, path: Path) -> None:

@@ -146,7 +146,7 @@ class Settings:
 
     @property
     def rounds(self) -> int:
-        return self.repeated(5, 3)
+        return self.repeated(5, 2)
 
     def scaled(self, usual: int, quick: int) -> int:
         """How much there is to be done in a round."""

@@ -37,7 +37,7 @@ def write(run: Run, page: Path = PAGE) -> None:
 def markdown(run: Run, charts: dict[str, str]) -> str:
     """The page, with a link to each chart: its name and its title."""
     lines = [HEAD, *(f"* {name}: {value}" for name, value in run.machine.items()), ""]
-    lines += [f"{summary(run.rows).splitlines()[0]}. The figures as [JSON](../../benchmarks/results/last.json).", ""]
+    lines += [f"{summary(run.rows).splitlines()[0]}. All rounds of every figure: `benchmarks/results/last.json`.", ""]
     lines += ["## Charts", "", *(f"![{title}]({name}.svg)\n" for name, title in charts.items())]
     lines += [
         "## All figures",

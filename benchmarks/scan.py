@@ -122,7 +122,7 @@ def _large_log(settings: Settings, directory: Path) -> None:
                     ),
                     "mapped": lambda: _just_mapped(directory, end),
                 },
-                settings.repeated(5, 3),
+                settings.repeated(5, 2),
             )
     about = f"{size >> 20} MiB, four columns"
     _row(settings, f"scan, file just mapped, {about}", speed["mapped"], target=at_least(22))

@@ -45,7 +45,7 @@ def run(settings: Settings) -> None:
                 len(names): lambda frame=frame: millions(count, lambda: count_bytes(frame, count))  # type: ignore[misc]
                 for names, frame in frames.items()
             }
-            speed = race(contestants | {"connector": lambda: count / connector.seconds() / 1e6}, settings.repeated(3, 2))
+            speed = race(contestants | {"connector": lambda: count / connector.seconds() / 1e6}, settings.repeated(3, 1))
     finally:
         spark.stop()
     for names, factor in ((("value",), 5), (ALL, 3)):

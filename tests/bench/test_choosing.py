@@ -1,0 +1,63 @@
+"""Which benchmarks run, how much they measure, and what becomes of what they find."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from benchmarks import __main__ as bench
+from benchmarks import results
+from benchmarks.measure import NO_WRITES, Row, Sample, Settings, Size
+
+
+def test_every_benchmark_has_its_module() -> None:
+    assert [name for name in bench.BENCHMARKS if importlib.util.find_spec(f"benchmarks.{name}") is None] == []
+    assert set(bench.BENCHMARKS) >= bench.NEEDS_JAVA | bench.NOT_QUICK
+
+
+def test_a_usual_and_a_full_run_measure_everything() -> None:
+    for size in (Size.USUAL, Size.FULL):
+        assert bench.chosen([], size, java=True) == list(bench.BENCHMARKS)
+
+
+def test_a_quick_run_leaves_out_what_takes_long_unless_it_is_named() -> None:
+    assert set(bench.BENCHMARKS) - set(bench.chosen([], Size.QUICK, java=True)) == bench.NOT_QUICK
+    assert bench.chosen(["connector", "append"], Size.QUICK, java=True) == ["append", "connector"]
+
+
+def test_without_java_what_needs_it_is_left_out() -> None:
+    assert set(bench.BENCHMARKS) - set(bench.chosen([], Size.USUAL, java=False)) == bench.NEEDS_JAVA
+
+
+def test_a_full_run_has_more_rounds_of_the_same_work() -> None:
+    quick, usual, full = (Settings(size, "", lambda row: None) for size in (Size.QUICK, Size.USUAL, Size.FULL))
+    assert quick.rounds < usual.rounds < full.rounds
+    assert quick.scaled(100, 10) == 10
+    assert usual.scaled(100, 10) == full.scaled(100, 10) == 100
+
+
+def test_a_name_that_is_no_benchmark_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        bench.main(["appendix"])
+    assert "no benchmark appendix; there are append," in capsys.readouterr().err
+
+
+def test_a_run_of_some_is_kept_where_it_is_told_and_nowhere_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "LAST", tmp_path / "last.json")
+    monkeypatch.setattr(bench.importlib, "import_module", lambda name: _Made)
+    assert bench.main(["append", "--keep", str(tmp_path / "some.json")]) == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["some.json"]
+    kept = results.load(tmp_path / "some.json")
+    assert [row.work for row in kept.rows] == ["made up"]
+    assert "scan" in kept.machine["not measured"]
+    assert kept.machine["size of the run"] == "usual"
+
+
+class _Made:
+    """A benchmark that measures nothing."""
+
+    @staticmethod
+    def run(settings: Settings) -> None:
+        settings.report(Row(part="P1", work="made up", unit="s", measured=Sample((1,)), durability=NO_WRITES))
