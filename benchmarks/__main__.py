@@ -50,7 +50,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="./dev bench",
         description="Measures pylog and others in the same run, in less than twenty minutes. A whole run is kept in"
-        " benchmarks/results/last.json, and shown in docs/benchmarks and wherever the pages have figures of it.",
+        " benchmarks/results/last.json, and shown in docs/benchmarks and wherever pages have figures, unless it is only compared.",
         epilog="benchmarks: " + "; ".join(f"{name} ({what})" for name, what in BENCHMARKS.items()),
     )
     made.add_argument("names", nargs="*", metavar="name", help="only these benchmarks")
@@ -79,9 +79,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = parser().parse_args(arguments)
     if unknown := [name for name in asked.names if name not in BENCHMARKS]:
         parser().error(f"no benchmark {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
-    before = asked.compare and results.load(asked.compare)  # this run may be kept in the same place
+    before = asked.compare and results.load(asked.compare)
     names = chosen(asked.names, asked.size, java=shutil.which("java") is not None)
-    whole = not asked.kept and asked.size is not Size.QUICK and len(names) == len(BENCHMARKS)
+    whole = not (asked.kept or asked.compare) and asked.size is not Size.QUICK and len(names) == len(BENCHMARKS)
     run = results.load(asked.kept) if asked.kept else measure(names, asked.size)
     print(f"\n{results.summary(run.rows)}")
     if keep := asked.keep or (results.LAST if whole else None):

@@ -57,7 +57,7 @@ def _report(settings: Settings, directory: Path, what: str, readers: list[str]) 
                 work=f"{reader} of {what}: peak resident memory above the start",
                 unit="MiB",
                 measured=grown,
-                rival="the whole log, as it lies on the disk",
+                rival=f"the log of {what}, as it lies on the disk",
                 rival_measured=whole,
                 ratio=whole.over(grown),
                 target=at_most(LIMIT_MIB),

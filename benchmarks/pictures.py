@@ -9,7 +9,7 @@ from benchmarks import charts
 from benchmarks.charts import Dot
 from benchmarks.measure import NO_WRITES, Row, Sample, Target
 
-OURS_AND_OTHERS = {"mark": "pylog", "rival": "others, and limits of the machine"}
+OURS_AND_RIVALS = {"mark": "pylog", "rival": "what it is compared with"}
 MET_OR_NOT = {"mark": "met", "bad": "missed"}
 
 
@@ -59,7 +59,7 @@ def draw(rows: Sequence[Row]) -> Iterator[tuple[str, str, str]]:
     """The name, the title and the SVG of each chart that the rows have figures for."""
     for picture in PICTURES:
         if shown := _dots([row for row in rows if picture.shows(row)], picture.unit):
-            yield picture.name, picture.title, charts.dots(picture.title, picture.unit, shown, OURS_AND_OTHERS)
+            yield picture.name, picture.title, charts.dots(picture.title, picture.unit, shown, OURS_AND_RIVALS)
     for name, title, made in (("growth", "Cost against the size of the log", _growth), ("targets", "Targets", _targets)):
         if svg := made(title, rows):
             yield name, title, svg

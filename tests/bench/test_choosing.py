@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.made_up import row, run
 from benchmarks import __main__ as bench
 from benchmarks import results
 from benchmarks.measure import NO_WRITES, Row, Sample, Settings, Size
@@ -53,6 +54,24 @@ def test_a_run_of_some_is_kept_where_it_is_told_and_nowhere_else(tmp_path: Path,
     assert [row.work for row in kept.rows] == ["made up"]
     assert "scan" in kept.machine["not measured"]
     assert kept.machine["size of the run"] == "usual"
+
+
+def test_a_whole_run_is_kept_and_shown_but_not_in_the_place_of_what_it_is_compared_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    last, shown = tmp_path / "last.json", []
+    results.save(last, run(row("made up", 10.0)))
+    monkeypatch.setattr(results, "LAST", last)
+    monkeypatch.setattr(bench, "BENCHMARKS", {"append": "P1"})
+    monkeypatch.setattr(bench, "measure", lambda names, size: run(row("made up", 2.0)))
+    monkeypatch.setattr(bench.page, "write", shown.append)
+    monkeypatch.setattr(bench.figures, "write", lambda run: [])
+    kept = last.read_text()
+    assert bench.main(["--compare", str(last)]) == bench.REGRESSED
+    assert (last.read_text(), shown) == (kept, [])
+    assert bench.main([]) == 0
+    assert last.read_text() != kept
+    assert len(shown) == 1
 
 
 class _Made:
