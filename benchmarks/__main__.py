@@ -50,7 +50,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="./dev bench",
         description="Measures pylog and others in the same run, in less than twenty minutes. A whole run is kept in"
-        " benchmarks/results/last.json, and shown in docs/benchmarks and wherever pages have figures, unless it is only compared.",
+        " benchmarks/results/last.json, and shown in docs/benchmarks and where pages have figures, unless it is only compared.",
         epilog="benchmarks: " + "; ".join(f"{name} ({what})" for name, what in BENCHMARKS.items()),
     )
     made.add_argument("names", nargs="*", metavar="name", help="only these benchmarks")
