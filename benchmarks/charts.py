@@ -140,7 +140,7 @@ def dots(title: str, unit: str, shown: Sequence[Dot], legend: Mapping[str, str],
 def _legend(names: Mapping[str, str]) -> Iterator[str]:
     """What the kinds of dots mean, at the right of the head."""
     x = float(WIDTH - MARGIN)
-    for kind, name in reversed(names.items()):
+    for kind, name in reversed([*names.items()]):
         yield _text(x, 46, name, "faint", "end")
         x -= 6.4 * len(name) + 14
         yield f'<circle class="{kind}" stroke-width="2" cx="{x:.1f}" cy="41.5" r="5"/>'

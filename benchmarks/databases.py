@@ -174,20 +174,18 @@ class DiskCache:
 
 
 class PersistQueue:
-    """A queue in SQLite; it finds nothing by a number."""
+    """A queue in SQLite. It commits and syncs each record, also when it is told not to; it finds nothing by a number."""
 
-    name = "persist-queue (SQLiteQueue), 1,000 a transaction"
+    name = "persist-queue (SQLiteQueue), a sync a record"
     outlives = "power loss"
-    part = 20
+    part = 200
 
     def __init__(self, path: Path) -> None:
-        self._queue = persistqueue.SQLiteQueue(str(path), auto_commit=False, serializer=_AsItIs)
+        self._queue = persistqueue.SQLiteQueue(str(path), serializer=_AsItIs)
 
     def write(self, pairs: Sequence[Pair]) -> None:
-        for first in range(0, len(pairs), TRANSACTION):
-            for key, value in pairs[first : first + TRANSACTION]:
-                self._queue.put(key + value)
-            self._queue.task_done()
+        for key, value in pairs:
+            self._queue.put(key + value)
 
     def scan(self) -> int:
         return len(self._queue.queue())  # taking them out one by one, as a queue is meant to be read, is seven times slower

@@ -87,7 +87,12 @@ class _OffsetsTable:
 
 def _a_second(call: Callable[[int], None], count: int) -> float:
     """Calls a second."""
-    return count / seconds(lambda: [call(number) for number in range(count)])
+
+    def work() -> None:
+        for number in range(count):
+            call(number)
+
+    return count / seconds(work)
 
 
 def _rate(call: Callable[[int], None], count: int, rounds: int) -> list[float]:

@@ -22,17 +22,15 @@ class Picture:
         title: what the figures are.
         parts: the targets that the rows belong to.
         unit: of the rows.
-        only: the beginnings of what was done, where not all is shown.
     """
 
     name: str
     title: str
     parts: tuple[str, ...]
     unit: str
-    only: tuple[str, ...] = ("",)
 
     def shows(self, row: Row) -> bool:
-        return row.part in self.parts and row.unit == self.unit and row.work.startswith(self.only)
+        return row.part in self.parts and row.unit == self.unit
 
 
 PICTURES = (
@@ -66,7 +64,7 @@ def draw(rows: Sequence[Row]) -> Iterator[tuple[str, str, str]]:
 
 
 def _dots(rows: Sequence[Row], unit: str) -> list[Dot]:
-    """A dot for each figure, pylog's and the rivals', the best one first."""
+    """A dot for each figure, pylog's and the rivals', the best one first; what is not above 0 has no place on the scale."""
     found: dict[str, Dot] = {}
     for row in rows:
         label = row.work if row.durability == NO_WRITES else f"{row.work} · {row.durability}"
@@ -74,7 +72,8 @@ def _dots(rows: Sequence[Row], unit: str) -> list[Dot]:
         if row.rival_measured is not None:
             found.setdefault(row.rival, Dot(row.rival, row.rival_measured, "rival"))
     fastest_first = "/s" in unit
-    return sorted(found.values(), key=lambda dot: dot.sample.median, reverse=fastest_first)
+    placed = [dot for dot in found.values() if dot.sample.low > 0]
+    return sorted(placed, key=lambda dot: dot.sample.median, reverse=fastest_first)
 
 
 def _growth(title: str, rows: Sequence[Row]) -> str:
@@ -82,7 +81,9 @@ def _growth(title: str, rows: Sequence[Row]) -> str:
     for row in rows:
         if row.curve:
             found.setdefault(row.curve, {})[row.records] = row.measured
-    return charts.curves(title, "records in the log", "µs (median of the calls)", found) if found else ""
+    if not any(len(curve) > 1 for curve in found.values()):
+        return ""
+    return charts.curves(title, "records in the log", "µs (median of the calls)", found)
 
 
 def _targets(title: str, rows: Sequence[Row]) -> str:

@@ -55,7 +55,8 @@ def _warm(settings: Settings, directory: Path) -> None:
     cache = directory / "warm-cache"
     cache.mkdir()
     works = (IMPORT, PYARROW, APPEND, SCAN, RECORD, LIBRARIES)
-    found = race({work: lambda work=work: _run(work, directory, cache) for work in works}, settings.rounds)
+    contestants = {work: lambda work=work: _run(work, directory, cache) for work in works}  # type: ignore[misc]
+    found = race(contestants, settings.rounds)
     for what, work, rival, level, target in (
         ("import pylog, modules in the page cache", IMPORT, PYARROW, NO_WRITES, at_most(0.1)),
         (f"first append and close, {WARM}", APPEND, LIBRARIES, OS_LEVEL, at_most(1)),

@@ -94,3 +94,9 @@ def test_targets_are_shown_as_multiples_of_what_is_asked_for_and_the_missed_ones
 def test_growth_is_a_curve_over_the_sizes_of_the_logs() -> None:
     (drawn,) = (svg for name, _, svg in pictures.draw([grown(1_000, 10), grown(1_000_000, 12)]) if name == "growth")
     assert ">1 M<" in drawn
+
+
+def test_what_has_no_place_on_a_chart_is_left_to_the_table() -> None:
+    shown = {name: svg for name, _, svg in pictures.draw([grown(1_000, 10), row("append"), row("none", measured=Sample((0,)))])}
+    assert shown.keys() == {"append", "targets"}
+    assert ">none<" not in shown["append"]

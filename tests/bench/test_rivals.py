@@ -15,9 +15,10 @@ PAIRS = pairs_of(ROWS)
 
 @pytest.mark.parametrize("kind", databases.ALL, ids=lambda kind: kind.__name__)
 def test_a_database_gives_back_every_record(kind: type[databases.Database], tmp_path: Path) -> None:
+    some = PAIRS[:100] if kind is databases.PersistQueue else PAIRS  # it syncs each record
     database = kind(tmp_path / "data")
-    database.write(PAIRS)
-    assert database.scan() == len(PAIRS)
+    database.write(some)
+    assert database.scan() == len(some)
     database.close()
 
 
