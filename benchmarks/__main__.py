@@ -8,6 +8,7 @@ import shutil
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -44,6 +45,8 @@ BENCHMARKS = {
 NEEDS_JAVA = {"broker", "spark", "stream", "spark_write", "connector"}
 NOT_QUICK = {"broker", "connector", "stream"}  # they start JVMs again and again; one more fetches 450 MB the first time
 REGRESSED = 1  # the exit status when a ratio is worse than the kept one
+FAILED = 3  # the exit status when a benchmark failed; argparse has 2
+INCOMPLETE = results.LAST.with_name("incomplete.json")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -79,17 +82,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = parser().parse_args(arguments)
     if unknown := [name for name in asked.names if name not in BENCHMARKS]:
         parser().error(f"no benchmark {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
+    if missing := [str(path) for path in (asked.kept, asked.compare) if path and not path.is_file()]:
+        parser().error(f"there is no {' and no '.join(missing)}")
     before = asked.compare and results.load(asked.compare)
     names = chosen(asked.names, asked.size, java=shutil.which("java") is not None)
     whole = not (asked.kept or asked.compare) and asked.size is not Size.QUICK and len(names) == len(BENCHMARKS)
     run = results.load(asked.kept) if asked.kept else measure(names, asked.size)
+    failed = run.machine.get("failed")
     print(f"\n{results.summary(run.rows)}")
-    if keep := asked.keep or (results.LAST if whole else None):
+    if keep := asked.keep or ((INCOMPLETE if failed else results.LAST) if whole else None):
         results.save(keep, run)
         print(f"kept in {keep}")
-    if whole or asked.pages:
+    if (whole and not failed) or asked.pages:
         page.write(run)
         print("written:", page.PAGE, *figures.write(run), sep="\n  ")
+    if failed:
+        print(f"failed: {failed}")
+        return FAILED
     return compared(before, run, asked.tolerance) if before else 0
 
 
@@ -102,12 +111,13 @@ def chosen(names: Sequence[str], size: Size, *, java: bool) -> list[str]:
 
 
 def measure(names: Sequence[str], size: Size) -> Run:
-    """Runs benchmarks by name, one after the other, each in an empty temporary directory."""
+    """Runs benchmarks by name, one after the other, each in an empty directory. One that fails does not stop the others."""
     started = time.perf_counter()
     about = {**machine.description(tempfile.gettempdir()), "size of the run": str(size)}
     for name, value in about.items():
         print(f"{name}: {value}")
     rows: list[Row] = []
+    failed: list[str] = []
 
     def report(row: Row) -> None:
         rows.append(row)
@@ -116,11 +126,17 @@ def measure(names: Sequence[str], size: Size) -> Run:
     for name in names:
         print(f"\n{name}: {BENCHMARKS[name]}\n", flush=True)
         began = time.perf_counter()
-        with tempfile.TemporaryDirectory(prefix="pylog-bench-") as directory:
-            importlib.import_module(f"benchmarks.{name}").run(Settings(size, directory, report))
+        try:
+            with tempfile.TemporaryDirectory(prefix="pylog-bench-") as directory:
+                importlib.import_module(f"benchmarks.{name}").run(Settings(size, directory, report))
+        except (Exception, SystemExit):  # noqa: BLE001 - whatever it is, it is shown, and the run says that it is incomplete
+            traceback.print_exc()
+            failed.append(name)
         print(f"took {time.perf_counter() - began:.0f} s", flush=True)
     if left_out := [name for name in BENCHMARKS if name not in names]:
         about["not measured"] = ", ".join(left_out)
+    if failed:
+        about["failed"] = ", ".join(failed)
     about["took"] = f"{(time.perf_counter() - started) / 60:.1f} minutes"
     return Run(about, rows)
 

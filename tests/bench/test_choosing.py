@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -72,6 +73,30 @@ def test_a_whole_run_is_kept_and_shown_but_not_in_the_place_of_what_it_is_compar
     assert bench.main([]) == 0
     assert last.read_text() != kept
     assert len(shown) == 1
+
+
+def test_a_benchmark_that_fails_stops_no_other_and_what_was_kept_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(settings: Settings) -> None:
+        raise RuntimeError("no broker")
+
+    monkeypatch.setattr(results, "LAST", tmp_path / "last.json")
+    monkeypatch.setattr(bench, "INCOMPLETE", tmp_path / "incomplete.json")
+    monkeypatch.setattr(bench, "BENCHMARKS", {"broker": "Kafka", "append": "P1"})
+    modules = {"benchmarks.broker": SimpleNamespace(run=broken), "benchmarks.append": _Made}
+    monkeypatch.setattr(bench.importlib, "import_module", modules.get)
+    assert bench.main(["--full"]) == bench.FAILED
+    assert [path.name for path in tmp_path.iterdir()] == ["incomplete.json"]
+    kept = results.load(tmp_path / "incomplete.json")
+    assert (len(kept.rows), kept.machine["failed"]) == (1, "broker")
+    assert "RuntimeError: no broker" in capsys.readouterr().err
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        bench.main(["--compare", str(tmp_path / "gone.json")])
+    assert "there is no " in capsys.readouterr().err
 
 
 class _Made:

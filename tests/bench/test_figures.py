@@ -24,6 +24,11 @@ def test_the_pages_that_claim_speed_have_named_figures() -> None:
     assert named["PERFORMANCE.md"] >= 10
 
 
+def test_no_name_is_kept_that_no_page_uses() -> None:
+    used = {found["word"] for page in figures.pages() for found in figures.FIGURE.finditer(page.read_text())}
+    assert set(figures.SOURCES) == used
+
+
 def test_a_figure_is_replaced_and_what_stands_around_it_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(figures.SOURCES, "made.up", Source("P1", "append*", "SQLite", "ratio"))
     found = run(row("append, 3 M rows", 41.4), row("append, 3 M rows, bytes", 2.0))
