@@ -149,6 +149,8 @@ def compared(before: Run, run: Run, tolerance: float) -> int:
         raise SystemExit(f"./dev bench: {error}") from error
     for line in compare.report(found, tolerance):
         print(line)
+    if left := compare.not_measured(before, run):
+        print(f"ratios of the kept run that were not measured in this one: {left}")
     return REGRESSED if any(change.is_worse(tolerance) for change in found) else 0
 
 

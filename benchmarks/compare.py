@@ -48,6 +48,11 @@ def changes(kept: Run, run: Run) -> list[Change]:
     return sorted(found, key=lambda change: change.now / change.kept)
 
 
+def not_measured(kept: Run, run: Run) -> int:
+    """How many ratios of the kept run this one does not have."""
+    return len({row.key for row in kept.rows if row.ratio is not None} - {row.key for row in run.rows})
+
+
 def report(found: Sequence[Change], tolerance: float) -> Iterator[str]:
     """Lines that say what became worse, the worst first, and how many ratios were compared."""
     worse = [change for change in found if change.is_worse(tolerance)]

@@ -51,6 +51,11 @@ def test_runs_that_have_nothing_in_common_are_not_called_equal(tmp_path: Path) -
         exit_status(tmp_path, KEPT, run(row("append of another size", 10.0)))
 
 
+def test_a_ratio_that_is_not_measured_any_more_does_not_pass_unseen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_status(tmp_path, KEPT, run(row("append", 10.0))) == 0
+    assert "ratios of the kept run that were not measured in this one: 1" in capsys.readouterr().out
+
+
 def test_a_run_equals_itself(tmp_path: Path) -> None:
     kept = results.load(results.LAST)
     assert exit_status(tmp_path, kept, kept, "--tolerance", "0") == 0
