@@ -32,7 +32,7 @@ BENCHMARKS = {
     "consumer": "from a writer to a consumer of a group in another process; P4 through a consumer",
     "broker": "Kafka's own broker and clients, and its storage module in one JVM",
     "spark": "P11: Spark batch read",
-    "planning": "planning a Spark read of 100 TB in 10,000 partitions",
+    "planning": "planning a Spark read of 20 TB in 2,000 partitions, with --full of 100 TB in 10,000",
     "stream": "P11: a Spark stream against a batch read",
     "spark_write": "P11: Spark batch write",
     "connector": "P11: the same from Spark's Kafka connector and a broker",

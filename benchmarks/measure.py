@@ -119,7 +119,7 @@ Report = Callable[[Row], None]
 
 
 class Size(enum.StrEnum):
-    """How much a run measures. A usual and a full one measure the same, in more or fewer rounds."""
+    """How much a run measures. A usual and a full one measure the same in fewer or more rounds; but for planning's partitions."""
 
     QUICK = "quick"
     USUAL = "usual"
