@@ -176,7 +176,7 @@ def curves(title: str, across: str, unit: str, shown: Mapping[str, Mapping[float
         drawn += [_text(x.start - 8, y.place(tick) + 4, number(tick), "faint", "end")]
     for point in sorted(set(points)):
         drawn += [_line(x.place(point), HEAD, x.place(point), bottom, "grid")]
-        drawn += [_text(x.place(point), bottom + 18, short(point), "faint", "middle")]
+        drawn += [_text(x.place(point), bottom + 18, abbreviated(point), "faint", "middle")]
     drawn.append(_text((x.start + right) / 2, bottom + 38, across, "faint", "middle"))
     for number_of_curve, (name, curve) in enumerate(shown.items()):
         drawn += _curve(x, y, name, curve, DASHES[number_of_curve % len(DASHES)])
@@ -193,10 +193,10 @@ def _curve(x: Scale, y: Scale, name: str, curve: Mapping[float, Sample], dashes:
     yield _text(places[-1][0] + 12, places[-1][1] + 4, name)
 
 
-def short(count: float) -> str:
+def abbreviated(count: float) -> str:
     """A round count in few letters.
 
-    >>> short(1000), short(100_000_000)
+    >>> abbreviated(1000), abbreviated(100_000_000)
     ('1 k', '100 M')
     """
     for size, letter in ((1e6, " M"), (1e3, " k")):

@@ -34,11 +34,16 @@ STORAGE: Final = "Kafka's storage module in a warm JVM, no broker"
 
 def run(settings: Settings) -> None:
     """Reports pylog beside a broker, and beside Kafka's storage module."""
-    from kafka_harness import KafkaJars
-
-    jars = replace(KafkaJars.fetch(PROJECT / ".cache" / "kafka"), tuning=TUNED)
+    jars = tuned_jars()
     _beside_a_broker(settings, jars)
     _beside_its_storage(settings, jars)
+
+
+def tuned_jars() -> KafkaJars:
+    """Kafka's jars, fetched if they are not there, for JVMs that are to be fast; those of the tests are to start quickly."""
+    from kafka_harness import KafkaJars
+
+    return replace(KafkaJars.fetch(PROJECT / ".cache" / "kafka"), tuning=TUNED)
 
 
 # ---- a broker ----------------------------------------------------------------------------------------------------------------

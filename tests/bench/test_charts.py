@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import doctest
 import xml.etree.ElementTree as ET
+from types import ModuleType
 
 import pytest
 
 from bench.made_up import grown, row, sample
-from benchmarks import charts, pictures, results
+from benchmarks import charts, figures, pictures, results
 from benchmarks.charts import Dot, Scale
 from benchmarks.measure import Sample, at_least, at_most
 
 NAME = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.mark.parametrize("module", [charts, figures], ids=lambda module: module.__name__)
+def test_what_the_docstrings_show_holds(module: ModuleType) -> None:
+    found = doctest.testmod(module)
+    assert (found.attempted > 0, found.failed) == (True, 0)
 
 
 def test_equal_factors_are_equal_distances() -> None:
