@@ -1,16 +1,20 @@
-"""./dev bench [--quick] [names…]: runs the benchmarks, prints a line for each figure, and keeps the results of a full run."""
+"""./dev bench [--quick | --full] [names…]: runs the benchmarks, prints a line for each figure, keeps what a whole run found."""
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import shutil
 import sys
 import tempfile
 import time
+import traceback
+from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import machine, results
-from benchmarks.measure import Row, Settings
+from benchmarks import compare, figures, machine, page, results
+from benchmarks.measure import Row, Settings, Size
+from benchmarks.results import Run
 
 # Names and what they measure, in the order in which they run.
 BENCHMARKS = {
@@ -26,8 +30,9 @@ BENCHMARKS = {
     "verify": "verify: everything is read again",
     "offsets": "P10: committed offsets: commit, fetch, load",
     "consumer": "from a writer to a consumer of a group in another process; P4 through a consumer",
+    "broker": "Kafka's own broker and clients, and its storage module in one JVM",
     "spark": "P11: Spark batch read",
-    "planning": "planning a Spark read of 100 TB in 10,000 partitions",
+    "planning": "planning a Spark read of 20 TB in 2,000 partitions, with --full of 100 TB in 10,000",
     "stream": "P11: a Spark stream against a batch read",
     "spark_write": "P11: Spark batch write",
     "connector": "P11: the same from Spark's Kafka connector and a broker",
@@ -37,34 +42,82 @@ BENCHMARKS = {
     "growth": "lookups and appends against the size of the log",
     "memory": "P14: memory of a scan of 2 GiB",
 }
+NEEDS_JAVA = {"broker", "spark", "stream", "spark_write", "connector"}
+NOT_QUICK = {"broker", "connector", "stream"}  # they start JVMs again and again; one more fetches 450 MB the first time
+REGRESSED = 1  # the exit status when a ratio is worse than the kept one
+FAILED = 3  # the exit status when a benchmark failed; argparse has 2
+INCOMPLETE = results.LAST.with_name("incomplete.json")
 
 
-def main() -> int:
-    """Runs what was asked for; returns the exit status."""
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
         prog="./dev bench",
-        description="Measures pylog and its rivals in the same run. A full run is kept in benchmarks/results.",
+        description="Measures pylog and others in the same run, in less than twenty minutes. A whole run is kept in"
+        " benchmarks/results/last.json, and shown in docs/benchmarks and where pages have figures, unless it is only compared.",
         epilog="benchmarks: " + "; ".join(f"{name} ({what})" for name, what in BENCHMARKS.items()),
     )
-    parser.add_argument("names", nargs="*", metavar="name", help="only these benchmarks")
-    parser.add_argument("--quick", action="store_true", help="smaller logs, fewer rounds: rough figures, in five minutes")
-    parser.add_argument("--results", type=Path, help="keep the results there, also of a run that is not full")
-    arguments = parser.parse_args()
-    unknown = [name for name in arguments.names if name not in BENCHMARKS]
-    if unknown:
-        parser.error(f"no benchmark {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
-    full = not arguments.quick and not arguments.names
-    measure(arguments.names or list(BENCHMARKS), arguments.quick, arguments.results or (results.LAST if full else None))
-    return 0
+    made.add_argument("names", nargs="*", metavar="name", help="only these benchmarks")
+    size = made.add_mutually_exclusive_group()
+    size.add_argument(
+        "--quick", action="store_const", const=Size.QUICK, dest="size", help="smaller logs, fewer rounds: five minutes"
+    )
+    size.add_argument(
+        "--full", action="store_const", const=Size.FULL, dest="size", help="three times as many rounds: up to an hour"
+    )
+    made.add_argument(
+        "--keep", type=Path, metavar="FILE", help="keep the results there, also of a run that is quick or of some names"
+    )
+    made.add_argument("--from", type=Path, metavar="FILE", dest="kept", help="measure nothing: take the results of that kept run")
+    made.add_argument("--pages", action="store_true", help="draw the charts and write the pages' figures anew, from this run")
+    made.add_argument(
+        "--compare", type=Path, metavar="FILE", help="compare the ratios with a kept run's; exit with 1 if one is worse"
+    )
+    made.add_argument("--tolerance", type=float, default=compare.TOLERANCE, help="by how much it may be (%(default)s)")
+    made.set_defaults(size=Size.USUAL)
+    return made
 
 
-def measure(names: list[str], quick: bool, keep: Path | None) -> None:
-    """Runs benchmarks by name, one after the other, each in an empty temporary directory."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measures what was asked for, or takes what was kept; keeps, shows and compares it. Returns the exit status."""
+    asked = parser().parse_args(arguments)
+    if unknown := [name for name in asked.names if name not in BENCHMARKS]:
+        parser().error(f"no benchmark {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
+    if missing := [str(path) for path in (asked.kept, asked.compare) if path and not path.is_file()]:
+        parser().error(f"there is no {' and no '.join(missing)}")
+    before = asked.compare and results.load(asked.compare)
+    names = chosen(asked.names, asked.size, java=shutil.which("java") is not None)
+    whole = not (asked.kept or asked.compare) and asked.size is not Size.QUICK and len(names) == len(BENCHMARKS)
+    run = results.load(asked.kept) if asked.kept else measure(names, asked.size)
+    failed = run.machine.get("failed")
+    print(f"\n{results.summary(run.rows)}")
+    if keep := asked.keep or ((INCOMPLETE if failed else results.LAST) if whole else None):
+        results.save(keep, run)
+        print(f"kept in {keep}")
+    if (whole and not failed) or asked.pages:
+        page.write(run)
+        print("written:", page.PAGE, *figures.write(run), sep="\n  ")
+    if failed:
+        print(f"failed: {failed}")
+        return FAILED
+    return compared(before, run, asked.tolerance) if before else 0
+
+
+def chosen(names: Sequence[str], size: Size, *, java: bool) -> list[str]:
+    """The benchmarks of a run, in their order: those that were named, or all but what the size and the machine leave out."""
+    if names:
+        return [name for name in BENCHMARKS if name in names]
+    out = (NOT_QUICK if size is Size.QUICK else set()) | (set() if java else NEEDS_JAVA)
+    return [name for name in BENCHMARKS if name not in out]
+
+
+def measure(names: Sequence[str], size: Size) -> Run:
+    """Runs benchmarks by name, one after the other, each in an empty directory. One that fails does not stop the others."""
     started = time.perf_counter()
-    about = dict(machine.description(tempfile.gettempdir()))
+    about = {**machine.description(tempfile.gettempdir()), "size of the run": str(size)}
     for name, value in about.items():
         print(f"{name}: {value}")
     rows: list[Row] = []
+    failed: list[str] = []
 
     def report(row: Row) -> None:
         rows.append(row)
@@ -72,13 +125,33 @@ def measure(names: list[str], quick: bool, keep: Path | None) -> None:
 
     for name in names:
         print(f"\n{name}: {BENCHMARKS[name]}\n", flush=True)
-        with tempfile.TemporaryDirectory(prefix="pylog-bench-") as directory:
-            importlib.import_module(f"benchmarks.{name}").run(Settings(quick, directory, report))
+        began = time.perf_counter()
+        try:
+            with tempfile.TemporaryDirectory(prefix="pylog-bench-") as directory:
+                importlib.import_module(f"benchmarks.{name}").run(Settings(size, directory, report))
+        except (Exception, SystemExit):  # noqa: BLE001 - whatever it is, it is shown, and the run says that it is incomplete
+            traceback.print_exc()
+            failed.append(name)
+        print(f"took {time.perf_counter() - began:.0f} s", flush=True)
+    if left_out := [name for name in BENCHMARKS if name not in names]:
+        about["not measured"] = ", ".join(left_out)
+    if failed:
+        about["failed"] = ", ".join(failed)
     about["took"] = f"{(time.perf_counter() - started) / 60:.1f} minutes"
-    print(f"\n{results.summary(rows)}\ntook {about['took']}")
-    if keep is not None:
-        results.save(keep, about, rows)
-        print(f"kept in {keep}")
+    return Run(about, rows)
+
+
+def compared(before: Run, run: Run, tolerance: float) -> int:
+    """Prints what became worse; the exit status says whether something did."""
+    try:
+        found = compare.changes(before, run)
+    except ValueError as error:
+        raise SystemExit(f"./dev bench: {error}") from error
+    for line in compare.report(found, tolerance):
+        print(line)
+    if left := compare.not_measured(before, run):
+        print(f"ratios of the kept run that were not measured in this one: {left}")
+    return REGRESSED if any(change.is_worse(tolerance) for change in found) else 0
 
 
 if __name__ == "__main__":

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 
 import pylog
-from benchmarks import rivals
-from benchmarks.data import PIECE, log_bytes, new_log, plain_rows
+from benchmarks import columns, databases, rivals
+from benchmarks.data import PIECE, log_bytes, new_log, pairs_of, plain_rows
 from benchmarks.measure import Row, Sample, Settings, at_least, millions, race, seconds, times
 
 CHUNK = 4 << 20  # what pylog gives to one write()
@@ -25,6 +25,7 @@ def run(settings: Settings) -> None:
     contest = _Contest(Path(settings.directory), pieces)
     _at_os_level(settings, contest)
     _at_sync_level(settings, contest)
+    _against_files(settings, contest)
     _against_others(settings, contest)
 
 
@@ -105,7 +106,7 @@ def _at_os_level(settings: Settings, contest: _Contest) -> None:
 def _at_sync_level(settings: Settings, contest: _Contest) -> None:
     taken = race(
         {"pylog": lambda: contest.append(pylog.Durability.SYNC), "write": lambda: contest.write(sync=True)},
-        settings.scaled(3, 1),
+        settings.repeated(3, 1),
     )
     speed = {name: _gigabytes(contest, sample) for name, sample in taken.items()}
     settings.report(
@@ -126,11 +127,38 @@ def _gigabytes(contest: _Contest, taken: Sample) -> Sample:
     return Sample(tuple(len(contest.data) / each / 1e9 for each in taken.rounds))
 
 
+def _against_files(settings: Settings, contest: _Contest) -> None:
+    """Files of columns take what `append_arrow` takes."""
+    files = {kind.name: kind(contest.directory / kind.__name__) for kind in columns.ALL}
+
+    def writing(file: columns.Parquet | columns.ArrowFile) -> Callable[[], float]:
+        return lambda: seconds(lambda: file.write(contest.rows))
+
+    taken = race(
+        {"pylog": lambda: contest.append(pylog.Durability.OS), **{name: writing(file) for name, file in files.items()}},
+        settings.repeated(3, 1),
+    )
+    speed = {name: Sample(tuple(contest.count / each / 1e6 for each in sample.rounds)) for name, sample in taken.items()}
+    for name in files:
+        settings.report(
+            Row(
+                part="P1",
+                work=f"append_arrow, {contest.count // PIECE} M rows of 8 + 100 bytes to a new log, beside files of columns",
+                unit="M records/s",
+                measured=speed["pylog"],
+                durability=OS_LEVEL,
+                rival=f"{name} ({PROCESS})",
+                rival_measured=speed[name],
+                ratio=speed["pylog"].over(speed[name]),
+            )
+        )
+
+
 def _against_others(settings: Settings, contest: _Contest) -> None:
     """Others take Python objects; so does `append_many`, which is beside `append_arrow` here."""
     count = settings.scaled(200_000, 50_000)
     rows = contest.rows[0].slice(0, count)
-    pairs: list[rivals.Pair] = list(zip(rows.column("key").to_pylist(), rows.column("value").to_pylist(), strict=True))
+    pairs = pairs_of(rows)
     directory = contest.directory
     speed = race(
         {
@@ -140,10 +168,14 @@ def _against_others(settings: Settings, contest: _Contest) -> None:
             "kafka-python's encoder, batches in memory (none)": lambda: millions(
                 count // 5, lambda: rivals.encode_with_kafka_python(pairs[: count // 5])
             ),
-            f"{rivals.Sqlite.name} ({PROCESS})": lambda: _write(directory / "sqlite", rivals.Sqlite, pairs),
-            f"{rivals.Lmdb.name} ({PROCESS})": lambda: _write(directory / "lmdb", rivals.Lmdb, pairs),
+            **{
+                f"{kind.name} ({kind.outlives})": lambda kind=kind: _write(
+                    directory / "database", kind, pairs[: count // kind.part]
+                )  # type: ignore[misc]
+                for kind in databases.ALL
+            },
         },
-        settings.scaled(5, 2),
+        settings.repeated(3, 1),
     )
     for rival in list(speed)[2:]:
         for ours in ("append_arrow", "append_many"):
@@ -169,7 +201,7 @@ def _append(directory: Path, count: int, work: object) -> float:
     return speed
 
 
-def _write(path: Path, kind: type[rivals.Sqlite | rivals.Lmdb], pairs: Sequence[rivals.Pair]) -> float:
+def _write(path: Path, kind: type[databases.Database], pairs: Sequence[rivals.Pair]) -> float:
     path.mkdir()
     database = kind(path / "data")
     speed = millions(len(pairs), lambda: database.write(pairs))

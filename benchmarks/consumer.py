@@ -26,7 +26,7 @@ def run(settings: Settings) -> None:
         ("poll", settings.scaled(3_000_000, 600_000), at_least(1)),
         ("poll_arrow", settings.scaled(30_000_000, 3_000_000), at_least(10)),
     ):
-        rates = [_end_to_end(directory / f"{how}-{number}", how, count) for number in range(settings.rounds + 1)]
+        rates = [_end_to_end(directory / f"{how}-{number}", how, count) for number in range(settings.repeated(3, 1) + 1)]
         work = f"append_arrow of {PIECE:,} rows of 100 bytes at a time → group consumer in another process, {how}"
         _report(settings, work, rates[1:], target, "Durability.OS")
     _backlog(settings, directory / "backlog")
@@ -108,7 +108,7 @@ def _backlog(settings: Settings, directory: Path) -> None:
 
     contestants = {how: lambda how=how: rate(consumed(how)) for how in READ}
     rivals = {"log.records()": lambda: rate(records), "log.scan()": lambda: rate(scan)}
-    found = race({**contestants, **rivals}, settings.rounds)
+    found = race({**contestants, **rivals}, settings.repeated(3, 1))
     for how in READ:
         rival = "log.scan()" if how == "poll_arrow" else "log.records()"
         work = f"{how}, {count // 1000:,} k records that are there already"

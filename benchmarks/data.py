@@ -55,6 +55,11 @@ def _rows(first: int, keys: pa.Array | None, values: pa.Array) -> pa.RecordBatch
     return pa.record_batch({"key": keys, **columns} if keys is not None else columns)
 
 
+def pairs_of(rows: pa.RecordBatch) -> list[tuple[bytes, bytes]]:
+    """Keys and values as Python objects."""
+    return list(zip(rows.column("key").to_pylist(), rows.column("value").to_pylist(), strict=True))
+
+
 def timestamp_of(offset: int) -> int:
     """The timestamp of a record made here."""
     return FIRST_TIMESTAMP + offset

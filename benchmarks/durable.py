@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pylog
-from benchmarks import rivals
+from benchmarks import databases
 from benchmarks.data import FIRST_TIMESTAMP, disk_bytes
 from benchmarks.files import CountedFileSystem
 from benchmarks.measure import Row, Sample, Settings, at_least, race, seconds, times
@@ -74,7 +74,7 @@ class _Bare:
                 os.close(file)
 
 
-class _Sqlite(rivals.Sqlite):
+class _Sqlite(databases.Sqlite):
     """The same as elsewhere, but a commit outlives a power loss."""
 
     name = "SQLite, WAL, a transaction a call"
@@ -82,7 +82,7 @@ class _Sqlite(rivals.Sqlite):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self._connection.execute("PRAGMA synchronous=FULL")
+        self.connection.execute("PRAGMA synchronous=FULL")
 
 
 @contextmanager
@@ -121,7 +121,7 @@ def _one_a_call(settings: Settings, directory: Path) -> None:
             "sqlite": lambda: database.write([(b"", VALUE)]),
         }
         contestants = {name: lambda work=work: _a_second(calls, work) for name, work in works.items()}
-        found = race(contestants, settings.scaled(40, 10))
+        found = race(contestants, settings.repeated(40, 10))
     work = "append of 100 bytes, one thread, a sync a call"
     _against_bare(settings, work, "calls/s", found)
     for name, rival in (
@@ -195,7 +195,7 @@ def _many_a_call(settings: Settings, directory: Path) -> None:
             "sqlite": lambda: database.write(pairs),
         }
         contestants = {name: lambda work=work: _a_second(calls, work) for name, work in works.items()}
-        found = race(contestants, settings.scaled(20, 5))
+        found = race(contestants, settings.repeated(20, 5))
     work = f"append_many of {len(MANY):,} values of 100 bytes, a sync a call"
     _against_bare(settings, work, "calls/s", found)
     _report(settings, work, "calls/s", found["pylog"], f"{_Sqlite.name} ({_Sqlite.durability})", found["sqlite"])
@@ -219,7 +219,7 @@ def _many_threads(settings: Settings, directory: Path) -> None:
             return speed
 
         one = lambda: _a_second(calls, lambda: log.append(VALUE, timestamp=FIRST_TIMESTAMP))  # noqa: E731 - a contestant
-        found = race({"many": many, "one": one}, settings.scaled(15, 5))
+        found = race({"many": many, "one": one}, settings.repeated(15, 5))
         assert log.durable_offset == log.end_offset
     work = f"append of 100 bytes by {THREADS} threads, group commit"
     _report(settings, work, "calls/s", found["many"], "pylog, one thread", found["one"], limit=5)

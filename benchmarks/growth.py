@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -11,12 +12,13 @@ import numpy as np
 
 import pylog
 from benchmarks.data import BATCH_OVERHEAD, fill, new_log, small_rows, timestamp_of, touch
-from benchmarks.measure import NO_WRITES, Row, Sample, Settings, microseconds, race
+from benchmarks.measure import NO_WRITES, Row, Sample, Settings, Target, microseconds, race, times
 
 SIZES = {"1 k": 1_000, "1 M": 1_000_000, "100 M": 100_000_000}
 SMALLEST = "1 k"
 BATCH_BYTES = 8 << 10  # about 600 records: even the smallest log has two batches
 SEGMENT_BYTES = 16 << 20
+APPEND_NOISE = 0.8  # of the smallest log's speed: medians of appends that cost the same differ by that much
 WORKS = ("read(random offset)", "offset_for_timestamp(random time)", "append(one record of 4 bytes)")
 
 
@@ -60,7 +62,7 @@ def run(settings: Settings) -> None:
             }
             found = race(contestants, settings.rounds)
             for name, filled in logs.items():
-                _report(settings, work, name, filled.segments, found)
+                _report(settings, work, name, filled, found)
 
 
 def _fill(opened: ExitStack, directory: Path, count: int) -> _Filled:
@@ -72,8 +74,13 @@ def _fill(opened: ExitStack, directory: Path, count: int) -> _Filled:
     return _Filled(log, count, len(log.segments))
 
 
-def _report(settings: Settings, work: str, name: str, segments: int, found: dict[str, Sample]) -> None:
-    compared = name != SMALLEST
+def _target(work: str, count: int) -> Target:
+    """Finding may cost as much more as the logarithm of the size grows; an append may not cost more."""
+    return times(APPEND_NOISE if work.startswith("append") else round(math.log(SIZES[SMALLEST]) / math.log(count), 2))
+
+
+def _report(settings: Settings, work: str, name: str, filled: _Filled, found: dict[str, Sample]) -> None:
+    compared, segments = name != SMALLEST, filled.segments
     settings.report(
         Row(
             part="growth",
@@ -84,5 +91,8 @@ def _report(settings: Settings, work: str, name: str, segments: int, found: dict
             rival=f"the same in the log of {SMALLEST}" if compared else "",
             rival_measured=found[SMALLEST] if compared else None,
             ratio=found[SMALLEST].over(found[name]) if compared else None,
+            target=_target(work, filled.count) if compared else None,
+            curve=work,
+            records=filled.count,
         )
     )

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 import pylog
-from benchmarks import rivals
-from benchmarks.data import BATCH_OVERHEAD, RECORD_BYTES, fill, fill_segments, new_log, plain_rows, touch
+from benchmarks import databases
+from benchmarks.data import BATCH_OVERHEAD, RECORD_BYTES, fill, fill_segments, new_log, pairs_of, plain_rows, touch
 from benchmarks.measure import NO_WRITES, Row, Sample, Settings, at_most, percentiles
 
 BATCH_BYTES = 16 << 10
@@ -49,14 +49,13 @@ def _measure(settings: Settings, directory: Path, log: pylog.Log, end: int, how:
 def _others(settings: Settings, directory: Path, ours: dict[int, Sample]) -> None:
     """Databases of fewer records, in memory as a whole: they check no sums."""
     count = settings.scaled(500_000, 50_000)
-    rows = plain_rows(0, count)
-    pairs = list(zip(rows.column("key").to_pylist(), rows.column("value").to_pylist(), strict=True))
+    pairs = pairs_of(plain_rows(0, count))
     numbers = np.random.default_rng(1).integers(0, count, settings.scaled(80_000, 20_000)).tolist()
-    for kind in (rivals.Sqlite, rivals.Lmdb):
+    for kind in databases.BY_NUMBER:
         database = kind(directory / kind.__name__)
-        database.write(pairs)
+        database.write(pairs[: count // kind.part])
         database.scan()
-        found = percentiles(database.get, numbers, settings.rounds)[50]
+        found = percentiles(database.get, [number // kind.part for number in numbers], settings.rounds)[50]
         database.close()
         settings.report(
             Row(
@@ -65,7 +64,7 @@ def _others(settings: Settings, directory: Path, ours: dict[int, Sample]) -> Non
                 unit="µs",
                 measured=ours[50],
                 durability=NO_WRITES,
-                rival=f"{kind.__name__}, get by number, {count // 1000:,} k records",
+                rival=f"{kind.name.partition(',')[0]}, get by number, {count // kind.part / 1000:g} k records",
                 rival_measured=found,
                 ratio=found.over(ours[50]),
             )

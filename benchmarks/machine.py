@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime as dt
 import os
 import platform
+import shutil
+import subprocess
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -22,6 +24,9 @@ PACKAGES = (
     "kafka-python",
     "confluent-kafka",
     "lmdb",
+    "rocksdict",
+    "diskcache",
+    "persist-queue",
     "pyspark",
     "pandas",
 )
@@ -39,7 +44,16 @@ def description(directory: str) -> Mapping[str, str]:
         "load at the start": f"{os.getloadavg()[0]:.2f} (last minute)",
         "Python": platform.python_version(),
         "packages": versions,
+        "Java": _java(),
     }
+
+
+def _java() -> str:
+    """The runtime's name and version, for what runs on it."""
+    if shutil.which("java") is None:
+        return "none"
+    said = subprocess.run(["java", "-version"], stderr=subprocess.PIPE, text=True, check=True).stderr.splitlines()
+    return said[1] if len(said) > 1 else said[0]
 
 
 def _processor() -> str:

@@ -1,11 +1,12 @@
 """Measuring: figures of several rounds, contestants that take turns, and the rows of the result.
 
 A ratio compares two figures of the same round, measured one after the other, so that what slows the machine down slows both.
-Everywhere a ratio above 1 means that pylog is the faster one.
+Everywhere a ratio above 1 means that pylog does better: it is faster, or takes less.
 """
 
 from __future__ import annotations
 
+import enum
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 NO_WRITES = "reads only"  # in the place of a durability level
+FULL_ROUNDS = 3  # rounds of a full run for one of a usual run
 
 
 @dataclass(frozen=True)
@@ -83,9 +85,11 @@ class Row:
         durability: what an acknowledgement promised; every figure says so.
         rival: whom it is compared with, and at which durability.
         rival_measured: the rival's figures in the same rounds.
-        ratio: above 1, pylog is the faster one.
+        ratio: above 1, pylog does better.
         target: what is asked for.
         note: what must be known to read the figure.
+        curve: which curve it is a point of, where the same work is measured on logs of several sizes.
+        records: the size of that point's log.
     """
 
     part: str
@@ -98,13 +102,28 @@ class Row:
     ratio: Sample | None = None
     target: Target | None = None
     note: str = ""
+    curve: str = ""
+    records: int = 0
 
     @property
     def met(self) -> bool | None:
         return None if self.target is None else self.target.met(self)
 
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """What it measures: the same in every run of the same size."""
+        return self.part, self.work, self.durability, self.rival
+
 
 Report = Callable[[Row], None]
+
+
+class Size(enum.StrEnum):
+    """How much a run measures. A usual and a full one measure the same in fewer or more rounds; but for planning's partitions."""
+
+    QUICK = "quick"
+    USUAL = "usual"
+    FULL = "full"
 
 
 @dataclass(frozen=True)
@@ -112,21 +131,30 @@ class Settings:
     """How much is measured.
 
     Attributes:
-        quick: smaller logs and fewer rounds; the figures are rougher.
+        size: of the run; a quick one has smaller logs and fewer rounds: its figures are rougher.
         directory: for temporary files; emptied between benchmarks.
         report: takes a row as soon as it is there.
     """
 
-    quick: bool
+    size: Size
     directory: str
     report: Report = field(repr=False)
 
     @property
-    def rounds(self) -> int:
-        return 3 if self.quick else 7
+    def quick(self) -> bool:
+        return self.size is Size.QUICK
 
-    def scaled(self, full: int, quick: int) -> int:
-        return quick if self.quick else full
+    @property
+    def rounds(self) -> int:
+        return self.repeated(5, 2)
+
+    def scaled(self, usual: int, quick: int) -> int:
+        """How much there is to be done in a round."""
+        return quick if self.quick else usual
+
+    def repeated(self, usual: int, quick: int) -> int:
+        """How many rounds there are, where they are not as many as elsewhere."""
+        return FULL_ROUNDS * usual if self.size is Size.FULL else self.scaled(usual, quick)
 
 
 def seconds(work: Callable[[], object]) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,7 @@ import pyarrow as pa
 
 import pylog
 from benchmarks.files import prepared_store
-from benchmarks.measure import NO_WRITES, Row, Sample, Settings, Target, at_least, at_most
+from benchmarks.measure import NO_WRITES, Row, Sample, Settings, Target, at_least, at_most, race, seconds
 from pylog import Durability, OffsetsConfig, Store, TopicPartition
 from pylog.offsets.schema import OFFSETS_TOPIC, format_offset, offset_key, place_key
 
@@ -52,20 +53,67 @@ def _calls(settings: Settings, store: Store, count: int, how: str) -> None:
     wide = [TopicPartition("wide", number) for number in range(PARTITIONS)]
     many = [PARTITIONS * each / 1e3 for each in _rate(commit_many, count // PARTITIONS, settings.rounds)]
     _report(settings, f"offsets committed, {PARTITIONS} a call{how}", "k/s", many, None, "Durability.OS")
-    commits = _rate(commit, count, settings.rounds)
-    _report(settings, f"commit of one offset{how}", "k/s", [each / 1e3 for each in commits], at_least(200), "Durability.OS")
-    _report(settings, f"fetch of a group{how}", "µs", [1e6 / each for each in _rate(fetch, count, settings.rounds)], at_most(1))
+    table = _OffsetsTable(Path(settings.directory) / f"sqlite{len(how)}")
+    found = race({"commit": lambda: _a_second(commit, count), "sqlite": lambda: _a_second(table.commit, count)}, settings.rounds)
+    thousands = {name: Sample(tuple(each / 1e3 for each in sample.rounds)) for name, sample in found.items()}
+    _compare(settings, f"commit of one offset{how}", "k/s", thousands["commit"], thousands["sqlite"], at_least(200))
+    found = race({"fetch": lambda: _a_second(fetch, count), "sqlite": lambda: _a_second(table.fetch, count)}, settings.rounds)
+    each = {name: Sample(tuple(1e6 / rate for rate in sample.rounds)) for name, sample in found.items()}
+    _compare(settings, f"fetch of a group{how}", "µs", each["fetch"], each["sqlite"], at_most(1))
+    table.close()
+
+
+class _OffsetsTable:
+    """A table of committed offsets in SQLite, a transaction a commit, as durable as `Durability.OS`."""
+
+    def __init__(self, path: Path) -> None:
+        self._connection = sqlite3.connect(path, isolation_level=None)
+        for statement in (
+            "PRAGMA journal_mode=WAL",
+            "PRAGMA synchronous=NORMAL",
+            "CREATE TABLE offsets (reader, topic, partition, offset, PRIMARY KEY (reader, topic, partition))",
+        ):
+            self._connection.execute(statement)
+
+    def commit(self, number: int) -> None:
+        self._connection.execute("REPLACE INTO offsets VALUES ('group', 'events', 0, ?)", (number,))
+
+    def fetch(self, _: int) -> None:
+        self._connection.execute("SELECT topic, partition, offset FROM offsets WHERE reader = 'group'").fetchall()
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def _a_second(call: Callable[[int], None], count: int) -> float:
+    """Calls a second."""
+
+    def work() -> None:
+        for number in range(count):
+            call(number)
+
+    return count / seconds(work)
 
 
 def _rate(call: Callable[[int], None], count: int, rounds: int) -> list[float]:
     """Calls a second in each round; the first one warms up."""
-    rates = []
-    for _ in range(rounds + 1):
-        started = time.perf_counter()
-        for number in range(count):
-            call(number)
-        rates.append(count / (time.perf_counter() - started))
-    return rates[1:]
+    return [_a_second(call, count) for _ in range(rounds + 1)][1:]
+
+
+def _compare(settings: Settings, work: str, unit: str, ours: Sample, theirs: Sample, target: Target) -> None:
+    settings.report(
+        Row(
+            part="P10",
+            work=work,
+            unit=unit,
+            measured=ours,
+            durability="Durability.OS" if unit == "k/s" else NO_WRITES,
+            rival="a table in SQLite, WAL, a transaction a call",
+            rival_measured=theirs,
+            ratio=ours.over(theirs) if target.at_least else theirs.over(ours),
+            target=target,
+        )
+    )
 
 
 def _load(settings: Settings, directory: Path, groups: int, partitions: int, count: int, target: Target) -> None:

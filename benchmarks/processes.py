@@ -81,7 +81,7 @@ def _notice(settings: Settings, directory: Path, level: str) -> None:
         bare_seen = bare.pipe.recv()
     _report_delays(settings, level, _delays(settings, seen - appended), _delays(settings, bare_seen - appended))
     for work, share in (
-        (f"a reader that wait_for wakes up to {count / pauses[WARM_UP:].sum():.0f} times a second: share of a core", busy),
+        ("a reader that wait_for wakes a hundred to two hundred times a second: share of a core", busy),
         ("a reader that waits while nothing comes: share of a core", idle),
     ):
         settings.report(Row(part="P13", work=work, unit="%", measured=Sample((100 * share,)), durability=level))
@@ -272,10 +272,11 @@ def _in_turn(settings: Settings, directory: Path, level: str) -> None:
     settings.report(
         Row(
             part="P13",
-            work=f"{work}, nothing lost of {sum(sent):,} records",
+            work=work,
             unit="calls/s",
             measured=found["two"],
             durability=level,
+            note=f"nothing lost of {sum(sent):,} records",
             rival="one process alone",
             rival_measured=found["one"],
             ratio=found["two"].over(found["one"]),

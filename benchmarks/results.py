@@ -1,23 +1,66 @@
-"""Showing results: a line for each row as it comes, and for a full run JSON and a Markdown table."""
+"""Results: a run's rows with what they were measured on, kept as JSON, and as lines for the terminal."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from benchmarks.measure import NO_WRITES, Row, Sample
+from benchmarks.measure import NO_WRITES, Row, Sample, Target
 
-LAST = Path(__file__).resolve().parent / "results"
-HEAD = """# The last full run of the benchmarks
+LAST = Path(__file__).resolve().parent / "results" / "last.json"
+_SAMPLES = ("measured", "rival_measured", "ratio")
 
-Made by `./dev bench`, which measures pylog and its rivals in the same run, turn by turn. A figure is the median of its rounds,
-with the smallest and the largest in brackets. A ratio above 1 means that pylog is the faster one; it is the median of the ratios
-of single rounds. Absolute figures move between machines and with what else runs; ratios less. Durability says what an
-acknowledgement promised: `OS`: outlives the process, `SYNC`: outlives a power loss. Targets are those that the project set itself
-before there was code; those that are missed are marked.
-"""
-WORDS = {None: "", True: "met", False: "**missed**"}
+
+@dataclass(frozen=True)
+class Run:
+    """What one run of the benchmarks found.
+
+    Attributes:
+        machine: what it was measured on: names to values, in the order in which they are shown.
+        rows: the figures, in the order in which they came.
+    """
+
+    machine: Mapping[str, str]
+    rows: Sequence[Row]
+
+
+# ---- as JSON -----------------------------------------------------------------------------------------------------------------
+
+
+def save(path: Path, run: Run) -> None:
+    """Writes a run as JSON: medians, all rounds, targets and whether they were met."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = {"machine": run.machine, "rows": [_plain(row) for row in run.rows]}
+    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+
+
+def load(path: Path) -> Run:
+    """Reads what `save` wrote. A median or a verdict in the file is for people: both are found anew."""
+    content = json.loads(path.read_text())
+    return Run(content["machine"], [_row(plain) for plain in content["rows"]])
+
+
+def _plain(row: Row) -> dict[str, Any]:
+    plain = dataclasses.asdict(row)
+    for name in _SAMPLES:
+        sample: Sample | None = getattr(row, name)
+        plain[name] = sample and {"median": sample.median, "rounds": sample.rounds}
+    return {**plain, "met": row.met}
+
+
+def _row(plain: dict[str, Any]) -> Row:
+    fields = {name: value for name, value in plain.items() if name != "met"}
+    for name in _SAMPLES:
+        fields[name] = fields[name] and Sample(tuple(fields[name]["rounds"]))
+    fields["target"] = fields["target"] and Target(**fields["target"])
+    return Row(**fields)
+
+
+# ---- as lines ----------------------------------------------------------------------------------------------------------------
 
 
 def number(value: float) -> str:
@@ -51,33 +94,3 @@ def summary(rows: Sequence[Row]) -> str:
     missed = [row for row in aimed if not row.met]
     lines = [f"{len(aimed) - len(missed)} of {len(aimed)} targets met"]
     return "\n".join([*lines, *(f"missed: {row.part} {row.work} ({row.target})" for row in missed)])
-
-
-def save(directory: Path, machine: Mapping[str, str], rows: Sequence[Row]) -> None:
-    """Writes `last.json` and `README.md`."""
-    directory.mkdir(parents=True, exist_ok=True)
-    content = {"machine": machine, "rows": [_plain(row) for row in rows]}
-    (directory / "last.json").write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
-    (directory / "README.md").write_text(markdown(machine, rows))
-
-
-def _plain(row: Row) -> dict[str, object]:
-    samples = {name: getattr(row, name) for name in ("measured", "rival_measured", "ratio")}
-    found = {name: {"median": sample.median, "rounds": sample.rounds} if sample else None for name, sample in samples.items()}
-    words = {name: getattr(row, name) for name in ("part", "work", "unit", "durability", "rival", "note")}
-    return {**words, **found, "target": str(row.target) if row.target else None, "met": row.met}
-
-
-def markdown(machine: Mapping[str, str], rows: Sequence[Row]) -> str:
-    """The table, with what it was measured on."""
-    lines = [HEAD, *(f"* {name}: {value}" for name, value in machine.items()), ""]
-    lines += ["| | work | durability | target | measured | rival | ratio | |", "|---|---|---|---|---|---|---|---|"]
-    for row in rows:
-        note = f" ({row.note})" if row.note else ""
-        rival = f"{row.rival}: {spread(row.rival_measured, row.unit)}" if row.rival else ""
-        target = str(row.target or "") + (f" {row.unit}" if row.target and not row.target.of_ratio else "")
-        measured, ratio = spread(row.measured, row.unit), spread(row.ratio)
-        lines.append(
-            f"| {row.part} | {row.work}{note} | {row.durability} | {target} | {measured} | {rival} | {ratio} | {WORDS[row.met]} |"
-        )
-    return "\n".join([*lines, "", summary(rows).splitlines()[0] + ".", ""])

@@ -1,14 +1,10 @@
-"""Others who do the same work: two Python clients' encoders and decoders, SQLite, LMDB."""
+"""Others who speak Kafka's format: two Python clients' encoders and decoders."""
 
 from __future__ import annotations
 
-import sqlite3
-import struct
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import google_crc32c
-import lmdb
 from aiokafka.record.default_records import DefaultRecordBatchBuilder  # type: ignore[import-untyped]
 from aiokafka.record.memory_records import MemoryRecords as AiokafkaRecords  # type: ignore[import-untyped]
 from kafka.record import MemoryRecords as KafkaPythonRecords  # type: ignore[import-untyped]
@@ -17,7 +13,6 @@ from kafka.record import MemoryRecordsBuilder, default_records
 from benchmarks.data import FIRST_TIMESTAMP
 
 BATCH_BYTES = 128 << 10
-TRANSACTION = 1000
 
 Pair = tuple[bytes, bytes]
 
@@ -82,66 +77,3 @@ def _read_fields(records: Iterator[object]) -> int:
         record.offset, record.timestamp, record.key, record.value, record.headers  # type: ignore[attr-defined] # noqa: B018
         count += 1
     return count
-
-
-# ---- databases -------------------------------------------------------------------------------------------------------------
-
-
-class Sqlite:
-    """SQLite in WAL mode, synchronous=NORMAL: outlives the process; a power loss may take what came since a checkpoint."""
-
-    name = "SQLite, WAL, 1,000 a transaction"
-    durability = "process (WAL, synchronous=NORMAL)"
-
-    def __init__(self, path: Path) -> None:
-        self._connection = sqlite3.connect(path, isolation_level=None)
-        for statement in (
-            "PRAGMA journal_mode=WAL",
-            "PRAGMA synchronous=NORMAL",
-            "CREATE TABLE events (offset INTEGER PRIMARY KEY, timestamp INTEGER, key BLOB, value BLOB)",
-        ):
-            self._connection.execute(statement)
-
-    def write(self, pairs: Sequence[Pair]) -> None:
-        insert = "INSERT INTO events (timestamp, key, value) VALUES (?, ?, ?)"
-        for first in range(0, len(pairs), TRANSACTION):
-            self._connection.execute("BEGIN")
-            self._connection.executemany(insert, ((FIRST_TIMESTAMP, *pair) for pair in pairs[first : first + TRANSACTION]))
-            self._connection.execute("COMMIT")
-
-    def scan(self) -> int:
-        return sum(1 for _ in self._connection.execute("SELECT offset, timestamp, key, value FROM events"))
-
-    def get(self, number: int) -> object:
-        query = "SELECT offset, timestamp, key, value FROM events WHERE offset = ?"
-        return self._connection.execute(query, (number + 1,)).fetchone()
-
-    def close(self) -> None:
-        self._connection.close()
-
-
-class Lmdb:
-    """LMDB without sync: outlives the process, mostly not a power loss. A record's key is its offset; key and value together."""
-
-    name = "LMDB, 1,000 a transaction"
-    durability = "process (sync=False, writemap)"
-
-    def __init__(self, path: Path) -> None:
-        self._environment = lmdb.open(str(path), map_size=16 << 30, sync=False, writemap=True)
-
-    def write(self, pairs: Sequence[Pair]) -> None:
-        for first in range(0, len(pairs), TRANSACTION):
-            with self._environment.begin(write=True) as transaction:
-                for number, (key, value) in enumerate(pairs[first : first + TRANSACTION], first):
-                    transaction.put(struct.pack(">q", number), key + value, append=True)
-
-    def scan(self) -> int:
-        with self._environment.begin() as transaction:
-            return sum(1 for _ in transaction.cursor())
-
-    def get(self, number: int) -> object:
-        with self._environment.begin() as transaction:
-            return transaction.get(struct.pack(">q", number))
-
-    def close(self) -> None:
-        self._environment.close()

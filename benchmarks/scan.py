@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import cramjam
@@ -11,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import pylog
-from benchmarks import rivals
-from benchmarks.data import batches_of, fill, fill_segments, log_bytes, new_log, plain_rows, reopened, text_rows, touch
+from benchmarks import columns, databases
+from benchmarks.data import batches_of, fill, fill_segments, log_bytes, new_log, pairs_of, plain_rows, reopened, text_rows, touch
 from benchmarks.measure import Row, Sample, Settings, Target, at_least, millions, race, seconds, times
 
 COLUMNS = ("offset", "timestamp", "key", "value")
@@ -121,7 +122,7 @@ def _large_log(settings: Settings, directory: Path) -> None:
                     ),
                     "mapped": lambda: _just_mapped(directory, end),
                 },
-                settings.scaled(5, 3),
+                settings.repeated(5, 2),
             )
     about = f"{size >> 20} MiB, four columns"
     _row(settings, f"scan, file just mapped, {about}", speed["mapped"], target=at_least(22))
@@ -142,22 +143,30 @@ def _active_segment(settings: Settings, directory: Path) -> None:
 
 
 def _others(settings: Settings, directory: Path) -> None:
-    """Databases' scans give Python objects, one by one; `scan` gives arrays, `records` (P4) objects."""
-    count = settings.scaled(300_000, 50_000)
+    """Databases' scans give Python objects, one by one; `scan` and files of columns arrays, `records` (P4) objects."""
+    count = settings.scaled(300_000, 60_000)
     rows = plain_rows(0, count)
-    pairs = list(zip(rows.column("key").to_pylist(), rows.column("value").to_pylist(), strict=True))
-    databases: list[rivals.Sqlite | rivals.Lmdb] = [rivals.Sqlite(directory / "sqlite"), rivals.Lmdb(directory / "lmdb")]
-    with new_log(directory / "few") as log:
+    with new_log(directory / "few") as log, ExitStack() as opened:
         log.append_arrow(rows)
         contestants: dict[str, Callable[[], float]] = {"pylog": lambda: millions(count, lambda: scanned(log, 0, count))}
-        for database in databases:
-            database.write(pairs)
-            contestants[database.name] = lambda database=database: millions(count, database.scan)  # type: ignore[misc]
+        for kind in databases.ALL:
+            database = opened.enter_context(closing(kind(directory / kind.__name__)))
+            database.write(pairs_of(rows.slice(0, count // kind.part)))
+            contestants[f"{kind.name}, scan"] = _scanning(database.scan, count // kind.part)
+        for form in columns.ALL:
+            file = form(directory / form.__name__)
+            file.write([rows])
+            contestants[f"{form.name}, scan"] = _scanning(file.scan, count)
         speed = race(contestants, settings.rounds)
-    for database in databases:
-        database.close()
-        work = f"scan, {count // 1000:,} k records, active segment"
-        _ratio(settings, work, speed["pylog"], f"{database.name}, scan", speed[database.name])
+    for name in list(speed)[1:]:
+        _ratio(settings, f"scan, {count // 1000:,} k records, active segment", speed["pylog"], name, speed[name])
+
+
+def _scanning(scan: Callable[[], int], count: int) -> Callable[[], float]:
+    def work() -> None:
+        assert scan() == count
+
+    return lambda: millions(count, work)
 
 
 # ---- compressed ------------------------------------------------------------------------------------------------------------

@@ -54,7 +54,7 @@ def _measure(settings: Settings, spark: SparkSession, directory: Path, count: in
         name: lambda frame=frame: millions(count, lambda: count_bytes(frame, count))  # type: ignore[misc]
         for name, frame in frames.items()
     }
-    speed = race(contestants, settings.scaled(5, 2))
+    speed = race(contestants, settings.repeated(3, 1))
     what = "value only" if len(columns) == 1 else "all seven columns"
     work = f"Spark local[2], sum(length(value)), {count // 1_000_000} M rows, {what}, {log.rdd.getNumPartitions()} tasks"
     for name, words, target in (

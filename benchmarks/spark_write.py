@@ -46,7 +46,7 @@ def _measure(settings: Settings, frame: DataFrame, count: int) -> None:
         "os": lambda: millions(count, lambda: write(frame, root / "store", "os")),
         "parquet": lambda: millions(count, lambda: write_parquet(frame, root / "parquet")),
     }
-    speed = race(contestants, settings.scaled(5, 2))
+    speed = race(contestants, settings.repeated(3, 1))
     work = f"Spark local[2], write of {count / 1e6:g} M values of {VALUE_BYTES} bytes from Spark's cache, {TASKS} tasks"
     for name, durability in (("sync", SYNC_LEVEL), ("os", OS_LEVEL)):
         settings.report(

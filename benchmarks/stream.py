@@ -28,7 +28,7 @@ def _measure(settings: Settings, spark: SparkSession, directory: Path, count: in
             "stream": lambda: millions(count, lambda: _drain(stream, next(checkpoints), count)),
             "batch": lambda: millions(count, lambda: batch.write.format("noop").mode("overwrite").save()),
         },
-        settings.scaled(5, 2),
+        settings.repeated(3, 1),
     )
     what = "value only" if len(columns) == 1 else "all seven columns"
     settings.report(

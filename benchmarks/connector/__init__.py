@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import pylog
+from benchmarks.broker import tuned_jars
 from benchmarks.data import fill, new_log, touch
 from benchmarks.measure import Row, Settings, millions, race, times
 from benchmarks.spark import ALL, count_bytes, frame_of, session
@@ -45,7 +46,7 @@ def run(settings: Settings) -> None:
                 len(names): lambda frame=frame: millions(count, lambda: count_bytes(frame, count))  # type: ignore[misc]
                 for names, frame in frames.items()
             }
-            speed = race(contestants | {"connector": lambda: count / connector.seconds() / 1e6}, settings.scaled(3, 2))
+            speed = race(contestants | {"connector": lambda: count / connector.seconds() / 1e6}, settings.repeated(3, 1))
     finally:
         spark.stop()
     for names, factor in ((("value",), 5), (ALL, 3)):
@@ -69,14 +70,14 @@ def run(settings: Settings) -> None:
 def _broker(directory: Path) -> Iterator[str]:
     """A broker on a copy of pylog's directory; its address."""
     from kafka_adopt import AdoptedTopic, adopt
-    from kafka_harness import Broker, KafkaJars
+    from kafka_harness import Broker
 
     served = directory.with_name("served")
     shutil.copytree(directory, served)
     with pylog.open(served, mode="r") as store:
         topics = [AdoptedTopic(name, topic.partitions, str(topic.id)) for name, topic in store.topics().items()]
     adopt(served, topics)
-    with Broker(served, KafkaJars.fetch(PROJECT / ".cache" / "kafka")) as broker:
+    with Broker(served, tuned_jars()) as broker:
         yield broker.bootstrap
 
 

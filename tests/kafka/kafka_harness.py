@@ -50,6 +50,7 @@ TOOLS = {  # kafka-<name>.sh -> class
     "console-producer": "org.apache.kafka.tools.ConsoleProducer",
     "configs": "kafka.admin.ConfigCommand",
     "consumer-groups": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+    "consumer-perf-test": "org.apache.kafka.tools.ConsumerPerformance",
     "delete-records": "org.apache.kafka.tools.DeleteRecordsCommand",
     "dump-log": "org.apache.kafka.tools.DumpLogSegments",
     "features": "org.apache.kafka.tools.FeatureCommand",
@@ -61,6 +62,7 @@ TOOLS = {  # kafka-<name>.sh -> class
     "transactions": "org.apache.kafka.tools.TransactionsCommand",
 }
 OFFLINE_TOOLS = {"dump-log", "storage"}  # these take no --bootstrap-server from us
+QUICK_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")  # settings of the JVM that make later work slow
 
 LOG4J = """status = error
 appender.c.type = Console
@@ -91,9 +93,10 @@ def find_program(name: str) -> str:
 
 @dataclass(frozen=True)
 class KafkaJars:
-    """One directory with Kafka's jars, the compiled KafkaProbe and the logger's settings."""
+    """One directory with Kafka's jars, the compiled KafkaProbe and the logger's settings; and how its JVMs are tuned."""
 
     directory: Path
+    tuning: tuple[str, ...] = QUICK_START
 
     @classmethod
     def fetch(cls, directory: Path, version: str = KAFKA_VERSION) -> KafkaJars:
@@ -120,11 +123,10 @@ class KafkaJars:
         return self
 
     def java(self, main: str, *arguments: str, logging: str = "client", heap_mib: int = 256) -> list[str]:
-        """The command line for one of Kafka's main classes; settings favour a quick start over speed later."""
+        """The command line for one of Kafka's main classes; what `tuning` says of the heap goes before `heap_mib`."""
         classpath = f"{self.directory}/libs/*{os.pathsep}{self.directory / 'probe'}"
         log4j = f"-Dlog4j2.configurationFile={self.directory / 'probe' / logging}-log4j2.properties"
-        tuning = [f"-Xmx{heap_mib}m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
-        return [find_program("java"), *tuning, log4j, "-cp", classpath, main, *arguments]
+        return [find_program("java"), f"-Xmx{heap_mib}m", *self.tuning, log4j, "-cp", classpath, main, *arguments]
 
 
 def run_or_raise(command: Sequence[str], doing: str) -> None:
