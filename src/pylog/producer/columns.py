@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from operator import attrgetter
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,14 +38,22 @@ class Columns(NamedTuple):
         """The records from `first` to before `end`."""
         return Columns(self.batch.slice(first, end - first), self.sizes[first:end], self.futures[first:end])
 
+    def take(self, order: Longs) -> Columns:
+        """The records in another order."""
+        rows = pa.array(order)
+        taken = [column.take(rows) for column in self.batch.columns]  # in a third less time than the batch's own method
+        futures = np.fromiter(self.futures, object, len(order))[order].tolist() if self.futures else ()
+        return Columns(pa.RecordBatch.from_arrays(taken, schema=self.batch.schema), self.sizes[order], futures)
+
 
 def columns_of(futures: Futures, route: Route, now_ms: int) -> Columns:
     """The records of some futures; those without a timestamp get `now_ms`."""
     columns = {
-        "key": pa.array([*map(attrgetter("key"), futures)], pa.binary()) if route.keyed else pa.nulls(len(futures), pa.binary()),
-        "value": pa.array([*map(attrgetter("value"), futures)], pa.binary()),
+        "value": pa.array([future.value for future in futures], pa.binary()),
         "timestamp": pa.array(_timestamps(futures, route, now_ms)),
     }
+    if route.keyed:
+        columns["key"] = pa.array([future.key for future in futures], pa.binary())
     if route.headed:
         given = [(future.details or PLAIN).headers or () for future in futures]
         lists = [[{"key": name, "value": held} for name, held in headers] for headers in given]
@@ -134,17 +142,23 @@ def parts(columns: Columns, partitions: Longs) -> Iterator[tuple[int, Columns]]:
         columns: the records.
         partitions: of each one.
     """
-    first = int(partitions[0])
-    if (partitions == first).all():
-        yield first, columns
-        return
-    order = np.argsort(partitions, kind="stable")
-    batch, sizes = columns.batch.take(pa.array(order)), columns.sizes[order]
-    futures = [*map(columns.futures.__getitem__, order.tolist())] if columns.futures else ()
-    numbers, starts = np.unique(partitions[order], return_index=True)
-    sorted_columns = Columns(batch, sizes, futures)
-    for number, start, end in zip(numbers.tolist(), starts, [*starts[1:], len(order)], strict=True):
-        yield number, sorted_columns.slice(int(start), int(end))
+    starts = _starts(partitions)
+    if len(starts) > 1 and not _are_distinct(partitions[starts]):
+        order = np.argsort(partitions.astype(np.min_scalar_type(int(partitions.max()))), kind="stable")  # few bits sort fastest
+        columns, partitions = columns.take(order), partitions[order]
+        starts = _starts(partitions)
+    for start, end in pairwise([*starts.tolist(), len(partitions)]):
+        yield int(partitions[start]), columns.slice(start, end)
+
+
+def _starts(partitions: Longs) -> Longs:
+    """Where another partition's records begin."""
+    return np.concatenate(([0], np.flatnonzero(np.diff(partitions)) + 1))
+
+
+def _are_distinct(partitions: Longs) -> bool:
+    """Whether no number is there twice."""
+    return len(partitions) <= int(partitions.max()) + 1 and len(np.unique(partitions)) == len(partitions)
 
 
 def batches(columns: Columns, batch_size: int, limit: int) -> Iterator[Columns]:

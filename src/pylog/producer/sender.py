@@ -166,13 +166,12 @@ class Sender:
     def _choose(route: Route, columns: Columns, named: Longs | None) -> Longs:
         """The partition of each record: the one that it names (not -1), else the partitioner's choice."""
         known = np.array(route.partitions, np.int64)
-        keys = _keys(columns.batch)
         if named is None:
-            return known[route.partitioner.choose(keys, columns.sizes, len(known))]
+            return known[route.partitioner.choose(_keys(columns.batch), columns.sizes, len(known))]
         free = np.flatnonzero(named < 0)
         if len(free):
-            chosen = route.partitioner.choose(keys.take(pa.array(free)), columns.sizes[free], len(known))
-            named[free] = known[chosen]
+            keys = _keys(columns.batch).take(pa.array(free))
+            named[free] = known[route.partitioner.choose(keys, columns.sizes[free], len(known))]
         return named
 
     # ---- appending -----------------------------------------------------------------------------------------------------------
