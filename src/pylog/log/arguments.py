@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import countOf
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,10 @@ import pyarrow as pa
 from pylog import limits
 from pylog.config import Durability, TopicConfig
 from pylog.errors import InvalidArgumentError, OffsetOutOfRangeError
-from pylog.record.builder import BatchEncoder, rows_from_arrow, rows_from_few, rows_from_records
+from pylog.record.builder import BatchEncoder, rows_from_arrow, rows_from_few, rows_from_records, rows_from_values
 from pylog.record.compression import codec_id
 from pylog.record.few import Piece, joined_rows
+from pylog.record.rows import Rows
 
 ISOLATIONS = ("read_uncommitted", "read_committed")
 
@@ -104,7 +106,9 @@ def checked_pieces(pieces: list[Piece], encoder: BatchEncoder, whole: str | None
 
 
 def pieces_of(items: Any, now_ms: int) -> list[Piece]:
-    """Rows from a list of records, or from a table."""
+    """Rows from a list of records, or from a table; a producer has made them already."""
+    if isinstance(items, Rows):
+        return [items]
     return list(rows_from_arrow(items, now_ms)) if isinstance(items, pa.Table | pa.RecordBatch) else records_of(items, now_ms)
 
 
@@ -115,14 +119,19 @@ def records_of(items: Any, now_ms: int) -> list[Piece]:
 
 def rows_of(items: Sequence[Any], now_ms: int) -> Piece:
     """Rows from a list of values, pairs, triples or quadruples."""
-    if len(items) > limits.FEW_RECORDS and set(map(type, items)) <= {bytes, type(None)}:
-        return rows_from_records(None, items, None, None, now_ms)
+    if len(items) > limits.FEW_RECORDS and _are_values(items):
+        return rows_from_values(items, now_ms)
     records = [_fields(item) for item in items]
     few = rows_from_few(records, now_ms) if len(records) <= limits.FEW_RECORDS else None
     if few is not None:
         return few
     keys, values, timestamps, headers = zip(*records, strict=True)
     return rows_from_records(keys, values, timestamps, headers if any(headers) else None, now_ms)
+
+
+def _are_values(items: Sequence[Any]) -> bool:
+    """Whether there are only bytes and None. Counting is the fastest look at a list that there is, and mostly enough."""
+    return countOf(map(type, items), bytes) == len(items) or set(map(type, items)) <= {bytes, type(None)}
 
 
 def _fields(item: Any) -> tuple[Any, Any, Any, Any]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from pylog import limits
 from pylog.clock import Clock
-from pylog.errors import InvalidArgumentError, InvalidRecordError, InvalidTopicError, RecordTooLargeError
+from pylog.errors import InvalidArgumentError, InvalidRecordError, RecordTooLargeError
 from pylog.log.checkpoints import check_topic_name
 from pylog.partitioner import partition_called
 from pylog.producer.buffer import RECORD_CHARGE, RECORD_OVERHEAD, Buffer, charge
