@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
+from operator import countOf
 from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
@@ -270,7 +271,8 @@ def _bytes_array(name: str, values: Sequence[bytes | None]) -> pa.Array:
         array = _binary_array(name, values)
     except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, OverflowError) as error:
         raise InvalidRecordError(f"a {name} is not bytes or None (str must be encoded first)") from error
-    if any(issubclass(kind, str) for kind in set(map(type, values))):  # pyarrow would encode them
+    if countOf(map(type, values), bytes) < len(values) and any(issubclass(kind, str) for kind in set(map(type, values))):
+        # pyarrow would encode it
         raise InvalidRecordError(f"a {name} is a str; encode it first")
     return array
 
