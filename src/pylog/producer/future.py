@@ -200,10 +200,13 @@ def settle(futures: Sequence[FutureRecordMetadata], outcome: Outcome) -> None:
         for future in futures:
             if future.details is not None:
                 future.details.headers = None
-    if route.keyed:
-        for future in futures:
-            future.key = None
+    if not route.keyed:
+        for index, future in enumerate(futures):
+            future.value = index
+            future.outcome = outcome
+        return
     for index, future in enumerate(futures):
+        future.key = None  # in the same pass: of futures that are sorted by partition each one is fetched from far
         future.value = index
         future.outcome = outcome
 
