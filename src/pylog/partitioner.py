@@ -80,13 +80,15 @@ class DefaultPartitioner:
         if self._current is None or self._current >= count:
             self._current = int(self._random.integers(count))
         filled = self._filled + np.cumsum(sizes)
-        stretches, stretch_of = np.unique((filled - sizes) // self._batch_size, return_inverse=True)
-        partitions = self._random.integers(count, size=len(stretches))
-        if stretches[0] == 0:
+        stretch_of = (filled - sizes) // self._batch_size
+        changes = np.flatnonzero(np.diff(stretch_of)) + 1  # records that begin another stretch: few
+        starts = np.concatenate(([0], changes))
+        partitions = self._random.integers(count, size=len(starts))
+        if stretch_of[0] == 0:
             partitions[0] = self._current
         self._current = int(partitions[-1])
-        self._filled = int(filled[-1]) - int(stretches[-1]) * self._batch_size
-        return np.asarray(partitions[stretch_of], np.int64)
+        self._filled = int(filled[-1]) - int(stretch_of[-1]) * self._batch_size
+        return np.repeat(partitions, np.diff(starts, append=len(sizes)))
 
 
 class RoundRobinPartitioner:

@@ -559,7 +559,7 @@ def test_a_file_that_is_shorter_than_its_header_calls_durable_is_missing_records
     with active.open("r+b") as file:
         file.truncate(int(table[POSITION, -1]))
     assert ("missing", active.name) in told(root)
-    header(directory, lambda data: own._replace(active_inode=1).encoded() * 2)
+    header(directory, lambda data: replace(own, active_inode=1).encoded() * 2)
     assert "synced" not in "".join(found.message for found in findings(root)), "then it speaks of another file"
 
 

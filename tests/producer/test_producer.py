@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import pylog
-from pylog import Durability, RecordMetadata
+from pylog import Durability, RecordMetadata, limits
 from pylog.errors import (
     ClosedError,
     InvalidArgumentError,
@@ -95,6 +96,16 @@ def test_nulls_empty_and_large_records_are_sent_as_they_are(store: Store) -> Non
         futures = [producer.send("one", value, key) for value, key in records]
     assert [(record.value, record.key) for record in store.log("one").records()] == records
     assert [future.result().offset for future in futures] == list(range(6))
+
+
+def test_a_future_that_is_settled_does_not_hold_its_record(store: Store) -> None:
+    value, key = b"v" * 1000, b"k" * 1000
+    held = sys.getrefcount(value), sys.getrefcount(key)
+    with store.producer() as producer:
+        future = producer.send("one", value, key, headers=[("h", value)])
+        producer.flush(PATIENCE)
+    assert (sys.getrefcount(value), sys.getrefcount(key)) == held
+    assert future.result().offset == 0
 
 
 def test_memory_that_is_written_again_after_send_changes_nothing(store: Store) -> None:
@@ -183,6 +194,23 @@ def test_batch_size_bounds_batches_and_ends_lingering(store: Store) -> None:
     assert table[COUNT].sum() == 40
     assert table[SIZE].max() <= 1000 + HEADER_SIZE
     assert table.shape[1] >= 4
+
+
+def test_lingering_ends_with_a_batch_of_records_of_any_sizes(store: Store) -> None:
+    with store.producer(linger_ms=10**9, batch_size=1000) as producer:
+        for size in (1, 1, 500, 2, 3, 400):
+            future = producer.send("one", b"v" * size)
+        with pytest.raises(PylogTimeoutError):
+            future.result(0.01)
+        producer.send("one", b"v" * 93)
+        assert future.result(PATIENCE).offset == 5
+
+
+def test_as_many_records_as_are_taken_at_a_time_do_not_linger(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "PRODUCER_TAKE_RECORDS", 10)
+    with store.producer(linger_ms=10**9) as producer:
+        futures = [producer.send("one", b"%d" % number) for number in range(10)]
+        assert futures[-1].result(PATIENCE).offset == 9
 
 
 def test_a_record_lingers_alone_until_it_is_flushed(store: Store) -> None:

@@ -26,7 +26,7 @@ from pylog.record.builder import (
     rows_from_records,
     stamp_producer,
 )
-from pylog.record.few import FewRows, Piece, binary_column, encode_few, few_of, joined_rows, varint
+from pylog.record.few import FewRows, Piece, binary_column, encode_few, few_of, few_rows, joined_rows, varint
 from pylog.record.format import COLUMN_COUNT, LOG_APPEND_TIME_BIT
 from pylog.record.memory import INTERPRETED
 from pylog.record.rows import Rows
@@ -111,6 +111,19 @@ def test_a_producers_numbers_are_those_that_a_finished_batch_is_stamped_with(mad
 @given(rows)
 def test_the_records_are_read_back_as_they_were_given(made: list[Row]) -> None:
     assert decoded(bytes(encode_few(few(made), 0, 0, 0).data)) == made
+
+
+@EXAMPLES
+@given(rows, st.data())
+def test_a_slice_of_rows_is_the_records_in_it_and_so_is_a_slice_of_that(made: list[Row], data: st.DataObject) -> None:
+    whole, first, end = columns_of(made), 0, len(made)
+    for _ in range(2):
+        start, stop = sorted(data.draw(st.tuples(st.integers(0, end - first), st.integers(0, end - first))))
+        whole, first, end = whole.slice(start, stop), first + start, first + stop
+    assert few_of(whole).records == few(made).records[first:end]
+    if len(whole):
+        assert by_kernel(whole, 0, 0, 0)[0] == by_kernel(columns_of(made[first:end]), 0, 0, 0)[0]
+        assert whole.largest_record() == max(few_rows([record]).largest_record() for record in few(made).records[first:end])
 
 
 @EXAMPLES

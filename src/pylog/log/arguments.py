@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import countOf, itemgetter
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,10 @@ import pyarrow as pa
 from pylog import limits
 from pylog.config import Durability, TopicConfig
 from pylog.errors import InvalidArgumentError, OffsetOutOfRangeError
-from pylog.record.builder import BatchEncoder, rows_from_arrow, rows_from_few, rows_from_records
+from pylog.record.builder import BatchEncoder, rows_from_arrow, rows_from_few, rows_from_records, rows_from_values
 from pylog.record.compression import codec_id
 from pylog.record.few import Piece, joined_rows
+from pylog.record.rows import Rows
 
 ISOLATIONS = ("read_uncommitted", "read_committed")
 
@@ -104,7 +106,9 @@ def checked_pieces(pieces: list[Piece], encoder: BatchEncoder, whole: str | None
 
 
 def pieces_of(items: Any, now_ms: int) -> list[Piece]:
-    """Rows from a list of records, or from a table."""
+    """Rows from a list of records, or from a table; a producer has made them already."""
+    if isinstance(items, Rows):
+        return [items]
     return list(rows_from_arrow(items, now_ms)) if isinstance(items, pa.Table | pa.RecordBatch) else records_of(items, now_ms)
 
 
@@ -115,21 +119,38 @@ def records_of(items: Any, now_ms: int) -> list[Piece]:
 
 def rows_of(items: Sequence[Any], now_ms: int) -> Piece:
     """Rows from a list of values, pairs, triples or quadruples."""
-    if len(items) > limits.FEW_RECORDS and set(map(type, items)) <= {bytes, type(None)}:
-        return rows_from_records(None, items, None, None, now_ms)
-    records = [_fields(item) for item in items]
-    few = rows_from_few(records, now_ms) if len(records) <= limits.FEW_RECORDS else None
-    if few is not None:
-        return few
-    keys, values, timestamps, headers = zip(*records, strict=True)
-    return rows_from_records(keys, values, timestamps, headers if any(headers) else None, now_ms)
+    if len(items) <= limits.FEW_RECORDS:
+        records = [_fields(item) for item in items]
+        few = rows_from_few([(key, value, stamp, pairs) for key, value, pairs, stamp in records], now_ms)
+        return few or _rows_of_tuples(records, now_ms)
+    if _are_values(items):
+        return rows_from_values(items, now_ms)
+    return _rows_of_tuples(items if _are_tuples(items) else [_fields(item) for item in items], now_ms)
+
+
+def _rows_of_tuples(records: Sequence[tuple[Any, ...]], now_ms: int) -> Rows:
+    """Rows from tuples of one length: key, value, and, where these are there, headers and timestamp."""
+    columns = [[*map(itemgetter(index), records)] for index in range(len(records[0]))]
+    keys, values, headers, stamps = (*columns, [], [])[:4]
+    stamped = any(stamp is not None for stamp in stamps)
+    return rows_from_records(keys, values, stamps if stamped else None, headers if any(headers) else None, now_ms)
+
+
+def _are_values(items: Sequence[Any]) -> bool:
+    """Whether there are only bytes and None. Counting is the fastest look at a list that there is, and mostly enough."""
+    return countOf(map(type, items), bytes) == len(items) or set(map(type, items)) <= {bytes, type(None)}
+
+
+def _are_tuples(items: Sequence[Any]) -> bool:
+    """Whether there are only tuples, all of one length that a record can have."""
+    return countOf(map(type, items), tuple) == len(items) and len(widths := set(map(len, items))) == 1 and widths <= {2, 3, 4}
 
 
 def _fields(item: Any) -> tuple[Any, Any, Any, Any]:
-    """Key, value, timestamp and headers of what stands for a record."""
+    """Key, value, headers and timestamp of what stands for a record."""
     if item is None or isinstance(item, bytes):
-        return None, item, None, ()
+        return None, item, (), None
     if not isinstance(item, tuple) or not 2 <= len(item) <= 4:
         raise InvalidArgumentError("a record is a value (bytes or None) or a tuple (key, value[, headers[, timestamp]])")
     key, value, pairs, stamp = (*item, None, None)[:4]
-    return key, value, stamp, pairs or ()
+    return key, value, pairs or (), stamp

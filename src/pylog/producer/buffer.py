@@ -71,6 +71,8 @@ class Buffer:
         self._extra = 0  # bytes beyond RECORD_CHARGE of the records that have more
         self._under_way: list[FutureRecordMetadata] = []  # what the sender has
         self._extra_under_way = 0
+        self._sized = 0  # how many of those that wait were looked at for their size
+        self._size = 0  # of these, in bytes
         self._taken = 0
         self._urgent = 0  # so many are taken without lingering
         self._blocked = 0  # threads that wait for room
@@ -241,6 +243,7 @@ class Buffer:
             picked = picked[: max(1, bisect_right(ends, limits.PRODUCER_TAKE_BYTES))]
             self._extra_under_way = ends[len(picked) - 1] - RECORD_CHARGE * len(picked) if picked else 0
         del self.items[: len(picked)]
+        self._sized = self._size = 0
         self._under_way = picked
         self._taken += len(picked)
         self._set_room()
@@ -252,13 +255,17 @@ class Buffer:
 
     def _is_batch(self) -> bool:
         """Whether what waits is a batch; if not, says with how many records it may be one."""
-        if len(self.items) <= self.attention and self.attention > 0:
+        waiting = len(self.items)
+        if waiting >= limits.PRODUCER_TAKE_RECORDS:
+            return True  # as much as is taken at a time
+        if waiting <= self.attention and self.attention > 0:
             return False
-        waiting = self.items[:]
-        size = sum(len(future.value or b"") + len(future.key or b"") for future in waiting)
-        mean = max(1, size // len(waiting))
-        self.attention = max(len(waiting), self._batch_size // mean - 1)
-        return size >= self._batch_size
+        new = self.items[self._sized : waiting]
+        self._sized = waiting
+        self._size += sum([len(future.value or b"") + len(future.key or b"") for future in new])
+        mean = max(1, self._size // waiting)
+        self.attention = max(waiting, min(self._batch_size // mean, limits.PRODUCER_TAKE_RECORDS) - 1)
+        return self._size >= self._batch_size
 
     def announce(self) -> None:
         """Wakes the threads that wait for outcomes."""

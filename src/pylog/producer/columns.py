@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from operator import attrgetter
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +25,7 @@ class Columns(NamedTuple):
     """Some records of a topic.
 
     Attributes:
-        batch: what is appended.
+        batch: what they are.
         sizes: bytes of each record in a batch, at most.
         futures: of the records; none, if they came as a table.
     """
@@ -34,18 +34,39 @@ class Columns(NamedTuple):
     sizes: Longs
     futures: Futures
 
-    def slice(self, first: int, end: int) -> Columns:
+    def take(self, order: Longs) -> Columns:
+        """The records in another order."""
+        rows = pa.array(order)
+        taken = [column.take(rows) for column in self.batch.columns]  # in a third less time than the batch's own method
+        futures = np.fromiter(self.futures, object, len(order))[order].tolist() if self.futures else ()
+        return Columns(pa.RecordBatch.from_arrays(taken, schema=self.batch.schema), self.sizes[order], futures)
+
+
+class Part(NamedTuple):
+    """Records of one partition, as its log takes them.
+
+    Attributes:
+        rows: what is appended.
+        sizes, futures: as of `Columns`.
+    """
+
+    rows: Rows
+    sizes: Longs
+    futures: Futures
+
+    def slice(self, first: int, end: int) -> Part:
         """The records from `first` to before `end`."""
-        return Columns(self.batch.slice(first, end - first), self.sizes[first:end], self.futures[first:end])
+        return Part(self.rows.slice(first, end), self.sizes[first:end], self.futures[first:end])
 
 
 def columns_of(futures: Futures, route: Route, now_ms: int) -> Columns:
     """The records of some futures; those without a timestamp get `now_ms`."""
     columns = {
-        "key": pa.array([*map(attrgetter("key"), futures)], pa.binary()) if route.keyed else pa.nulls(len(futures), pa.binary()),
-        "value": pa.array([*map(attrgetter("value"), futures)], pa.binary()),
+        "value": pa.array([future.value for future in futures], pa.binary()),
         "timestamp": pa.array(_timestamps(futures, route, now_ms)),
     }
+    if route.keyed:
+        columns["key"] = pa.array([future.key for future in futures], pa.binary())
     if route.headed:
         given = [(future.details or PLAIN).headers or () for future in futures]
         lists = [[{"key": name, "value": held} for name, held in headers] for headers in given]
@@ -127,38 +148,46 @@ def too_large(size: int, route: Route) -> RecordTooLargeError:
     )
 
 
-def parts(columns: Columns, partitions: Longs) -> Iterator[tuple[int, Columns]]:
+def parts(columns: Columns, partitions: Longs, now_ms: int) -> Iterator[tuple[int, Part]]:
     """Each partition's records, in the order in which they were sent.
 
     Args:
         columns: the records.
         partitions: of each one.
+        now_ms: the timestamp of those that have none.
     """
-    first = int(partitions[0])
-    if (partitions == first).all():
-        yield first, columns
-        return
-    order = np.argsort(partitions, kind="stable")
-    batch, sizes = columns.batch.take(pa.array(order)), columns.sizes[order]
-    futures = [*map(columns.futures.__getitem__, order.tolist())] if columns.futures else ()
-    numbers, starts = np.unique(partitions[order], return_index=True)
-    sorted_columns = Columns(batch, sizes, futures)
-    for number, start, end in zip(numbers.tolist(), starts, [*starts[1:], len(order)], strict=True):
-        yield number, sorted_columns.slice(int(start), int(end))
+    starts = _starts(partitions)
+    if not _are_distinct(partitions[starts]):
+        order = np.argsort(partitions.astype(np.min_scalar_type(int(partitions.max()))), kind="stable")  # few bits sort fastest
+        columns, partitions = columns.take(order), partitions[order]
+        starts = _starts(partitions)
+    whole = Part(next(rows_from_arrow(columns.batch, now_ms)), columns.sizes, columns.futures)
+    for start, end in pairwise([*starts.tolist(), len(partitions)]):
+        yield int(partitions[start]), whole.slice(start, end)
 
 
-def batches(columns: Columns, batch_size: int, limit: int) -> Iterator[Columns]:
+def _starts(partitions: Longs) -> Longs:
+    """Where another partition's records begin."""
+    return np.concatenate(([0], np.flatnonzero(np.diff(partitions)) + 1))
+
+
+def _are_distinct(partitions: Longs) -> bool:
+    """Whether no number is there twice."""
+    return len(partitions) <= int(partitions.max()) + 1 and len(np.unique(partitions)) == len(partitions)
+
+
+def batches(part: Part, batch_size: int, limit: int) -> Iterator[Part]:
     """The records of a partition in parts that are a batch each.
 
     Args:
-        columns: the records.
+        part: the records.
         batch_size: bytes of a batch's records; a larger record is a batch of its own.
         limit: bytes of a batch, at most.
     """
     most = min(batch_size, limit - HEADER_SIZE - _ONE_HEADER)
-    ends = np.cumsum(columns.sizes)
+    ends = np.cumsum(part.sizes)
     first, done = 0, 0
     while first < len(ends):
         end = max(first + 1, int(np.searchsorted(ends, done + most, side="right")))
-        yield columns.slice(first, end)
+        yield part.slice(first, end)
         first, done = end, int(ends[end - 1])

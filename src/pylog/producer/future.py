@@ -1,7 +1,8 @@
 """What `send` returns: the record until it is in the log, and the answer from then on, in one object.
 
-A million of them a second are made, so they have no lock and the garbage collector does not visit them. Only the sender sets
-`index` and then `outcome`; whoever sees `outcome` sees both. Threads that wait do so at the buffer.
+A million of them a second are made, so they have no lock, the garbage collector does not visit them, and settling one is two
+stores: only the sender puts the index into the place of the value, and then sets `outcome`; whoever sees `outcome` sees both.
+Threads that wait do so at the buffer.
 """
 
 from __future__ import annotations
@@ -94,11 +95,10 @@ class FutureRecordMetadata(msgspec.Struct, gc=False, eq=False):
     """
 
     route: Route
-    value: bytes | None
+    value: Any  # bytes or None, until the record is settled; then its index in the batch of `outcome`
     key: bytes | None = None
     details: Details | None = None
     outcome: Outcome | None = None
-    index: int = 0
 
     def __repr__(self) -> str:
         state = "waiting" if self.outcome is None else "failed" if self.outcome.error is not None else "in the log"
@@ -127,7 +127,7 @@ class FutureRecordMetadata(msgspec.Struct, gc=False, eq=False):
         stamp = (self.details or PLAIN).timestamp
         if stamp is None or outcome.stamped:
             stamp = outcome.timestamp
-        return RecordMetadata(outcome.topic, outcome.partition, outcome.base_offset + self.index, stamp, outcome.durability)
+        return RecordMetadata(outcome.topic, outcome.partition, outcome.base_offset + self.value, stamp, outcome.durability)
 
     def exception(self, timeout: float | None = None) -> Exception | None:
         """Waits as `result` does, and returns why the record is not acknowledged; None when it is.
@@ -196,16 +196,18 @@ def settle(futures: Sequence[FutureRecordMetadata], outcome: Outcome) -> None:
     if not futures:
         return
     route = futures[0].route
-    if route.keyed:
-        for future in futures:
-            future.key = None
     if route.headed:
         for future in futures:
             if future.details is not None:
                 future.details.headers = None
+    if not route.keyed:
+        for index, future in enumerate(futures):
+            future.value = index
+            future.outcome = outcome
+        return
     for index, future in enumerate(futures):
-        future.value = None
-        future.index = index
+        future.key = None  # in the same pass: of futures that are sorted by partition each one is fetched from far
+        future.value = index
         future.outcome = outcome
 
 

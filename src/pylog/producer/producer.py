@@ -11,7 +11,7 @@ import numpy as np
 
 from pylog import limits
 from pylog.clock import Clock
-from pylog.errors import InvalidArgumentError, InvalidRecordError, InvalidTopicError, RecordTooLargeError
+from pylog.errors import InvalidArgumentError, InvalidRecordError, RecordTooLargeError
 from pylog.log.checkpoints import check_topic_name
 from pylog.partitioner import partition_called
 from pylog.producer.buffer import RECORD_CHARGE, RECORD_OVERHEAD, Buffer, charge
@@ -95,14 +95,14 @@ class Producer:
         Cost: some 0.5 µs; a million records a second and more from one thread. What happens to errors: see the future.
         """
         try:
-            route = self._plain.get(topic)
-        except TypeError:
-            raise InvalidTopicError(f"topic={topic!r} is not a str") from None
+            route = self._plain[topic]
+        except (KeyError, TypeError):
+            route = None
         if (
             route is None
             or type(value) is not bytes
             or (key is not None and (type(key) is not bytes or not route.keyed))
-            or len(value) + (0 if key is None else len(key)) > route.small
+            or (len(value) if key is None else len(value) + len(key)) > route.small
             or headers is not None
             or partition is not None
             or timestamp_ms is not None

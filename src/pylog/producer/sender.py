@@ -27,12 +27,12 @@ from pylog.errors import (
 )
 from pylog.log.log import Log
 from pylog.producer.buffer import Buffer
-from pylog.producer.columns import Columns, Futures, batches, columns_of, columns_of_table, partitions_named, parts
+from pylog.producer.columns import Columns, Futures, Part, batches, columns_of, columns_of_table, partitions_named, parts
 from pylog.producer.config import ProducerConfig
 from pylog.producer.future import FutureRecordMetadata, Outcome, settle
 from pylog.producer.numbering import Numbering, new_producer_id
 from pylog.producer.route import Route
-from pylog.record.rows import Longs
+from pylog.record.rows import Longs, Rows
 from pylog.record.types import Acknowledgement
 from pylog.topics import Topic
 
@@ -118,20 +118,20 @@ class Sender:
             except PylogError as error:
                 self._buffer.refuse(futures, error)
                 return
-            for partition, part in parts(columns, partitions):
+            for partition, part in parts(columns, partitions, now_ms):
                 for batch in batches(part, self._config.batch_size, route.limit):
                     self._settle(route, partition, batch, now_ms)
 
-    def _settle(self, route: Route, partition: int, columns: Columns, now_ms: int) -> None:
+    def _settle(self, route: Route, partition: int, batch: Part, now_ms: int) -> None:
         """Appends one batch and answers its futures, in their order."""
         try:
-            done = self._append(route, partition, columns.batch)
+            done = self._append(route, partition, batch.rows)
         except PylogError as error:
-            self._buffer.refuse(columns.futures, error)
+            self._buffer.refuse(batch.futures, error)
             return
         stamp = self._stamp(route, partition, done) if route.stamped else now_ms
-        settle(columns.futures, Outcome(route.topic, partition, done.offsets.start, stamp, route.stamped, done.durability))
-        self._buffer.call_back(columns.futures)
+        settle(batch.futures, Outcome(route.topic, partition, done.offsets.start, stamp, route.stamped, done.durability))
+        self._buffer.call_back(batch.futures)
 
     def _stamp(self, route: Route, partition: int, done: Acknowledgement) -> int:
         """The time of append, which only the log knows."""
@@ -146,11 +146,12 @@ class Sender:
         sent = []
         with self._turn:
             self._renew(route)
-            for columns, named in columns_of_table(table, route, self._clock.now_ms()):
+            now_ms = self._clock.now_ms()
+            for columns, named in columns_of_table(table, route, now_ms):
                 partitions = self._choose(route, columns, named)
-                for partition, part in parts(columns, partitions):
+                for partition, part in parts(columns, partitions, now_ms):
                     for batch in batches(part, self._config.batch_size, route.limit):
-                        done = self._append(route, partition, batch.batch)
+                        done = self._append(route, partition, batch.rows)
                         sent.append(BatchMetadata(route.topic, partition, done.offsets, done.durability))
         return sent
 
@@ -166,40 +167,39 @@ class Sender:
     def _choose(route: Route, columns: Columns, named: Longs | None) -> Longs:
         """The partition of each record: the one that it names (not -1), else the partitioner's choice."""
         known = np.array(route.partitions, np.int64)
-        keys = _keys(columns.batch)
+        if named is None and len(known) == 1:
+            return known.repeat(len(columns.sizes))
         if named is None:
-            return known[route.partitioner.choose(keys, columns.sizes, len(known))]
+            return known[route.partitioner.choose(_keys(columns.batch), columns.sizes, len(known))]
         free = np.flatnonzero(named < 0)
         if len(free):
-            chosen = route.partitioner.choose(keys.take(pa.array(free)), columns.sizes[free], len(known))
-            named[free] = known[chosen]
+            keys = _keys(columns.batch).take(pa.array(free))
+            named[free] = known[route.partitioner.choose(keys, columns.sizes[free], len(known))]
         return named
 
     # ---- appending -----------------------------------------------------------------------------------------------------------
 
-    def _append(self, route: Route, partition: int, batch: pa.RecordBatch) -> Acknowledgement:
+    def _append(self, route: Route, partition: int, rows: Rows) -> Acknowledgement:
         """Appends one batch, once, however often it has to be sent."""
         numbering = route.numbering(partition, self._producer_id) if self._config.enable_idempotence else None
         try:
-            done = self._append_patiently(route, partition, batch, numbering)
+            done = self._append_patiently(route, partition, rows, numbering)
         except BaseException:
             if numbering is not None:
                 numbering.restart()
             raise
         if numbering is not None:
-            numbering.advance(batch.num_rows)
+            numbering.advance(len(rows))
         return done
 
-    def _append_patiently(
-        self, route: Route, partition: int, batch: pa.RecordBatch, numbering: Numbering | None
-    ) -> Acknowledgement:
+    def _append_patiently(self, route: Route, partition: int, rows: Rows, numbering: Numbering | None) -> Acknowledgement:
         deadline = self._clock.monotonic() + self._config.delivery_timeout_ms / 1000
         while True:
             if self._buffer.abandoned:
                 raise ClosedError("the producer was closed before it could append the record")
             try:
                 return self._home.log(route.topic, partition).append_batch(
-                    batch,
+                    rows,
                     compression=self._config.compression,
                     durability=self._config.durability,
                     producer=None if numbering is None else numbering.next_batch(),

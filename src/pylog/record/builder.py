@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
+from operator import countOf
 from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
@@ -246,6 +247,12 @@ def rows_from_records(
     return Rows(read_only(stamps), key_column, _bytes_column("value", values), _header_rows(headers))
 
 
+def rows_from_values(values: Sequence[bytes | None], now_ms: int) -> Rows:
+    """The same columns from values alone, which are known to be bytes or None. Cost: some 50 ns a record."""
+    column = binary_column(values) if len(values) < _FEW else _binary(_binary_array("value", values))
+    return Rows(read_only(np.full(len(values), now_ms, np.int64)), ALL_NULL, column)
+
+
 def _timestamp(given: Any) -> int:
     if isinstance(given, bool) or not isinstance(given, int) or abs(given) > limits.INT64_MAX:
         raise InvalidRecordError(f"timestamp {given!r} is not an int; give milliseconds since 1970")
@@ -261,11 +268,17 @@ def _bytes_column(name: str, values: Sequence[bytes | None]) -> Binary:
 
 def _bytes_array(name: str, values: Sequence[bytes | None]) -> pa.Array:
     try:
-        array = pa.array(values, pa.binary())
+        array = _binary_array(name, values)
     except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, OverflowError) as error:
         raise InvalidRecordError(f"a {name} is not bytes or None (str must be encoded first)") from error
-    if any(issubclass(kind, str) for kind in set(map(type, values))):  # pyarrow would encode them
+    if countOf(map(type, values), bytes) < len(values) and any(issubclass(kind, str) for kind in set(map(type, values))):
+        # pyarrow would encode it
         raise InvalidRecordError(f"a {name} is a str; encode it first")
+    return array
+
+
+def _binary_array(name: str, values: Sequence[bytes | None]) -> pa.Array:
+    array = pa.array(values, pa.binary())
     if isinstance(array, pa.ChunkedArray):
         raise InvalidRecordError(f"the {name}s of one call have more than 2 GiB; append them in parts")
     return array

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,6 +30,15 @@ class Binary(NamedTuple):
     data: Bytes
     valid: Bytes
 
+    def slice(self, first: int, end: int) -> Binary:
+        """The byte strings from `first` to before `end`; copies nothing but validity bits."""
+        if not self.ends.size:
+            return self
+        valid = self.valid
+        if valid.size:
+            valid = read_only(np.packbits(np.unpackbits(valid, bitorder="little")[first:end], bitorder="little"))
+        return Binary(self.ends[first : end + 1], self.data, valid)
+
 
 ALL_NULL = Binary(NO_INTS, NO_BYTES, NO_BYTES)
 
@@ -39,6 +49,10 @@ class Headers(NamedTuple):
     ends: Ints
     names: Binary
     values: Binary
+
+    def slice(self, first: int, end: int) -> Headers:
+        """The lists from `first` to before `end`; copies nothing."""
+        return self._replace(ends=self.ends[first : end + 1]) if self.ends.size else self
 
 
 NO_HEADERS = Headers(NO_INTS, ALL_NULL, ALL_NULL)
@@ -55,6 +69,12 @@ class Rows:
 
     def __len__(self) -> int:
         return len(self.timestamps)
+
+    def slice(self, first: int, end: int) -> Rows:
+        """The records from `first` to before `end`; copies next to nothing."""
+        return Rows(
+            self.timestamps[first:end], self.keys.slice(first, end), self.values.slice(first, end), self.headers.slice(first, end)
+        )
 
     def stamped(self, now_ms: int) -> Rows:
         """The same records with the time of the append as timestamp (LogAppendTime)."""
@@ -81,14 +101,16 @@ class Rows:
     def largest_record(self) -> int:
         """An upper bound, in bytes, of the largest record with its batch header. Cost: one pass over the sizes."""
         headers = self.header_sizes()
+        columns = [column.ends for column in (self.keys, self.values) if column.ends.size]
         largest = 0
         for first in range(0, len(self), _CHUNK_ROWS):  # small pieces: fresh memory would cost more than the sums
             end = min(first + _CHUNK_ROWS, len(self))
-            sizes = np.zeros(end - first, np.int64) if headers is None else headers[first:end]
-            for column in (self.keys, self.values):
-                if column.ends.size:
-                    sizes = sizes + np.diff(column.ends[first : end + 1])
-            largest = max(largest, int(sizes.max(initial=0)))
+            sizes = [np.diff(ends[first : end + 1]) for ends in columns]
+            if headers is not None:
+                sizes.append(headers[first:end])
+            if sizes:
+                total = sizes[0] if len(sizes) == 1 else reduce(partial(np.add, dtype=np.int64), sizes)
+                largest = max(largest, int(total.max()))
         return largest + MAX_RECORD_OVERHEAD
 
     def header_sizes(self) -> Longs | None:
