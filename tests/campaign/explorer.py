@@ -18,7 +18,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
-from campaign.checker import Outcome, inspect, judge, lost_tails, probe_of, told_of
+from campaign.checker import Outcome, SoundLogs, inspect, judge, lost_tails, probe_of, told_of
 from campaign.workloads import NOTHING, THERE, Known, Session, Tail, TopicKnown, base, clock, drawn_from, quiet, workloads
 from pylog.testing import Crash, Found, LogModel, MemoryFileSystem, Moment, Recording, RecordingFileSystem, restarted
 from pylog.testing.disk import Disk
@@ -26,6 +26,7 @@ from pylog.testing.models import POWER_LOSS, PROCESS_DEATH
 from pylog.testing.recording import Without
 
 Workload = tuple[str, ...]
+Opened = dict[tuple[bytes, int], Outcome]  # by the digest of a state, and how often the machine was started
 CHECKED = 8  # of so many states one is gone over by `store.check()`
 
 
@@ -56,6 +57,7 @@ class Explorer:
 
     Attributes:
         opened: the states that were opened, and what was found.
+        logs: of those states the logs that were all right, and what was in them.
         judged: how often a state was judged.
         violations: the promises that were broken.
     """
@@ -67,10 +69,10 @@ class Explorer:
     without: Without | None = None
     enough: int = 1000
     end: float = math.inf
-    opened: dict[tuple[bytes, int], Outcome] = field(default_factory=dict)
+    opened: Opened = field(default_factory=dict)
+    logs: SoundLogs = field(default_factory=dict)
     judged: int = 0
     violations: list[Violation] = field(default_factory=list)
-    _logs: dict[Any, Found] = field(default_factory=dict)
 
     def __enter__(self) -> Self:
         """Collects garbage between workloads only, and looks at nothing twice: that takes a third of the time otherwise.
@@ -124,7 +126,7 @@ class Explorer:
         new = (digest, boots) not in self.opened
         if new:
             fs = MemoryFileSystem(clock=clock(), image=image, boots=boots)
-            self.opened[digest, boots] = inspect(fs, seen=self._logs, thorough=digest[0] % CHECKED == 0)
+            self.opened[digest, boots] = inspect(fs, seen=self.logs, thorough=digest[0] % CHECKED == 0)
         self.judged += 1
         known = known_at(recording, crash)
         problems = judge(self.opened[digest, boots], known, kind_of(crash))
