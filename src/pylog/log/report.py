@@ -12,6 +12,7 @@ The kinds of findings here, on top of those of recovery ("torn", "corrupt", "mis
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -40,9 +41,10 @@ class Partition(NamedTuple):
         fs, key, directory: which.
         state: as published.
         writable: open for writing: the indexes of the active segment are those in memory.
-        quiet: nobody changes it meanwhile (its lock is held, or its store is alone), so what looks unfinished is left over.
+        quiet: no other process changes it meanwhile, so what looks unfinished is left over, or the work of a thread of this one.
         found: what was found when it was opened.
         header_digest: of the active segment (6.3): a position, and the digest up to there; None when it is not known.
+        still: keeps the threads of this process from changing it too; does nothing where there are none.
     """
 
     fs: FileSystem
@@ -53,6 +55,7 @@ class Partition(NamedTuple):
     quiet: bool
     found: tuple[Finding, ...] = ()
     header_digest: tuple[int, int] | None = None
+    still: Callable[[], AbstractContextManager[object]] = nullcontext
 
     def segments(self) -> list[tuple[LogSegment, int | None]]:
         """The segments of the state, each with the next one's base offset. One that is being made meanwhile is not among them."""
@@ -230,10 +233,25 @@ class Report:
 
 
 def ask(look: Look, question: Callable[[Partition], Report]) -> Report:
-    """What a partition answers to a question; asked again when its segments were changed meanwhile.
+    """What a partition answers to a question; asked again when it may have been changed meanwhile, and something is wrong.
 
-    Something that is wrong then may be no more than an old name with a new file. If they are changed all the time, what two
-    looks agree on counts.
+    Where only threads of this process can have changed it, the second answer is the one that they are kept waiting for.
+    """
+    partition = look()
+    if not partition.quiet:
+        return _agreed(look, question)
+    report = question(partition)
+    if not report.ok:
+        with partition.still():
+            report = question(look())
+    return report
+
+
+def _agreed(look: Look, question: Callable[[Partition], Report]) -> Report:
+    """What a partition answers that nobody can be kept from changing.
+
+    Something that is wrong after its segments were changed may be no more than an old name with a new file. If they are changed
+    all the time, what two looks agree on counts.
     """
     report = Report()
     for number in range(LOOKS):
