@@ -6,7 +6,8 @@ The kinds of findings here, on top of those of recovery ("torn", "corrupt", "mis
 * "derived": a derived file is lacking, damaged, or says something else than the batches. It costs time, never data.
 * "state": what the open log holds in memory and what its files say differ: a mistake of pylog's, or of who changed the files.
 * "leftover": a file that should have been removed.
-* "foreign": the seal is of another file, because another program has written since. The segment counts as unsealed.
+* "foreign": what pylog knows of a file is out of date, because another program has written it. A segment counts as unsealed.
+* "behind": bytes behind the end of a log that nobody has open; no record is in them.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from pylog.segment.seal import Seal, unmarked_seal
 from pylog.segment.segment import LogSegment
 
 GOOD: Final = "good"
-HARMLESS: Final = frozenset({"foreign", "torn"})  # a torn tail was never acknowledged
+BEHIND: Final = "behind"
+HARMLESS: Final = frozenset({"foreign", "torn", BEHIND})  # what is behind an end, torn or not, was never acknowledged
 LOOKS: Final = 3
 _SHOWN: Final = 100  # findings in a report's text
 
