@@ -15,6 +15,8 @@ import math
 import random
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
@@ -73,20 +75,15 @@ class Explorer:
     logs: SoundLogs = field(default_factory=dict)
     judged: int = 0
     violations: list[Violation] = field(default_factory=list)
+    _collecting: ExitStack = field(default_factory=ExitStack)
 
     def __enter__(self) -> Self:
-        """Collects garbage between workloads only, and looks at nothing twice: that takes a third of the time otherwise.
-
-        A store that was opened leaves cycles behind; what was found in a state stays.
-        """
-        gc.disable()
-        collect_and_keep()
+        """Collects garbage between workloads only."""
+        self._collecting.enter_context(seldom_collecting())
         return self
 
     def __exit__(self, *_: object) -> None:
-        gc.enable()
-        gc.unfreeze()
-        gc.collect()
+        self._collecting.close()
 
     def explore(self, workload: Workload) -> None:
         """Crashes the last operation of a workload everywhere; the ones before it are workloads of their own."""
@@ -137,6 +134,22 @@ class Explorer:
         return new
 
 
+@contextmanager
+def seldom_collecting() -> Iterator[None]:
+    """Garbage is collected when asked for, and nothing is looked at twice: that takes a third of the time otherwise.
+
+    A store that was opened leaves cycles behind; what was found in a state stays.
+    """
+    gc.disable()
+    collect_and_keep()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.unfreeze()
+        gc.collect()
+
+
 def collect_and_keep() -> None:
     """Collects garbage; what is left is not looked through again."""
     gc.collect()
@@ -158,8 +171,8 @@ def recorded(workload: Workload, without: Without | None = None) -> tuple[Record
         session.end()
 
 
-def recovered(recording: Recording, crash: Crash, without: Without | None = None) -> Recording:
-    """The recording of a recovery from a crash, with what is known while it goes on."""
+def recovered(recording: Recording, crash: Crash, without: Without | None = None, seen: SoundLogs | None = None) -> Recording:
+    """The recording of a recovery from a crash, with what is known while it goes on; `seen` as for `inspect`."""
     fs = restarted(recording, crash, clock=clock(), without=without)
     after = kind_of(crash)
     known = known_at(recording, crash)
@@ -177,7 +190,7 @@ def recovered(recording: Recording, crash: Crash, without: Without | None = None
         now[topic] = TopicKnown(*there, model.promise, kept, known[topic].short and not acknowledged)
         fs.recording.mark(dict(now))
 
-    inspect(fs, note)
+    inspect(fs, note, seen)
     return fs.recording
 
 

@@ -93,14 +93,19 @@ def _calls(node: ast.AST, module: str, names: tuple[str, ...]) -> Iterator[Call]
 
 @functools.cache
 def atlas() -> dict[CallSite, list[Place]]:
-    """Where each call is made, and for whom: in workloads, and in recoveries from crashes of single operations."""
+    """Where each call is made, and for whom: in workloads, and in recoveries from crashes of single operations.
+
+    A state of the disk that several operations can leave is recovered once, and so is what they leave of a log.
+    """
     found: defaultdict[CallSite, list[Place]] = defaultdict(list)
+    states: set[bytes] = set()
+    logs: SoundLogs = {}
     for workload in workloads(SHORT):
         recording, start = recorded(workload)
         _note(found, recording, start, Place(workload, None))
         if len(workload) == 1:
-            for crash in _crashes(recording):
-                again = recovered(recording, crash)
+            for crash in _crashes(recording, states):
+                again = recovered(recording, crash, seen=logs)
                 _note(found, again, 0 if crash.power else crash.after, Place(workload, crash))
     collect_and_keep()  # it stays, and is large
     return dict(found)
@@ -128,13 +133,19 @@ def _sort_of(operation: Operation) -> str:
     return f"{operation.kind} {operation.path.rpartition('/')[2].lstrip('0123456789')}"
 
 
-def _crashes(recording: Recording) -> Iterator[Crash]:
-    """Some crashes of a recording at each of its moments, none that leaves what another one left."""
-    seen = set()
+def _crashes(recording: Recording, lost: set[bytes]) -> Iterator[Crash]:
+    """Some crashes of a recording at each of its moments, none that leaves what another one left.
+
+    Args:
+        recording: what is crashed.
+        lost: the states that losses of power left in other recordings; is added to. What a process leaves is not durable yet, so
+            the same files are not the same state.
+    """
+    left: set[bytes] = set()
     moment = Moment(recording)
     while True:
         for crash in _crashes_at(moment):
-            state = moment.state(crash)[0], crash.power
+            state, seen = moment.state(crash)[0], lost if crash.power else left
             if state not in seen:
                 seen.add(state)
                 yield crash
