@@ -43,6 +43,7 @@ FLUSH_BYTES = 64 << 20  # at Durability.INTERVAL: unsynced bytes beyond which an
 READ_CHUNK_BYTES = 2 << 20  # one pread of an active segment: large enough for few calls, small enough for the cache
 LOOKUP_CHUNK_BYTES = 40 << 10  # one pread when a single record is looked for: a batch of 16 KiB and the ones around it
 SCAN_ROWS = 65_536  # rows of one Arrow batch: measured best for Arrow and for Spark
+VERIFY_CHUNK_BYTES = 4 << 20  # the same where the next one is read meanwhile: what every chunk costs besides weighs half as much
 SCAN_BYTES = 16 << 20  # record bytes of one Arrow batch
 SCAN_BATCHES = 8192  # batch headers looked at in one kernel call
 MAPPED_RESIDENT_BYTES = 96 << 20  # pages of mapped segments that scans keep in memory, over the whole process

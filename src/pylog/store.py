@@ -462,7 +462,9 @@ class Store(Clients):
         """Each partition, opened when its turn comes."""
 
         def look(key: TopicPartition) -> Partition:
-            return self.log(*key).as_partition(quiet=quiet)
+            log = self.log(*key)
+            partition = log.as_partition(quiet=quiet)
+            return partition._replace(still=log.exclusively) if quiet else partition
 
         return [partial(look, key) for key in self._partitions()]
 

@@ -6,25 +6,33 @@ knows again what a producer sent is all right by itself. `judge` compares what w
 
 from __future__ import annotations
 
+import hashlib
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, partial
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+import msgspec
 
 import pylog
 from campaign.workloads import ROOT, Item, Known, Tail, clock, item, next_sequence, numbered, rows, sequence_of
-from pylog.log.checkpoints import CLEAN_SHUTDOWN
+from pylog.log.check import TEMPORARY, check_store
+from pylog.log.checkpoints import CLEAN_SHUTDOWN, CLEANER, LOG_START, RECOVERY_POINT, parse_offsets
 from pylog.log.recovery import Finding
+from pylog.record.types import TopicPartition
 from pylog.segment.names import CLEANED, DELETED, LOG, SWAP, TORN
 from pylog.testing import Found, Image, MemoryFileSystem
 from pylog.testing.disk import ROOT as DISK_ROOT
 from pylog.testing.disk import DirectoryNode, Disk, FileNode, Node
 from pylog.testing.models import GAP
+from pylog.topics import CATALOG, Catalog, read_catalog
 
 PROBE_BYTES = 35  # of the record that is appended to see that a log goes on
 EXPECTED = ("torn", "rebuilt")  # the kinds of findings that a crash may leave
 WRONG = ("corrupt", "missing", "state", "unreadable")  # findings of `check` that it may not; others cost time or room
 
+SoundLogs = dict[bytes, Found]  # by the digest of all that its recovery can depend on
 Note = Callable[[str, Found, tuple[Tail, ...], bool], None]
 
 
@@ -42,41 +50,41 @@ class Outcome(NamedTuple):
     short: Mapping[str, str] = MappingProxyType({})
 
 
-def inspect(
-    fs: MemoryFileSystem, note: Note | None = None, seen: dict[Any, Found] | None = None, *, thorough: bool = False
-) -> Outcome:
+def inspect(fs: MemoryFileSystem, note: Note | None = None, seen: SoundLogs | None = None, *, thorough: bool = False) -> Outcome:
     """Opens a store, reads all of it, and appends to each log. The process that does it is dead afterwards.
 
     Args:
         fs: a disk with a store, or without one.
         note: is told of each log what was found in it and what of it is torn, before the append and after its acknowledgement.
-        seen: what was found in logs that were all right; they are not opened again when neither they nor the root differ.
-        thorough: `store.check()` too, which takes as long as all the rest.
+        seen: what was found in logs that were all right; they are not opened again when what the root says of them is the same.
+        thorough: what `store.check()` does too, with the logs that are opened: it takes as long as all the rest.
     """
     logs: dict[str, Found] = {}
     problems: list[str] = []
     short: dict[str, str] = {}
+    opened: list[pylog.Log] = []
     before = fs.image()
     try:
         store = pylog.open(ROOT, fs=fs, clock=clock())
         marked = fs.exists(f"{ROOT}/{CLEAN_SHUTDOWN}")
         for topic in store.topics():
-            key = fs.boot_id(), content_of(before, topic)
+            key = content_of(before, topic, fs.boot_id())
             if seen is not None and key in seen:
                 logs[topic] = seen[key]
                 continue
             log = store.log(topic)
+            opened.append(log)
             logs[topic] = found_in(log)
             told = list(look_into(topic, log, logs[topic], before, fs, note))
+            if marked and any(finding.kind == "torn" for finding in log.recovery_report):
+                told.append("a clean-shutdown marker stands over a torn tail: a broker would not look")
             problems += [f"{topic}: {problem}" for problem in told]
             short.update((topic, f"{topic}: {finding.message}") for finding in log.recovery_report if finding.kind == "missing")
-            if marked and any(finding.kind == "torn" for finding in log.recovery_report):
-                problems.append(f"{topic}: a clean-shutdown marker stands over a torn tail: a broker would not look")
             if seen is not None and not told:
                 seen[key] = logs[topic]
         problems += leftovers(fs.disk, ROOT)
         if thorough:
-            problems += [f"check: {finding.message}" for finding in store.check().findings if finding.kind in WRONG]
+            problems += checked(fs, opened)
     except Exception as error:  # noqa: BLE001 - whatever it is, it is what we look for
         problems.append(told_of(error))
     finally:
@@ -84,17 +92,43 @@ def inspect(
     return Outcome(logs, tuple(problems), short)
 
 
+def checked(fs: MemoryFileSystem, logs: Sequence[pylog.Log]) -> list[str]:
+    """What is wrong with some logs, and with the root, as `store.check()` would say."""
+    looks = [partial(log.as_partition, quiet=True) for log in logs]
+    catalog = read_catalog(fs, ROOT).topics
+    ids = {TopicPartition(name, number): topic.id for name, topic in catalog.items() for number in range(topic.partitions)}
+    return [f"check: {finding.message}" for finding in check_store(fs, ROOT, looks, ids).findings if finding.kind in WRONG]
+
+
 def told_of(error: BaseException) -> str:
     """An error and the last places that it came through."""
     return "".join(traceback.format_exception(error)[-3:])
 
 
-def content_of(image: Image, topic: str) -> tuple[Any, ...]:
-    """All that the recovery of a log can depend on: the files of the root and of its partition."""
+def content_of(image: Image, topic: str, boot_id: bytes) -> bytes:
+    """A digest of all that the recovery of a log can depend on: the partition's files, what the root says of it, the boot."""
     root = image.directories.get(image.directories[DISK_ROOT].get(ROOT.strip("/"), 0), {})
     partition = image.directories.get(root.get(f"{topic}-0", 0), {})
-    names = [*root.items(), *partition.items()]
-    return topic, *((name, image.files[number]) for name, number in names if number in image.files)
+    shared = [each for each in sorted(root.items()) if each[1] in image.files and not each[0].endswith(TEMPORARY)]
+    told = [
+        *((name, said_of(topic, name, image.files[number])) for name, number in shared),
+        *((name, image.files[number]) for name, number in sorted(partition.items()) if number in image.files),
+    ]
+    return hashlib.blake2b(repr((topic, boot_id, told)).encode(), digest_size=16).digest()
+
+
+@cache
+def said_of(topic: str, name: str, data: bytes) -> object:
+    """What a file of the root says of one topic; one that is damaged may say anything, and is taken as it is."""
+    try:
+        if name == CATALOG:
+            catalog = msgspec.json.decode(data, type=Catalog)
+            return catalog.topics.get(topic), catalog.deleting
+        if name in (RECOVERY_POINT, LOG_START, CLEANER):
+            return parse_offsets(data, name).get(TopicPartition(topic, 0))
+    except (ValueError, pylog.CorruptionError):
+        pass
+    return data
 
 
 def found_in(log: pylog.Log) -> Found:

@@ -15,10 +15,12 @@ import math
 import random
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
-from campaign.checker import Outcome, inspect, judge, lost_tails, probe_of, told_of
+from campaign.checker import Outcome, SoundLogs, inspect, judge, lost_tails, probe_of, told_of
 from campaign.workloads import NOTHING, THERE, Known, Session, Tail, TopicKnown, base, clock, drawn_from, quiet, workloads
 from pylog.testing import Crash, Found, LogModel, MemoryFileSystem, Moment, Recording, RecordingFileSystem, restarted
 from pylog.testing.disk import Disk
@@ -26,6 +28,7 @@ from pylog.testing.models import POWER_LOSS, PROCESS_DEATH
 from pylog.testing.recording import Without
 
 Workload = tuple[str, ...]
+Opened = dict[tuple[bytes, int], Outcome]  # by the digest of a state, and how often the machine was started
 CHECKED = 8  # of so many states one is gone over by `store.check()`
 
 
@@ -56,6 +59,7 @@ class Explorer:
 
     Attributes:
         opened: the states that were opened, and what was found.
+        logs: of those states the logs that were all right, and what was in them.
         judged: how often a state was judged.
         violations: the promises that were broken.
     """
@@ -67,24 +71,19 @@ class Explorer:
     without: Without | None = None
     enough: int = 1000
     end: float = math.inf
-    opened: dict[tuple[bytes, int], Outcome] = field(default_factory=dict)
+    opened: Opened = field(default_factory=dict)
+    logs: SoundLogs = field(default_factory=dict)
     judged: int = 0
     violations: list[Violation] = field(default_factory=list)
-    _logs: dict[Any, Found] = field(default_factory=dict)
+    _collecting: ExitStack = field(default_factory=ExitStack)
 
     def __enter__(self) -> Self:
-        """Collects garbage between workloads only, and looks at nothing twice: that takes a third of the time otherwise.
-
-        A store that was opened leaves cycles behind; what was found in a state stays.
-        """
-        gc.disable()
-        collect_and_keep()
+        """Collects garbage between workloads only."""
+        self._collecting.enter_context(seldom_collecting())
         return self
 
     def __exit__(self, *_: object) -> None:
-        gc.enable()
-        gc.unfreeze()
-        gc.collect()
+        self._collecting.close()
 
     def explore(self, workload: Workload) -> None:
         """Crashes the last operation of a workload everywhere; the ones before it are workloads of their own."""
@@ -124,7 +123,7 @@ class Explorer:
         new = (digest, boots) not in self.opened
         if new:
             fs = MemoryFileSystem(clock=clock(), image=image, boots=boots)
-            self.opened[digest, boots] = inspect(fs, seen=self._logs, thorough=digest[0] % CHECKED == 0)
+            self.opened[digest, boots] = inspect(fs, seen=self.logs, thorough=digest[0] % CHECKED == 0)
         self.judged += 1
         known = known_at(recording, crash)
         problems = judge(self.opened[digest, boots], known, kind_of(crash))
@@ -133,6 +132,22 @@ class Explorer:
         if problems:
             self.violations.append(Violation(workload, (*before, crash), tuple(problems)))
         return new
+
+
+@contextmanager
+def seldom_collecting() -> Iterator[None]:
+    """Garbage is collected when asked for, and nothing is looked at twice: that takes a third of the time otherwise.
+
+    A store that was opened leaves cycles behind; what was found in a state stays.
+    """
+    gc.disable()
+    collect_and_keep()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.unfreeze()
+        gc.collect()
 
 
 def collect_and_keep() -> None:
@@ -156,8 +171,8 @@ def recorded(workload: Workload, without: Without | None = None) -> tuple[Record
         session.end()
 
 
-def recovered(recording: Recording, crash: Crash, without: Without | None = None) -> Recording:
-    """The recording of a recovery from a crash, with what is known while it goes on."""
+def recovered(recording: Recording, crash: Crash, without: Without | None = None, seen: SoundLogs | None = None) -> Recording:
+    """The recording of a recovery from a crash, with what is known while it goes on; `seen` as for `inspect`."""
     fs = restarted(recording, crash, clock=clock(), without=without)
     after = kind_of(crash)
     known = known_at(recording, crash)
@@ -175,7 +190,7 @@ def recovered(recording: Recording, crash: Crash, without: Without | None = None
         now[topic] = TopicKnown(*there, model.promise, kept, known[topic].short and not acknowledged)
         fs.recording.mark(dict(now))
 
-    inspect(fs, note)
+    inspect(fs, note, seen)
     return fs.recording
 
 

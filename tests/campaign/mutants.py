@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pylog
-from campaign.explorer import Explorer, Violation, Workload, collect_and_keep, recorded, recovered
+from campaign.checker import SoundLogs
+from campaign.explorer import Explorer, Opened, Violation, Workload, collect_and_keep, recorded, recovered
 from campaign.workloads import quiet, workloads
 from pylog.segment.names import LOG
 from pylog.testing import CallSite, Crash, Moment, Recording
@@ -92,14 +93,19 @@ def _calls(node: ast.AST, module: str, names: tuple[str, ...]) -> Iterator[Call]
 
 @functools.cache
 def atlas() -> dict[CallSite, list[Place]]:
-    """Where each call is made, and for whom: in workloads, and in recoveries from crashes of single operations."""
+    """Where each call is made, and for whom: in workloads, and in recoveries from crashes of single operations.
+
+    A state of the disk that several operations can leave is recovered once, and so is what they leave of a log.
+    """
     found: defaultdict[CallSite, list[Place]] = defaultdict(list)
+    states: set[bytes] = set()
+    logs: SoundLogs = {}
     for workload in workloads(SHORT):
         recording, start = recorded(workload)
         _note(found, recording, start, Place(workload, None))
         if len(workload) == 1:
-            for crash in _crashes(recording):
-                again = recovered(recording, crash)
+            for crash in _crashes(recording, states):
+                again = recovered(recording, crash, seen=logs)
                 _note(found, again, 0 if crash.power else crash.after, Place(workload, crash))
     collect_and_keep()  # it stays, and is large
     return dict(found)
@@ -127,13 +133,19 @@ def _sort_of(operation: Operation) -> str:
     return f"{operation.kind} {operation.path.rpartition('/')[2].lstrip('0123456789')}"
 
 
-def _crashes(recording: Recording) -> Iterator[Crash]:
-    """Some crashes of a recording at each of its moments, none that leaves what another one left."""
-    seen = set()
+def _crashes(recording: Recording, lost: set[bytes]) -> Iterator[Crash]:
+    """Some crashes of a recording at each of its moments, none that leaves what another one left.
+
+    Args:
+        recording: what is crashed.
+        lost: the states that losses of power left in other recordings; is added to. What a process leaves is not durable yet, so
+            the same files are not the same state.
+    """
+    left: set[bytes] = set()
     moment = Moment(recording)
     while True:
         for crash in _crashes_at(moment):
-            state = moment.state(crash)[0], crash.power
+            state, seen = moment.state(crash)[0], lost if crash.power else left
             if state not in seen:
                 seen.add(state)
                 yield crash
@@ -157,6 +169,12 @@ def reached() -> set[Call]:
     return {Call(*site[:4]) for site in atlas()}
 
 
+@functools.cache
+def _known() -> tuple[Opened, SoundLogs]:
+    """What was found in states: the engine that opens them is the whole one, whichever call of the one before it was left out."""
+    return {}, {}
+
+
 def broken_without(call: Call, samples: int = SAMPLES, rng: random.Random | None = None) -> Violation | None:
     """The first promise that an engine breaks without a call; None if it breaks none.
 
@@ -172,8 +190,9 @@ def broken_without(call: Call, samples: int = SAMPLES, rng: random.Random | None
     places = list(dict.fromkeys(place for site, places in atlas().items() if without(site) for place in places))
     if rng is not None:
         rng.shuffle(places)
+    opened, logs = _known()
     for place in _samples(places, samples):
-        explorer = Explorer(subsets=64, cuts=4, without=without, enough=1)
+        explorer = Explorer(subsets=64, cuts=4, without=without, enough=1, opened=opened, logs=logs)
         if place.crash is None:
             explorer.explore(place.workload)
         else:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import itertools
 import shutil
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from msgspec.structs import replace
 
 import pylog
 from golden_data import GoldenPartition, case, partitions
+from neighbours import HookedFileSystem
 from pylog.fs import DirectoryEntry, OsFileSystem
 from pylog.index.builder import SegmentIndexBuilder
 from pylog.index.skiplist import SkipList
@@ -674,11 +677,8 @@ def test_a_snapshot_that_retention_takes_meanwhile_is_no_finding(root: Path) -> 
     assert told(root, fs=Ghostly(file_name(1, SNAPSHOT)), quiet=False) == []
 
 
-@pytest.mark.parametrize("quiet", [False, True])
-def test_what_is_wrong_while_segments_are_changed_counts_when_two_looks_agree_on_it(
-    root: Path, directory: Path, quiet: bool
-) -> None:
-    """Else an old name with a new file would be called damage, beside a writer that never rests, or a thread that trims."""
+def test_what_is_wrong_while_segments_are_changed_counts_when_two_looks_agree_on_it(root: Path, directory: Path) -> None:
+    """Else an old name with a new file would be called damage, beside a writer that never rests."""
     numbers = itertools.count()
 
     def question(partition: Partition) -> Report:
@@ -688,9 +688,65 @@ def test_what_is_wrong_while_segments_are_changed_counts_when_two_looks_agree_on
 
     with pylog.open(root, mode="r") as store:
         log = store.log("t")
-        report = ask(lambda: partition_of(log, root, quiet=quiet), question)
+        report = ask(lambda: partition_of(log, root, quiet=False), question)
         assert [found.path for found in report.findings] == ["/lasting"]
         assert next(numbers) == LOOKS
+
+
+def test_a_log_whose_segments_go_meanwhile_in_another_thread_lacks_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check comes when the first file has its new name, and the log does not say so yet; then it waits for the log."""
+    fs, going_on, reports = HookedFileSystem(), threading.Event(), []
+    with pylog.open(tmp_path / "s", fs=fs) as store:
+        store.create_topic("t", retention_ms=1000, **SMALL)
+        log = store.log("t")
+        for number in range(30):
+            log.append(b"value %d" % number, timestamp=1)
+        assert store.check().ok
+        exclusively = log.exclusively
+
+        def waiting() -> AbstractContextManager[None]:
+            going_on.set()
+            return exclusively()
+
+        def check() -> None:
+            reports.append(store.check())
+            going_on.set()
+
+        def beside_it() -> None:
+            checking.start()
+            going_on.wait()
+
+        monkeypatch.setattr(log, "exclusively", waiting)
+        checking = threading.Thread(target=check)
+        fs.before("rename", INDEX, beside_it)
+        assert store.tick() > 1
+        checking.join()
+        assert [report.findings for report in reports] == [()]
+
+
+def test_what_is_wrong_is_looked_at_again_while_the_threads_of_this_process_are_kept_waiting(root: Path) -> None:
+    events: list[str] = []
+
+    @contextmanager
+    def still() -> Iterator[None]:
+        events.append("still")
+        yield
+        events.append("over")
+
+    def question(_: Partition) -> Report:
+        events.append("asked")
+        return Report((about("state", "/x", "is wrong"),) if len(events) < most else ())
+
+    with pylog.open(root, mode="r") as store:
+        log = store.log("t")
+        for most, expected in (
+            (0, ["asked"]),
+            (2, ["asked", "still", "asked", "over"]),
+            (9, ["asked", "still", "asked", "over"]),
+        ):
+            events.clear()
+            report = ask(lambda: partition_of(log, root, quiet=True, still=still), question)
+            assert (events, report.ok) == (expected, most < 9)
 
 
 @pytest.mark.damaged("it was damaged on purpose")

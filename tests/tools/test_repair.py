@@ -249,6 +249,26 @@ def test_what_cannot_be_read_is_left_alone_and_the_others_are_repaired(tmp_path:
     assert verify(str(root / damaged.pristine.tp)).ok
 
 
+@pytest.mark.parametrize("policy", ["skip", "truncate", "quarantine"])
+@pytest.mark.parametrize("execute", [False, True])
+def test_a_bad_sector_is_named_and_nothing_of_its_partition_is_changed(tmp_path: Path, policy: str, execute: bool):
+    """Also where everything else is damaged too; other partitions are repaired."""
+    damaged = variant("flip-crc-last")
+    root = damaged.copy(tmp_path / "data")
+    shutil.copytree(root / damaged.pristine.tp, root / "other-0")
+    bad = root / damaged.pristine.tp / "00000000000000000114.log"
+    before = files(bad.parent)
+    faulty = FaultyFileSystem(OsFileSystem())
+    faulty.fail("read EIO", of=f"{damaged.pristine.tp}/{bad.name}", forever=True)
+    with pytest.raises(InvalidArgumentError, match=f"{bad}.*EIO.*what cannot be read cannot be repaired"):
+        repair(str(bad.parent), policy, execute=execute, fs=faulty)
+    done = repair(str(root), policy, execute=execute, fs=faulty)
+    assert [(refused.target.directory, str(bad) in refused.why) for refused in done.refused] == [(str(bad.parent), True)]
+    assert [plan.target.key.topic for plan in done.plans] == ["other"]
+    assert files(bad.parent) == before
+    assert verify(str(root / "other-0")).ok == execute
+
+
 @pytest.mark.parametrize("policy", ["skip", "truncate"])
 @pytest.mark.parametrize("fault", ["write ENOSPC", "create ENOSPC", "rename EIO", "remove EIO", "sync EIO", "sync_directory EIO"])
 def test_a_repair_that_fails_anywhere_is_finished_by_the_next_one(tmp_path: Path, policy: str, fault: str):
@@ -271,6 +291,28 @@ def test_a_repair_that_fails_anywhere_is_finished_by_the_next_one(tmp_path: Path
         assert held(root, damaged) == staying, number
         if not faulty.fired:
             break
+    assert failed
+
+
+@pytest.mark.parametrize("policy", ["skip", "truncate"])
+def test_a_read_that_fails_once_costs_no_record_that_a_repair_keeps(tmp_path: Path, policy: str):
+    """It stops the repair, or what it was for is worked out otherwise."""
+    damaged = variant("cut-middle-segment")
+    staying = without(written(damaged), repair(str(damaged.log_directory), policy))
+    failed = 0
+    for number in range(1, 100, 19):
+        root = damaged.copy(tmp_path / str(number))
+        faulty = FaultyFileSystem(OsFileSystem())
+        faulty.fail("read EIO", number)
+        try:
+            repair(str(root), policy, execute=True, fs=faulty)
+        except PylogError:
+            failed += 1
+            assert staying.items() <= readable(root, damaged).items(), number
+            repair(str(root), policy, execute=True, backup=f"{root}.second")
+        assert faulty.fired, number
+        assert verify(str(root)).affected == (), number
+        assert held(root, damaged) == staying, number
     assert failed
 
 

@@ -93,6 +93,7 @@ def _plan(plan: PartitionPlan) -> dict[str, Any]:
         "end_offset": plan.end_offset,
         "new_end_offset": plan.new_end_offset,
         "lost": [lost._asdict() for lost in plan.lost],
+        "lost_ends": [lost._asdict() for lost in plan.lost_ends],
         "files": [{"path": each.path, "size": each.size, "new_size": each.new_size} for each in plan.segments],
         "steps": list(plan.sentences()),
     }

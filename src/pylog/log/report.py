@@ -6,12 +6,14 @@ The kinds of findings here, on top of those of recovery ("torn", "corrupt", "mis
 * "derived": a derived file is lacking, damaged, or says something else than the batches. It costs time, never data.
 * "state": what the open log holds in memory and what its files say differ: a mistake of pylog's, or of who changed the files.
 * "leftover": a file that should have been removed.
-* "foreign": the seal is of another file, because another program has written since. The segment counts as unsealed.
+* "foreign": what pylog knows of a file is out of date, because another program has written it. A segment counts as unsealed.
+* "behind": bytes behind the end of a log that nobody has open; no record is in them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -28,7 +30,8 @@ from pylog.segment.seal import Seal, unmarked_seal
 from pylog.segment.segment import LogSegment
 
 GOOD: Final = "good"
-HARMLESS: Final = frozenset({"foreign", "torn"})  # a torn tail was never acknowledged
+BEHIND: Final = "behind"
+HARMLESS: Final = frozenset({"foreign", "torn", BEHIND})  # what is behind an end, torn or not, was never acknowledged
 LOOKS: Final = 3
 _SHOWN: Final = 100  # findings in a report's text
 
@@ -40,9 +43,10 @@ class Partition(NamedTuple):
         fs, key, directory: which.
         state: as published.
         writable: open for writing: the indexes of the active segment are those in memory.
-        quiet: nobody changes it meanwhile (its lock is held, or its store is alone), so what looks unfinished is left over.
+        quiet: no other process changes it meanwhile, so what looks unfinished is left over, or the work of a thread of this one.
         found: what was found when it was opened.
         header_digest: of the active segment (6.3): a position, and the digest up to there; None when it is not known.
+        still: keeps the threads of this process from changing it too; does nothing where there are none.
     """
 
     fs: FileSystem
@@ -53,6 +57,7 @@ class Partition(NamedTuple):
     quiet: bool
     found: tuple[Finding, ...] = ()
     header_digest: tuple[int, int] | None = None
+    still: Callable[[], AbstractContextManager[object]] = nullcontext
 
     def segments(self) -> list[tuple[LogSegment, int | None]]:
         """The segments of the state, each with the next one's base offset. One that is being made meanwhile is not among them."""
@@ -230,10 +235,25 @@ class Report:
 
 
 def ask(look: Look, question: Callable[[Partition], Report]) -> Report:
-    """What a partition answers to a question; asked again when its segments were changed meanwhile.
+    """What a partition answers to a question; asked again when it may have been changed meanwhile, and something is wrong.
 
-    Something that is wrong then may be no more than an old name with a new file. If they are changed all the time, what two
-    looks agree on counts.
+    Where only threads of this process can have changed it, the second answer is the one that they are kept waiting for.
+    """
+    partition = look()
+    if not partition.quiet:
+        return _agreed(look, question)
+    report = question(partition)
+    if not report.ok:
+        with partition.still():
+            report = question(look())
+    return report
+
+
+def _agreed(look: Look, question: Callable[[Partition], Report]) -> Report:
+    """What a partition answers that nobody can be kept from changing.
+
+    Something that is wrong after its segments were changed may be no more than an old name with a new file. If they are changed
+    all the time, what two looks agree on counts.
     """
     report = Report()
     for number in range(LOOKS):

@@ -235,6 +235,8 @@ def _first_broken_at_a_gap(region: Region, count: int, place: _Place, behind: Ne
     gaps = np.flatnonzero(first != expected)
     if place.before is None and gaps.size and gaps[0] == 0:
         gaps = gaps[1:]  # a compaction may have taken what was before a segment's first batch
+    if not gaps.size:
+        return None
     beside = np.union1d(gaps - 1, gaps)
     for batch in beside[(beside >= 0) & (beside < count)].tolist():
         if not crc_is_good(region.buffer, table, batch):

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from pylog import limits
 from pylog.fs import Bytes, File, FileSystem, ResidentPages
 from pylog.record import finding, kernels
+from pylog.record.ahead import one_ahead
 from pylog.record.batch import BatchScan, Table, scan_batches
 from pylog.record.legacy import legacy_crc_ok
 
 RESIDENT = ResidentPages()
+
+
+_LARGE: Final = 2 * limits.VERIFY_CHUNK_BYTES  # what a thread is begun for
 
 
 class Region(NamedTuple):
@@ -75,11 +79,14 @@ class LogFile:
     def regions(self, position: int, end: int, *, verify: bool = False) -> Iterator[Region]:
         """Walks the batches from `position` to `end`; the last region says how the walk ended.
 
-        Cost: one pass over the headers; memory for one chunk, or for the largest batch.
+        Cost: one pass over the headers; memory for some chunks, or for the largest batch. With `verify` the next chunk of a
+        large file is read in another thread while one is checked, which takes as long.
         """
-        return (
-            self._mapped_regions(position, end, verify) if self._view is not None else self._read_regions(position, end, verify)
-        )
+        if self._view is not None:
+            return self._mapped_regions(position, end, verify)
+        if verify and end - position >= _LARGE:
+            return self._regions_read_ahead(position, end)
+        return self._read_regions(position, end, verify)
 
     def _mapped_regions(self, position: int, end: int, verify: bool) -> Iterator[Region]:
         assert self._view is not None
@@ -112,6 +119,36 @@ class LogFile:
             position += scan.position
             if scan.status not in (kernels.OK, kernels.FULL) or (at_end and scan.status == kernels.OK):
                 return
+
+    def _regions_read_ahead(self, position: int, end: int) -> Iterator[Region]:
+        """As `_read_regions`, with the checksums; behind a batch that is larger than its buffers that goes on."""
+        room, tail = limits.VERIFY_CHUNK_BYTES, np.empty(0, np.uint8)
+        with one_ahead(self._chunks(position, end, room)) as chunks:
+            for buffer, got in chunks:
+                buffer[room - tail.size : room] = tail  # a batch that the chunk before cut off goes on in this one
+                chunk = buffer[room - tail.size : room + got]
+                chunk.flags.writeable = False
+                at_end, done = got < len(buffer) - room or position + len(chunk) >= end, 0
+                for scan in _scans(chunk, at_end=at_end):
+                    yield self._region(chunk, scan, position)
+                    done = scan.position
+                    if scan.status not in (kernels.OK, kernels.FULL):
+                        return
+                if at_end:
+                    return
+                position += done
+                if len(chunk) - done > room:
+                    break
+                tail = chunk[done:].copy()  # the next chunk but one takes its place
+        yield from self._read_regions(position, end, verify=True)
+
+    def _chunks(self, position: int, end: int, room: int) -> Iterator[tuple[Bytes, int]]:
+        """A file's bytes in order: buffers with free room before them, and how many each got; two buffers take turns."""
+        assert self._file is not None
+        buffers = [np.empty(room + limits.VERIFY_CHUNK_BYTES, np.uint8) for _ in range(2)]
+        for number, at in enumerate(range(position, end, limits.VERIFY_CHUNK_BYTES)):
+            buffer = buffers[number % 2][: room + end - at]
+            yield buffer, self._file.read_into(buffer[room:].data, at)
 
     @staticmethod
     def _larger(chunk: Bytes, room: int) -> int:
@@ -154,3 +191,18 @@ class LogFile:
         if self._file is not None:
             self._file.close()
         self._view = None
+
+
+def _scans(chunk: Bytes, *, at_end: bool) -> Iterator[BatchScan]:
+    """The batches of a chunk with their checksums, a table full at a time; one that its end cuts off is the next one's."""
+    position = 0
+    while True:
+        scan = scan_batches(chunk, position, verify=True)
+        if scan.status == kernels.TORN and not at_end:
+            if scan.position > position:
+                yield scan._replace(status=kernels.FULL)
+            return
+        yield scan
+        if scan.status != kernels.FULL:
+            return
+        position = scan.position

@@ -8,7 +8,7 @@ gone an empty batch stands in their place, as Kafka's own cleaner leaves them: c
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -17,17 +17,18 @@ from pylog import limits
 from pylog.clock import Clock
 from pylog.errors import InvalidArgumentError
 from pylog.fs import FileSystem, base_name
-from pylog.log.report import HARMLESS, Partition
+from pylog.log.report import BEHIND, HARMLESS, Partition
 from pylog.log.walk import Damage, Stretch, walk
 from pylog.record.checksum import crc32c
 from pylog.record.format import HEADER_CHECKED, HEADER_FRONT, HEADER_SIZE, LAST_OFFSET, LEADER_EPOCH, LOG_OVERHEAD, POSITION, SIZE
 from pylog.segment import names
 from pylog.segment.segment import LogSegment, OpenFiles
+from pylog.tools.endings import LostEnd, lost_ends
 from pylog.tools.partitions import Target, look_at, sizes_of
 from pylog.tools.verify import Affected, verify
 
 POLICIES: Final = ("truncate", "skip", "quarantine")
-_HURT: Final = frozenset({"corrupt", "torn"})  # what lies in a `.log` file and is no batch
+_HURT: Final = frozenset({"corrupt", "torn", BEHIND})  # what lies in a `.log` file and is no batch
 
 
 class Copy(NamedTuple):
@@ -112,6 +113,7 @@ class PartitionPlan:
         forget_header: pylog's `durable-point` goes, as what it says is not true any more.
         end_offset, new_end_offset: of the log, before and after.
         lost: what that costs.
+        lost_ends: transactions whose markers go, and which other committed readers see then.
     """
 
     target: Target
@@ -125,6 +127,7 @@ class PartitionPlan:
     end_offset: int = 0
     new_end_offset: int = 0
     lost: tuple[Lost, ...] = ()
+    lost_ends: tuple[LostEnd, ...] = ()
 
     def sentences(self) -> Iterator[str]:
         """What will be done, and what it costs, for a person."""
@@ -142,6 +145,7 @@ class PartitionPlan:
             yield f"offsets {lost.first_offset} {upto} {could}"
         if not self.lost:
             yield "no record is lost"
+        yield from map(str, self.lost_ends)
 
 
 def _told(segment: SegmentPlan) -> str:
@@ -153,7 +157,9 @@ def _told(segment: SegmentPlan) -> str:
     return f"write {segment.path} anew: {kept} of its {segment.size} bytes stay{placed}"
 
 
-def plan_partition(fs: FileSystem, target: Target, policy: str, clock: Clock, *, whole: bool = False) -> PartitionPlan | None:
+def plan_partition(
+    fs: FileSystem, target: Target, policy: str, clock: Clock, *, whole: bool = False, alone: bool = False
+) -> PartitionPlan | None:
     """Plans the repair of one partition.
 
     Args:
@@ -161,6 +167,7 @@ def plan_partition(fs: FileSystem, target: Target, policy: str, clock: Clock, *,
         policy: one of `POLICIES`.
         clock: as the engine wants one.
         whole: with "quarantine": take out everything, not only the segments that are damaged.
+        alone: the caller keeps everybody from writing.
 
     Returns:
         The plan, or None when nothing is wrong.
@@ -169,10 +176,10 @@ def plan_partition(fs: FileSystem, target: Target, policy: str, clock: Clock, *,
         InvalidArgumentError: the policy does not fit the damage.
         PylogError: the partition cannot be opened.
 
-    Cost: the partition is read once, damaged segments twice.
+    Cost: the partition is read twice, damaged segments three times.
     """
-    found = verify(target.directory, fs=fs, clock=clock)
-    affected = tuple(each for each in found.affected if each.finding.kind not in HARMLESS - {"torn"})
+    found = verify(target.directory, alone=alone, fs=fs, clock=clock)
+    affected = tuple(each for each in found.affected if each.finding.kind not in HARMLESS - _HURT)
     if not affected and not whole:
         return None
     unreadable = next((each for each in affected if each.finding.kind == "unreadable"), None)
@@ -204,6 +211,16 @@ class _Planner:
         self._hurt = {each.finding.path for each in affected if each.finding.kind in _HURT}
 
     def plan(self, *, whole: bool) -> PartitionPlan:
+        made = self._planned(whole=whole)
+        kept = {segment.path: segment.pieces or () for segment in made.segments}
+
+        def stays(segment: LogSegment, start: int, end: int) -> bool:
+            pieces = kept.get(segment.path, (Copy(0, segment.size),))
+            return any(isinstance(piece, Copy) and piece.start <= start and end <= piece.end for piece in pieces)
+
+        return replace(made, lost_ends=tuple(lost_ends(self._segments, stays)))
+
+    def _planned(self, *, whole: bool) -> PartitionPlan:
         if self._policy == "quarantine" and whole:
             return self._everything_out()
         changed, end = {"skip": self._skip, "truncate": self._truncate, "quarantine": self._quarantine}[self._policy]()
@@ -332,7 +349,7 @@ class _Planner:
 
     def _lost(self, changed: list[SegmentPlan], end: int, *, all_of_them: bool = False) -> Iterator[Lost]:
         for each in self._affected:
-            if each.first_offset is not None and each.finding.kind != "torn":
+            if each.first_offset is not None and each.finding.kind not in HARMLESS:
                 yield Lost(each.first_offset, each.last_offset, False)
         gone = self._emptied(changed, end) if self._policy != "skip" else []
         if all_of_them:

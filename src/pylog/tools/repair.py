@@ -85,7 +85,7 @@ def repair(
         StoreLockedError: a broker or another pylog process has it open for writing; nothing was done.
         StorageFailedError: there is no room for the copies, or a call failed; what was done so far is safe, repair again.
 
-    Cost: the damaged partitions are read twice; damaged segments are copied twice.
+    Cost: the damaged partitions are read three times; damaged segments are copied twice.
 
     >>> import pylog, tempfile
     >>> root = tempfile.mkdtemp()
@@ -108,7 +108,7 @@ def repair(
     try:
         for name in (KAFKA_LOCK, PYLOG_LOCK):
             take_owner(files, join(root, name), root)
-        planned = _planned(files, found, policy, time, whole)
+        planned = _planned(files, found, policy, time, whole, alone=True)
         if not planned.plans:
             return planned
         _back_up(files, planned, copies)
@@ -119,11 +119,11 @@ def repair(
     return Repair(policy, planned.plans, planned.refused, copies.path)
 
 
-def _planned(fs: FileSystem, found: list[Target], policy: str, clock: Clock, whole: bool) -> Repair:
+def _planned(fs: FileSystem, found: list[Target], policy: str, clock: Clock, whole: bool, *, alone: bool = False) -> Repair:
     plans, refused = [], []
     for target in found:
         try:
-            plan = plan_partition(fs, target, policy, clock, whole=whole)
+            plan = plan_partition(fs, target, policy, clock, whole=whole, alone=alone)
             plans += [] if plan is None else [plan]
         except PylogError as error:
             if len(found) == 1:

@@ -16,12 +16,13 @@ from pylog.errors import PylogError
 from pylog.fs import FileSystem, OsFileSystem, absolute, join, parent_of
 from pylog.log.check import check_store
 from pylog.log.recovery import Finding
-from pylog.log.report import GOOD, HARMLESS, FileVerdict, Look, Partition, Report, of_error
+from pylog.log.report import BEHIND, GOOD, HARMLESS, FileVerdict, Look, Partition, Report, of_error
 from pylog.log.verification import Progress, verify_store
 from pylog.log.walk import walk
 from pylog.record.format import SIZE
 from pylog.record.types import TopicPartition
 from pylog.segment import names
+from pylog.tools.behind import behind_the_end
 from pylog.tools.names import is_directory, place_of, segment_at
 from pylog.tools.partitions import Target, look_at, sizes_of, targets
 from pylog.topics import CATALOG, read_catalog
@@ -37,7 +38,8 @@ _ADVICE: Final = {
     "torn": "nothing: a write was under way when the system stopped, and the next writer cuts it off",
     "unreadable": "find out why (permissions, disk, version); copy the directory elsewhere before anything else is done",
     "derived": "nothing is lost; have it made again: pylog repair skip {directory}",
-    "foreign": "nothing: another program has written the file since pylog sealed it",
+    "foreign": "nothing: another program has written the file since pylog sealed or closed it",
+    BEHIND: "nothing is lost: the next writer keeps them aside; or take them out now: pylog repair skip {directory}",
     "leftover": "nothing: the next writer removes it",
     "state": "verify again; if it stays, another program is changing the directory",
 }
@@ -111,6 +113,7 @@ def verify(
     records: bool = False,
     rate_limit: float | None = None,
     progress: Progress | None = None,
+    alone: bool = False,
     fs: FileSystem | None = None,
     clock: Clock | None = None,
 ) -> Verification:
@@ -121,6 +124,7 @@ def verify(
         records: also parse each record; compressed batches are decompressed for it.
         rate_limit: bytes a second at most; None is as fast as it goes.
         progress: is called with (bytes done, bytes in all, path) some hundred times a GiB.
+        alone: the caller keeps everybody from writing, so what lies behind a log's end is no write under way.
         fs, clock: others than the system's, for tests.
 
     Returns:
@@ -146,6 +150,8 @@ def verify(
     looks = [look_at(files, target, time) for target in found]
     root = found[0].root if found else absolute(path)
     report = verify_store(files, root, looks, time, rate_limit=rate_limit, progress=progress, records=records)
+    for target, look in zip(found, looks, strict=True):
+        report = report.with_findings(behind_the_end(files, target, look, report, alone=alone))
     if found and root == absolute(path):
         report = report.with_findings(_check_catalog(files, root, report))
     return _judged(files, found, looks, report)
