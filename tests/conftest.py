@@ -15,6 +15,7 @@ import pytest
 from hypothesis import settings
 
 from kafka_harness import Broker, KafkaError, KafkaJars
+from long_files import turn_of
 from pylog.errors import PylogError
 from pylog.fs import OsFileSystem
 from pylog.log.recovery import Finding
@@ -39,6 +40,12 @@ def pytest_configure(config: pytest.Config) -> None:
     if "PYLOG_GOLDEN_DIR" not in os.environ:
         os.environ["PYLOG_GOLDEN_DIR"] = tempfile.mkdtemp(prefix="pylog-golden-")
         config.add_cleanup(_remove_golden_directory)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Where several workers share the files, the longest have their turn first."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items.sort(key=lambda item: turn_of(item.nodeid.partition("::")[0]))
 
 
 def _remove_golden_directory() -> None:

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from long_files import LONGEST_FIRST
+
 SOURCES = Path(__file__).resolve().parent.parent / "src"
 
 # ---- the rules -----------------------------------------------------------------------------------------------------------
@@ -264,6 +266,11 @@ def test_no_reason_to_be_long_outlives_what_it_excuses():
 
 def test_every_module_is_used():
     assert_none(dead_modules(house()))
+
+
+def test_the_files_that_are_tested_first_are_there():
+    root = SOURCES.parent
+    assert [file for file in LONGEST_FIRST if not (root / file).is_file()] == []
 
 
 def test_importing_pylog_is_quick_it_loads_neither_numba_nor_pyarrow_nor_pyspark():

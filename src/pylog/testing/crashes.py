@@ -125,6 +125,7 @@ class Moment:
         self._files = {number: _bytes(data) for number, data in recording.start.files.items()}
         self._directories = {number: _names(names) for number, names in recording.start.directories.items()}
         self._changed: dict[tuple[object, ...], _Bytes | _Names] = {}
+        self._cuts: dict[int, list[Cut]] = {}
 
     @classmethod
     def of(cls, recording: Recording, after: int) -> Moment:
@@ -291,9 +292,11 @@ class Moment:
         operation = self._recording.operations[number]
         if operation.kind != WRITE:
             return []
-        size = len(operation.data)
-        places = sorted({*range(0, size, SECTOR), *range(max(0, size - FINE_CUTS), size)})
-        return [Cut(number, place, filling) for place in places for filling in FILLINGS]
+        if number not in self._cuts:  # asked for at each moment at which it is volatile
+            size = len(operation.data)
+            places = sorted({*range(0, size, SECTOR), *range(max(0, size - FINE_CUTS), size)})
+            self._cuts[number] = [Cut(number, place, filling) for place in places for filling in FILLINGS]
+        return self._cuts[number]
 
     def _around(self, number: int) -> list[tuple[int, ...]]:
         """What else is kept beside a partial write: everything, what came before it, nothing."""

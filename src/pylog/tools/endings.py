@@ -7,10 +7,12 @@ next one of that producer is taken for it; without any the transaction counts as
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
 
+from pylog import limits
 from pylog.log.producer_state import control_record
 from pylog.log.walk import Stretch, walk
 from pylog.record.batch import Table, scan_batches
@@ -75,29 +77,41 @@ def lost_ends(segments: Iterable[tuple[LogSegment, int | None]], stays: Stays) -
         segments: of the log as it is, each with the next one's base offset.
         stays: whether the bytes of a segment from one position to another are kept.
 
-    Cost: one pass over the bytes.
+    Cost: one pass over the bytes; memory for the transactions that are under way.
     """
-    events: dict[int, list[_Event]] = {}
+    fates = _Fates()
     for segment, following in segments:
         for stretch in walk(segment, 0, segment.size, following, verify=True):
             for event in _events_of(segment, stretch, stays):
-                events.setdefault(event.producer_id, []).append(event)
-    found = (lost for one in events.values() for lost in _lost_by(one))
-    return sorted(found, key=lambda lost: lost.marker_offset)
+                fates.take(event)
+    return fates.settled()
 
 
-def _lost_by(events: list[_Event]) -> Iterator[LostEnd]:
-    """Of one producer."""
-    first: int | None = None  # of the records of the transaction under way that stay
-    for number, event in enumerate(events):
+class _Fates:
+    """What becomes of each producer's transactions, as its batches go by."""
+
+    def __init__(self) -> None:
+        self._first: dict[int, int] = {}  # of the records that stay of the transaction under way
+        self._waiting: dict[int, list[LostEnd]] = {}  # for the producer's next marker that stays
+        self._settled: list[LostEnd] = []
+
+    def take(self, event: _Event) -> None:
         if not event.ends:
-            first = event.offset if first is None and event.stays else first
-            continue
-        if first is not None and not event.stays:
-            becomes = next((other.committed for other in events[number:] if other.ends and other.stays), None)
-            if event.committed is None or becomes is not event.committed:
-                yield LostEnd(event.producer_id, first, event.offset, event.committed, becomes)
-        first = None
+            if event.stays:
+                self._first.setdefault(event.producer_id, event.offset)
+            return
+        first = self._first.pop(event.producer_id, None)
+        if event.stays:
+            self._settled += [lost._replace(becomes=event.committed) for lost in self._waiting.pop(event.producer_id, ())]
+        elif first is not None:
+            lost = LostEnd(event.producer_id, first, event.offset, event.committed, None)
+            self._waiting.setdefault(event.producer_id, []).append(lost)
+
+    def settled(self) -> list[LostEnd]:
+        """Those that change, in the order of their markers, when all batches have gone by."""
+        found = [*self._settled, *chain.from_iterable(self._waiting.values())]
+        changed = (lost for lost in found if lost.committed is None or lost.becomes is not lost.committed)
+        return sorted(changed, key=lambda lost: lost.marker_offset)
 
 
 def _events_of(segment: LogSegment, stretch: Stretch, stays: Stays) -> Iterator[_Event]:
@@ -112,7 +126,8 @@ def _events_of(segment: LogSegment, stretch: Stretch, stays: Stays) -> Iterator[
             yield event._replace(ends=True, committed=marker.type == CONTROL_COMMIT)
     damage = stretch.damage
     if damage is not None:
-        found = scan_batches(segment.file().read(damage.position, damage.end - damage.position)).table
+        size = min(damage.end - damage.position, limits.READ_CHUNK_BYTES)
+        found = scan_batches(segment.file().read(damage.position, size)).table
         for batch in _transactional(found):
             yield _Event(*_whose(found, batch), False, bool(found[ATTRIBUTES, batch] & CONTROL_BIT))
 
