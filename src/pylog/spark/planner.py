@@ -23,7 +23,7 @@ import pylog
 from pylog.errors import CorruptionError, InvalidArgumentError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from pylog.fs import OsFileSystem, join
 from pylog.log.checkpoints import read_topic_id
-from pylog.log.planning import ranges_since
+from pylog.log.planning import cut, ranges_since
 from pylog.record.types import TopicPartition
 from pylog.spark.options import (
     EARLIEST,
@@ -366,8 +366,8 @@ def extent_between(log: Log, home: str, start: int, end: int, options: SourceOpt
     """
     if start >= end:
         return Extent(home, log.partition, 0, ())
-    size = log.size_between(start, end)
-    return Extent(home, log.partition, size, _cut(log, start, end, size, options.max_bytes_per_partition))
+    size, interior = cut(log.look(reaching=0), start, end, options.max_bytes_per_partition)
+    return Extent(home, log.partition, size, (start, *interior, end))
 
 
 def end_of(log: Log, isolation: str) -> int:
@@ -469,11 +469,6 @@ def report_data_loss(message: str, *, path: str, offset: int, fail: bool) -> Non
 # ---- cut into tasks ------------------------------------------------------------------------------------------------------
 
 
-def _cut(log: Log, start: int, end: int, size: int, max_bytes: int) -> tuple[int, ...]:
-    interior = log.split_offsets(start, end, max_bytes) if size > max_bytes else ()
-    return (start, *interior, end)
-
-
 def _cut_finer(open_log: OpenLog, extents: list[Extent], options: SourceOptions) -> list[Extent]:
     """The same, cut into about `minPartitions` pieces where there are fewer."""
     pieces = [len(extent.bounds) - 1 for extent in extents]
@@ -488,8 +483,9 @@ def _cut_finer(open_log: OpenLog, extents: list[Extent], options: SourceOptions)
 
 def _recut(open_log: OpenLog, extent: Extent, count: int) -> Extent:
     with open_log(extent.directory, extent.topic_partition) as log:
-        bounds = _cut(log, extent.bounds[0], extent.bounds[-1], extent.size, max(1, -(-extent.size // count)))
-    return replace(extent, bounds=bounds)
+        start, end = extent.bounds[0], extent.bounds[-1]
+        interior = cut(log.look(reaching=0), start, end, max(1, -(-extent.size // count))).offsets
+    return replace(extent, bounds=(start, *interior, end))
 
 
 def shares(sizes: Sequence[int], pieces: int) -> list[int]:
