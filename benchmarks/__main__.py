@@ -35,6 +35,7 @@ BENCHMARKS = {
     "planning": "planning a Spark read of 20 TB in 2,000 partitions, with --full of 100 TB in 10,000",
     "stream": "P11: a Spark stream against a batch read",
     "spark_write": "P11: Spark batch write",
+    "worker": "P11: one Spark task in a new Python worker: its first batch, its memory",
     "connector": "P11: the same from Spark's Kafka connector and a broker",
     "startup": "P12: import, first append, first scan",
     "processes": "P13: readers and writers in other processes",

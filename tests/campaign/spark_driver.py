@@ -8,7 +8,8 @@ from __future__ import annotations
 import sys
 import warnings
 from pathlib import Path
-from typing import Any
+
+from campaign.spark_copy import begin_copy
 
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
@@ -34,15 +35,6 @@ def main(store: str, checkpoint: str, limit: int) -> None:
     query = begin_copy(spark, store, checkpoint, limit)
     print("ready", flush=True)  # noqa: T201 - the campaign waits for it
     query.awaitTermination()
-
-
-def begin_copy(spark: Any, store: str, checkpoint: str, limit: int) -> Any:
-    """The running query."""
-    limits = {"maxOffsetsPerTrigger": str(limit)} if limit else {}
-    rows = spark.readStream.format("pylog").options(path=store, subscribe="source", startingOffsets="earliest", **limits)
-    writer = rows.load().select("key", "value", "timestamp").writeStream.format("pylog")
-    writer = writer.options(path=store, topic="copy", checkpointLocation=checkpoint)
-    return writer.start() if limit else writer.trigger(availableNow=True).start()
 
 
 if __name__ == "__main__":

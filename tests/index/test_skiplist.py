@@ -319,4 +319,5 @@ def test_readers_on_other_threads_see_only_what_was_right_during_their_call() ->
     made.check()
     assert wrong == []
     assert list(made) == list(states[-1].items())
+    assert made.values() == list(states[-1].values())
     assert min(reads) > 0

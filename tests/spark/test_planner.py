@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import pickle
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,9 @@ from pylog.errors import (
     UnknownTopicOrPartitionError,
 )
 from pylog.log.log import Log
+from pylog.log.planning import Cut, cut
+from pylog.log.state import LogState
+from pylog.spark import planner
 from pylog.spark.options import read_options
 from pylog.spark.planner import LogSlice, plan, shares
 
@@ -265,3 +269,24 @@ def test_a_slice_is_small_and_travels():
     assert len(pickle.dumps(part, protocol=5)) < 150
     assert part != LogSlice("/data/shop", "orders", 3, 10**12, 10**12 + 6, part.topic_id)
     assert len({part, pickle.loads(pickle.dumps(part))}) == 1
+
+
+# ---- while other processes delete ----------------------------------------------------------------------------------------
+
+
+def test_what_is_deleted_while_it_is_planned_is_planned_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = make(tmp_path / "shop", orders=[1000])
+    with pylog.open(path) as store:
+        store.alter_topic("orders", file_delete_delay_ms=0, retention_ms=-1)
+        deleted = []
+
+        def cut_late(state: LogState, start: int, end: int, max_bytes: int) -> Cut:
+            if not deleted:
+                deleted.append(store.log("orders").delete_records(500))
+                store.tick()
+            return cut(state, start, end, max_bytes)
+
+        monkeypatch.setattr(planner, "cut", cut_late)
+        found = spans(path, maxBytesPerPartition="1000")
+    assert (found[0][2], found[-1][3]) == (500, 1000)
+    assert all(left[3] == right[2] for left, right in pairwise(found))

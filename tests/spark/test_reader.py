@@ -6,6 +6,8 @@ import errno
 import logging
 import shutil
 import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -286,3 +288,21 @@ def test_a_corrupt_batch_keeps_its_path_position_and_offset(shop: Path):
     assert (error.path, error.position, error.offset) == (str(segment), 0, int(segment.stem))
     assert str(segment) in str(error)
     assert any("was reading orders-0, offsets 0 to 1000" in note for note in error.__notes__)
+
+
+# ---- what a new worker loads ---------------------------------------------------------------------------------------------
+
+
+def test_a_new_worker_gets_its_first_rows_without_pandas(shop: Path):
+    program = """
+import sys
+from pylog.spark.options import COLUMNS, ScanOptions
+from pylog.spark.planner import LogSlice
+from pylog.spark.reader import read_slice
+
+rows = next(read_slice(LogSlice(sys.argv[1], "orders", 0, 0, 1000), ScanOptions(COLUMNS, "read_uncommitted", True, True)))
+print(rows.num_rows, "pandas" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", program, str(shop)], check=True, capture_output=True, text=True)
+    count, pandas = done.stdout.split()
+    assert (int(count) > 0, pandas) == (True, "False")

@@ -263,3 +263,31 @@ def test_a_stream_of_wrong_rows_stops_with_the_reason_and_leaves_nothing(spark: 
     with pytest.raises(PySparkException, match="no such topic"):
         sink.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start().awaitTermination()
     assert left_in(shop) == []
+
+
+# ---- SQL tables ----------------------------------------------------------------------------------------------------------
+
+
+def test_rows_are_inserted_into_the_topic_of_a_table(spark: SparkSession, shop: Path):
+    spark.sql(f"CREATE TABLE orders USING pylog OPTIONS (path '{shop}', subscribe 'orders')")
+    try:
+        spark.sql("INSERT INTO orders (key, value) VALUES (CAST('k' AS BINARY), CAST('new' AS BINARY))")
+        spark.sql("INSERT INTO orders SELECT key, CAST('again' AS BINARY), topic, partition, offset, timestamp, 0 FROM orders")
+        found = [(row["key"], row["value"]) for rows in rows_of(shop, "orders").values() for row in rows]
+        assert found == [(b"k", b"new"), (b"k", b"again")]
+        assert spark.table("orders").count() == 2
+        with pytest.raises(AnalysisException, match="records are only ever added"):
+            spark.sql("INSERT OVERWRITE orders SELECT * FROM orders")
+    finally:
+        spark.sql("DROP TABLE orders")
+
+
+def test_a_row_inserted_into_a_table_of_several_topics_must_name_its_own(spark: SparkSession, shop: Path):
+    spark.sql(f"CREATE TABLE everything USING pylog OPTIONS (path '{shop}', subscribePattern '.*')")
+    try:
+        with pytest.raises(PySparkException, match="a row's topic is null"):
+            spark.sql("INSERT INTO everything (value) VALUES (CAST('lost' AS BINARY))")
+        spark.sql("INSERT INTO everything (topic, value) VALUES ('returns', CAST('found' AS BINARY))")
+    finally:
+        spark.sql("DROP TABLE everything")
+    assert (values_of(shop, "orders"), values_of(shop, "returns")) == ([], [b"found"])

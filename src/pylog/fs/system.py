@@ -13,6 +13,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
+from operator import itemgetter
 from typing import Final, NoReturn, Protocol
 from weakref import WeakSet
 
@@ -171,9 +172,11 @@ class OsFileSystem:
         found = []
         with _reported("list", path), os.scandir(path) as entries:
             for entry in entries:
-                if sizes not in entry.name:
-                    kinds = entry.is_dir(follow_symlinks=False), entry.is_file(follow_symlinks=False)
-                    found.append(DirectoryEntry(entry.name, *kinds, 0, 0))
+                name = entry.name
+                if sizes not in name:
+                    regular = entry.is_file(follow_symlinks=False)
+                    directory = not regular and entry.is_dir(follow_symlinks=False)
+                    found.append(DirectoryEntry(name, directory, regular, 0, 0))
                     continue
                 try:
                     status = entry.stat(follow_symlinks=False)
@@ -181,8 +184,9 @@ class OsFileSystem:
                     continue
                 kind = stat.S_IFMT(status.st_mode)
                 directory, regular, mtime_ms = kind == stat.S_IFDIR, kind == stat.S_IFREG, status.st_mtime_ns // 1_000_000
-                found.append(DirectoryEntry(entry.name, directory, regular, status.st_size, mtime_ms))
-        return sorted(found)
+                found.append(DirectoryEntry(name, directory, regular, status.st_size, mtime_ms))
+        found.sort(key=itemgetter(0))
+        return found
 
     def exists(self, path: str) -> bool:
         return os.path.lexists(path)

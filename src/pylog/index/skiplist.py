@@ -265,6 +265,18 @@ class SkipList(Generic[T]):
     def __iter__(self) -> Iterator[tuple[int, T]]:
         return self.items()
 
+    def values(self) -> list[T]:
+        """All values in the order of their keys, as they are at one moment. O(n), and much faster than to iterate.
+
+        >>> SkipList([(0, "a"), (100, "b")]).values()
+        ['a', 'b']
+        """
+        while True:
+            arrays = self._arrays
+            found = [arrays.values[node] for node in _level_nodes(arrays, 0)]
+            if not any(value is _REMOVED for value in found):
+                return found
+
     # The writer: one thread.
 
     def insert(self, key: int, value: T) -> None:
@@ -384,9 +396,10 @@ def _locate(arrays: _Arrays, key: int, inclusive: int) -> tuple[int, int]:
 
 
 def _level_nodes(arrays: _Arrays, level: int) -> list[int]:
-    nodes = []
-    node = int(arrays.links[level, 0])
+    """The nodes of a level at one moment: its links are copied under the GIL, which the writer's kernels keep."""
+    nodes, links = [], arrays.links[level].tolist()
+    node = links[0]
     while node:
         nodes.append(node)
-        node = int(arrays.links[level, node])
+        node = links[node]
     return nodes

@@ -594,5 +594,5 @@ class Log:
                 return True if self._mutator is None else self._mutator.close()
             finally:
                 self._follower.close()
-                for _, segment in self._state.segments:
+                for segment in self._state.segments.values():
                     segment.close()

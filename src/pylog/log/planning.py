@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from bisect import bisect_right
+from collections.abc import Generator, Iterable, Iterator
+from operator import attrgetter
 from typing import NamedTuple
 
 from pylog import limits
@@ -18,25 +20,47 @@ class _Piece(NamedTuple):
     end: int
 
 
+class Cut(NamedTuple):
+    """A range's size in bytes, about, and the batch boundaries that cut it."""
+
+    size: int
+    offsets: list[int]
+
+
+def cut(state: LogState, start: int, end: int, max_bytes: int) -> Cut:
+    """The range's size, and where to cut it into parts of about `max_bytes`: what the two below say, in one walk."""
+    pieces = list(_pieces(state, start, end))
+    size = _size(pieces)
+    return Cut(size, _inner(pieces, start, end, max_bytes) if size > max_bytes else [])
+
+
 def size_between(state: LogState, start: int, end: int) -> int:
     """About how many bytes the records from `start` to before `end` take."""
-    return sum(piece.end - piece.first for piece in _pieces(state, start, end))
+    return _size(_pieces(state, start, end))
+
+
+def _size(pieces: Iterable[_Piece]) -> int:
+    return sum(piece.end - piece.first for piece in pieces)
 
 
 def split_offsets(state: LogState, start: int, end: int, max_bytes: int) -> list[int]:
     """Batch boundaries that cut a range into parts of about `max_bytes`; a part may span segments."""
-    return sorted({cut for cut in _cuts(state, start, end, max_bytes) if start < cut < end})
+    return _inner(_pieces(state, start, end), start, end, max_bytes)
+
+
+def _inner(pieces: Iterable[_Piece], start: int, end: int, max_bytes: int) -> list[int]:
+    return sorted({offset for offset in _cuts(pieces, max_bytes) if start < offset < end})
 
 
 def first_cut(state: LogState, start: int, end: int, max_bytes: int) -> int:
     """The first of them, or `end`: so far `max_bytes` reach, about, but one batch at least."""
-    return next((cut for cut in _cuts(state, start, end, max_bytes) if start < cut < end), end)
+    return next((offset for offset in _cuts(_pieces(state, start, end), max_bytes) if start < offset < end), end)
 
 
-def _cuts(state: LogState, start: int, end: int, max_bytes: int) -> Iterator[int]:
+def _cuts(pieces: Iterable[_Piece], max_bytes: int) -> Iterator[int]:
     """The same in order, one after the other; some may come twice."""
     used = 0
-    for piece in _pieces(state, start, end):
+    for piece in pieces:
         if used and used + min(piece.end - piece.first, max_bytes) > max_bytes:
             yield piece.segment.base_offset
             used = 0
@@ -58,12 +82,29 @@ def _cuts_inside(piece: _Piece, used: int, max_bytes: int) -> Generator[int, Non
 
 
 def _pieces(state: LogState, start: int, end: int) -> Iterator[_Piece]:
-    for segment, segment_end in state.from_offset(start):
+    for segment, segment_end in _segments(state, start):
         if segment.base_offset >= end:
             return
         first = segment.offset_index().lookup(start).position if start > segment.base_offset else 0
         upper = segment.offset_index().upper(end) if end < segment_end else None
         yield _Piece(segment, first, state.size_of(segment) if upper is None else upper.position)
+
+
+def _segments(state: LogState, start: int) -> Iterator[tuple[LogSegment, int]]:
+    """The same as `state.from_offset` for who wants most of them: looked up all at once."""
+    segments = state.segments.values()
+    first = max(0, bisect_right(segments, start, key=_base_offset) - 1)
+    ends = [*map(_base_offset, segments[first + 1 :]), state.end_offset]
+    for segment, end in zip(segments[first:], ends, strict=False):  # of a log without segments there is an end only
+        if segment.base_offset >= max(state.end_offset, 1):
+            return
+        if segment is state.active:
+            yield segment, state.end_offset
+            return
+        yield segment, end
+
+
+_base_offset = attrgetter("base_offset")
 
 
 def ranges_since(state: LogState, start: int, end: int, timestamp: int) -> Iterator[tuple[int, int]]:

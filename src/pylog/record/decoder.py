@@ -431,9 +431,8 @@ class RecordDecoder:
             return output.binary(buffers.value_ends, buffers.value, buffers.value_valid, used, nulls)
         if name == "headers":
             return pa.concat_arrays(output.headers)
-        return pa.array(
-            np.concatenate([self._spread(name, table, counts, output) for table, counts in output.batches]), TYPES[name]
-        )
+        spread = np.concatenate([self._spread(name, table, counts, output) for table, counts in output.batches])
+        return output.numbers(spread.astype(f"i{TYPES[name].bit_width // 8}"), TYPES[name])
 
     def _spread(self, name: str, table: Table, counts: NDArray[np.int64], output: _Output) -> NDArray[np.int64]:
         """A field of the batches, repeated for each of their rows."""

@@ -103,7 +103,7 @@ class LogSegment:
         self.mtime_ms = mtime_ms
         self.sealed = sealed
         self.log_name = log_name or file_name(base_offset, LOG)
-        self._suffix = self.log_name.removeprefix(file_name(base_offset, LOG))
+        self._suffix = self.log_name.partition(LOG)[2]
         self._mapped = mapped
         self._writable = writable
         self._interval_bytes = interval_bytes
@@ -216,10 +216,8 @@ class LogSegment:
 
     def _index_bytes(self, suffix: str) -> Bytes | None:
         path = self.path_of(suffix)
-        if not self.fs.exists(path):
-            return None
         if self._mapped and self.sealed:
-            return self.fs.map(path)
+            return self.fs.map(path) if self.fs.exists(path) else None
         data = self.fs.read(path, limits.MAX_SEGMENT_BYTES)
         return np.frombuffer(data, np.uint8) if data is not None else None
 

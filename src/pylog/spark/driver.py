@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Any, TypeVar
+from typing import Any
 
 from pylog.clock import Clock
-from pylog.errors import StorageFailedError
 from pylog.record.types import TopicPartition
-from pylog.segment.segment import vanished
 from pylog.spark import rates
 from pylog.spark.group import GroupCommits
 from pylog.spark.microbatch import Loss, begins, is_news, ranges, summary
 from pylog.spark.options import StreamOptions
 from pylog.spark.planner import LogSlice, Place, check_all_named, extent_between, report_data_loss, slices
 from pylog.spark.rates import Positions
+from pylog.spark.steady import steadily
 from pylog.spark.stream_offset import StreamOffset
 from pylog.spark.watch import Sight, Watch
 
 Json = dict[str, Any]
-Found = TypeVar("Found")
-
-LOOKS = 10  # while a cleaner or retention replaces files faster than they can be looked at
 
 
 class Driver:
@@ -56,7 +52,7 @@ class Driver:
             InvalidArgumentError: offsets do not name exactly the partitions that are read.
         """
         if self._initial is None:
-            self._initial = _steadily(self._begin)
+            self._initial = steadily(self._begin)
         return self._initial.to_json()
 
     def _begin(self) -> StreamOffset:
@@ -88,7 +84,7 @@ class Driver:
         if not first:
             self.commit(start)  # what has this end is done: Spark says so itself only when it begins one more
         at = StreamOffset.from_json(start)
-        sight, ends = _steadily(lambda: self._next_ends(at, limited=limited))
+        sight, ends = steadily(lambda: self._next_ends(at, limited=limited))
         self._last = sight
         if (limited and self._is_delayed(at, sight)) or not (first or is_news(ends, at, sight.ids)):
             return start
@@ -143,7 +139,7 @@ class Driver:
         since, until = StreamOffset.from_json(start), StreamOffset.from_json(end)
         if until.origin is not None and until.origin != since.positions:
             since = StreamOffset(until.origin)  # Spark has asked for the beginning again, after a restart
-        return _steadily(lambda: self._plan(since, until))
+        return steadily(lambda: self._plan(since, until))
 
     def _plan(self, start: StreamOffset, end: StreamOffset) -> list[LogSlice]:
         sight = self._watch.look()
@@ -187,14 +183,3 @@ class Driver:
         self._watch.close()
         if self._group is not None:
             self._group.close()
-
-
-def _steadily(act: Callable[[], Found]) -> Found:
-    """What `act` finds; it looks again when retention or a compaction has taken a file away under its eyes."""
-    for _ in range(LOOKS - 1):
-        try:
-            return act()
-        except StorageFailedError as error:
-            if not vanished(error):
-                raise
-    return act()

@@ -23,7 +23,7 @@ import pylog
 from pylog.errors import CorruptionError, InvalidArgumentError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from pylog.fs import OsFileSystem, join
 from pylog.log.checkpoints import read_topic_id
-from pylog.log.planning import ranges_since
+from pylog.log.planning import cut, ranges_since
 from pylog.record.types import TopicPartition
 from pylog.spark.options import (
     EARLIEST,
@@ -42,6 +42,7 @@ from pylog.spark.options import (
 )
 from pylog.spark.parallel import in_processes
 from pylog.spark.pushdown import NO_PRUNING, Pruning, Range, Ranges, united
+from pylog.spark.steady import steadily
 from pylog.spark.values import named
 from pylog.topics import directory_name
 
@@ -328,22 +329,23 @@ Home = tuple[TopicPartition, str]  # a partition, and the log directory that has
 def _extents_of(options: ReadOptions, pruning: Pruning, homes: Sequence[Home]) -> list[Extent]:
     """What is read of each partition, in their order. Runs in whatever process: it opens the stores itself."""
     with opened({home for _, home in homes}) as (_, open_log):
-        return [extent for partition, home in homes for extent in _extents(open_log, home, partition, options, pruning)]
+        looks = [partial(_extents, open_log, home, partition, options, pruning) for partition, home in homes]
+        return [extent for look in looks for extent in steadily(look)]
 
 
-def _extents(open_log: OpenLog, home: str, partition: TopicPartition, options: ReadOptions, pruning: Pruning) -> Iterator[Extent]:
+def _extents(open_log: OpenLog, home: str, partition: TopicPartition, options: ReadOptions, pruning: Pruning) -> list[Extent]:
     """What is read of one. If predicates leave nothing of it, it is opened only if an option may be wrong about it."""
     kept = pruning.keeps(partition)
     if not kept and isinstance(options.start, Everywhere) and isinstance(options.end, Everywhere):
-        return
+        return []
     committed = options.scan.isolation == "read_committed"
     with open_log(home, partition) as log:
         state = log.look(committed=committed, reaching=0)  # as it was opened: asking again costs a listing
         latest = state.stable_offset if committed else state.end_offset
         place = Place(home, partition, state.start_offset, latest, options)
         start, end = place.span(options.start, options.end, log)
-        for first, last in _wanted(log, start, end, pruning) if kept else ():
-            yield extent_between(log, home, first, last, options)
+        wanted = _wanted(log, start, end, pruning) if kept else ()
+        return [extent_between(log, home, first, last, options) for first, last in wanted]
 
 
 def _wanted(log: Log, start: int, end: int, pruning: Pruning) -> Ranges:
@@ -366,8 +368,8 @@ def extent_between(log: Log, home: str, start: int, end: int, options: SourceOpt
     """
     if start >= end:
         return Extent(home, log.partition, 0, ())
-    size = log.size_between(start, end)
-    return Extent(home, log.partition, size, _cut(log, start, end, size, options.max_bytes_per_partition))
+    size, interior = cut(log.look(reaching=0), start, end, options.max_bytes_per_partition)
+    return Extent(home, log.partition, size, (start, *interior, end))
 
 
 def end_of(log: Log, isolation: str) -> int:
@@ -469,11 +471,6 @@ def report_data_loss(message: str, *, path: str, offset: int, fail: bool) -> Non
 # ---- cut into tasks ------------------------------------------------------------------------------------------------------
 
 
-def _cut(log: Log, start: int, end: int, size: int, max_bytes: int) -> tuple[int, ...]:
-    interior = log.split_offsets(start, end, max_bytes) if size > max_bytes else ()
-    return (start, *interior, end)
-
-
 def _cut_finer(open_log: OpenLog, extents: list[Extent], options: SourceOptions) -> list[Extent]:
     """The same, cut into about `minPartitions` pieces where there are fewer."""
     pieces = [len(extent.bounds) - 1 for extent in extents]
@@ -481,15 +478,16 @@ def _cut_finer(open_log: OpenLog, extents: list[Extent], options: SourceOptions)
         return extents
     counts = shares([extent.size for extent in extents], options.min_partitions)
     return [
-        _recut(open_log, extent, count) if count > piece else extent
+        steadily(partial(_recut, open_log, extent, count)) if count > piece else extent
         for extent, piece, count in zip(extents, pieces, counts, strict=True)
     ]
 
 
 def _recut(open_log: OpenLog, extent: Extent, count: int) -> Extent:
     with open_log(extent.directory, extent.topic_partition) as log:
-        bounds = _cut(log, extent.bounds[0], extent.bounds[-1], extent.size, max(1, -(-extent.size // count)))
-    return replace(extent, bounds=bounds)
+        start, end = extent.bounds[0], extent.bounds[-1]
+        interior = cut(log.look(reaching=0), start, end, max(1, -(-extent.size // count))).offsets
+    return replace(extent, bounds=(start, *interior, end))
 
 
 def shares(sizes: Sequence[int], pieces: int) -> list[int]:

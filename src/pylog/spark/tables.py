@@ -12,6 +12,8 @@ from collections.abc import Mapping
 
 from pyspark.sql.types import StructField, StructType
 
+from pylog.spark.options import Topics, any_options
+
 _METADATA = "pylog.options"
 _CLAUSE = "option."  # what the catalog puts before the names of the OPTIONS clause
 
@@ -58,3 +60,24 @@ def carried(schema: StructType) -> dict[str, str]:
     """
     found = schema.fields[0].metadata.get(_METADATA) if schema.fields else None
     return dict(json.loads(found)) if found is not None else {}
+
+
+def insert_options(schema: StructType) -> dict[str, str]:
+    """What of a table's options counts for `INSERT INTO` it: its store and, where it has but one topic, that for all rows.
+
+    Args:
+        schema: of the rows; Spark has given them the metadata of the table's columns.
+
+    >>> from pylog.spark.schema import spark_schema
+    >>> insert_options(carrying(spark_schema(["value"]), {"path": "/shop", "subscribe": "orders", "columns": "value"}))
+    {'path': '/shop', 'topic': 'orders'}
+    """
+    of_table = carried(schema)
+    if not of_table:
+        return {}
+    options = any_options(of_table)
+    where = {"path": ",".join(options.paths)}
+    match options.subscription:
+        case Topics((topic,)):
+            return where | {"topic": topic}
+    return where

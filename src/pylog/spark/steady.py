@@ -1,0 +1,34 @@
+"""Looking at logs whose files other processes take away meanwhile: who looks again finds what is there now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from pylog.errors import StorageFailedError
+from pylog.segment.segment import vanished
+
+Found = TypeVar("Found")
+
+LOOKS = 10  # while a cleaner or retention replaces files faster than they can be looked at
+
+
+def steadily(act: Callable[[], Found]) -> Found:
+    """What `act` finds; it looks again when retention or a compaction has taken a file away under its eyes.
+
+    Args:
+        act: looks at logs, from the beginning each time.
+
+    Raises:
+        What `act` raises: another error, or the same again and again.
+
+    >>> steadily(lambda: 7)
+    7
+    """
+    for _ in range(LOOKS - 1):
+        try:
+            return act()
+        except StorageFailedError as error:
+            if not vanished(error):
+                raise
+    return act()
