@@ -9,6 +9,7 @@ from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import pylog
 from pylog import ProducerBatch
@@ -75,7 +76,7 @@ def slot_says(fs: MemoryFileSystem, **changes: Any) -> None:
     data = content(fs, HEADER)
     slots = [slot for start in (0, SLOT_SIZE) if (slot := parse_slot(data[start : start + SLOT_SIZE])) is not None]
     newest: Slot = max(slots, key=lambda slot: slot.counter)
-    put(fs, HEADER, newest._replace(**changes).encoded() * 2)
+    put(fs, HEADER, replace(newest, **changes).encoded() * 2)
 
 
 def no_header(fs: MemoryFileSystem) -> None:
