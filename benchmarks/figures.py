@@ -92,6 +92,13 @@ _TOUCHED = "scan, mapping already touched, 80 MiB, four columns"
 _FEW = "scan, 300 k records, active segment"
 _RECORDS = "for record in log.records()*"
 _SPARK = "Spark local[2], sum(length(value)), 8 M rows, value only*"
+_SEND, _MANY = "producer.send(topic, value), 100 B, a future each", "append_many(list of *"
+_ONE, _THREADS, _THOUSAND = (
+    "append of 100 bytes, one thread, a sync a call",
+    "append of 100 bytes by 32 threads*",
+    "append_many of 1,000 *",
+)
+_NOTICE = "append returned *p99"
 _SIZES = ("1 k", "1 M", "100 M")
 _GROWN = (
     ("read", "read(random offset), log of"),
@@ -111,16 +118,25 @@ SOURCES = {
     "append.columns.aiokafka": Source("P1", _COLUMNS, "aiokafka", "ratio"),
     "append.columns.sqlite": Source("P1", _COLUMNS, "SQLite", "ratio"),
     "append.columns.lmdb": Source("P1", _COLUMNS, "LMDB", "ratio"),
+    "append.columns.rocksdb": Source("P1", _COLUMNS, "RocksDB", "ratio"),
+    "append.objects.rocksdb": Source("P1", _OBJECTS, "RocksDB", "ratio"),
+    "append.parquet": Source("P1", "append_arrow, *beside files of columns", "Parquet", "ratio"),
+    "append.ipc": Source("P1", "append_arrow, *beside files of columns", "Arrow IPC", "ratio"),
     "append.objects": Source("P1", _OBJECTS),
     "append.objects.aiokafka": Source("P1", _OBJECTS, "aiokafka", "ratio"),
     "append.objects.sqlite": Source("P1", _OBJECTS, "SQLite", "ratio"),
     "append.objects.lmdb": Source("P1", _OBJECTS, "LMDB", "ratio"),
+    "produce.send": Source("P2", _SEND),
+    "produce.send.confluent": Source("P2", _SEND, "confluent-kafka", "ratio"),
+    "produce.many": Source("P2", _MANY),
     "scan.one": Source("P3", _TOUCHED),
     "scan.two": Source("P3", f"{_TOUCHED}, two threads"),
     "scan.two.of_one": Source("P3", f"{_TOUCHED}, two threads", "one thread", "ratio"),
     "scan.active": Source("P3", _FEW),
     "scan.active.sqlite": Source("P3", _FEW, "SQLite", "ratio"),
     "scan.active.lmdb": Source("P3", _FEW, "LMDB", "ratio"),
+    "scan.active.rocksdb": Source("P3", _FEW, "RocksDB", "ratio"),
+    "scan.active.parquet": Source("P3", _FEW, "Parquet", "ratio"),
     **{f"scan.{codec}": Source("P3", f"scan, {codec},*") for codec in ("gzip", "zstd", "snappy", "lz4")},
     **{f"scan.{codec}.of_bare": Source("P3", f"scan, {codec},*", "", "ratio") for codec in ("gzip", "zstd", "snappy", "lz4")},
     "records.rate": Source("P4", _RECORDS),
@@ -130,6 +146,7 @@ SOURCES = {
     "lookup.active": Source("P5", "read(random offset), active*p50"),
     "lookup.sqlite": Source("P5", "read(random offset), mapped, p50", "SQLite", "rival_measured"),
     "lookup.lmdb": Source("P5", "read(random offset), mapped, p50", "LMDB", "rival_measured"),
+    "lookup.rocksdb": Source("P5", "read(random offset), mapped, p50", "RocksDB", "rival_measured"),
     "lookup.of_sqlite": Source("P5", "read(random offset), mapped, p50", "SQLite", "ratio"),
     "lookup.of_lmdb": Source("P5", "read(random offset), mapped, p50", "LMDB", "ratio"),
     "times": Source("P6", "offset_for_timestamp*p50"),
@@ -138,6 +155,30 @@ SOURCES = {
         for what, work in _GROWN
         for name in _SIZES
     },
+    "times.sqlite": Source("P6", "offset_for_timestamp*p50", "SQLite", "rival_measured"),
+    "durable.one": Source("P7", _ONE),
+    "durable.one.of_bare": Source("P7", _ONE, "bare pwrite and fdatasync (", "ratio"),
+    "durable.one.sqlite": Source("P7", _ONE, "SQLite", "ratio"),
+    "durable.threads": Source("P7", _THREADS),
+    "durable.thousand": Source("P7", _THOUSAND),
+    "durable.thousand.of_bare": Source("P7", _THOUSAND, "bare pwrite and fdatasync (", "ratio"),
+    "opening.clean": Source("P8", "open a cleanly closed partition of *, mode='rw'*"),
+    "opening.recover": Source("P8", "recover an active segment of *, its writer killed"),
+    "compaction": Source("P9", "compact *half of it superseded"),
+    "compaction.of_copy": Source("P9", "compact *half of it superseded", "", "ratio"),
+    "offsets.commit": Source("P10", "commit of one offset"),
+    "offsets.commit.of_sqlite": Source("P10", "commit of one offset", "SQLite", "ratio"),
+    "offsets.load": Source("P10", "load of 1,000,000 commits*"),
+    "spark.connector": Source("P11", _SPARK, "Kafka connector", "ratio"),
+    "notice": Source("P13", _NOTICE),
+    "kafka.send": Source("Kafka", "producer.send*", "", "ratio"),
+    "kafka.poll": Source("Kafka", "consumer.poll, *", "", "ratio"),
+    "kafka.poll_arrow": Source("Kafka", "consumer.poll_arrow*", "", "ratio"),
+    "kafka.columns": Source("Kafka", "append_arrow*", "", "ratio"),
+    "kafka.objects": Source("Kafka", "append_many*", "", "ratio"),
+    "kafka.scan": Source("Kafka", "scan*", "", "ratio"),
+    "kafka.records": Source("Kafka", "for record in log.records()*", "", "ratio"),
+    "partitions": Source("P14", "10,000 partitions opened, mode='rw': peak *"),
     "spark.rate": Source("P11", _SPARK),
     "spark.of_memory": Source("P11", _SPARK, "from memory", "ratio"),
     "spark.parquet": Source("P11", _SPARK, "Parquet", "rival_measured"),
