@@ -339,6 +339,7 @@ BAD_APPENDS: dict[str, tuple[type[pylog.PylogError], Callable[[pylog.Log], Any]]
     "a tuple of one": (pylog.InvalidArgumentError, lambda log: log.append_many([(b"v",)])),
     "an unknown codec": (pylog.InvalidArgumentError, lambda log: log.append_many([b"v"], compression="brotli")),
     "a codec's number": (pylog.InvalidArgumentError, lambda log: log.append_many([b"v"], compression=1)),
+    "a list of codecs": (pylog.InvalidArgumentError, lambda log: log.append_many([b"v"], compression=["zstd"])),
     "a list for a table": (pylog.InvalidRecordError, lambda log: log.append_arrow([b"v"])),
     "an unknown column": (pylog.InvalidRecordError, lambda log: log.append_arrow(pa.table({"value": [b"v"], "topic": ["t"]}))),
     "a column of ints": (pylog.InvalidRecordError, lambda log: log.append_arrow(pa.table({"value": [1, 2]}))),

@@ -56,12 +56,13 @@ class Encoders:
 
     def __init__(self, config: TopicConfig) -> None:
         self._config = config
-        self._made: dict[str | None, BatchEncoder] = {}
+        self._made: dict[int | None, BatchEncoder] = {}  # None: the topic's own
 
     def of(self, compression: str | None) -> BatchEncoder:
         """The encoder of a codec by its name; of the topic's own for None."""
-        made = self._made.get(compression)
-        return self._made.setdefault(compression, self._new(compression)) if made is None else made
+        codec = None if compression is None else codec_id(compression)
+        made = self._made.get(codec)
+        return self._made.setdefault(codec, self._new(compression)) if made is None else made
 
     def _new(self, compression: str | None) -> BatchEncoder:
         return self.of(self._config.codec) if compression is None else encoder_of(self._config, compression)

@@ -62,7 +62,7 @@ def check_fits_at_all(size: int, config: TopicConfig, directory: str) -> None:
 
 
 def one_fits(use: SegmentUse, column: Sequence[int], config: TopicConfig, now_ms: int) -> bool:
-    """The same for a single batch, in a fraction of the time: the usual case of a small append.
+    """Whether one batch belongs into the segment, as `batches_before_roll` decides it, in a fraction of the time: a small append.
 
     >>> column = [0] * 15
     >>> column[SIZE] = 100
