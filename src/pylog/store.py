@@ -562,13 +562,7 @@ class Store(Clients):
         self._check_open()
         catalogs.for_each_partition(log.flush for log in list(self._logs.values()))
 
-    def close(self) -> None:
-        """Flushes and closes the logs, writes the checkpoints and the clean-shutdown marker, lets go of the locks.
-
-        Raises:
-            StorageFailedError: a sync failed; everything is closed all the same.
-        """
-        self._close_producers()
+    def _close_logs(self) -> None:
         self._closing = True
         for background in (self._ticking, self._background):
             background.end()  # before the guard is taken: a task may be waiting for it
@@ -578,14 +572,14 @@ class Store(Clients):
             self._closed = True
             try:
                 if process_id() == self._pid and self._locks is not None:
-                    self._close_logs(self._locks)
+                    self._shut_down(self._locks)
                 for reader in list(self._readers):
                     reader.close()
             finally:
                 if self._locks is not None:
                     self._locks.close()
 
-    def _close_logs(self, locks: StoreLocks) -> None:
+    def _shut_down(self, locks: StoreLocks) -> None:
         clean = all(catalogs.for_each_partition(log.close for log in self._logs.values()))
         if not self._fs.exists(join(self.path, CLEAN_SHUTDOWN)) and locks.alone():
             names = {partition: join(self.path, directory_name(partition)) for partition in self._partitions()}
