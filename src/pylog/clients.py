@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pylog.clock import Clock
 from pylog.errors import IllegalStateError
 from pylog.log.log import Log
+from pylog.metrics import Sample
 from pylog.offsets.store import OffsetStore
 from pylog.topics import Topic
 
@@ -165,6 +166,31 @@ class Clients(ABC):
         from pylog.groups.admin import Group
 
         return Group(name, self, self._clock)
+
+    # ---- metrics -------------------------------------------------------------------------------------------------------------
+
+    def metrics(self) -> list[Sample]:
+        """What is to be watched of the store: offsets, sizes, what this process wrote, and the lag of each group.
+
+        Returns:
+            A value of each metric in `pylog.metrics.METRICS` for each partition, and of the lag for each partition that a group
+            has committed for. `pylog.metrics.exposition` makes the text of them that monitoring systems read.
+
+        Raises:
+            ClosedError: the store is closed. CorruptionError: the committed offsets are damaged.
+
+        Cost: a look at each partition; the first call opens those that are not open, and reads the committed offsets.
+
+        >>> import pylog, tempfile
+        >>> with pylog.open(tempfile.mkdtemp()) as store:
+        ...     _ = store.create_topic("orders")
+        ...     _ = store.log("orders").append_many([b"a", b"b"])
+        ...     {sample.name: sample.value for sample in store.metrics()}["log_appended_records"]
+        2
+        """
+        from pylog.monitoring import samples_of
+
+        return list(samples_of(self))
 
 
 def _close_unless_busy(consumer: Consumer) -> None:

@@ -28,6 +28,7 @@ from pylog.log.mutator import Mutator, Surroundings
 from pylog.log.recovery import Finding
 from pylog.log.report import Partition
 from pylog.log.state import LogState
+from pylog.metrics import Counters
 from pylog.record.builder import rows_from_arrow, rows_from_record
 from pylog.record.decoder import DEFAULT_COLUMNS, RECORD_COLUMNS, record_chunks, schema_of
 from pylog.record.few import Piece
@@ -54,6 +55,7 @@ class Log:
     def __init__(self, source: Source, clock: Clock, durability: Durability, surroundings: Surroundings) -> None:
         self.partition = source.partition
         self.config = source.config
+        self.counters = Counters()  # what this process appended
         self._source = source
         self._clock = clock
         self._durability = durability if self.config.durability is None else Durability.of(self.config.durability)
@@ -67,7 +69,7 @@ class Log:
         self._state: LogState
         self._mutator: Mutator | None = None
         if source.writable:
-            self._mutator = Mutator(source, clock, self._publish, surroundings)
+            self._mutator = Mutator(source, clock, self._publish, surroundings, self.counters)
             self._lock = self._mutator.lock
             self._follow_on(self._mutator.loaded)
             if self._mutator.writer is not None:
