@@ -434,10 +434,10 @@ class Store(Clients):
         True
         """
         self._check_open()
-        catalog = self._catalog()
-        ids = {TopicPartition(name, at): topic.id for name, topic in catalog.topics.items() for at in range(topic.partitions)}
         with nullcontext(False) if self._locks is None else self._locks.alone_meanwhile() as quiet:
-            return check_store(self._fs, self.path, self._views(quiet=quiet), ids)
+            report = check_store(self._fs, self.path, self._views(quiet=quiet))
+            with self._root_lock() if quiet else nullcontext():
+                return report.with_findings(catalogs.check_catalog(self._fs, self.path, self._catalog(), quiet=quiet))
 
     def verify(self, rate_limit: float | None = None, progress: Progress | None = None, *, records: bool = False) -> Report:
         """Reads everything again: each batch's checksum, the digests of the seals, indexes, transactions, snapshots.
