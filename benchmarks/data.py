@@ -74,9 +74,9 @@ def new_log(directory: Path, **config: Any) -> Iterator[pylog.Log]:
 
 
 @contextmanager
-def reopened(directory: Path) -> Iterator[pylog.Log]:
-    """The same log, opened anew for reading."""
-    with pylog.open(directory, mode="r") as store:
+def reopened(directory: Path, mode: str) -> Iterator[pylog.Log]:
+    """The same log, opened anew: what is sealed is mapped by a store that may write, and read with pread by one that may not."""
+    with pylog.open(directory, mode=mode) as store:
         yield store.log("events")
 
 

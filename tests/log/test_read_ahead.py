@@ -24,7 +24,8 @@ SIZES = (1, 300, 20, 1, 700, 90, 90, 3000, 5, 400, 1, 1, 250)  # of values: in o
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "READ_CHUNK_BYTES", CHUNK)
+    monkeypatch.setattr(limits, "FIRST_CHUNK_BYTES", CHUNK // 8)
+    monkeypatch.setattr(limits, "SCAN_CHUNK_BYTES", CHUNK)
     monkeypatch.setattr(limits, "VERIFY_CHUNK_BYTES", CHUNK)
     monkeypatch.setattr(log_file, "_LARGE", 1)
 

@@ -204,7 +204,7 @@ def encode_batches(given: Cases, place: Guarded) -> None:
 
 
 def checksum(given: Cases, place: Guarded) -> None:
-    data = given.random.randbytes(given.random.choice([0, 1, 7, 8, 9, 767, 768, 769, 2000]))
+    data = given.random.randbytes(given.random.choice([0, 1, 7, 8, 9, 255, 256, 257, 512, 767, 768, 769, 2000]))
     ends = [given.random.choice([0, 1, 5, len(data), len(data) + 1, -1, 2**62, -(2**62)]) for _ in range(2)]
     kernels.checksum(place.input(data), *ends)
 

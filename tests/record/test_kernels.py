@@ -5,8 +5,13 @@ The same tests run compiled and, with NUMBA_DISABLE_JIT=1, as Python with every 
 
 from __future__ import annotations
 
+import json
+import os
+import platform
 import random
 import struct
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -131,7 +136,7 @@ def test_a_varint_of_eleven_bytes_is_refused() -> None:
 
 # ---- checksums -----------------------------------------------------------------------------------------------------------------
 
-SIZES = [*range(20), *range(760, 785), *range(1530, 1545), 4095, 4096, 5000]
+SIZES = [*range(20), *range(250, 262), *range(505, 520), *range(760, 785), *range(1530, 1545), 4095, 4096, 5000]
 
 
 def test_the_checksum_is_castagnolis() -> None:
@@ -139,11 +144,30 @@ def test_the_checksum_is_castagnolis() -> None:
 
 
 @pytest.mark.parametrize("start", [0, 1, 7])
-def test_checksums_of_all_sizes_around_the_lanes_agree(start: int) -> None:
+def test_checksums_of_all_sizes_around_the_steps_agree(start: int) -> None:
     data = random.Random(start).randbytes(5100)
     buffer = HEAP.input(data)
     for size in SIZES[:: 8 if INTERPRETED else 1]:
         assert kernels.checksum(buffer, start, start + size) == reference.checksum(data, start, start + size)
+
+
+LESSER_PROCESSORS = {"nehalem": "+sse4.2", "x86-64": "+sse2"}  # the CRC instruction but no wide products; neither
+SUMMING = """
+import random
+from pylog.record import kernels
+from pylog.record.memory import np
+data = random.Random(1).randbytes(2000)
+print([kernels.checksum(np.frombuffer(data, np.uint8), 3, end) for end in range(3, 2000, 61)])
+"""
+
+
+@pytest.mark.skipif(INTERPRETED or not platform.machine().startswith("x86"), reason="there is one way to make checksums")
+@pytest.mark.parametrize("processor", LESSER_PROCESSORS)
+def test_processors_that_can_do_less_make_the_same_checksums(processor: str) -> None:
+    lesser = {"NUMBA_CPU_NAME": processor, "NUMBA_CPU_FEATURES": LESSER_PROCESSORS[processor]}
+    done = subprocess.run([sys.executable, "-c", SUMMING], env=os.environ | lesser, capture_output=True, text=True, check=True)
+    data = random.Random(1).randbytes(2000)
+    assert json.loads(done.stdout) == [reference.checksum(data, 3, end) for end in range(3, 2000, 61)]
 
 
 @EXAMPLES

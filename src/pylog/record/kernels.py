@@ -36,6 +36,7 @@ from pylog.record.format import (
 from pylog.record.memory import (
     BYTES,
     FAR,
+    LINE,
     OUT_BYTES,
     OUT_INTS,
     OUT_LONGS,
@@ -51,6 +52,7 @@ from pylog.record.memory import (
     kernel,
     load8,
     memcpy,
+    prefetch,
     store8,
     store32,
     store64,
@@ -304,6 +306,7 @@ def decode_records(
         if appended:
             base_timestamp = table[MAX_TIMESTAMP, batch]
         slack = limit - end >= SLACK
+        ahead = size
         rows_before[batch] = row
         previous = i64(-1)
         q = at + HEADER_SIZE
@@ -313,6 +316,8 @@ def decode_records(
                 status = BAD_RECORD
                 break
             record_end = q + size
+            prefetch(q + ahead)  # the same place in the next batch, whose checksum would wait for memory else
+            prefetch(q + ahead + LINE)
             timestamp_delta, q = varint(q + 1, record_end)
             offset_delta, q = varint(q, record_end)
             size, q = varint(q, record_end)

@@ -150,14 +150,17 @@ if not INTERPRETED:
 
         return types.int64(types.uint64), codegen
 
+    def _prefetch(b: Any, at: Any) -> None:
+        kind = ir.FunctionType(ir.VoidType(), [_I8.as_pointer(), _I32, _I32, _I32])
+        function = cgutils.get_or_insert_function(b.module, kind, "llvm.prefetch.p0")
+        b.call(function, [b.inttoptr(at, _I8.as_pointer()), _I32(0), _I32(3), _I32(1)])
+
     @intrinsic
     def prefetch(typingctx: Any, at: Any) -> Any:
         """Asks for a cache line ahead of its use; any address is allowed."""
 
         def codegen(ctx: Any, b: Any, sig: Any, args: Any) -> Any:
-            kind = ir.FunctionType(ir.VoidType(), [_I8.as_pointer(), _I32, _I32, _I32])
-            function = cgutils.get_or_insert_function(b.module, kind, "llvm.prefetch.p0")
-            b.call(function, [b.inttoptr(args[0], _I8.as_pointer()), _I32(0), _I32(3), _I32(1)])
+            _prefetch(b, args[0])
             return ctx.get_dummy_value()
 
         return types.void(types.int64), codegen
@@ -277,7 +280,9 @@ def put_varint(at, bits):  # type: ignore[no-untyped-def]
 # ---- CRC-32C -----------------------------------------------------------------------------------------------------------------
 
 LANE = 256  # bytes of each of the three lanes: the instruction takes three cycles but one can start every cycle
+FOLDED = 256  # bytes that are folded onto the next ones in one step: four registers of 64
 AHEAD = 4096  # prefetch distance: lifts the speed from memory from 10 to 16 GB/s
+LINE = 64  # bytes of a cache line
 _POLYNOMIAL = 0x82F63B78
 
 
@@ -301,15 +306,17 @@ _LANE_TABLE = _zeros_tables(LANE)
 _BYTE_TABLE = _zeros_tables(1)
 
 
+def _features() -> set[str]:
+    """What this processor has, in LLVM's words. LLVM aborts the process on an instruction that it may not use."""
+    return set() if INTERPRETED else set(registry.cpu_target.target_context.codegen()._tm_features.split(","))
+
+
 def _instruction() -> tuple[str, int] | None:
-    """(LLVM's name, register bits) of this processor's CRC instruction. LLVM aborts the process on one it may not use."""
-    if INTERPRETED:
-        return None
-    features = registry.cpu_target.target_context.codegen()._tm_features.split(",")
+    """(LLVM's name, register bits) of this processor's CRC instruction."""
     triple = llvm.get_process_triple()
-    if triple.startswith("x86_64") and "+sse4.2" in features:
+    if triple.startswith("x86_64") and "+sse4.2" in _features():
         return "llvm.x86.sse42.crc32.64.64", 64
-    if triple.startswith(("aarch64", "arm64")) and "+crc" in features:
+    if triple.startswith(("aarch64", "arm64")) and "+crc" in _features():
         return "llvm.aarch64.crc32cx", 32
     return None
 
@@ -345,33 +352,97 @@ else:
         return result
 
 
-@inlined
-def _shift(table, crc):  # type: ignore[no-untyped-def]
-    return u64(
-        table[0, crc & u64(255)]
-        ^ table[1, (crc >> u64(8)) & u64(255)]
-        ^ table[2, (crc >> u64(16)) & u64(255)]
-        ^ table[3, crc >> u64(24)]
-    )
+if _HARDWARE is not None and {"+avx512f", "+vpclmulqdq"} <= _features():  # carry-less products, four at once
+    _V512 = ir.VectorType(_I64, 8)
+
+    def _power(bits: int) -> int:
+        """x to the power of `bits` modulo the polynomial, in the reflected form that a carry-less product takes."""
+        register = 1 << 31  # x to the power of 0
+        for _ in range(bits):
+            register = register >> 1 ^ (_POLYNOMIAL if register & 1 else 0)
+        return register << 1
+
+    _FOLD = [_power(8 * FOLDED + 32), _power(8 * FOLDED - 32)] * 4  # for the lower and the upper half of each 128 bits
+
+    @intrinsic
+    def _folded(typingctx: Any, crc: Any, at: Any, count: Any) -> Any:
+        """The register after `count` times `FOLDED` bytes, at least once.
+
+        A message stays the same modulo the polynomial when its first bytes are multiplied by a power of x and added to later
+        ones. What is left when all are folded onto the last ones goes through the CRC instruction.
+        """
+
+        def codegen(ctx: Any, b: Any, sig: Any, args: Any) -> Any:
+            product_of = ir.FunctionType(_V512, [_V512, _V512, _I8])
+            product = cgutils.get_or_insert_function(b.module, product_of, "llvm.x86.pclmulqdq.512")
+            step = cgutils.get_or_insert_function(b.module, ir.FunctionType(_I64, [_I64, _I64]), _NAME)
+            power = ir.Constant(_V512, _FOLD)
+            crc, at, count = args
+
+            def place(index: Any, lane: int) -> Any:
+                return b.add(at, b.add(b.mul(index, _I64(FOLDED)), _I64(LINE * lane)))
+
+            def loaded(index: Any, lane: int) -> Any:
+                return b.load(b.inttoptr(place(index, lane), _V512.as_pointer()), align=1)
+
+            lanes = [cgutils.alloca_once_value(b, loaded(_I64(0), lane)) for lane in range(4)]
+            first = b.load(lanes[0])
+            b.store(b.insert_element(first, b.xor(crc, b.extract_element(first, _I32(0))), _I32(0)), lanes[0])
+            with cgutils.for_range(b, count, start=_I64(1)) as loop:
+                for number, lane in enumerate(lanes):
+                    _prefetch(b, b.add(place(loop.index, number), _I64(AHEAD)))
+                    value = b.load(lane)
+                    moved = b.xor(b.call(product, [value, power, _I8(0x00)]), b.call(product, [value, power, _I8(0x11)]))
+                    b.store(b.xor(moved, loaded(loop.index, number)), lane)
+            register: Any = _I64(0)
+            for lane in lanes:
+                value = b.load(lane)
+                for word in range(8):
+                    register = b.call(step, [register, b.extract_element(value, _I32(word))])
+            return register
+
+        return types.uint64(types.uint64, types.int64, types.int64), codegen
+
+    @inlined
+    def _whole_blocks(crc, at, end):  # type: ignore[no-untyped-def]
+        """(register, next address) after as many bytes as are taken many at a time: 28 GB/s in the cache."""
+        count = (end - at) // FOLDED
+        return (_folded(crc, at, count), at + count * FOLDED) if count > 0 else (crc, at)
+
+else:
+
+    @inlined
+    def _shift(table, crc):  # type: ignore[no-untyped-def]
+        return u64(
+            table[0, crc & u64(255)]
+            ^ table[1, (crc >> u64(8)) & u64(255)]
+            ^ table[2, (crc >> u64(16)) & u64(255)]
+            ^ table[3, crc >> u64(24)]
+        )
+
+    @inlined
+    def _whole_blocks(crc, at, end):  # type: ignore[no-untyped-def]
+        """The same by three lanes of the CRC instruction: 11 GB/s on the same processor."""
+        while end - at >= 3 * LANE:
+            second = u64(0)
+            third = u64(0)
+            for line in range(at, at + LANE, LINE):
+                prefetch(line + AHEAD)
+                prefetch(line + LANE + AHEAD)
+                prefetch(line + 2 * LANE + AHEAD)
+                for word in range(line, line + LINE, 8):
+                    crc = _crc8(crc, load64(word))
+                    second = _crc8(second, load64(word + LANE))
+                    third = _crc8(third, load64(word + 2 * LANE))
+            crc = _shift(_LANE_TABLE, _shift(_LANE_TABLE, crc) ^ second) ^ third
+            at += 3 * LANE
+        return crc, at
 
 
 @inlined
 def crc32c(at, end):  # type: ignore[no-untyped-def]
     """CRC-32C of the bytes from `at` to `end` (storage-format 1.3.1)."""
-    crc = u64(0xFFFFFFFF)
-    while end - at >= 3 * LANE:
-        second = u64(0)
-        third = u64(0)
-        for line in range(at, at + LANE, 64):
-            prefetch(line + AHEAD)
-            prefetch(line + LANE + AHEAD)
-            prefetch(line + 2 * LANE + AHEAD)
-            for word in range(line, line + 64, 8):
-                crc = _crc8(crc, load64(word))
-                second = _crc8(second, load64(word + LANE))
-                third = _crc8(third, load64(word + 2 * LANE))
-        crc = _shift(_LANE_TABLE, _shift(_LANE_TABLE, crc) ^ second) ^ third
-        at += 3 * LANE
+    crc, at = _whole_blocks(u64(0xFFFFFFFF), at, end)
     while end - at >= 8:
         crc = _crc8(crc, load64(at))
         at += 8

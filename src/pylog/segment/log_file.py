@@ -105,7 +105,7 @@ class LogFile:
             position = scan.position
 
     def _read_regions(self, position: int, end: int, verify: bool) -> Iterator[Region]:
-        buffer = np.empty(max(1, min(limits.READ_CHUNK_BYTES, end - position)), np.uint8)
+        buffer = np.empty(max(1, min(limits.FIRST_CHUNK_BYTES, end - position)), np.uint8)
         while True:
             chunk = self._read(buffer[: max(0, min(len(buffer), end - position))], position)
             scan = scan_batches(chunk, verify=verify)
@@ -119,6 +119,8 @@ class LogFile:
             position += scan.position
             if scan.status not in (kernels.OK, kernels.FULL) or (at_end and scan.status == kernels.OK):
                 return
+            if len(buffer) < limits.SCAN_CHUNK_BYTES:  # who goes on reading wants fewer chunks
+                buffer = np.empty(max(1, min(4 * len(buffer), limits.SCAN_CHUNK_BYTES, end - position)), np.uint8)
 
     def _regions_read_ahead(self, position: int, end: int) -> Iterator[Region]:
         """As `_read_regions`, with the checksums; behind a batch that is larger than its buffers that goes on."""
