@@ -25,7 +25,9 @@ from pylog.log.durable_point import DELETED, FAILED, Slot, open_header
 from pylog.log.producer_state import ProducerState, load_snapshot
 from pylog.log.recovery import Finding, is_torn
 from pylog.log.store_locks import ByteLock
+from pylog.log.tail import sound_tail
 from pylog.log.walk import Damage, Stretch, peek, start_offset_at, walk
+from pylog.record.batch import Table
 from pylog.record.format import BASE_OFFSET, LAST_OFFSET, LEADER_EPOCH, POSITION, PRODUCER_ID, SIZE
 from pylog.record.types import TopicPartition
 from pylog.segment.names import INDEX, LEADER_EPOCH_CHECKPOINT, LOG, SNAPSHOT, SWAP, LoadPlan, file_name, parse, plan_load
@@ -420,11 +422,17 @@ def _trust_active(source: Source, loaded: Loaded) -> None:
     builder = SegmentIndexBuilder.reopened(active.offset_index(), active.time_index(), source.config.index_interval_bytes)
     indexed = active.offset_index().last.offset if position else -1
 
-    def take(stretch: Stretch) -> None:
-        first = int(np.searchsorted(stretch.table[LAST_OFFSET], indexed, side="right"))
-        builder.add(stretch.table, stretch.table.shape[1], first=first, position=stretch.shift)
+    def take(table: Table, shift: int) -> None:
+        first = int(np.searchsorted(table[LAST_OFFSET], indexed, side="right"))
+        builder.add(table, table.shape[1], first=first, position=shift)
 
-    found = _follow(active, position, _end_told(loaded), verify=False, take=take)
+    tail = sound_tail(active, position, _end_told(loaded))
+    if tail is not None:
+        take(tail, 0)
+        last = tail[:, -1].tolist()
+        found = _Walked(last[POSITION] + last[SIZE], last[LAST_OFFSET] + 1, max(-1, last[LEADER_EPOCH]))
+    else:
+        found = _follow(active, position, _end_told(loaded), verify=False, take=lambda each: take(each.table, each.shift))
     if found.damage and position and found.end == position:  # the index led into the damage: look at all of it
         _scan_active(source, loaded, verify=False)
     else:
