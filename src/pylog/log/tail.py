@@ -37,7 +37,8 @@ def sound_tail(segment: LogSegment, position: int, following: int | None) -> Tab
     """
     if segment.index_is_of_headers:  # it cannot vouch for what it was made from
         return None
-    file, parts = segment.file(), []
+    file = segment.file()
+    parts: list[Table] = []
     while position < segment.size:
         scan = _headers(file, position, segment.size)
         if scan is None or len(parts) == _MOST:
