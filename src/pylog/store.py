@@ -17,13 +17,7 @@ from pylog.background import Background
 from pylog.clients import Clients
 from pylog.clock import Clock
 from pylog.config import TopicConfig
-from pylog.errors import (
-    ClosedError,
-    InvalidArgumentError,
-    PylogError,
-    ReadOnlyError,
-    UnknownTopicOrPartitionError,
-)
+from pylog.errors import ClosedError, InvalidArgumentError, PylogError, ReadOnlyError, UnknownTopicOrPartitionError
 from pylog.fs import FileSystem, join, process_id, write_atomically
 from pylog.groups.attendance import Attendance
 from pylog.log import checkpoints, shutdown
@@ -34,6 +28,7 @@ from pylog.log.durable_point import mark_deleted
 from pylog.log.loader import Source
 from pylog.log.log import Log
 from pylog.log.mutator import Surroundings
+from pylog.log.outline import Outline, outline_at
 from pylog.log.recovery import Finding
 from pylog.log.report import Partition, Report
 from pylog.log.store_locks import KAFKA_LOCK, StoreLocks
@@ -374,11 +369,16 @@ class Store(Clients):
             topic_id = known.id or checkpoints.new_topic_id()
             catalogs.make_partitions(self._fs, self.path, key.topic, topic_id, [key.partition])
 
-    def _open_log(self, key: TopicPartition) -> Log:
+    def outline(self, topic: str, partition: int = 0) -> Outline:
+        """The segments and ends of a partition, for who plans reads of many; raises what `log` does, at half its cost."""
+        self._check_open()
+        return outline_at(self._source(self._partition(topic, partition)), self._clock)
+
+    def _source(self, key: TopicPartition) -> Source:
         directory = join(self.path, directory_name(key))
         self._fs.check_directory(directory, write=self._writable, follow=False)
         locks = self._locks
-        source = Source(
+        return Source(
             fs=self._fs,
             directory=directory,
             partition=key,
@@ -395,10 +395,12 @@ class Store(Clients):
             cleaned=self._cleaned,
             cleaning_lock=None if locks is None else locks.cleaner(directory_name(key)),
         )
+
+    def _open_log(self, key: TopicPartition) -> Log:
         surroundings = Surroundings(
             self._options.exclusive, self._leave_clean_state, self._findings.extend, self._flush_every, self._open_writers
         )
-        return Log(source, self._clock, self.durability, surroundings)
+        return Log(self._source(key), self._clock, self.durability, surroundings)
 
     @property
     def offsets(self) -> OffsetStore:

@@ -25,6 +25,7 @@ from pylog.log.live import Follower, load_live
 from pylog.log.loader import Loaded, Source
 from pylog.log.lookup import TimeSearch
 from pylog.log.mutator import Mutator, Surroundings
+from pylog.log.outline import outline_of
 from pylog.log.recovery import Finding
 from pylog.log.report import Partition
 from pylog.log.state import LogState
@@ -535,7 +536,7 @@ class Log:
     def size_between(self, start: int, end: int) -> int:
         """About how many bytes the records from `start` to before `end` take. From indexes only: O(log n)."""
         self._check_open()
-        return planning.size_between(self._state, start, end)
+        return planning.size_between(outline_of(self._state), start, end)
 
     def split_offsets(self, start: int, end: int, max_bytes: int) -> list[int]:
         """Offsets that cut the records from `start` to before `end` into parts of about `max_bytes` each.
@@ -553,7 +554,7 @@ class Log:
         self._check_open()
         if max_bytes < 1:
             raise InvalidArgumentError(f"max_bytes={max_bytes} is not positive")
-        return planning.split_offsets(self._state, start, end, max_bytes)
+        return planning.split_offsets(outline_of(self._state), start, end, max_bytes)
 
     # ---- integrity -----------------------------------------------------------------------------------------------------------
 

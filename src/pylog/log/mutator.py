@@ -30,6 +30,7 @@ from pylog.errors import (
 from pylog.log import trimming
 from pylog.log.appending import Group, Request, Requests, append_in_turn, encoded_group, grouped
 from pylog.log.durable_point import mark_failed, open_header
+from pylog.log.found import FoundSegments
 from pylog.log.loader import Loaded, Source, deleted, load
 from pylog.log.recovery import Finding
 from pylog.log.state import LogState, first_state
@@ -101,7 +102,7 @@ class Mutator:
         self._failure: str | None = None  # why no writer can be made
         self._inside: int | None = None  # the thread that keeps all others out
         self.rests = 0
-        self.loaded = Loaded([])
+        self.loaded = Loaded(FoundSegments.known([]))
         self._state: LogState
         with self.lock, self._partition_lock():
             self._load()
@@ -386,7 +387,7 @@ class Mutator:
             except StorageFailedError as error:
                 writer.fail(f"a change of its segments failed ({error})")
                 raise
-            self.loaded.segments[:] = [segment for _, segment in self._state.segments]  # what is gone can be closed
+            self.loaded.segments = FoundSegments.known(self._state.segments.values())  # what is gone can be closed
 
     def delete_records(self, before: int) -> int:
         """Raises the log's start and frees the segments below it. Returns the start."""
