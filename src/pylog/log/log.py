@@ -159,8 +159,7 @@ class Log:
     @property
     def recovery_report(self) -> tuple[Finding, ...]:
         """What was found when the log was loaded: a torn tail, damage, derived files that had to be made again."""
-        loaded = self._follower.loaded if self._mutator is None else self._mutator.loaded
-        return tuple(loaded.findings)
+        return tuple((self._mutator or self._follower).loaded.findings)
 
     # ---- append --------------------------------------------------------------------------------------------------------------
 
