@@ -27,7 +27,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("__main__", "spark", "cli", "tools", "testing", "aio"),
     ("reading",),
     ("store", "opening"),
-    ("clients", "producer", "partitioner", "consumer", "groups"),
+    ("clients", "producer", "partitioner", "consumer", "groups", "monitoring"),
     ("background", "options", "topics", "offsets", "staging"),
     ("log",),
     ("segment",),

@@ -6,11 +6,15 @@ Clients know a store as `Clients`; `Store` is above them.
 from __future__ import annotations
 
 import threading
+import weakref
 from abc import ABC, abstractmethod
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
 from pylog.clock import Clock
+from pylog.errors import IllegalStateError
 from pylog.log.log import Log
+from pylog.metrics import Sample
 from pylog.offsets.store import OffsetStore
 from pylog.topics import Topic
 
@@ -21,7 +25,10 @@ if TYPE_CHECKING:
 
 
 class Clients(ABC):
-    """The half of a `Store` that makes clients, and closes the producers when it closes: what was sent is to be appended."""
+    """The half of a `Store` that makes clients, and closes them when it closes.
+
+    What was sent to producers is to be appended, and groups need not wait until members that are gone are missed.
+    """
 
     path: str
     mode: str
@@ -30,6 +37,7 @@ class Clients(ABC):
     def __init__(self) -> None:
         self._producers: list[Producer] = []
         self._producers_guard = threading.Lock()
+        self._consumers: weakref.WeakSet[Consumer] = weakref.WeakSet()
 
     @property
     @abstractmethod
@@ -82,15 +90,10 @@ class Clients(ABC):
             if producer in self._producers:
                 self._producers.remove(producer)
 
-    def _close_producers(self) -> None:
-        """Closes them all: what was sent is appended, before the logs are closed."""
-        for producer in list(self._producers):
-            producer.close()
-
     # ---- consumers -----------------------------------------------------------------------------------------------------------
 
     def consumer(self, *topics: str, **options: Any) -> Consumer:
-        """A consumer of topics.
+        """A consumer of topics. It is closed with the store, and commits nothing then.
 
         Args:
             topics: names; none when `Consumer.subscribe` or `Consumer.assign` are called later.
@@ -116,7 +119,37 @@ class Clients(ABC):
         from pylog.consumer.consumer import Consumer
         from pylog.consumer.options import ConsumerOptions
 
-        return Consumer(self, topics, ConsumerOptions.of(options), self._clock)
+        consumer = Consumer(self, topics, ConsumerOptions.of(options), self._clock)
+        self._consumers.add(consumer)
+        return consumer
+
+    # ---- the end -------------------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Closes producers and consumers, flushes and closes the logs, writes the checkpoints and the clean-shutdown marker, lets
+        go of the locks. May be called twice.
+
+        What was sent is appended. Consumers leave their groups and commit nothing: what they had in hand is handed out again. One
+        that another thread is in a call of is that thread's to close: its next look at a log raises ClosedError.
+
+        Raises:
+            StorageFailedError: a sync failed. What a consumer's listener raises. Everything is closed all the same.
+        """
+        try:
+            self._close_clients()
+        finally:
+            self._close_logs()
+
+    def _close_clients(self) -> None:
+        with ExitStack() as last:
+            for consumer in list(self._consumers):
+                last.callback(_close_unless_busy, consumer)
+            for producer in list(self._producers):  # first: who was told of a record by then finds it in the log
+                last.callback(producer.close)
+
+    @abstractmethod
+    def _close_logs(self) -> None:
+        """Closes all that is below the clients."""
 
     # ---- groups --------------------------------------------------------------------------------------------------------------
 
@@ -133,3 +166,33 @@ class Clients(ABC):
         from pylog.groups.admin import Group
 
         return Group(name, self, self._clock)
+
+    # ---- metrics -------------------------------------------------------------------------------------------------------------
+
+    def metrics(self) -> list[Sample]:
+        """What is to be watched of the store: offsets, sizes, what this process wrote, and the lag of each group.
+
+        Returns:
+            A value of each metric in `pylog.metrics.METRICS` for each partition, and of the lag for each partition that a group
+            has committed for. `pylog.metrics.exposition` makes the text of them that monitoring systems read.
+
+        Raises:
+            ClosedError: the store is closed. CorruptionError: the committed offsets are damaged.
+
+        Cost: a look at each partition; the first call opens those that are not open, and reads the committed offsets.
+
+        >>> import pylog, tempfile
+        >>> with pylog.open(tempfile.mkdtemp()) as store:
+        ...     _ = store.create_topic("orders")
+        ...     _ = store.log("orders").append_many([b"a", b"b"])
+        ...     {sample.name: sample.value for sample in store.metrics()}["log_appended_records"]
+        2
+        """
+        from pylog.monitoring import samples_of
+
+        return list(samples_of(self))
+
+
+def _close_unless_busy(consumer: Consumer) -> None:
+    with suppress(IllegalStateError):
+        consumer.close(autocommit=False)

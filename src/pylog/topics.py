@@ -24,11 +24,13 @@ from pylog.errors import (
     InvalidArgumentError,
     NotALogDirectoryError,
     PylogError,
+    StorageFailedError,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
     UnsupportedFormatError,
 )
 from pylog.fs import DirectoryEntry, FileSystem, join, parent_of, write_atomically
+from pylog.log.check import TEMPORARY, UNFINISHED
 from pylog.log.checkpoints import (
     format_partition_metadata,
     is_topic_name,
@@ -36,6 +38,8 @@ from pylog.log.checkpoints import (
     parse_partition_directory,
     read_topic_id,
 )
+from pylog.log.recovery import Finding
+from pylog.log.report import about, of_error
 from pylog.record.checksum import crc32c
 from pylog.record.types import TopicPartition
 from pylog.segment.names import PARTITION_METADATA
@@ -276,6 +280,37 @@ def finish_changes(fs: FileSystem, root: str) -> None:
         missing = [n for n in range(topic.partitions) if directory_name(TopicPartition(name, n)) not in present]
         if missing:
             make_partitions(fs, root, name, topic.id, missing)
+
+
+def check_catalog(fs: FileSystem, root: str, catalog: Catalog, *, quiet: bool) -> Iterator[Finding]:
+    """Each partition that the catalog names has a directory with its topic's id (storage-format 3.4.2).
+
+    Args:
+        fs, root: the log directory.
+        catalog: as it is meanwhile.
+        quiet: nobody writes files there, no thread of this process either: what looks unfinished is left over.
+    """
+    ids = {TopicPartition(name, at): topic.id for name, topic in catalog.topics.items() for at in range(topic.partitions)}
+    try:
+        listed = {entry.name: parse_partition_directory(entry.name) for entry in fs.list(root)}
+        for name, partition in listed.items():
+            if name.endswith(TEMPORARY) and quiet:
+                yield about("leftover", join(root, name), UNFINISHED)
+            elif partition is not None and partition in ids:
+                yield from _check_id(fs, join(root, name), ids[partition])
+        for topic, number in sorted(set(ids) - set(listed.values())):
+            yield about("missing", root, f"has no directory for partition {number} of topic {topic}, which its catalog names")
+    except StorageFailedError as error:
+        yield of_error(error, root)
+
+
+def _check_id(fs: FileSystem, directory: str, expected: str) -> Iterator[Finding]:
+    try:
+        found = read_topic_id(fs, directory)
+        if found not in (None, expected):
+            yield about("derived", directory, f"has the topic id {found}, and the catalog says {expected}")
+    except PylogError as error:
+        yield of_error(error, directory, "derived")
 
 
 def check_new(root: str, name: str, present: Iterable[str]) -> None:

@@ -315,6 +315,71 @@ def test_a_consumer_whose_store_is_closed_says_so(store: pylog.Store) -> None:
     consumer.close()
 
 
+def test_closing_the_store_ends_its_consumers_without_a_commit_and_leaves_their_groups(clock: ManualClock) -> None:
+    fs = MemoryFileSystem()
+    store = pylog.open("/s", fs=fs, clock=clock)
+    make(store, "t", 2)
+    told = Told()
+    consumer = store.consumer(group="g", auto_offset_reset="earliest")
+    consumer.subscribe(["t"], listener=told)
+    assert read(consumer) == {("t", 0), ("t", 1)}
+    store.close()
+    assert told.told == [("assigned", {T0, T1}), ("revoked", {T0, T1})]
+    with pylog.open("/s", fs=fs, clock=clock) as again:
+        assert again.group("g").describe().state == "Empty"
+        assert again.offsets.fetch("g") == {}
+
+
+def test_a_listener_that_raises_keeps_no_store_from_closing(clock: ManualClock) -> None:
+    def refuse(what: str) -> None:
+        if what == "revoked":
+            raise RuntimeError("not now")
+
+    fs = MemoryFileSystem()
+    store = pylog.open("/s", fs=fs, clock=clock)
+    make(store, "t", 2)
+    consumer = store.consumer()
+    consumer.subscribe(["t"], listener=Told(refuse))
+    consumer.poll()
+    producer = store.producer()
+    sent = producer.send("t", b"c", partition=0)
+    with pytest.raises(RuntimeError, match="not now"):
+        store.close()
+    with pytest.raises(pylog.ClosedError):
+        store.topics()
+    assert sent.result().offset == 2
+    with pylog.open("/s", fs=fs, clock=clock, exclusive=True) as again:  # all locks are free
+        assert again.log("t", 0).end_offset == 3
+
+
+def test_a_store_closes_beside_a_thread_that_is_in_a_call_of_its_consumer(store: pylog.Store) -> None:
+    inside, leave = threading.Event(), threading.Event()
+
+    def stay(_: str) -> None:
+        inside.set()
+        leave.wait(60)
+
+    consumer = store.consumer()
+    consumer.subscribe(["t"], listener=Told(stay))
+    told: list[BaseException] = []
+
+    def poll() -> None:
+        try:
+            while True:
+                consumer.poll()
+        except pylog.ClosedError as error:
+            told.append(error)
+
+    thread = threading.Thread(target=poll)
+    thread.start()
+    assert inside.wait(60)
+    store.close()
+    leave.set()
+    thread.join(60)
+    assert len(told) == 1
+    consumer.close()
+
+
 def test_a_forked_child_has_no_consumer_and_closing_it_there_does_nothing(store: pylog.Store) -> None:
     consumer = store.consumer(group="g", auto_offset_reset="earliest")
     consumer.assign([T0])

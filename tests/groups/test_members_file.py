@@ -88,6 +88,15 @@ def test_what_is_no_slot_is_taken_like_a_free_one(opened: list[MembersFile]) -> 
     assert names(opened[0]) == [(True, "a"), (True, "b"), (True, "c")]
 
 
+def test_who_claim_a_slot_at_the_same_time_get_one_each(opened: list[MembersFile], monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = [file.slots() for file in opened]  # by all of them before the first one has a slot
+    for file, slots, name in zip(opened, seen, "abc", strict=True):
+        monkeypatch.setattr(file, "slots", lambda slots=slots: slots)
+        claim(file, name)
+    monkeypatch.undo()
+    assert [slot.member_id for slot in opened[0].slots()] == ["a", "b", "c"]
+
+
 def test_a_file_without_room_says_so(opened: list[MembersFile], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MEMBER_SLOTS", 1)
     claim(opened[0], "a")

@@ -7,6 +7,7 @@ import itertools
 import shutil
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from msgspec.structs import replace
 import pylog
 from golden_data import GoldenPartition, case, partitions
 from neighbours import HookedFileSystem
+from pylog.errors import UnknownTopicOrPartitionError
 from pylog.fs import DirectoryEntry, OsFileSystem
 from pylog.index.builder import SegmentIndexBuilder
 from pylog.index.skiplist import SkipList
@@ -34,6 +36,7 @@ from pylog.record.format import BASE_OFFSET, LAST_OFFSET, POSITION, SIZE
 from pylog.record.types import TopicPartition
 from pylog.segment.names import INDEX, LOG, SEAL, SNAPSHOT, TIME_INDEX, TRANSACTION_INDEX, file_name
 from pylog.segment.seal import digest_of, make_seal, write_seal
+from pylog.topics import Catalog, CatalogTopic, check_catalog, read_catalog
 
 FS = OsFileSystem()
 SMALL = {"segment_bytes": 600, "index_interval_bytes": 100}
@@ -46,8 +49,8 @@ def partition_of(log: pylog.Log, root: Path, **changes: Any) -> Partition:
     return Partition(FS, log.partition, directory, log._state, True, True, log.recovery_report)._replace(**changes)
 
 
-def checked(log: pylog.Log, root: Path, topics: dict[TopicPartition, str] | None = None, **changes: Any) -> Report:
-    return check_store(FS, str(root), [lambda: partition_of(log, root, **changes)], topics or {})
+def checked(log: pylog.Log, root: Path, **changes: Any) -> Report:
+    return check_store(FS, str(root), [lambda: partition_of(log, root, **changes)])
 
 
 def filled(root: Path, records: int = 30, **config: int) -> None:
@@ -114,23 +117,22 @@ def test_directories_of_brokers_are_sound(golden: GoldenPartition) -> None:
 
 def test_a_store_is_sound_while_it_is_written_and_after_it_was_closed(tmp_path: Path) -> None:
     with pylog.open(tmp_path) as store:
-        topic = store.create_topic("t", **SMALL)
-        topics = {T0: topic.id or ""}
+        store.create_topic("t", **SMALL)
         log = store.log("t")
-        assert checked(log, tmp_path, topics).ok, "empty"
+        assert checked(log, tmp_path).ok, "empty"
         for number in range(30):
             log.append(b"value %d" % number, timestamp=1_000 + number % 7)
-            assert checked(log, tmp_path, topics).findings == (), number
+            assert checked(log, tmp_path).findings == (), number
         seal_all(log)
-        report = checked(log, tmp_path, topics)
+        report = checked(log, tmp_path)
         assert report.findings == ()
         assert (report.segments, report.batches, report.records) == (len(log.segments), 30, 30)
         assert report.bytes == sum(path.stat().st_size for path in (tmp_path / "t-0").glob("*.log"))
     assert told(tmp_path) == []
     with pylog.open(tmp_path) as store:
-        assert checked(store.log("t"), tmp_path, topics).findings == ()
+        assert checked(store.log("t"), tmp_path).findings == ()
         store.log("t").append(b"more")
-        assert checked(store.log("t"), tmp_path, topics).findings == ()
+        assert checked(store.log("t"), tmp_path).findings == ()
 
 
 def test_counts_are_those_of_the_batch_headers(tmp_path: Path) -> None:
@@ -604,24 +606,45 @@ def test_a_checkpoint_that_does_not_parse_is_told(root: Path, name: str) -> None
 
 
 def test_the_catalog_and_the_directories_agree(root: Path, directory: Path) -> None:
-    with pylog.open(root, mode="r") as store:
-        log, topic = store.log("t"), store.topic("t")
-        topics = {T0: topic.id or ""}
-        assert checked(log, root, topics).ok
-        (found,) = checked(log, root, topics | {TopicPartition("t", 1): topic.id or ""}).findings
-        assert (found.kind, found.path) == ("missing", str(root))
-        assert "partition 1 of topic t" in found.message
-        (found,) = checked(log, root, {T0: "A" * 22}).findings
-        assert (found.kind, Path(found.path).name) == ("derived", "t-0")
-        (directory / "partition.metadata").write_bytes(b"rubbish")
-        (found,) = checked(log, root, topics).findings
-        assert (found.kind, Path(found.path).name) == ("derived", "partition.metadata")
+    def against(topic_id: str, partitions: int = 1) -> list[Finding]:
+        return list(check_catalog(FS, str(root), Catalog(topics={"t": CatalogTopic(topic_id, partitions)}), quiet=True))
+
+    known = read_catalog(FS, str(root)).topics["t"].id
+    assert against(known) == []
+    (found,) = against(known, 2)
+    assert (found.kind, found.path) == ("missing", str(root))
+    assert "partition 1 of topic t" in found.message
+    (found,) = against("A" * 22)
+    assert (found.kind, Path(found.path).name) == ("derived", "t-0")
+    (directory / "partition.metadata").write_bytes(b"rubbish")
+    (found,) = against(known)
+    assert (found.kind, Path(found.path).name) == ("derived", "partition.metadata")
 
 
 @pytest.mark.parametrize("quiet", [True, False])
 def test_an_unfinished_file_in_the_root_is_a_leftover_once_nobody_is_at_work(root: Path, quiet: bool) -> None:
     (root / "pylog.json.tmp").write_bytes(b"")
-    assert told(root, quiet=quiet) == ([("leftover", "pylog.json.tmp")] if quiet else [])
+    found = check_catalog(FS, str(root), read_catalog(FS, str(root)), quiet=quiet)
+    assert [(each.kind, Path(each.path).name) for each in found] == ([("leftover", "pylog.json.tmp")] if quiet else [])
+
+
+def test_what_another_thread_is_writing_in_the_root_is_no_leftover(root: Path) -> None:
+    written = root / f"{LOG_START}.tmp"
+    with pylog.open(root) as store, ThreadPoolExecutor(1) as pool:
+        with store._root_lock():
+            written.write_bytes(b"")
+            report = pool.submit(store.check)
+            with pytest.raises(TimeoutError):
+                report.result(0.2)
+            written.unlink()
+        assert report.result(60).ok
+
+
+def test_a_partition_that_is_deleted_before_its_turn_is_no_finding(root: Path) -> None:
+    def gone() -> Partition:
+        raise UnknownTopicOrPartitionError("it was deleted")
+
+    assert check_store(FS, str(root), [gone]).ok
 
 
 # ---- what a log believes -----------------------------------------------------------------------------------------------------
@@ -658,7 +681,7 @@ def test_a_partition_that_cannot_be_opened_is_a_finding_and_the_others_are_check
 
     with pylog.open(root, mode="r") as store:
         log = store.log("t")
-        report = check_store(FS, str(root), [broken, lambda: partition_of(log, root, writable=False)], {})
+        report = check_store(FS, str(root), [broken, lambda: partition_of(log, root, writable=False)])
     assert [(found.kind, found.path) for found in report.findings] == [("unreadable", "/elsewhere")]
     assert (report.partitions, report.records) == (2, 30)
 

@@ -84,8 +84,9 @@ class MembersFile:
         Raises:
             StorageFailedError: the slot cannot be written, or there is none left.
         """
-        for number, known in enumerate([*self.slots(), Slot(locked=False)]):
-            if not known.locked and number < limits.MEMBER_SLOTS and self._try_take(number, is_member):
+        known = self.slots()  # behind them others may appear at the same time: then the next one
+        for number in range(limits.MEMBER_SLOTS):
+            if (number >= len(known) or not known[number].locked) and self._try_take(number, is_member):
                 with self._guard:
                     self._own, self._slot = number, Slot(True, member_id, session_timeout_ms, max_poll_interval_ms)
                     self._write()

@@ -130,8 +130,9 @@ def valid_offset_entries(table: Any, count: int, log_size: int) -> int:
     """
     entries = _whole(table, count, _OFFSET_ENTRY)
     relative, position = entries["relative"].astype(np.int64), entries["position"].astype(np.int64)
-    good = np.diff(relative, prepend=-1) > 0
-    good &= (np.diff(position, prepend=1) >= 0) & (position < log_size)
+    good = position < log_size
+    good[:1] &= (relative[:1] >= 0) & (position[:1] >= 1)
+    good[1:] &= (relative[1:] > relative[:-1]) & (position[1:] >= position[:-1])
     return _leading(good)
 
 
@@ -144,8 +145,9 @@ def valid_time_entries(table: Any, count: int) -> int:
     entries = _whole(table, count, _TIME_ENTRY)
     timestamp, relative = entries["timestamp"].astype(np.int64), entries["relative"].astype(np.int64)
     good = np.empty(entries.size, np.bool_)
-    good[:1], good[1:] = timestamp[:1] >= 0, timestamp[1:] > timestamp[:-1]
-    valid = _leading(good & (np.diff(relative, prepend=0) >= 0))
+    good[:1] = (timestamp[:1] >= 0) & (relative[:1] >= 0)
+    good[1:] = (timestamp[1:] > timestamp[:-1]) & (relative[1:] >= relative[:-1])
+    valid = _leading(good)
     if valid == 1 and entries.size > 1 and timestamp[0] == 0 and relative[0] == 0:
         return 0
     return valid

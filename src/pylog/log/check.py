@@ -13,13 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pylog import limits
-from pylog.errors import PylogError, StorageFailedError
+from pylog.errors import PylogError, StorageFailedError, UnknownTopicOrPartitionError
 from pylog.fs import DirectoryEntry, FileSystem, join
 from pylog.index.offset_index import OffsetIndex
 from pylog.index.time_index import TimeIndex
 from pylog.index.transaction_index import ENTRY_SIZE, TransactionIndex
-from pylog.log import checkpoints
-from pylog.log.checkpoints import LOG_START, RECOVERY_POINT, EpochStart, parse_partition_directory
+from pylog.log.checkpoints import LOG_START, RECOVERY_POINT, EpochStart
 from pylog.log.durable_point import Slot
 from pylog.log.producer_state import parse_snapshot
 from pylog.log.recovery import Finding
@@ -39,7 +38,6 @@ from pylog.record.format import (
     PRODUCER_ID,
     SIZE,
 )
-from pylog.record.types import TopicPartition
 from pylog.segment import names
 from pylog.segment.seal import ALTERED, Altered, Seal, SealedReader, foreign_reason, is_foreign, read_seal
 from pylog.segment.segment import LogSegment, vanished
@@ -52,13 +50,12 @@ Longs = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 
-def check_store(fs: FileSystem, root: str, partitions: Iterable[Look], topics: Mapping[TopicPartition, str]) -> Report:
-    """Checks all invariants of a store. It prints nothing, changes nothing, and raises for no damage.
+def check_store(fs: FileSystem, root: str, partitions: Iterable[Look]) -> Report:
+    """Checks all invariants of a store's partitions. It prints nothing, changes nothing, and raises for no damage.
 
     Args:
         fs, root: the log directory.
-        partitions: those to look into; one that cannot be opened is a finding.
-        topics: each partition that `pylog.json` names, with its topic's id.
+        partitions: those to look into. One that cannot be opened is a finding, one that was deleted meanwhile is not.
 
     Returns:
         A `Report` without verdicts.
@@ -66,19 +63,19 @@ def check_store(fs: FileSystem, root: str, partitions: Iterable[Look], topics: M
     Cost: one pass over the batch headers, and over the files beside them. Spec: reliability 6.5.
     """
     ends, findings = read_ends(fs, root)
-    report, quiet = Report().with_findings(findings), True
+    report = Report().with_findings(findings)
 
     def question(partition: Partition) -> Report:
-        nonlocal quiet
-        quiet &= partition.quiet
         return check_partition(partition).with_findings(check_ends(partition, ends))
 
     for look in partitions:
         try:
             report += ask(look, question)
+        except UnknownTopicOrPartitionError:
+            continue
         except PylogError as error:
             report += Report(partitions=1).with_findings([of_error(error, root)])
-    return report.with_findings(_check_topics(fs, root, topics, quiet=quiet))
+    return report
 
 
 def check_partition(partition: Partition) -> Report:
@@ -216,30 +213,6 @@ def _check_start(partition: Partition, log_start: int) -> Iterator[Finding]:
         path = join(partition.directory, names.file_name(offset, names.LOG))
         told = f"is not there: the leader epochs begin at offset {offset}, and the first segment at {first.base_offset}"
         yield about("missing", path, told, offset=offset)
-
-
-def _check_topics(fs: FileSystem, root: str, topics: Mapping[TopicPartition, str], *, quiet: bool) -> Iterator[Finding]:
-    """Each partition that `pylog.json` names has a directory with its topic's id (storage-format 3.4.2)."""
-    try:
-        listed = {entry.name: parse_partition_directory(entry.name) for entry in fs.list(root)}
-        for name, partition in listed.items():
-            if name.endswith(TEMPORARY) and quiet:
-                yield about("leftover", join(root, name), UNFINISHED)
-            elif partition is not None and partition in topics:
-                yield from _check_id(fs, join(root, name), topics[partition])
-        for topic, number in sorted(set(topics) - set(listed.values())):
-            yield about("missing", root, f"has no directory for partition {number} of topic {topic}, which its catalog names")
-    except StorageFailedError as error:
-        yield of_error(error, root)
-
-
-def _check_id(fs: FileSystem, directory: str, expected: str) -> Iterator[Finding]:
-    try:
-        found = checkpoints.read_topic_id(fs, directory)
-        if found not in (None, expected):
-            yield about("derived", directory, f"has the topic id {found}, and the catalog says {expected}")
-    except PylogError as error:
-        yield of_error(error, directory, "derived")
 
 
 # ---- a pass over batches -----------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import hashlib
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec.structs import astuple, replace
@@ -87,6 +87,15 @@ class Slot(msgspec.Struct, frozen=True, gc=False):
         """Whether everything published is durable and no change of segments was under way."""
         same = self.durable_base == self.active_base and self.durable_position == self.published_position
         return same and self.epoch % 2 == 0 and not self.flags
+
+
+class SyncPoint(NamedTuple):
+    """The end of what a sync of `file` makes durable: position and next offset, under an epoch of the header."""
+
+    file: File
+    epoch: int
+    position: int
+    offset: int
 
 
 def unsynced_bound(level: Durability, size: int, segment_bytes: int) -> int:

@@ -22,13 +22,16 @@ from pylog.index.transaction_index import AbortedTransaction
 from pylog.log import checkpoints
 from pylog.log.checkpoints import Checkpoint, EpochStart
 from pylog.log.durable_point import DELETED, FAILED, Slot, open_header
+from pylog.log.found import FoundSegments
 from pylog.log.producer_state import ProducerState, load_snapshot
 from pylog.log.recovery import Finding, is_torn
 from pylog.log.store_locks import ByteLock
+from pylog.log.tail import sound_tail
 from pylog.log.walk import Damage, Stretch, peek, start_offset_at, walk
+from pylog.record.batch import Table
 from pylog.record.format import BASE_OFFSET, LAST_OFFSET, LEADER_EPOCH, POSITION, PRODUCER_ID, SIZE
 from pylog.record.types import TopicPartition
-from pylog.segment.names import INDEX, LEADER_EPOCH_CHECKPOINT, LOG, SNAPSHOT, SWAP, LoadPlan, file_name, parse, plan_load
+from pylog.segment.names import LEADER_EPOCH_CHECKPOINT, LOG, SNAPSHOT, SWAP, LoadPlan, file_name, parse, plan_load
 from pylog.segment.seal import HeaderDigest, digest_of, replaced_by
 from pylog.segment.segment import LogSegment, OpenFiles, vanished
 
@@ -107,7 +110,7 @@ class Loaded:
         topic_id: of the topic that the directory belongs to, None when nothing says.
     """
 
-    segments: list[LogSegment]
+    segments: FoundSegments
     end: int = 0
     next_offset: int = 0
     start_offset: int = 0
@@ -161,12 +164,12 @@ def load(source: Source) -> Loaded:
     )
     if source.writable:
         _carry_out(source, plan)
-    unindexed = [base for base in list(plan.segments)[:-1] if plan.current(file_name(base, INDEX)) not in entries]
-    loaded = Loaded(_open_segments(source, plan, entries), snapshots=plan.snapshots, unindexed=unindexed, found=slot)
-    _own_slot(source, loaded, same_boot)
+    segments, unindexed = _open_segments(source, plan, entries), plan.unindexed(entries)
+    loaded = Loaded(segments, snapshots=plan.snapshots, unindexed=unindexed, found=slot)
+    _own_slot(loaded, same_boot)
     if not source.writable:
         _end_at_published(loaded)
-    first = loaded.segments[0].base_offset if loaded.segments else 0
+    first = loaded.segments.bases[0] if loaded.segments else 0
     loaded.file_size = loaded.segments[-1].size if loaded.segments else 0
     loaded.start_offset = max(first, _log_start(source, loaded.slot))
     loaded.next_offset = loaded.start_offset
@@ -238,10 +241,16 @@ def _check_regular(source: Source, entries: dict[str, DirectoryEntry]) -> None:
             raise StorageFailedError(f"{path} is not a regular file, as a segment must be; put the file itself there", path=path)
 
 
-def _open_segments(source: Source, plan: LoadPlan, entries: dict[str, DirectoryEntry]) -> list[LogSegment]:
+def _open_segments(source: Source, plan: LoadPlan, entries: dict[str, DirectoryEntry]) -> FoundSegments:
     """All segments; the last one is the active one from the start on: a file that will grow must never be mapped."""
     renamed = dict(plan.renames) if source.writable else {}
-    segments = [_segment(source, base, renamed.get(name, name), entries[name]) for base, name in plan.segments.items()]
+    bases, found = list(plan.segments), [entries[name] for name in plan.segments.values()]
+
+    def make(index: int) -> LogSegment:
+        entry = found[index]
+        return _segment(source, bases[index], renamed.get(entry.name, entry.name), entry)
+
+    segments = FoundSegments(bases, [entry.size for entry in found], make)
     if segments:
         segments[-1].sealed = False
     return segments
@@ -262,34 +271,26 @@ def _segment(source: Source, base: int, name: str, entry: DirectoryEntry) -> Log
     )
 
 
-def _own_slot(source: Source, loaded: Loaded, same_boot: bool) -> None:
+def _own_slot(loaded: Loaded, same_boot: bool) -> None:
     """Takes the header, unless another program has written since (reliability 12): then its word is stale.
 
     The signs: its segment is gone or another file; one above it, which no roll of this boot explains; a batch of another leader
     epoch behind what it published. A segment that is the same file keeps its durable end all the same: nobody cuts there.
     """
     slot = loaded.found
-    named = [segment for segment in loaded.segments if slot is not None and segment.base_offset == slot.active_base]
-    if slot is None or not named or not _is_file(source, named[0], slot.active_inode):
+    named = None if slot is None else loaded.segments.find(slot.active_base)
+    if slot is None or named is None or named.inode() != slot.active_inode:
         return
-    last = named[0] is loaded.segments[-1]
+    last = named is loaded.segments[-1]
     loaded.known_position = slot.durable_position if last else 0
-    following = peek(named[0], slot.published_position)
+    following = peek(named, slot.published_position)
     if (same_boot and not last and slot.epoch % 2 == 0) or (
         following is not None and following.leader_epoch != slot.leader_epoch
     ):
         return
     loaded.slot, loaded.same_boot = slot, same_boot
-    if last and same_boot and not slot.flags & FAILED and named[0].size >= slot.published_position:
+    if last and same_boot and not slot.flags & FAILED and named.size >= slot.published_position:
         loaded.known_position = slot.published_position
-
-
-def _is_file(source: Source, segment: LogSegment, inode: int) -> bool:
-    file = source.fs.open(segment.path)
-    try:
-        return file.identity()[1] == inode
-    finally:
-        file.close()
 
 
 def _log_start(source: Source, slot: Slot | None) -> int:
@@ -303,8 +304,7 @@ def _end_at_published(loaded: Loaded) -> None:
     """A reader sees what the header publishes; a segment above the one it names is a roll under way (reliability 11a)."""
     if loaded.slot is None or not loaded.same_boot:
         return
-    while loaded.segments[-1].base_offset != loaded.slot.active_base:
-        loaded.segments.pop()
+    loaded.segments = loaded.segments.up_to(loaded.slot.active_base)
     active = loaded.segments[-1]
     active.sealed = False
     active.size = min(active.size, loaded.slot.published_position)
@@ -420,11 +420,17 @@ def _trust_active(source: Source, loaded: Loaded) -> None:
     builder = SegmentIndexBuilder.reopened(active.offset_index(), active.time_index(), source.config.index_interval_bytes)
     indexed = active.offset_index().last.offset if position else -1
 
-    def take(stretch: Stretch) -> None:
-        first = int(np.searchsorted(stretch.table[LAST_OFFSET], indexed, side="right"))
-        builder.add(stretch.table, stretch.table.shape[1], first=first, position=stretch.shift)
+    def take(table: Table, shift: int) -> None:
+        first = int(np.searchsorted(table[LAST_OFFSET], indexed, side="right"))
+        builder.add(table, table.shape[1], first=first, position=shift)
 
-    found = _follow(active, position, _end_told(loaded), verify=False, take=take)
+    tail = sound_tail(active, position, _end_told(loaded))
+    if tail is not None:
+        take(tail, 0)
+        last = tail[:, -1].tolist()
+        found = _Walked(last[POSITION] + last[SIZE], last[LAST_OFFSET] + 1, max(-1, last[LEADER_EPOCH]))
+    else:
+        found = _follow(active, position, _end_told(loaded), verify=False, take=lambda each: take(each.table, each.shift))
     if found.damage and position and found.end == position:  # the index led into the damage: look at all of it
         _scan_active(source, loaded, verify=False)
     else:
@@ -554,7 +560,7 @@ def producers_at_end(fs: FileSystem, directory: str, loaded: Loaded) -> tuple[Pr
 
     A segment without `.index` has lost its derived files, its transaction index with them: the replay begins there at the latest.
     """
-    start = loaded.segments[0].base_offset if loaded.segments else 0
+    start = loaded.segments.bases[0] if loaded.segments else 0
     state, complaints = load_snapshot(fs, directory, loaded.snapshots, start, min([loaded.next_offset, *loaded.unindexed]))
     for segment, size in _behind(loaded, state.end_offset):
         if loaded.plain and segment is loaded.segments[-1]:
@@ -568,7 +574,7 @@ def _behind(loaded: Loaded, offset: int) -> list[tuple[LogSegment, int]]:
     """The segments with records at or above an offset, with the bytes of each that count."""
     if offset >= loaded.next_offset or not loaded.segments:
         return []
-    ends = [segment.base_offset for segment in loaded.segments[1:]] + [loaded.next_offset]
+    ends = [*loaded.segments.bases[1:], loaded.next_offset]
     sizes = [segment.size for segment in loaded.segments[:-1]] + [loaded.end]
     return [(segment, size) for segment, end, size in zip(loaded.segments, ends, sizes, strict=True) if end > offset]
 

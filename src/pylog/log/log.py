@@ -25,9 +25,11 @@ from pylog.log.live import Follower, load_live
 from pylog.log.loader import Loaded, Source
 from pylog.log.lookup import TimeSearch
 from pylog.log.mutator import Mutator, Surroundings
+from pylog.log.outline import outline_of
 from pylog.log.recovery import Finding
 from pylog.log.report import Partition
 from pylog.log.state import LogState
+from pylog.metrics import Counters
 from pylog.record.builder import rows_from_arrow, rows_from_record
 from pylog.record.decoder import DEFAULT_COLUMNS, RECORD_COLUMNS, record_chunks, schema_of
 from pylog.record.few import Piece
@@ -54,6 +56,7 @@ class Log:
     def __init__(self, source: Source, clock: Clock, durability: Durability, surroundings: Surroundings) -> None:
         self.partition = source.partition
         self.config = source.config
+        self.counters = Counters()  # what this process appended
         self._source = source
         self._clock = clock
         self._durability = durability if self.config.durability is None else Durability.of(self.config.durability)
@@ -67,7 +70,7 @@ class Log:
         self._state: LogState
         self._mutator: Mutator | None = None
         if source.writable:
-            self._mutator = Mutator(source, clock, self._publish, surroundings)
+            self._mutator = Mutator(source, clock, self._publish, surroundings, self.counters)
             self._lock = self._mutator.lock
             self._follow_on(self._mutator.loaded)
             if self._mutator.writer is not None:
@@ -156,8 +159,7 @@ class Log:
     @property
     def recovery_report(self) -> tuple[Finding, ...]:
         """What was found when the log was loaded: a torn tail, damage, derived files that had to be made again."""
-        loaded = self._follower.loaded if self._mutator is None else self._mutator.loaded
-        return tuple(loaded.findings)
+        return tuple((self._mutator or self._follower).loaded.findings)
 
     # ---- append --------------------------------------------------------------------------------------------------------------
 
@@ -533,7 +535,7 @@ class Log:
     def size_between(self, start: int, end: int) -> int:
         """About how many bytes the records from `start` to before `end` take. From indexes only: O(log n)."""
         self._check_open()
-        return planning.size_between(self._state, start, end)
+        return planning.size_between(outline_of(self._state), start, end)
 
     def split_offsets(self, start: int, end: int, max_bytes: int) -> list[int]:
         """Offsets that cut the records from `start` to before `end` into parts of about `max_bytes` each.
@@ -551,7 +553,7 @@ class Log:
         self._check_open()
         if max_bytes < 1:
             raise InvalidArgumentError(f"max_bytes={max_bytes} is not positive")
-        return planning.split_offsets(self._state, start, end, max_bytes)
+        return planning.split_offsets(outline_of(self._state), start, end, max_bytes)
 
     # ---- integrity -----------------------------------------------------------------------------------------------------------
 

@@ -30,11 +30,13 @@ from pylog.errors import (
 from pylog.log import trimming
 from pylog.log.appending import Group, Request, Requests, append_in_turn, encoded_group, grouped
 from pylog.log.durable_point import mark_failed, open_header
+from pylog.log.found import FoundSegments
 from pylog.log.loader import Loaded, Source, deleted, load
 from pylog.log.recovery import Finding
 from pylog.log.state import LogState, first_state
 from pylog.log.store_locks import ByteLock
 from pylog.log.writer import LogWriter
+from pylog.metrics import Counters
 from pylog.record.ahead import one_ahead
 from pylog.record.few import Piece
 from pylog.record.types import Acknowledgement
@@ -68,6 +70,7 @@ class Mutator:
         clock: for time stamps, and for segments without any.
         publish: takes each new state.
         surroundings: what it asks of its store.
+        counters: of the log.
 
     Attributes:
         lock: the log's, taken before the partition's.
@@ -84,11 +87,13 @@ class Mutator:
         clock: Clock,
         publish: Callable[[LogState], None],
         surroundings: Surroundings,
+        counters: Counters,
     ) -> None:
         self._source = source
         self._clock = clock
         self._publish = publish
         self._surroundings = surroundings
+        self._counters = counters
         self._doomed = trimming.Doomed(source.fs)
         self.lock = threading.RLock()
         self.requests = Requests()
@@ -97,7 +102,7 @@ class Mutator:
         self._failure: str | None = None  # why no writer can be made
         self._inside: int | None = None  # the thread that keeps all others out
         self.rests = 0
-        self.loaded = Loaded([])
+        self.loaded = Loaded(FoundSegments.known([]))
         self._state: LogState
         with self.lock, self._partition_lock():
             self._load()
@@ -146,7 +151,7 @@ class Mutator:
         if self._failure is not None:
             raise ClosedError(self._failure, path=self._source.directory)
         try:
-            return LogWriter(self._source, self.loaded, self._state, self._set_state, self._clock)
+            return LogWriter(self._source, self.loaded, self._state, self._set_state, self._clock, self._counters)
         except StorageFailedError as error:
             if error.errno not in NO_ROOM:
                 self._failure = f"{error}; close the store and open it again, which checks the end of the log"
@@ -307,6 +312,7 @@ class Mutator:
             raise error
 
     def _append(self, group: Group, writer: LogWriter) -> BaseException | None:
+        first = writer.state.end_offset
         try:
             encoded = encoded_group(group, writer.leader_epoch, self._stamp())
             if group.size <= limits.APPEND_CHUNK_BYTES:
@@ -314,6 +320,7 @@ class Mutator:
             else:
                 with one_ahead(iter(encoded)) as ahead:
                     writer.append(ahead, group.level, group.size)
+            self._counters.wrote(writer.state.end_offset - first)
         except BaseException as error:  # noqa: BLE001 - settled with the requests, and raised by the threads that asked
             return error
         return None
@@ -380,7 +387,7 @@ class Mutator:
             except StorageFailedError as error:
                 writer.fail(f"a change of its segments failed ({error})")
                 raise
-            self.loaded.segments[:] = [segment for _, segment in self._state.segments]  # what is gone can be closed
+            self.loaded.segments = FoundSegments.known(self._state.segments.values())  # what is gone can be closed
 
     def delete_records(self, before: int) -> int:
         """Raises the log's start and frees the segments below it. Returns the start."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Generator, Iterable, Iterator
-from operator import attrgetter
 from typing import NamedTuple
 
 from pylog import limits
+from pylog.log.outline import Outline
 from pylog.log.state import LogState
 from pylog.segment.segment import LogSegment
 
@@ -15,7 +15,7 @@ from pylog.segment.segment import LogSegment
 class _Piece(NamedTuple):
     """The part of a range that lies in one segment: bytes from `first` to before `end`."""
 
-    segment: LogSegment
+    segment: int
     first: int
     end: int
 
@@ -27,51 +27,55 @@ class Cut(NamedTuple):
     offsets: list[int]
 
 
-def cut(state: LogState, start: int, end: int, max_bytes: int) -> Cut:
+def cut(outline: Outline, start: int, end: int, max_bytes: int) -> Cut:
     """The range's size, and where to cut it into parts of about `max_bytes`: what the two below say, in one walk."""
-    pieces = list(_pieces(state, start, end))
+    pieces = _pieces(outline, start, end)
     size = _size(pieces)
-    return Cut(size, _inner(pieces, start, end, max_bytes) if size > max_bytes else [])
+    return Cut(size, _inner(outline, pieces, start, end, max_bytes) if size > max_bytes else [])
 
 
-def size_between(state: LogState, start: int, end: int) -> int:
+def size_between(outline: Outline, start: int, end: int) -> int:
     """About how many bytes the records from `start` to before `end` take."""
-    return _size(_pieces(state, start, end))
+    return _size(_pieces(outline, start, end))
 
 
 def _size(pieces: Iterable[_Piece]) -> int:
-    return sum(piece.end - piece.first for piece in pieces)
+    return sum(end - first for _, first, end in pieces)
 
 
-def split_offsets(state: LogState, start: int, end: int, max_bytes: int) -> list[int]:
+def split_offsets(outline: Outline, start: int, end: int, max_bytes: int) -> list[int]:
     """Batch boundaries that cut a range into parts of about `max_bytes`; a part may span segments."""
-    return _inner(_pieces(state, start, end), start, end, max_bytes)
+    return _inner(outline, _pieces(outline, start, end), start, end, max_bytes)
 
 
-def _inner(pieces: Iterable[_Piece], start: int, end: int, max_bytes: int) -> list[int]:
-    return sorted({offset for offset in _cuts(pieces, max_bytes) if start < offset < end})
+def _inner(outline: Outline, pieces: Iterable[_Piece], start: int, end: int, max_bytes: int) -> list[int]:
+    return sorted({offset for offset in _cuts(outline, pieces, max_bytes) if start < offset < end})
 
 
-def first_cut(state: LogState, start: int, end: int, max_bytes: int) -> int:
+def first_cut(outline: Outline, start: int, end: int, max_bytes: int) -> int:
     """The first of them, or `end`: so far `max_bytes` reach, about, but one batch at least."""
-    return next((offset for offset in _cuts(_pieces(state, start, end), max_bytes) if start < offset < end), end)
+    cuts = _cuts(outline, _pieces(outline, start, end), max_bytes)
+    return next((offset for offset in cuts if start < offset < end), end)
 
 
-def _cuts(pieces: Iterable[_Piece], max_bytes: int) -> Iterator[int]:
+def _cuts(outline: Outline, pieces: Iterable[_Piece], max_bytes: int) -> Iterator[int]:
     """The same in order, one after the other; some may come twice."""
     used = 0
     for piece in pieces:
-        if used and used + min(piece.end - piece.first, max_bytes) > max_bytes:
-            yield piece.segment.base_offset
+        segment, first, end = piece
+        if used and used + min(end - first, max_bytes) > max_bytes:
+            yield outline.bases[segment]
             used = 0
-        used = yield from _cuts_inside(piece, used, max_bytes)
+        if used + end - first > max_bytes:  # a segment that is not cut is not looked into
+            used = yield from _cuts_inside(outline.segment(segment), piece, used, max_bytes)
+        else:
+            used += end - first
 
 
-def _cuts_inside(piece: _Piece, used: int, max_bytes: int) -> Generator[int, None, int]:
+def _cuts_inside(segment: LogSegment, piece: _Piece, used: int, max_bytes: int) -> Generator[int, None, int]:
     """The cuts within a segment's part; returns the bytes behind the last one."""
-    first = piece.first
+    first, index = piece.first, segment.offset_index()
     while used + piece.end - first > max_bytes:
-        index = piece.segment.offset_index()  # of a segment that is not cut it is not read
         offset = index.upper_bound_offset(first + max_bytes - used)
         entry = None if offset is None else index.upper(offset)
         if entry is None or not first < entry.position < piece.end:
@@ -81,30 +85,19 @@ def _cuts_inside(piece: _Piece, used: int, max_bytes: int) -> Generator[int, Non
     return used + piece.end - first
 
 
-def _pieces(state: LogState, start: int, end: int) -> Iterator[_Piece]:
-    for segment, segment_end in _segments(state, start):
-        if segment.base_offset >= end:
-            return
-        first = segment.offset_index().lookup(start).position if start > segment.base_offset else 0
-        upper = segment.offset_index().upper(end) if end < segment_end else None
-        yield _Piece(segment, first, state.size_of(segment) if upper is None else upper.position)
-
-
-def _segments(state: LogState, start: int) -> Iterator[tuple[LogSegment, int]]:
-    """The same as `state.from_offset` for who wants most of them: looked up all at once."""
-    segments = state.segments.values()
-    first = max(0, bisect_right(segments, start, key=_base_offset) - 1)
-    ends = [*map(_base_offset, segments[first + 1 :]), state.end_offset]
-    for segment, end in zip(segments[first:], ends, strict=False):  # of a log without segments there is an end only
-        if segment.base_offset >= max(state.end_offset, 1):
-            return
-        if segment is state.active:
-            yield segment, state.end_offset
-            return
-        yield segment, end
-
-
-_base_offset = attrgetter("base_offset")
+def _pieces(outline: Outline, start: int, end: int) -> list[_Piece]:
+    bases, sizes = outline.bases, outline.sizes
+    first, last = max(0, bisect_right(bases, start) - 1), bisect_left(bases, end) - 1
+    if last < first:
+        return []
+    pieces = [_Piece(segment, 0, sizes[segment]) for segment in range(first, last + 1)]
+    behind = bases[last + 1] if last + 1 < len(bases) else outline.end_offset
+    if end < min(behind, outline.end_offset):
+        upper = outline.segment(last).offset_index().upper(end)
+        pieces[-1] = pieces[-1] if upper is None else _Piece(last, 0, upper.position)
+    if start > bases[first]:
+        pieces[0] = pieces[0]._replace(first=outline.segment(first).offset_index().lookup(start).position)
+    return pieces
 
 
 def ranges_since(state: LogState, start: int, end: int, timestamp: int) -> Iterator[tuple[int, int]]:

@@ -61,7 +61,7 @@ def first_state(loaded: Loaded) -> LogState:
     if active is not None:
         active.builder = loaded.builder
     slot = loaded.slot
-    end, next_offset = _published(loaded)
+    end, next_offset = published_ends(loaded)
     return LogState(
         SkipList([(segment.base_offset, segment) for segment in loaded.segments]),
         active,
@@ -75,7 +75,7 @@ def first_state(loaded: Loaded) -> LogState:
     )
 
 
-def _published(loaded: Loaded) -> tuple[int, int]:
+def published_ends(loaded: Loaded) -> tuple[int, int]:
     """The end that may be shown: what a process wrote under this boot and did not publish may be in memory only."""
     slot = loaded.slot
     if slot is None or not loaded.same_boot or slot.active_base != loaded.segments[-1].base_offset:

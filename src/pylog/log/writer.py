@@ -14,7 +14,7 @@ import contextlib
 import itertools
 import logging
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
@@ -23,16 +23,17 @@ from pylog import limits
 from pylog.clock import Clock
 from pylog.config import Durability
 from pylog.errors import ClosedError, StorageFailedError
-from pylog.fs import File, join
+from pylog.fs import join
 from pylog.index.builder import SegmentIndexBuilder
 from pylog.index.skiplist import SkipList
 from pylog.log import checkpoints
-from pylog.log.durable_point import FAILED, Header, Slot, make_header, unsynced_bound
+from pylog.log.durable_point import FAILED, Header, Slot, SyncPoint, make_header, unsynced_bound
 from pylog.log.loader import Loaded, Source, epochs_from_batches
 from pylog.log.producer_state import Producer, ProducerState, write_snapshot
 from pylog.log.rolling import SegmentUse, batches_before_roll, check_fits_at_all, one_fits
 from pylog.log.state import LogState
 from pylog.log.walk import Damage
+from pylog.metrics import Counters
 from pylog.record import kernels
 from pylog.record.batch import Bytes, Table
 from pylog.record.builder import Encoded
@@ -46,15 +47,6 @@ from pylog.segment.segment import LogSegment
 LOGGER = logging.getLogger("pylog")
 
 
-class SyncPoint(NamedTuple):
-    """The end of what a sync of `file` makes durable: position and next offset, under an epoch of the header."""
-
-    file: File
-    epoch: int
-    position: int
-    offset: int
-
-
 class LogWriter:
     """The mutator of one log, made for a write. Not thread-safe: its log calls it under the partition's lock.
 
@@ -65,7 +57,7 @@ class LogWriter:
         source, loaded: the partition, as it was loaded under the same lock.
         state: as published so far.
         publish: takes each new state.
-        clock: for segments whose records have no timestamps.
+        clock, counters: the log's.
 
     Raises:
         StorageFailedError: the partition could not be made ready; nothing acknowledged was touched.
@@ -82,7 +74,13 @@ class LogWriter:
     """
 
     def __init__(
-        self, source: Source, loaded: Loaded, state: LogState, publish: Callable[[LogState], None], clock: Clock
+        self,
+        source: Source,
+        loaded: Loaded,
+        state: LogState,
+        publish: Callable[[LogState], None],
+        clock: Clock,
+        counters: Counters,
     ) -> None:
         self._fs = source.fs
         self._directory = source.directory
@@ -90,6 +88,7 @@ class LogWriter:
         self._source = source
         self._publish = publish
         self._clock = clock
+        self._counters = counters
         self._loaded = loaded
         self.failure: str | None = None
         self._stale = False  # it has seen a header whose log it does not know
@@ -118,11 +117,10 @@ class LogWriter:
         """Opens the segment to append to, or makes the log's first one."""
         loaded = self._loaded
         active, builder = self.state.active, loaded.builder
-        self._created_ms = self._clock.now_ms()
         if active is None or builder is None:
             self.state = self._begin_segment(self.state.end_offset)
             return
-        self.active, self._builder = active, builder
+        self.active, self._builder, self._created_ms = active, builder, self._clock.now_ms()
         self._file = self._fs.open(active.path, write=True)
         self._written, self._next_offset = loaded.end, loaded.next_offset  # with what is not published yet
         if loaded.torn is not None:
@@ -347,6 +345,7 @@ class LogWriter:
             self.roll()
         start = self._written
         self._file.write(few.data, start)
+        self._counters.bytes += column[SIZE]
         if start == 0:
             self._first_timestamp = column[MAX_TIMESTAMP]
         self._digest.add_one(few.data, start + column[SIZE])
@@ -365,6 +364,7 @@ class LogWriter:
         start = table.item(POSITION, first)
         stop = table.item(POSITION, end - 1) + table.item(SIZE, end - 1)
         self._file.write(piece.data[start:stop], self._written)
+        self._counters.bytes += stop - start
         self._note(piece.data, table, first, end, self._written - start)
         if table.item(PRODUCER_ID, first) >= 0:
             self._note_producers(piece.data, np.ascontiguousarray(table[:, first:end]))
@@ -415,7 +415,9 @@ class LogWriter:
         changes = {"durable_position": position, "durable_offset": offset} if durable else {}
         try:
             if durable:
+                began = self._clock.monotonic()
                 self._file.sync()
+                self._counters.synced(self._clock.monotonic() - began)
             digest = self._digest.value
             self.header.write(published_position=position, published_offset=offset, header_digest=digest, **changes)
         except StorageFailedError as error:

@@ -17,6 +17,7 @@ SNAPSHOT: Final = ".snapshot"
 SEAL: Final = ".seal"
 SEGMENT_SUFFIXES: Final = (LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX)
 _OF_A_SEGMENT: Final = (*SEGMENT_SUFFIXES, SNAPSHOT, SEAL)
+_PLAIN: Final = frozenset(_OF_A_SEGMENT)
 DELETED: Final = ".deleted"
 CLEANED: Final = ".cleaned"
 SWAP: Final = ".swap"
@@ -98,6 +99,13 @@ class LoadPlan(NamedTuple):
             return name
         return next((old for old, new in self.renames if new == name), name)
 
+    def unindexed(self, names: Container[str]) -> list[int]:
+        """The bases of the sealed segments that have no `.index` file among the directory's names."""
+        expected = [(base, file_name(base, INDEX)) for base in list(self.segments)[:-1]]
+        if self.renames:
+            expected = [(base, self.current(name)) for base, name in expected]
+        return [base for base, name in expected if name not in names]
+
 
 def plan_load(
     names: Iterable[str], end_of_swap: Callable[[str], int], replaced: Callable[[str], Sequence[int]] = lambda _: ()
@@ -155,10 +163,11 @@ def _plain(names: Iterable[str]) -> LoadPlan | None:
     Args:
         names: in their order.
     """
-    segments, snapshots = {}, []
+    segments, snapshots, known = {}, [], ""
     for name in names:
         number, suffix = name[:20], name[20:]
-        if suffix in _OF_A_SEGMENT and number.isdigit() and number.isascii() and number < _END_OF_OFFSETS:
+        if suffix in _PLAIN and (number == known or (number.isdigit() and number.isascii() and number < _END_OF_OFFSETS)):
+            known = number  # the files of a segment come together
             if suffix == LOG:
                 segments[int(number)] = name
             elif suffix == SNAPSHOT:

@@ -25,7 +25,7 @@ from pylog.index.time_index import TimeIndex, TimestampOffset
 from pylog.index.transaction_index import AbortedTransaction, TransactionIndex
 from pylog.record import kernels
 from pylog.record.batch import scan_batches
-from pylog.record.format import BASE_OFFSET, HEADER, HEADER_SIZE, LAST_OFFSET, LOG_OVERHEAD, MAGIC, MAGIC_AT, MAX_TIMESTAMP
+from pylog.record.format import HEADER, HEADER_SIZE, LAST_OFFSET, LOG_OVERHEAD, MAGIC_AT, MAX_TIMESTAMP
 from pylog.segment.log_file import LogFile, Region
 from pylog.segment.names import INDEX, LOG, TIME_INDEX, TRANSACTION_INDEX, file_name
 
@@ -320,16 +320,24 @@ class LogSegment:
         return entry
 
     def _fits(self, entry: OffsetPosition) -> bool:
-        """Whether a batch that an entry can mean lies where it says."""
+        """Whether a batch that an entry can mean lies where it says: its header tells, or in the old formats the whole batch."""
+        head = self.file().read(entry.position, min(HEADER_SIZE, max(0, self.size - entry.position)))
+        if len(head) == HEADER_SIZE and head[MAGIC_AT] == 2:
+            return self._header_fits(head, entry)
         head = self.file().read(entry.position, min(limits.READ_CHUNK_BYTES // 16, max(0, self.size - entry.position)))
         scan = scan_batches(head, 0, capacity=1)
         if scan.table.shape[1] == 0:
             return scan.status == kernels.TORN and self._long_batch_fits(head, entry)
-        first, last = int(scan.table[BASE_OFFSET, 0]), int(scan.table[LAST_OFFSET, 0])
-        return (
-            self.base_offset <= (first if scan.table[MAGIC, 0] == 2 else last)
-            and first <= entry.offset
-            and last <= entry.offset + limits.MAX_RELATIVE_OFFSET
+        last = int(scan.table[LAST_OFFSET, 0])
+        return self.base_offset <= last <= entry.offset
+
+    def _header_fits(self, head: Bytes, entry: OffsetPosition) -> bool:
+        base, length, _, _, _, _, delta, *_, count = HEADER.unpack(head.data)
+        return bool(
+            HEADER_SIZE <= LOG_OVERHEAD + length <= self.size - entry.position
+            and self.base_offset <= base <= entry.offset
+            and base + delta <= entry.offset + limits.MAX_RELATIVE_OFFSET
+            and 0 <= count <= delta + 1
         )
 
     def _long_batch_fits(self, head: Bytes, entry: OffsetPosition) -> bool:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from typing import Any
 
 from pylog.clock import Clock
+from pylog.log.outline import outline_of
 from pylog.record.types import TopicPartition
 from pylog.spark import rates
 from pylog.spark.group import GroupCommits
@@ -145,9 +145,9 @@ class Driver:
         sight = self._watch.look()
         found, losses = ranges(start, end, sight)
         self._report(losses, sight)
-        logs = {part: self._watch.log(part) for part in found}
-        extents = [extent_between(logs[part], sight.homes[part], *span, self._options) for part, span in found.items()]
-        return slices(lambda _, part: nullcontext(logs[part]), extents, self._options, sight.ids)
+        outlines = {part: outline_of(self._watch.log(part).look(reaching=0)) for part in found}
+        extents = [extent_between(outlines[part], sight.homes[part], part, *span, self._options) for part, span in found.items()]
+        return slices(lambda _, part: outlines[part], extents, self._options, sight.ids)
 
     def _report(self, losses: Sequence[Loss], sight: Sight) -> None:
         if losses:

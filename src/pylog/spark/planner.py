@@ -12,7 +12,6 @@ import itertools
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -23,6 +22,7 @@ import pylog
 from pylog.errors import CorruptionError, InvalidArgumentError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from pylog.fs import OsFileSystem, join
 from pylog.log.checkpoints import read_topic_id
+from pylog.log.outline import Outline, outline_of
 from pylog.log.planning import cut, ranges_since
 from pylog.record.types import TopicPartition
 from pylog.spark.options import (
@@ -100,7 +100,7 @@ class LogSlice(InputPartition):
         return f"LogSlice{self._fields()}"
 
 
-OpenLog = Callable[[str, TopicPartition], AbstractContextManager["Log"]]  # in which directory, which partition
+Outlined = Callable[[str, TopicPartition], Outline]  # of a partition in a directory
 
 
 @dataclass(frozen=True)
@@ -116,8 +116,9 @@ class Extent:
 def plan(options: ReadOptions, pruning: Pruning = NO_PRUNING) -> list[LogSlice]:
     """Cuts a batch read into slices, in the order of topic, partition and offset.
 
-    Costs one opening of each partition (two where `minPartitions` has it cut finer), and index files where one is cut. Never
-    reads records, but for a start or an end by time.
+    Costs a listing of each partition (two where `minPartitions` has it cut finer) and the end of its last segment, index files
+    where one is cut, and an opening where transactions or times are asked for. Never reads records, but for a start or an end
+    by time.
 
     Args:
         options: of the read.
@@ -136,29 +137,25 @@ def plan(options: ReadOptions, pruning: Pruning = NO_PRUNING) -> list[LogSlice]:
     >>> plan(read_options({"path": "shop", "subscribe": "orders"}))  # doctest: +SKIP
     [LogSlice('/data/shop', 'orders', 0, 0, 1000, 'Q3BOAAABTqe9kBAvQ3BOAA')]
     """
-    with opened(options.paths) as (stores, open_log):
+    with opened(options.paths) as stores:
         there = directories(stores, options.paths)
         homes = only_homes(there, chosen(there, options.subscription, options.paths))
         check_all_named(options.start, homes, "startingOffsets")
         check_all_named(options.end, homes, "endingOffsets")
         ids = topic_ids(homes)  # before the logs are opened: what is made in their place meanwhile is not taken for them
-        return slices(open_log, in_processes(partial(_extents_of, options, pruning), sorted(homes.items())), options, ids)
+        extents = in_processes(partial(_extents_of, options, pruning), sorted(homes.items()))
+        return slices(lambda home, partition: stores[home].outline(*partition), extents, options, ids)
 
 
 @contextlib.contextmanager
-def opened(paths: Iterable[str]) -> Iterator[tuple[dict[str, Store], OpenLog]]:
-    """Stores by path, and how their logs are opened, for reading.
+def opened(paths: Iterable[str]) -> Iterator[dict[str, Store]]:
+    """Stores by path, for reading.
 
     Args:
         paths: log directories.
     """
     with contextlib.ExitStack() as stack:
-        stores = {path: stack.enter_context(contextlib.closing(pylog.open(path, mode="r"))) for path in paths}
-
-        def open_log(home: str, partition: TopicPartition) -> AbstractContextManager[Log]:
-            return contextlib.closing(stores[home].log(*partition))
-
-        yield stores, open_log
+        yield {path: stack.enter_context(contextlib.closing(pylog.open(path, mode="r"))) for path in paths}
 
 
 def check_paths(paths: Iterable[str]) -> None:
@@ -328,48 +325,62 @@ Home = tuple[TopicPartition, str]  # a partition, and the log directory that has
 
 def _extents_of(options: ReadOptions, pruning: Pruning, homes: Sequence[Home]) -> list[Extent]:
     """What is read of each partition, in their order. Runs in whatever process: it opens the stores itself."""
-    with opened({home for _, home in homes}) as (_, open_log):
-        looks = [partial(_extents, open_log, home, partition, options, pruning) for partition, home in homes]
+    with opened({home for _, home in homes}) as stores:
+        looks = [partial(_extents, stores[home], home, partition, options, pruning) for partition, home in homes]
         return [extent for look in looks for extent in steadily(look)]
 
 
-def _extents(open_log: OpenLog, home: str, partition: TopicPartition, options: ReadOptions, pruning: Pruning) -> list[Extent]:
-    """What is read of one. If predicates leave nothing of it, it is opened only if an option may be wrong about it."""
-    kept = pruning.keeps(partition)
-    if not kept and isinstance(options.start, Everywhere) and isinstance(options.end, Everywhere):
+def _extents(store: Store, home: str, partition: TopicPartition, options: ReadOptions, pruning: Pruning) -> list[Extent]:
+    """What is read of one. If predicates leave nothing of it, it is looked at only if an option may be wrong about it.
+
+    It is opened only where more is asked of it than its outline: transactions, or times.
+    """
+    if not pruning.keeps(partition) and isinstance(options.start, Everywhere) and isinstance(options.end, Everywhere):
         return []
     committed = options.scan.isolation == "read_committed"
-    with open_log(home, partition) as log:
+    by_time = any(isinstance(limit, AtTimestamp | AtTimestamps) for limit in (options.start, options.end))
+    if not committed and not by_time and pruning.timestamp is None:
+        outline = store.outline(*partition)
+        place = Place(home, partition, outline.start_offset, outline.end_offset, options)
+        return _extents_within(outline, place, options, pruning, None)
+    with contextlib.closing(store.log(*partition)) as log:
         state = log.look(committed=committed, reaching=0)  # as it was opened: asking again costs a listing
         latest = state.stable_offset if committed else state.end_offset
         place = Place(home, partition, state.start_offset, latest, options)
-        start, end = place.span(options.start, options.end, log)
-        wanted = _wanted(log, start, end, pruning) if kept else ()
-        return [extent_between(log, home, first, last, options) for first, last in wanted]
+        return _extents_within(outline_of(state), place, options, pruning, log)
 
 
-def _wanted(log: Log, start: int, end: int, pruning: Pruning) -> Ranges:
+def _extents_within(outline: Outline, place: Place, options: ReadOptions, pruning: Pruning, log: Log | None) -> list[Extent]:
+    start, end = place.span(options.start, options.end, log)
+    wanted = _wanted(log, start, end, pruning) if pruning.keeps(place.partition) else ()
+    return [extent_between(outline, place.home, place.partition, first, last, options) for first, last in wanted]
+
+
+def _wanted(log: Log | None, start: int, end: int, pruning: Pruning) -> Ranges:
     """What predicates leave of a range. Where the log is damaged its time indexes need not know all of it."""
     ranges = pruning.within(start, end)
-    if pruning.timestamp is None or log.recovery_report:
+    if pruning.timestamp is None or log is None or log.recovery_report:
         return ranges
     since = partial(ranges_since, log.look(reaching=0), timestamp=pruning.timestamp)
     return united(Range(first, last) for part in ranges for first, last in since(*part))
 
 
-def extent_between(log: Log, home: str, start: int, end: int, options: SourceOptions) -> Extent:
+def extent_between(
+    outline: Outline, home: str, partition: TopicPartition, start: int, end: int, options: SourceOptions
+) -> Extent:
     """A range of a partition, cut where it has more bytes than a task gets.
 
     Args:
-        log: the partition.
+        outline: of the partition.
         home: its log directory.
+        partition: which.
         start, end: offsets within the log; nothing is read where the end is not above the start.
         options: of the read.
     """
     if start >= end:
-        return Extent(home, log.partition, 0, ())
-    size, interior = cut(log.look(reaching=0), start, end, options.max_bytes_per_partition)
-    return Extent(home, log.partition, size, (start, *interior, end))
+        return Extent(home, partition, 0, ())
+    size, interior = cut(outline, start, end, options.max_bytes_per_partition)
+    return Extent(home, partition, size, (start, *interior, end))
 
 
 def end_of(log: Log, isolation: str) -> int:
@@ -409,7 +420,7 @@ class Place:
         )
         return min(max(offset, self.earliest), self.latest)
 
-    def span(self, start: Limit, end: Limit, log: Log) -> tuple[int, int]:
+    def span(self, start: Limit, end: Limit, log: Log | None) -> tuple[int, int]:
         """From where to where is read. A read that would end before it begins is refused: something else was meant."""
         first, last = self.resolve(start, log, "starting"), self.resolve(end, log, "ending")
         if last < first:
@@ -421,8 +432,8 @@ class Place:
             )
         return self.within(first, "starting"), self.within(last, "ending")
 
-    def resolve(self, limit: Limit, log: Log, which: str) -> int:
-        """The offset that a start or an end means; `which` is "starting" or "ending"."""
+    def resolve(self, limit: Limit, log: Log | None, which: str) -> int:
+        """The offset that a start or an end means; `which` is "starting" or "ending", and a time needs the log open."""
         match limit:
             case Everywhere(offset):
                 return self._absolute(offset)
@@ -436,7 +447,8 @@ class Place:
     def _absolute(self, offset: int) -> int:
         return {EARLIEST: self.earliest, LATEST: self.latest}.get(offset, offset)
 
-    def _at_time(self, timestamp: int, log: Log, which: str) -> int:
+    def _at_time(self, timestamp: int, log: Log | None, which: str) -> int:
+        assert log is not None
         found = log.offset_for_timestamp(timestamp, isolation=self.options.scan.isolation)
         if found is not None and found.offset < self.latest:
             return found.offset
@@ -471,22 +483,21 @@ def report_data_loss(message: str, *, path: str, offset: int, fail: bool) -> Non
 # ---- cut into tasks ------------------------------------------------------------------------------------------------------
 
 
-def _cut_finer(open_log: OpenLog, extents: list[Extent], options: SourceOptions) -> list[Extent]:
+def _cut_finer(outlined: Outlined, extents: list[Extent], options: SourceOptions) -> list[Extent]:
     """The same, cut into about `minPartitions` pieces where there are fewer."""
     pieces = [len(extent.bounds) - 1 for extent in extents]
     if options.min_partitions is None or sum(pieces) >= options.min_partitions:
         return extents
     counts = shares([extent.size for extent in extents], options.min_partitions)
     return [
-        steadily(partial(_recut, open_log, extent, count)) if count > piece else extent
+        steadily(partial(_recut, outlined, extent, count)) if count > piece else extent
         for extent, piece, count in zip(extents, pieces, counts, strict=True)
     ]
 
 
-def _recut(open_log: OpenLog, extent: Extent, count: int) -> Extent:
-    with open_log(extent.directory, extent.topic_partition) as log:
-        start, end = extent.bounds[0], extent.bounds[-1]
-        interior = cut(log.look(reaching=0), start, end, max(1, -(-extent.size // count))).offsets
+def _recut(outlined: Outlined, extent: Extent, count: int) -> Extent:
+    outline, start, end = outlined(extent.directory, extent.topic_partition), extent.bounds[0], extent.bounds[-1]
+    interior = cut(outline, start, end, max(1, -(-extent.size // count))).offsets
     return replace(extent, bounds=(start, *interior, end))
 
 
@@ -504,11 +515,11 @@ def shares(sizes: Sequence[int], pieces: int) -> list[int]:
     return [max(1, round(size * pieces / total)) for size in sizes]
 
 
-def slices(open_log: OpenLog, extents: Iterable[Extent], options: SourceOptions, ids: Mapping[str, str]) -> list[LogSlice]:
+def slices(outlined: Outlined, extents: Iterable[Extent], options: SourceOptions, ids: Mapping[str, str]) -> list[LogSlice]:
     """The tasks that read extents.
 
     Args:
-        open_log: opens a log once more, where `minPartitions` has it cut finer.
+        outlined: looks at a partition once more, where `minPartitions` has it cut finer.
         extents: what is read; empty ones need no task.
         options: of the read.
         ids: of the topics, as far as they have any.
@@ -517,7 +528,7 @@ def slices(open_log: OpenLog, extents: Iterable[Extent], options: SourceOptions,
         InvalidArgumentError: they would be too many.
     """
     found: list[LogSlice] = []
-    for extent in _cut_finer(open_log, [extent for extent in extents if extent.bounds], options):
+    for extent in _cut_finer(outlined, [extent for extent in extents if extent.bounds], options):
         for start, end in _at_most(extent.bounds, options.max_records_per_partition):
             if len(found) == MAX_SLICES:
                 wanted = "give a greater maxBytesPerPartition or maxRecordsPerPartition"

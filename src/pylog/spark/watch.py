@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pylog
 from pylog.errors import UnknownTopicOrPartitionError
 from pylog.log import planning
+from pylog.log.outline import outline_of
 from pylog.record.types import TopicPartition
 from pylog.spark.options import SourceOptions
 from pylog.spark.planner import chosen, directories, matching, only_homes, topic_ids
@@ -89,12 +90,12 @@ class Watch:
     def size(self, partition: TopicPartition, start: int, end: int) -> int:
         """About how many bytes of the files a range takes; 0 of what is gone."""
         state = self._state(partition)
-        return 0 if state is None else planning.size_between(state, start, end)
+        return 0 if state is None else planning.size_between(outline_of(state), start, end)
 
     def first_cut(self, partition: TopicPartition, start: int, end: int, max_bytes: int) -> int:
         """How far about `max_bytes` of the files reach from `start` on: to a batch boundary, at most to `end`."""
         state = self._state(partition)
-        return end if state is None else planning.first_cut(state, start, end, max_bytes)
+        return end if state is None else planning.first_cut(outline_of(state), start, end, max_bytes)
 
     def _state(self, partition: TopicPartition) -> LogState | None:
         """None when it was deleted since the last look; the next one tells."""

@@ -14,18 +14,16 @@ from typing import Final, NamedTuple
 from pylog.clock import Clock, SystemClock
 from pylog.errors import PylogError
 from pylog.fs import FileSystem, OsFileSystem, absolute, join, parent_of
-from pylog.log.check import check_store
 from pylog.log.recovery import Finding
 from pylog.log.report import BEHIND, GOOD, HARMLESS, FileVerdict, Look, Partition, Report, of_error
 from pylog.log.verification import Progress, verify_store
 from pylog.log.walk import walk
 from pylog.record.format import SIZE
-from pylog.record.types import TopicPartition
 from pylog.segment import names
 from pylog.tools.behind import behind_the_end
 from pylog.tools.names import is_directory, place_of, segment_at
 from pylog.tools.partitions import Target, look_at, sizes_of, targets
-from pylog.topics import CATALOG, read_catalog
+from pylog.topics import CATALOG, check_catalog, read_catalog
 
 SOUND: Final = 0
 DAMAGED: Final = 1
@@ -160,12 +158,10 @@ def verify(
 def _check_catalog(fs: FileSystem, root: str, report: Report) -> list[Finding]:
     """What `pylog.json` names is there; a broker's directory has none."""
     try:
-        topics = read_catalog(fs, root).topics
+        catalog = read_catalog(fs, root)
     except PylogError as error:
         return [of_error(error, join(root, CATALOG))]
-    ids = {TopicPartition(name, number): topic.id for name, topic in topics.items() for number in range(topic.partitions)}
-    checked = check_store(fs, root, (), ids).findings if ids else ()
-    return [finding for finding in checked if finding not in report.findings and finding.kind != "leftover"]
+    return [finding for finding in check_catalog(fs, root, catalog, quiet=False) if finding not in report.findings]
 
 
 # ---- one file ----------------------------------------------------------------------------------------------------------------

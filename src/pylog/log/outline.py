@@ -1,0 +1,63 @@
+"""A partition in numbers: where it begins and ends, which segments it has and how large they are.
+
+That is all that who plans a read asks of most partitions. A log that is open has it; without one it costs a directory listing
+and the end of the last segment, found as opening finds it, and a segment is looked into only where a range is to be cut inside.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from pylog.clock import Clock
+from pylog.log.live import load_live
+from pylog.log.loader import Source
+from pylog.log.state import LogState, published_ends
+from pylog.segment.segment import LogSegment
+
+
+class Outline(NamedTuple):
+    """A partition at one moment.
+
+    Attributes:
+        start_offset: the smallest offset that may be read.
+        end_offset: the offset behind the last published record.
+        bases: base offsets of its segments, ascending.
+        sizes: bytes of each that may be read.
+        segment: makes the segment of an index.
+    """
+
+    start_offset: int
+    end_offset: int
+    bases: Sequence[int]
+    sizes: Sequence[int]
+    segment: Callable[[int], LogSegment]
+
+
+def outline_of(state: LogState) -> Outline:
+    """The outline of a log that is open. Cost: O(n) in its segments."""
+    segments = [segment for segment in state.segments.values() if segment.base_offset < max(state.end_offset, 1)]
+    if state.active is not None and state.active in segments:
+        del segments[segments.index(state.active) + 1 :]  # made since the state was published
+    bases = [segment.base_offset for segment in segments]
+    sizes = [state.size_of(segment) for segment in segments]
+    return Outline(state.start_offset, state.end_offset, bases, sizes, segments.__getitem__)
+
+
+def outline_at(source: Source, clock: Clock) -> Outline:
+    """The outline of a partition that nobody has open, as `Log` would find it now.
+
+    Args:
+        source: the partition.
+        clock: for waiting while segments come and go.
+
+    Raises:
+        UnknownTopicOrPartitionError: it is not there.
+        StorageFailedError: it cannot be read.
+    """
+    loaded = load_live(dataclasses.replace(source, writable=False), clock)
+    position, end_offset = published_ends(loaded)
+    found = loaded.segments
+    sizes = [*found.sizes[:-1], position] if found else []
+    return Outline(min(loaded.start_offset, end_offset), end_offset, found.bases, sizes, found.__getitem__)

@@ -1,0 +1,119 @@
+"""Metrics: what they say is what happened, and their text is what monitoring systems read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+import pylog
+from pylog import Durability, OffsetsConfig, Store
+from pylog.metrics import METRICS, Sample, exposition
+from pylog.testing import MemoryFileSystem
+
+VALUE = b"x" * 100
+
+
+def values(store: Store, topic: str = "t", partition: int = 0) -> dict[str, float]:
+    place = {"topic": topic, "partition": str(partition)}
+    return {sample.name: sample.value for sample in store.metrics() if sample.labels == place}
+
+
+def test_a_logs_metrics_are_its_offsets_and_sizes(tmp_path: Path) -> None:
+    with pylog.open(tmp_path / "s", durability=Durability.OS) as store:
+        store.create_topic("t", segment_bytes=2_000)
+        for _ in range(30):
+            store.log("t").append(VALUE)
+        store.log("t").flush()
+        store.log("t").append(VALUE)
+        store.log("t").delete_records(before=13)
+        found = values(store)
+        files = list((tmp_path / "s" / "t-0").glob("*.log"))
+    assert (found["log_start_offset"], found["log_durable_offset"], found["log_end_offset"]) == (13, 30, 31)
+    assert found["log_segments"] == len(files) == 2
+    assert found["log_size_bytes"] == sum(file.stat().st_size for file in files)
+
+
+def test_what_this_process_wrote_is_counted_and_what_others_wrote_is_not(tmp_path: Path) -> None:
+    with pylog.open(tmp_path / "s") as store, pylog.open(tmp_path / "s") as other:
+        store.create_topic("t")
+        other.log("t").append_many([VALUE] * 5)
+        log = store.log("t")
+        log.append(VALUE, durability=Durability.SYNC)
+        log.append(VALUE, durability=Durability.OS)
+        log.append_many([VALUE] * 1_000, durability=Durability.SYNC)
+        found, of_other = values(store), values(other)
+        file = tmp_path / "s" / "t-0" / "00000000000000000000.log"
+        assert found["log_appended_bytes"] + of_other["log_appended_bytes"] == file.stat().st_size
+    assert (found["log_appended_records"], found["log_commits"], found["log_syncs"]) == (1_002, 3, 2)
+    assert found["log_sync_seconds"] > 0
+    assert of_other["log_appended_records"] == 5
+
+
+def test_counting_goes_on_when_another_process_has_changed_the_log(tmp_path: Path) -> None:
+    with pylog.open(tmp_path / "s") as store, pylog.open(tmp_path / "s") as other:
+        store.create_topic("t")
+        store.log("t").append_many([VALUE] * 5)
+        other.log("t").truncate(3)  # so that the first one has to load it again
+        store.log("t").append(VALUE)
+        assert values(store)["log_appended_records"] == 6
+
+
+def test_a_refused_append_is_not_counted() -> None:
+    with pylog.open("/s", fs=MemoryFileSystem()) as store:
+        store.create_topic("t", segment_bytes=1_000, max_message_bytes=10_000)
+        with pytest.raises(pylog.RecordTooLargeError):
+            store.log("t").append(b"x" * 2_000)
+        found = values(store)
+        assert (found["log_appended_records"], found["log_commits"]) == (0, 0)
+
+
+def test_the_lag_of_a_group_is_what_it_has_still_to_read() -> None:
+    with pylog.open("/s", fs=MemoryFileSystem(), offsets=OffsetsConfig(topic_num_partitions=1)) as store:
+        store.create_topic("t", partitions=2)
+        for number in range(2):
+            store.log("t", number).append_many([VALUE] * 10)
+        store.offsets.commit("billing", {("t", 0): 4, ("t", 1): 10})
+        store.offsets.commit("audit", {("t", 1): 9})
+        lags = {tuple(each.labels.values()): each.value for each in store.metrics() if each.name == "group_lag"}
+    assert lags == {("billing", "t", "0"): 6, ("billing", "t", "1"): 0, ("audit", "t", "1"): 1}
+
+
+def test_a_group_with_an_offset_of_a_topic_that_is_gone_has_no_lag_there() -> None:
+    with pylog.open("/s", fs=MemoryFileSystem(), offsets=OffsetsConfig(topic_num_partitions=1)) as store:
+        store.create_topic("t")
+        store.create_topic("u")
+        store.offsets.commit("g", {("t", 0): 0, ("u", 0): 0})
+        store.delete_topic("t")
+        assert [each.labels["topic"] for each in store.metrics() if each.name == "group_lag"] == ["u"]
+
+
+def test_a_store_that_only_reads_has_metrics_of_all_partitions() -> None:
+    fs = MemoryFileSystem()
+    with pylog.open("/s", fs=fs) as store:
+        store.create_topic("t", partitions=3)
+        store.log("t", 2).append(VALUE)
+    with pylog.open("/s", fs=fs, mode="r") as reader:
+        ends = [values(reader, "t", number)["log_end_offset"] for number in range(3)]
+        assert ends == [0, 0, 1]
+        assert {sample.name for sample in reader.metrics()} == set(METRICS) - {"group_lag"}
+    with pytest.raises(pylog.ClosedError):
+        reader.metrics()
+
+
+def test_the_text_is_openmetrics_with_every_metrics_kind_unit_and_help() -> None:
+    with pylog.open("/s", fs=MemoryFileSystem(), offsets=OffsetsConfig(topic_num_partitions=1)) as store:
+        store.create_topic("t", partitions=2)
+        store.log("t").append(VALUE)
+        store.offsets.commit('a "b"\\\n', {("t", 0): 0})
+        samples = store.metrics()
+    families = {family.name.removeprefix("pylog_"): family for family in text_string_to_metric_families(exposition(samples))}
+    assert {name: (each.type, each.unit, each.documentation) for name, each in families.items()} == METRICS
+    read = [
+        Sample(name, each.labels, each.value)
+        for name, family in families.items()
+        for each in family.samples
+        if each.name in (f"pylog_{name}", f"pylog_{name}_total")
+    ]
+    assert sorted(read, key=str) == sorted([each._replace(value=float(each.value)) for each in samples], key=str)
