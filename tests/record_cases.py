@@ -200,7 +200,20 @@ def found_record(
     result = place.output(finding.F_SIZE, np.int64, -7)
     base, from_offset, offset, timestamp, controls = question
     arrays = place.input(data), place.input(index)
-    status = int(finding.find_record(*arrays, count, base, from_offset, end, offset, timestamp, controls, result))
+    return _found(int(finding.find_record(*arrays, count, base, from_offset, end, offset, timestamp, controls, result)), result)
+
+
+def find_by_time(
+    data: bytes, index: bytes, times: bytes, counts: tuple[int, int], question: Question, end: int, *, place: Place = HEAP
+) -> tuple[int, reference.Found | int]:
+    """(status, record or where the search ended) of `find_by_time`, with indexes of any bytes."""
+    result = place.output(finding.F_SIZE, np.int64, -7)
+    base, _, offset, timestamp, _ = question
+    arrays = place.input(data), place.input(index), counts[0], place.input(times), counts[1]
+    return _found(int(finding.find_by_time(*arrays, base, end, offset, timestamp, result)), result)
+
+
+def _found(status: int, result: Any) -> tuple[int, reference.Found | int]:
     if status == kernels.OK:
         found = reference.Found(*result.tolist())
         return status, found._replace(key_size=max(found.key_size, -1), value_size=max(found.value_size, -1))

@@ -492,6 +492,34 @@ def find_record(data: bytes, index: Sequence[tuple[int, int]], question: Questio
     return NOT_FOUND, at
 
 
+def find_by_time(
+    data: bytes, index: Sequence[tuple[int, int]], times: Sequence[tuple[int, int]], question: Question, end: int
+) -> tuple[int, Found | int]:
+    """The same where a time index leads: (timestamp, relative offset) in order. What its entry says must be true."""
+    entries = [entry for entry in times if entry[0] <= question.timestamp]
+    if not entries:
+        return find_record(data, index, question, end)
+    stamp, relative = entries[-1]
+    named = question.base_offset + relative
+    asked = question._replace(from_offset=max(named, question.offset))
+    if named < question.offset:
+        return find_record(data, index, asked, end)
+    end = min(end, len(data))
+    hints = [position for offset, position in index if offset <= relative]
+    at = start = hints[-1] if hints and hints[-1] < end else 0
+    while at < end:
+        status, size = frame(data, at, end)
+        batch = column(data, at, size, verify=False) if status == OK and data[at + 16] == 2 else None
+        if batch is None:
+            break
+        if batch.last_offset >= named:
+            if batch.base_offset > named or batch.max_timestamp != stamp:
+                break
+            return find_record(data, index, asked, end)
+        at += size
+    return BAD_HEADER, start
+
+
 def _overlapped(data: bytes, batch: Column, end: int) -> bool:
     """Whether what follows is a batch whose offsets do not: one of the two is not what was written."""
     following = batch.position + batch.size

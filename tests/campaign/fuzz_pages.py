@@ -39,7 +39,11 @@ SCAN, FIND_BATCH, DECODE, HEADERS = (
     kernels.decode_records.compile(),
     kernels.decode_headers.compile(),
 )
-FIND_RECORD, CHECKSUM = finding.find_record.compile(), kernels.checksum.compile()
+FIND_RECORD, FIND_BY_TIME, CHECKSUM = (
+    finding.find_record.compile(),
+    finding.find_by_time.compile(),
+    kernels.checksum.compile(),
+)
 LOOKUP_OFFSET, LOOKUP_TIME, COUNT_AT_MOST, INDEX = (
     entries.lookup_offset.compile(),
     entries.lookup_timestamp.compile(),
@@ -295,21 +299,48 @@ def _headers(state: Any, arrays: Any, at_end: bool) -> int:
 
 
 @njit(cache=True)
-def _find_record(state: Any, arrays: Any, at_end: bool) -> int:
-    """A record, by means of an index of any bytes, or of one that leads to any places."""
-    data = _input(state, arrays, arrays[DATA], True, at_end)
+def _index_of_places(state: Any, arrays: Any, size: int, at_end: bool) -> Any:
+    """An offset index of any bytes, or one that leads to any places."""
     index = _piece(arrays[INDEX_DATA], _draw(state, 41), at_end)
     for byte in range(index.size):
         index[byte] = np.uint8(_draw(state, 256))
     if _draw(state, 2):
         for entry in range(index.size // 8):
             _put(index, 8 * entry, 4, np.uint64(entry))
-            _put(index, 8 * entry + 4, 4, np.uint64(_draw(state, data.size + 2)))
+            _put(index, 8 * entry + 4, 4, np.uint64(_draw(state, size + 2)))
+    return index
+
+
+@njit(cache=True)
+def _find_record(state: Any, arrays: Any, at_end: bool) -> int:
+    """A record, by means of an index of any bytes, or of one that leads to any places."""
+    data = _input(state, arrays, arrays[DATA], True, at_end)
+    index = _index_of_places(state, arrays, data.size, at_end)
     count = (index.size // 8, 100, -1)[_draw(state, 3)]
     timestamp = (-(1 << 63), 0, 1 << 40)[_draw(state, 3)]
     result = _zeros(arrays[OUT_LONGS][0], finding.F_SIZE, at_end)
     wanted, offset, controls = _draw(state, 15), _draw(state, 15), _draw(state, 2) == 1
     return FIND_RECORD(data, index, count, 0, wanted, _end(state, data.size), offset, timestamp, controls, result)
+
+
+@njit(cache=True)
+def _find_by_time(state: Any, arrays: Any, at_end: bool) -> int:
+    """The same, with a time index of any bytes, of true times, or without entries."""
+    data = _input(state, arrays, arrays[DATA], True, at_end)
+    index = _index_of_places(state, arrays, data.size, at_end)
+    times = _piece(arrays[OUT_BYTES][0], _draw(state, 41), at_end)
+    for byte in range(times.size):
+        times[byte] = np.uint8(_draw(state, 256))
+    if _draw(state, 2):
+        for entry in range(times.size // 12):
+            _put(times, 12 * entry, 8, np.uint64(_draw(state, 3)))
+            _put(times, 12 * entry + 8, 4, np.uint64(_draw(state, 15)))
+    count = (index.size // 8, 100, -1)[_draw(state, 3)]
+    time_count = (times.size // 12, 100, 0)[_draw(state, 3)]
+    timestamp = (-(1 << 63), 0, 1 << 40)[_draw(state, 3)]
+    result = _zeros(arrays[OUT_LONGS][0], finding.F_SIZE, at_end)
+    end, offset = _end(state, data.size), _draw(state, 15)
+    return FIND_BY_TIME(data, index, count, times, time_count, 0, end, offset, timestamp, result)
 
 
 @njit(cache=True)
@@ -357,10 +388,12 @@ def _call(kernel: int, state: Any, arrays: Any, at_end: bool) -> int:
         return _checksum(state, arrays, at_end)
     if kernel == 6:
         return _look_up(state, arrays, at_end)
+    if kernel == 7:
+        return _find_by_time(state, arrays, at_end)
     return _index(state, arrays, at_end)
 
 
-NAMES: Final = ("scan", "find_batch", "decode", "headers", "find_record", "checksum", "look_up", "index")
+NAMES: Final = ("scan", "find_batch", "decode", "headers", "find_record", "checksum", "look_up", "find_by_time", "index")
 
 
 @njit(cache=True)

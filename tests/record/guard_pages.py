@@ -190,6 +190,17 @@ def find_record(given: Cases, place: Guarded) -> None:
     cases.found_record(data, index, draw.choice([len(index) // 8, 100, -1]), question, end, place=place)
 
 
+def find_by_time(given: Cases, place: Guarded) -> None:
+    data, draw = given.data(), given.random
+    index, times = draw.randbytes(draw.randint(0, 40)), draw.randbytes(draw.randint(0, 40))
+    if draw.random() < 0.5:
+        index = b"".join(relative.to_bytes(4, "big") + draw.randint(0, len(data) + 1).to_bytes(4, "big") for relative in range(4))
+        times = b"".join(draw.choice([0, 1, 2**41]).to_bytes(8, "big") + draw.randint(0, 20).to_bytes(4, "big") for _ in range(3))
+    counts = draw.choice([len(index) // 8, 100, -1]), draw.choice([len(times) // 12, 100, -1])
+    question = Question(0, 0, draw.randint(0, 15), draw.choice([-(2**63), 0, 2**40]))
+    cases.find_by_time(data, index, times, counts, question, len(data) + draw.choice([0, -3, 50]), place=place)
+
+
 def encode_batches(given: Cases, place: Guarded) -> None:
     draw = given.random
     inputs = given.inputs()
@@ -265,6 +276,7 @@ CALLS: list[Callable[[Cases, Guarded], None]] = [
     decode_records,
     decode_headers,
     find_record,
+    find_by_time,
     encode_batches,
     checksum,
     hash_keys,

@@ -587,6 +587,46 @@ def test_a_record_in_damage_is_found_as_the_reference_finds_it(
     assert cases.find_record(changed, entries, question, len(changed)) == expected
 
 
+def found_by_time(
+    data: bytes, index: list[tuple[int, int]], times: list[tuple[int, int]], question: Question
+) -> tuple[int, reference.Found | int]:
+    tables = b"".join(struct.pack(">ii", *entry) for entry in index), b"".join(struct.pack(">qi", *entry) for entry in times)
+    return cases.find_by_time(data, *tables, (len(index), len(times)), question, len(data))
+
+
+@EXAMPLES
+@given(indexed(), cases.damage, st.booleans(), st.data(), st.integers(0, 900), stamps)
+def test_a_record_is_found_by_a_time_index_as_the_reference_finds_it(
+    case: Case, damage: list[cases.Damage], seal: bool, draw: st.DataObject, relative: int, timestamp: int
+) -> None:
+    made, entries, base = case
+    data, starts = joined(made)
+    true = [(column.max_timestamp, column.last_offset - base) for column in columns_in(data)]
+    times = (
+        sorted(draw.draw(st.lists(st.sampled_from(true) | st.tuples(stamps, st.integers(0, 900)), max_size=4))) if true else []
+    )
+    changed = cases.damaged(data, starts or [0], draw.draw(st.sampled_from([damage, []])), seal=seal)
+    question = Question(base, max(base, base + relative), base + relative, timestamp, controls=True)
+    assert found_by_time(changed, entries, times, question) == reference.find_by_time(
+        changed, entries, times, question, len(changed)
+    )
+
+
+@EXAMPLES
+@given(indexed(), st.integers(0, 900), stamps)
+def test_a_true_time_index_leads_to_what_is_found_without_one(case: Case, relative: int, timestamp: int) -> None:
+    made, entries, base = case
+    data, _ = joined(made)
+    times: list[tuple[int, int]] = []
+    for column in columns_in(data):
+        if column.max_timestamp > (times[-1][0] if times else -1):
+            times.append((column.max_timestamp, column.last_offset - base))
+    question = Question(base, base, base + relative, timestamp, controls=True)
+    without = reference.find_record(data, [], question, len(data))
+    if without[0] in (kernels.OK, kernels.NOT_FOUND):
+        assert found_by_time(data, entries, times, question) == without
+
+
 @EXAMPLES
 @given(indexed(), st.binary(max_size=48), st.integers(-2, 9), st.integers(0, 400))
 def test_an_index_of_any_bytes_never_leads_to_another_record(case: Case, index: bytes, count: int, relative: int) -> None:

@@ -279,8 +279,9 @@ class OsFileSystem:
         return _boot_id()
 
 
+@functools.cache
 def process_id() -> int:
-    """This process's number: it changes in a forked child."""
+    """This process's number: it changes in a forked child. Costs no system call."""
     return os.getpid()
 
 
@@ -299,6 +300,7 @@ def on_fork(one: Forkable) -> None:
 
 
 def _tell_in_child() -> None:
+    process_id.cache_clear()
     for one in list(_forkables):
         one.forked()
 

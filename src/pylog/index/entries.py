@@ -23,6 +23,8 @@ from pylog.record.memory import (
     address,
     be32,
     be64,
+    floor32,
+    floor64,
     inlined,
     kernel,
     put32,
@@ -78,32 +80,6 @@ def new_state(base_offset: int) -> Any:
 
 
 # ---- search: O(log n) ------------------------------------------------------------------------------------------------------
-
-
-@inlined
-def floor32(at, stride, count, key):  # type: ignore[no-untyped-def]
-    """The last index whose int32, at `at + index * stride`, is at most `key`; -1 when there is none."""
-    low, high = 0, count
-    while low < high:
-        middle = (low + high) >> 1
-        if be32(at + middle * stride) <= key:
-            low = middle + 1
-        else:
-            high = middle
-    return low - 1
-
-
-@inlined
-def floor64(at, stride, count, key):  # type: ignore[no-untyped-def]
-    """The same for an int64."""
-    low, high = 0, count
-    while low < high:
-        middle = (low + high) >> 1
-        if be64(at + middle * stride) <= key:
-            low = middle + 1
-        else:
-            high = middle
-    return low - 1
 
 
 @inlined

@@ -29,6 +29,8 @@ def checked_items(items: Any) -> Sequence[Any]:
 
 def offset_given(name: str, given: Any) -> int:
     """An offset, or a time, under the name of its argument."""
+    if type(given) is int and 0 <= given <= limits.INT64_MAX:
+        return given
     if isinstance(given, bool) or not isinstance(given, int | np.integer) or not -limits.INT64_MAX <= given <= limits.INT64_MAX:
         raise InvalidArgumentError(f"{name}={given!r} is not an int")
     if given < 0:

@@ -399,7 +399,7 @@ class Log:
         self._check_open()
         wanted = offset_given("offset", offset)
         state = self._state if wanted < self._state.end_offset else self.look()
-        return lookup.read_live(partial(self.look, settled=True), state, self.partition, wanted)
+        return lookup.read_live(self.look, state, self.partition, wanted)
 
     def scan(
         self,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 from itertools import accumulate
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from pylog import limits
 from pylog.errors import CorruptionError, OffsetOutOfRangeError, StorageFailedError
@@ -47,19 +48,19 @@ def read_one(state: LogState, partition: TopicPartition, offset: int) -> Record:
     )
 
 
-def read_live(look: Callable[[], LogState], state: LogState, partition: TopicPartition, offset: int) -> Record:
+def read_live(look: Callable[..., LogState], state: LogState, partition: TopicPartition, offset: int) -> Record:
     """The same in a log that others change: what fails is tried again as long as they have since the last look (11e)."""
     while True:
         try:
             return read_one(state, partition, offset)
         except (CorruptionError, OffsetOutOfRangeError, StorageFailedError):
-            now = look()
+            now = look(settled=True)
             if now.epoch == state.epoch:
                 raise
             state = now
 
 
-class _Question(NamedTuple):
+class _Question(msgspec.Struct, frozen=True, gc=False):
     """What record is looked for: from which offset on the index leads, at or above which offset and timestamp."""
 
     from_offset: int
@@ -68,7 +69,7 @@ class _Question(NamedTuple):
     controls: bool = False
 
 
-class _Hit(NamedTuple):
+class _Hit(msgspec.Struct, frozen=True, gc=False):
     """A record found by the kernel, in the bytes it was found in."""
 
     buffer: Bytes
@@ -116,7 +117,7 @@ def _find_reading(segment: LogSegment, position: int, end: int, question: _Quest
     hinted = position > 0
     while position < end:
         chunk = file.read(position, min(size, end - position))
-        if hinted and int.from_bytes(chunk[:8].tobytes(), "big", signed=True) > question.from_offset:
+        if hinted and int.from_bytes(chunk.data[:8], "big", signed=True) > question.from_offset:
             return None  # the index led behind the record
         hinted = False
         status = finding.find_record(
@@ -140,11 +141,11 @@ def _find_reading(segment: LogSegment, position: int, end: int, question: _Quest
 def _record_of(hit: _Hit, partition: TopicPartition) -> Record | None:
     """The record as an object; None when it has headers, which the slow way reads."""
     offset, timestamp, key_at, key_size, value_at, value_size, headers_at, *_ = hit.fields
-    buffer = hit.buffer
-    if buffer[headers_at]:
+    data = hit.buffer.data
+    if data[headers_at]:
         return None
-    key = None if key_size < 0 else buffer[key_at : key_at + key_size].tobytes()
-    value = None if value_size < 0 else buffer[value_at : value_at + value_size].tobytes()
+    key = None if key_size < 0 else bytes(data[key_at : key_at + key_size])
+    value = None if value_size < 0 else bytes(data[value_at : value_at + value_size])
     return Record(partition.topic, partition.partition, offset, timestamp, key, value)
 
 
@@ -182,14 +183,14 @@ class _Largest(NamedTuple):
     total: int
     of: object
     segments: list[LogSegment]
-    maxima: NDArray[np.int64]
+    maxima: list[int]
 
 
 class TimeSearch:
     """Searches a log by time. Keeps the sealed segments' largest timestamps, so that a search costs O(log n), not O(n)."""
 
     def __init__(self) -> None:
-        self._largest = _Largest(None, 0, None, [], np.empty(0, np.int64))
+        self._largest = _Largest(None, 0, None, [], [])
 
     def find(self, state: LogState, timestamp: int) -> OffsetAndTimestamp | None:
         """Kafka's answer: the first record at or after `timestamp` in the first segment whose largest timestamp allows one.
@@ -201,7 +202,7 @@ class TimeSearch:
             timestamp: milliseconds, 0 or more.
         """
         sealed = self._sealed(state)
-        at = int(np.searchsorted(sealed.maxima, timestamp))
+        at = bisect_left(sealed.maxima, timestamp)
         chosen = sealed.segments[at] if at < len(sealed.segments) else state.active
         if chosen is not None and (chosen is not state.active or chosen.largest_timestamp() >= timestamp):
             found = _in_segment(state, chosen, timestamp)
@@ -220,24 +221,51 @@ class TimeSearch:
         if known.active is not state.active or known.total != len(state.segments) or known.of is not state.segments:
             segments = [segment for _, segment in state.segments if segment is not state.active]
             maxima = list(accumulate((segment.largest_timestamp() for segment in segments), max))
-            known = self._largest = _Largest(
-                state.active, len(state.segments), state.segments, segments, np.array(maxima, np.int64)
-            )
+            known = self._largest = _Largest(state.active, len(state.segments), state.segments, segments, maxima)
         return known
 
 
 def _in_segment(state: LogState, segment: LogSegment, timestamp: int) -> OffsetAndTimestamp | None:
     """The first record of a segment with that timestamp or a later one (5.8.1)."""
+    hit = _find_by_time(state, segment, timestamp)
+    if hit is not None:
+        return _answer(hit)
     entry = segment.time_entry(timestamp)
     question = _Question(max(entry.offset, state.start_offset), state.start_offset, timestamp, controls=True)
     hit = _find(state, segment, question)
     if hit is not None:
-        epoch = hit.fields[finding.F_LEADER_EPOCH]
-        return OffsetAndTimestamp(hit.fields[finding.F_OFFSET], hit.fields[finding.F_TIMESTAMP], None if epoch < 0 else epoch)
+        return _answer(hit)
     following = state.segments.higher(segment.base_offset) if segment is not state.active else None
     end = state.end_offset if following is None else following[0]
     start = max(question.from_offset, segment.base_offset)
     return _first_at_or_after(state, Wanted(start, end), timestamp) if start < end else None
+
+
+def _find_by_time(state: LogState, segment: LogSegment, timestamp: int) -> _Hit | None:
+    """The same from a mapped segment, where nothing is wrong with its time index either."""
+    buffer = segment.file().mapping
+    if buffer is None:
+        return None
+    index, times, end = segment.offset_index(), segment.time_index(), state.size_of(segment)
+    result = np.empty(finding.F_SIZE, np.int64)
+    status = finding.find_by_time(
+        buffer,
+        index.table,
+        index.count,
+        times.table,
+        times.count,
+        segment.base_offset,
+        end,
+        state.start_offset,
+        timestamp,
+        result,
+    )
+    return _fitting(_Hit(buffer, result.tolist()), state, segment, end) if status == kernels.OK else None
+
+
+def _answer(hit: _Hit) -> OffsetAndTimestamp:
+    epoch = hit.fields[finding.F_LEADER_EPOCH]
+    return OffsetAndTimestamp(hit.fields[finding.F_OFFSET], hit.fields[finding.F_TIMESTAMP], None if epoch < 0 else epoch)
 
 
 def _first_at_or_after(state: LogState, wanted: Wanted, timestamp: int) -> OffsetAndTimestamp | None:

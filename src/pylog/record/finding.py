@@ -22,7 +22,22 @@ from pylog.record.kernels import (
     header_status,
     headers_end,
 )
-from pylog.record.memory import BYTES, OUT_LONGS, address, be16, be32, be64, i64, inlined, kernel, load8, u64, varint
+from pylog.record.memory import (
+    BYTES,
+    OUT_LONGS,
+    address,
+    be16,
+    be32,
+    be64,
+    floor64,
+    i64,
+    inlined,
+    kernel,
+    load8,
+    shared,
+    u64,
+    varint,
+)
 
 
 @kernel(types.int64(BYTES, types.int64, types.int64, types.int64, types.int64, OUT_LONGS))
@@ -58,7 +73,7 @@ def find_batch(buffer: Any, position: int, end: int, first_offset: int, budget: 
     return NOT_FOUND
 
 
-# The result of find_record.
+# The result of find_record and find_by_time.
 F_OFFSET: Final = 0
 F_TIMESTAMP: Final = 1
 F_KEY_AT: Final = 2
@@ -73,6 +88,7 @@ F_NEXT_AT: Final = 10  # position behind that batch
 F_SIZE: Final = 11
 
 ANY_TIMESTAMP: Final = -(1 << 63)
+_TIME_ENTRY_SIZE: Final = 12  # a timestamp, and an offset relative to the segment's
 
 
 @kernel(
@@ -103,9 +119,60 @@ def find_record(
     start = address(buffer)
     stop = start + min(end, buffer.size)
     at = start + _indexed_position(address(index), min(count, index.size >> 3), from_offset - base_offset, stop - start)
-    hinted = count > 0
+    return _first_record(start, at, stop, count > 0, base_offset - 1, from_offset, offset, timestamp, controls, result)
+
+
+@kernel(
+    types.int64(BYTES, BYTES, types.int64, BYTES, types.int64, types.int64, types.int64, types.int64, types.int64, OUT_LONGS),
+    nogil=False,
+)
+def find_by_time(
+    buffer: Any,
+    index: Any,
+    count: int,
+    times: Any,
+    time_count: int,
+    base_offset: int,
+    end: int,
+    offset: int,
+    timestamp: int,
+    result: Any,
+) -> int:
+    """The first record at or above an offset and a timestamp, where a time index leads to: as `find_record`, controls included.
+
+    `times` holds `time_count` entries. What the last one at or below `timestamp` names must be there, a batch that has the
+    entry's timestamp: BAD_HEADER else, as an entry that is wrong hides records.
+    """
+    start = address(buffer)
+    stop = start + min(end, buffer.size)
+    entry = floor64(address(times), _TIME_ENTRY_SIZE, min(time_count, times.size // _TIME_ENTRY_SIZE), timestamp)
+    place = address(times) + entry * _TIME_ENTRY_SIZE
+    named = base_offset + be32(place + 8) if entry >= 0 else i64(-1)
+    from_offset = max(base_offset, offset, named)
+    at = start + _indexed_position(address(index), min(count, index.size >> 3), from_offset - base_offset, stop - start)
+    if entry >= 0 and named >= offset and not _has_batch(at, stop, named, be64(place)):
+        result[F_BATCH_AT] = at - start
+        return BAD_HEADER
+    return _first_record(start, at, stop, count > 0, base_offset - 1, from_offset, offset, timestamp, True, result)
+
+
+@inlined
+def _has_batch(at, stop, offset, timestamp):  # type: ignore[no-untyped-def]
+    """Whether the batch of an offset, this one or a later one, has that largest timestamp."""
+    while at < stop:
+        status, size = frame(at, stop)
+        if status != OK or load8(at + 16) != u64(2) or header_status(at) != OK:
+            return False
+        if be64(at) + be32(at + 23) >= offset:
+            return be64(at) <= offset and be64(at + 35) == timestamp
+        at += size
+    return False
+
+
+@shared
+def _first_record(start, at, stop, hinted, previous, from_offset, offset, timestamp, controls, result):  # type: ignore[no-untyped-def]
+    """Walks from the batch at an address to the record; `hinted` when an index led there, `previous` is the offset before it."""
     unproven = i64(0)  # the batch that the index led to, while only its header speaks for it
-    previous = base_offset - 1
     result[F_BATCH_AT] = at - start
     while at < stop:
         status, size = frame(at, stop)

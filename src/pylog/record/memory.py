@@ -277,6 +277,35 @@ def put_varint(at, bits):  # type: ignore[no-untyped-def]
     return at + 1
 
 
+# ---- sorted tables: O(log n) ------------------------------------------------------------------------------------------------
+
+
+@inlined
+def floor32(at, stride, count, key):  # type: ignore[no-untyped-def]
+    """The last index whose int32, at `at + index * stride`, is at most `key`; -1 when there is none."""
+    low, high = 0, count
+    while low < high:
+        middle = (low + high) >> 1
+        if be32(at + middle * stride) <= key:
+            low = middle + 1
+        else:
+            high = middle
+    return low - 1
+
+
+@inlined
+def floor64(at, stride, count, key):  # type: ignore[no-untyped-def]
+    """The same for an int64."""
+    low, high = 0, count
+    while low < high:
+        middle = (low + high) >> 1
+        if be64(at + middle * stride) <= key:
+            low = middle + 1
+        else:
+            high = middle
+    return low - 1
+
+
 # ---- CRC-32C -----------------------------------------------------------------------------------------------------------------
 
 LANE = 256  # bytes of each of the three lanes: the instruction takes three cycles but one can start every cycle
