@@ -32,6 +32,7 @@ BENCHMARKS = {
     "consumer": "from a writer to a consumer of a group in another process; P4 through a consumer",
     "broker": "Kafka's own broker and clients, and its storage module in one JVM",
     "spark": "P11: Spark batch read",
+    "spark_codecs": "P11: Spark batch read of compressed topics",
     "planning": "planning a Spark read of 20 TB in 2,000 partitions, with --full of 100 TB in 10,000",
     "stream": "P11: a Spark stream against a batch read",
     "spark_write": "P11: Spark batch write",
@@ -43,7 +44,7 @@ BENCHMARKS = {
     "growth": "lookups and appends against the size of the log",
     "memory": "P14: memory of a scan of 2 GiB",
 }
-NEEDS_JAVA = {"broker", "spark", "stream", "spark_write", "connector"}
+NEEDS_JAVA = {"broker", "spark", "spark_codecs", "stream", "spark_write", "connector"}
 NOT_QUICK = {"broker", "connector", "stream"}  # they start JVMs again and again; one more fetches 450 MB the first time
 REGRESSED = 1  # the exit status when a ratio is worse than the kept one
 FAILED = 3  # the exit status when a benchmark failed; argparse has 2

@@ -24,8 +24,13 @@ from pylog.spark.options import read_options
 from pylog.spark.planner import plan
 
 def used():
-    each = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(one.ru_utime + one.ru_stime for one in each), max(one.ru_maxrss for one in each)
+    own, helpers = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(one.ru_utime + one.ru_stime for one in (own, helpers)), max(own_peak(own), helpers.ru_maxrss)
+
+def own_peak(own):  # on Linux ru_maxrss would be at least what the process that started this one had in memory
+    if sys.platform == "darwin":
+        return own.ru_maxrss
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM"))
 
 options = read_options({"path": sys.argv[1], "subscribe": "events", "maxBytesPerPartition": sys.argv[2]})
 if __name__ == "__main__":

@@ -183,11 +183,11 @@ def _compressed(settings: Settings, directory: Path, codec: str) -> None:
         end = fill_segments(log, 1, text_rows, piece=settings.scaled(400_000, 100_000))
         payloads = [batch[HEADER_SIZE:] for batch in batches_of(log_bytes(directory))]
         plain = np.empty(1 << 20, np.uint8)
-        size = sum(_decompress(codec, payload, plain) for payload in payloads)
+        size = sum(decompress(codec, payload, plain) for payload in payloads)
         taken = race(
             {
                 "pylog": lambda: seconds(lambda: scanned(log, 0, end)),
-                "bare": lambda: seconds(lambda: [_decompress(codec, payload, plain) for payload in payloads]),
+                "bare": lambda: seconds(lambda: [decompress(codec, payload, plain) for payload in payloads]),
             },
             settings.rounds,
         )
@@ -196,7 +196,8 @@ def _compressed(settings: Settings, directory: Path, codec: str) -> None:
     _ratio(settings, work, speed["pylog"], f"cramjam's {codec}, decompression alone", speed["bare"], times(0.7), "MB/s")
 
 
-def _decompress(codec: str, payload: bytes, out: NDArray[np.uint8]) -> int:
+def decompress(codec: str, payload: bytes, out: NDArray[np.uint8]) -> int:
+    """Into a buffer with room for it; returns the size."""
     if codec == "snappy":
         return _decompress_snappy(payload, out)
     return int(getattr(cramjam, codec).decompress_into(payload, out))

@@ -51,7 +51,7 @@ def first_suspect(table: Table, floor: int, before: Neighbour | None, after: Nei
     """
     if table.shape[1] == 0:
         return None
-    if _is_dense(table, floor, before, after):
+    if is_dense(table, floor, before, after):
         return None
     first, last = _ends(table)
     if after is not None:
@@ -67,7 +67,7 @@ def first_suspect(table: Table, floor: int, before: Neighbour | None, after: Nei
     return min(found) if found else None
 
 
-def _is_dense(table: Table, floor: int, before: Neighbour | None, after: Neighbour | None) -> bool:
+def is_dense(table: Table, floor: int, before: Neighbour | None, after: Neighbour | None) -> bool:
     """The usual case, told quickly: no gap anywhere, and one leader epoch."""
     first, last, epoch = table[BASE_OFFSET], table[LAST_OFFSET], int(table[LEADER_EPOCH, 0])
     end = int(last[-1])

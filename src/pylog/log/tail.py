@@ -10,9 +10,10 @@ from typing import Final
 
 import numpy as np
 
+from pylog.log.continuity import is_dense
 from pylog.record import kernels
 from pylog.record.batch import BatchScan, Bytes, Table, scan_batches
-from pylog.record.format import BASE_OFFSET, HEADER_SIZE, LAST_OFFSET, LEADER_EPOCH, LOG_OVERHEAD, MAGIC, MAGIC_AT, POSITION
+from pylog.record.format import BASE_OFFSET, HEADER_SIZE, LAST_OFFSET, LOG_OVERHEAD, MAGIC, MAGIC_AT, POSITION
 from pylog.segment.log_file import LogFile
 from pylog.segment.segment import LogSegment
 
@@ -74,13 +75,11 @@ def _large(header: Bytes, room: int) -> BatchScan | None:
 
 def _goes_on(segment: LogSegment, table: Table, following: int | None) -> bool:
     """Whether the batches have no gap between them, nor before the first one, and nothing else that a walk would look into."""
-    first, last, epoch = table[BASE_OFFSET], table[LAST_OFFSET], table[LEADER_EPOCH]
-    position, known = int(table[POSITION, 0]), (int(last[0]), int(table[POSITION, 0]))
-    begins = segment.offset_index().lookup(int(last[0])) == known if position else first[0] == segment.base_offset
+    position, first, last = table[[POSITION, BASE_OFFSET, LAST_OFFSET], 0].tolist()
+    vouched = position and segment.offset_index().lookup(last) == (last, position)
+    floor = first if vouched else segment.base_offset
     return bool(
-        begins
-        and (following is None or following == last[-1] + 1)
+        is_dense(table, floor, None, None)
+        and (following is None or following == table[LAST_OFFSET, -1] + 1)
         and (table[MAGIC] == 2).all()
-        and (epoch == epoch[0]).all()
-        and (first[1:] == last[:-1] + 1).all()
     )
