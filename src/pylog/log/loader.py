@@ -413,7 +413,8 @@ def _scan_sealed(source: Source, loaded: Loaded) -> None:
 def _trust_active(source: Source, loaded: Loaded) -> None:
     """The end of a segment that was closed cleanly, or is only read: its index, and the headers behind the last entry."""
     active = loaded.segments[-1]
-    if source.writable and active.times_lag():  # what is appended would make an index with a hole of one that is empty
+    unindexed = not source.fs.exists(active.path_of(INDEX))  # its writer has it in memory; one made again vouches for nothing
+    if unindexed or (source.writable and active.times_lag()):  # what is appended would make an index with a hole of an empty one
         _scan_active(source, loaded, verify=False)
         return
     position = active.locate(limits.INT64_MAX)
