@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -27,13 +27,19 @@ from pylog.record.format import (
     CONTROL_ABORT,
     CONTROL_BIT,
     CRC,
+    HEADER,
+    HEADER_SIZE,
     LAST_OFFSET,
+    LOG_OVERHEAD,
     MAGIC,
+    MAGIC_AT,
     POSITION,
     PRODUCER_ID,
     TRANSACTIONAL_BIT,
 )
 from pylog.segment.segment import LogSegment, vanished
+
+_STEPS: Final = 64  # batches between two entries of an index: as many as fit into Kafka's 4 KiB
 
 
 class Batches(NamedTuple):
@@ -128,11 +134,32 @@ def crc_before(state: LogState, offset: int) -> int | None:
     """The stored CRC of the batch that holds the offset before `offset`; None when the log begins there, or has lost it."""
     if offset <= state.start_offset:
         return None
-    crc = None
+    crc = _stored_crc(state, offset - 1)
+    if crc is not None:
+        return crc
     with contextlib.suppress(CorruptionError, OffsetOutOfRangeError):
         for _, _, table, _ in good_batches(state, Wanted(offset - 1, offset)):
             crc = int(table[CRC, -1])
     return crc
+
+
+def _stored_crc(state: LogState, offset: int) -> int | None:
+    """The CRC of the batch that holds an offset, from the headers behind the index's entry; None when that is a long way."""
+    found = state.segments.floor(offset)
+    if found is None:
+        return None
+    segment = found[1]
+    with contextlib.suppress(StorageFailedError):  # the long way meets it again, and knows what it means
+        position, size = segment.locate(offset), state.size_of(segment)
+        for _ in range(_STEPS):
+            head = segment.file().read(position, max(0, min(HEADER_SIZE, size - position)))
+            if len(head) < HEADER_SIZE or head[MAGIC_AT] != 2:
+                return None
+            base, length, _, _, crc, _, delta, *_ = HEADER.unpack(head.data)
+            if base + delta >= offset:
+                return int(crc) if base <= offset else None
+            position += LOG_OVERHEAD + max(0, length)
+    return None
 
 
 # ---- isolation ---------------------------------------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -11,12 +13,15 @@ from pylog import limits
 from pylog.fs import Bytes, File, FileSystem, ResidentPages
 from pylog.record import finding, kernels
 from pylog.record.ahead import one_ahead
-from pylog.record.batch import BatchScan, Table, scan_batches
+from pylog.record.batch import BatchScan, Table, header_column, scan_batches
+from pylog.record.format import HEADER_SIZE, POSITION, SIZE
 from pylog.record.legacy import legacy_crc_ok
 
 RESIDENT = ResidentPages()
 
 
+_NOTHING: Final = np.empty(0, np.uint8)
+_LARGE_BATCH: Final = 16 << 10  # bytes: to read its header alone costs less than to read all of it
 _LARGE: Final = 2 * limits.VERIFY_CHUNK_BYTES  # what a thread is begun for
 
 
@@ -36,6 +41,24 @@ class Region(NamedTuple):
     shift: int
     end: int
     status: int
+
+
+class _Chunks(threading.local):
+    """The memory that this thread read a chunk into last. Used again when nobody has it: fresh pages cost as much as reading."""
+
+    def __init__(self) -> None:
+        self._kept = np.empty(limits.READ_CHUNK_BYTES, np.uint8)
+        self._references = self._count()
+
+    def _count(self) -> int:
+        return sys.getrefcount(self._kept)
+
+    def take(self, size: int) -> Bytes:
+        """Memory for a chunk of at most `READ_CHUNK_BYTES`."""
+        return (self._kept if self._count() <= self._references else np.empty(size, np.uint8))[:size]
+
+
+_CHUNKS = _Chunks()
 
 
 class LogFile:
@@ -105,7 +128,7 @@ class LogFile:
             position = scan.position
 
     def _read_regions(self, position: int, end: int, verify: bool) -> Iterator[Region]:
-        buffer = np.empty(max(1, min(limits.READ_CHUNK_BYTES, end - position)), np.uint8)
+        buffer = _CHUNKS.take(max(1, min(limits.READ_CHUNK_BYTES, end - position)))
         while True:
             chunk = self._read(buffer[: max(0, min(len(buffer), end - position))], position)
             scan = scan_batches(chunk, verify=verify)
@@ -159,6 +182,27 @@ class LogFile:
     def _region(self, buffer: Bytes, scan: BatchScan, shift: int) -> Region:
         return Region(buffer, scan.table, shift, shift + scan.position, scan.status)
 
+    def tables(self, position: int, end: int) -> Iterator[Region]:
+        """As `regions`, for who needs no records: large batches are not read, only their headers, and come without a buffer.
+
+        Cost: a pread for each large batch, or for many small ones.
+        """
+        columns: list[tuple[int, ...]] = []
+        while position < end and (column := self._large_at(position, end)) is not None:
+            columns.append(column)
+            position += column[SIZE]
+            if len(columns) == limits.SCAN_BATCHES:
+                yield _headers_only(columns)
+                columns = []
+        if columns:
+            yield _headers_only(columns)
+        if position < end:
+            yield from self.regions(position, end)
+
+    def _large_at(self, position: int, end: int) -> tuple[int, ...] | None:
+        column = header_column(self.read(position, min(HEADER_SIZE, end - position)), position)
+        return column if column is not None and _LARGE_BATCH <= column[SIZE] <= end - position else None
+
     def find_batch(self, position: int, end: int, first_offset: int) -> int | None:
         """The position of the first whole, good batch at or behind `position` with an offset of at least `first_offset`.
 
@@ -191,6 +235,12 @@ class LogFile:
         if self._file is not None:
             self._file.close()
         self._view = None
+
+
+def _headers_only(columns: list[tuple[int, ...]]) -> Region:
+    """A region without its bytes: positions count from the file's start."""
+    table = np.ascontiguousarray(np.array(columns, np.int64).T)
+    return Region(_NOTHING, table, 0, int(table[POSITION, -1] + table[SIZE, -1]), kernels.OK)
 
 
 def _scans(chunk: Bytes, *, at_end: bool) -> Iterator[BatchScan]:
