@@ -150,7 +150,7 @@ def _stored_crc(state: LogState, offset: int) -> int | None:
         return None
     segment = found[1]
     with contextlib.suppress(StorageFailedError):  # the long way meets it again, and knows what it means
-        position, size = segment.locate(offset), state.size_of(segment)
+        position, size = segment.offset_index().lookup(offset).position, state.size_of(segment)
         for _ in range(_STEPS):
             head = segment.file().read(position, max(0, min(HEADER_SIZE, size - position)))
             if len(head) < HEADER_SIZE or head[MAGIC_AT] != 2:

@@ -74,7 +74,7 @@ def header_column(head: Bytes, position: int) -> tuple[int, ...] | None:
         return None
     base, length, epoch, magic, crc, attributes, delta, first, largest, *numbers, count = HEADER.unpack(head.data)
     size = LOG_OVERHEAD + length
-    if magic != 2 or size < HEADER_SIZE or base < 0 or delta < 0 or not 0 <= count <= delta + 1:
+    if magic != 2 or size < HEADER_SIZE or not 0 <= base <= 1 << 62 or delta < 0 or not 0 <= count <= delta + 1:
         return None
     attributes &= 0xFFFF
     return (position, size, base, base + delta, count, first, largest, attributes, magic, epoch, *numbers, crc, CRC_UNCHECKED)
