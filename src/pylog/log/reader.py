@@ -149,7 +149,7 @@ def _stored_crc(state: LogState, offset: int) -> int | None:
     if found is None:
         return None
     segment = found[1]
-    with contextlib.suppress(StorageFailedError):  # the long way meets it again, and knows what it means
+    with contextlib.suppress(CorruptionError, StorageFailedError):  # the long way meets it again, and knows what it means
         position, size = segment.offset_index().lookup(offset).position, state.size_of(segment)
         for _ in range(_STEPS):
             head = segment.file().read(position, max(0, min(HEADER_SIZE, size - position)))
