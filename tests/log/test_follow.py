@@ -22,7 +22,8 @@ from pylog import Durability
 from pylog.clock import ManualClock
 from pylog.fs import OsFileSystem
 from pylog.log.durable_point import DELETED, SLOT_SIZE, Header, Slot, mark_deleted
-from pylog.record.format import CONTROL_ABORT, CONTROL_BIT, CONTROL_COMMIT, TRANSACTIONAL_BIT
+from pylog.log.reader import Wanted, crc_before, good_batches
+from pylog.record.format import CONTROL_ABORT, CONTROL_BIT, CONTROL_COMMIT, CRC, TRANSACTIONAL_BIT
 from pylog.segment.names import DURABLE_POINT
 from pylog.store import Store
 from reference import Batch, Record
@@ -480,8 +481,10 @@ def test_two_torn_slots_mean_for_a_new_reader_that_there_is_no_header(path: Path
         assert values(reading.log("t")) == texts(range(4))
 
 
-def test_a_reader_waits_for_the_end_of_a_change_of_segments(path: Path, log: pylog.Log, reader: pylog.Log) -> None:
-    """It is told of the log before the change or after it, never of the middle."""
+def test_a_change_of_segments_is_not_waited_for_but_by_who_has_to_know_its_end(
+    path: Path, log: pylog.Log, reader: pylog.Log
+) -> None:
+    """A reader is told of the log before the change or after it, never of the middle."""
     append(log, range(1, 4))
     epoch = slot_of(path).epoch
     write_header(path, epoch=epoch + 1)
@@ -496,6 +499,8 @@ def test_a_reader_waits_for_the_end_of_a_change_of_segments(path: Path, log: pyl
 
     reader._follower._clock = Finishing()
     assert values(reader) == texts(range(4))
+    assert not finished
+    assert reader.look(settled=True).epoch == epoch + 2
     assert finished
 
 
@@ -506,12 +511,40 @@ def test_a_reader_takes_what_it_finds_when_a_process_died_in_a_change_of_segment
     write_header(path, epoch=slot_of(path).epoch + 1)
     waited = clock.monotonic()
     assert values(reader) == texts(range(4))
+    assert clock.monotonic() == waited
+    reader.look(settled=True)
     assert 0 < clock.monotonic() - waited < 5
     waited = clock.monotonic()
+    reader.look(settled=True)
     assert values(reader) == texts(range(4))
     assert clock.monotonic() == waited  # it does not wait for the dead again
     append(log, [4])
     assert values(reader) == texts(range(5))
+
+
+def test_a_reader_that_saw_a_roll_finds_its_place_by_the_index_of_the_new_segment(path: Path, store: Store) -> None:
+    """It made that index from the walk that found the log's end; to go over all headers again would cost more each time."""
+    store.create_topic("rolls", segment_bytes=1 << 20)
+    with pylog.open(path, mode="r") as reading:
+        reader = reading.log("rolls")
+        for _ in range(3):
+            store.log("rolls").append_many([bytes(9000)] * 60)
+            active = reader.look().active
+        assert active is not None
+        assert active.base_offset > 0
+        assert not active.index_is_of_headers
+        assert active.locate(reader.end_offset - 1) > active.size // 2
+
+
+@pytest.mark.parametrize("size", [10, 20_000, 200_000])
+def test_what_lies_before_an_offset_is_told_by_headers_as_by_a_walk(path: Path, store: Store, size: int) -> None:
+    store.create_topic("u", segment_bytes=1 << 20)
+    for count in (1, 40, 2, 1, 30):
+        store.log("u").append_many([bytes(size)] * count)
+    state = store.log("u").look()
+    for offset in range(state.end_offset + 1):
+        walked = [int(batches.table[CRC, -1]) for batches in good_batches(state, Wanted(offset - 1, offset))]
+        assert crc_before(state, offset) == (walked[-1] if offset else None)
 
 
 READING_AGAIN_AND_AGAIN = """

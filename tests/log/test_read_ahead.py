@@ -119,3 +119,25 @@ def test_no_thread_outlives_a_walk_that_is_left_early(path: Path, written: bytes
     regions.close()  # type: ignore[attr-defined]
     assert set(threading.enumerate()) == before
     file.close()
+
+
+# ---- tables alone, and memory used again -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("large", [1, 300, 5000])
+def test_tables_alone_are_those_of_the_regions_wherever_a_file_ends(
+    path: Path, written: bytes, monkeypatch: pytest.MonkeyPatch, large: int
+) -> None:
+    monkeypatch.setattr(log_file, "_LARGE_BATCH", large)
+    file = LogFile(OsFileSystem(), str(path), mapped=False)
+    for end in range(1, len(written) + 1, 13):
+        assert batches(file.tables(0, end)) == batches(file.regions(0, end))
+
+
+def test_two_walks_of_one_thread_do_not_share_memory(path: Path, written: bytes) -> None:
+    file = LogFile(OsFileSystem(), str(path), mapped=False)
+    walks = [file.regions(0, len(written)) for _ in range(2)]
+    first = next(walks[0])
+    before = first.buffer.tobytes()
+    assert sum(len(region.table.T) for region in walks[1]) == 3 * len(SIZES)
+    assert first.buffer.tobytes() == before

@@ -64,20 +64,28 @@ class Follower:
         """The header's slot that the state was taken from, None where the header does not count."""
         return self._slot if self.loaded.slot is not None and self.loaded.same_boot else None
 
-    def look(self) -> None:
-        """Takes what is new. Cost: one pread when nothing is."""
+    def look(self, *, settled: bool = False) -> None:
+        """Takes what is new.
+
+        Args:
+            settled: wait for the end of a change that is under way; without it the log may be seen as it was before.
+
+        Cost: one pread when nothing is.
+        """
         try:
             if self.gone:
                 raise deleted(self._source)
-            self._look()
+            self._look(settled)
         except UnknownTopicOrPartitionError:
             self.gone = True
             raise
 
-    def _look(self) -> None:
+    def _look(self, settled: bool) -> None:
         header = self._opened_header()
         slot = None if header is None else header.look()
-        if header is not None and slot is not None and slot != self._slot:
+        if slot is not None and settled and self.slot is not None and slot.epoch != self._state.epoch:
+            self.reload()
+        elif header is not None and slot is not None and slot != self._slot:
             if not self._extend(slot, same_boot=header.same_boot):
                 self.reload()
         elif header is None or self.slot is None:
@@ -93,15 +101,20 @@ class Follower:
     # ---- more of the same ----------------------------------------------------------------------------------------------------
 
     def _extend(self, slot: Slot, *, same_boot: bool) -> bool:
-        """Takes the batches behind the known end, if that is all that has happened."""
+        """Takes the batches behind the known end, if that is all that has happened.
+
+        While segments are made or go nothing has happened yet to what is published: until that is over, or a file is found to be
+        gone, the log is read as it was. A roll syncs a whole segment, and nobody waits for it here.
+        """
         old, active = self._slot, self._state.active
         if old is None or active is None or not same_boot or not self.loaded.same_boot or active.builder is None:
             return False
-        same = (slot.epoch, slot.active_base, slot.active_inode) == (old.epoch, old.active_base, old.active_inode)
-        if not same or slot.epoch % 2 or slot.flags or slot.published_position < self._state.active_size:
+        same = slot.epoch in (old.epoch, old.epoch | 1) and _lasting(slot) == _lasting(old)
+        if not same or old.epoch % 2 or slot.flags or slot.published_position < self._state.active_size:
             return False
         end, offset = self._state.active_size, self._state.end_offset
-        for region in active.regions(end, slot.published_position, verify=True):
+        walk = active.file().tables if self._producers is None else active.file().regions  # a marker is in a record
+        for region in walk(end, slot.published_position):
             if not self._follows(region, offset):
                 return False
             end, offset = region.end, int(region.table[LAST_OFFSET, -1]) + 1 if region.table.shape[1] else offset
@@ -167,6 +180,11 @@ class Follower:
             if header is not None:
                 self._source.open_files.opened(self)
         return header
+
+
+def _lasting(slot: Slot) -> tuple[int, int, int, int]:
+    """What appends leave as it is, and a roll as long as it is under way."""
+    return slot.active_base, slot.active_inode, slot.log_start_offset, slot.truncation_count
 
 
 def load_live(source: Source, clock: Clock) -> Loaded:

@@ -31,7 +31,7 @@ from pylog.log.walk import Damage, Stretch, peek, start_offset_at, walk
 from pylog.record.batch import Table
 from pylog.record.format import BASE_OFFSET, LAST_OFFSET, LEADER_EPOCH, POSITION, PRODUCER_ID, SIZE
 from pylog.record.types import TopicPartition
-from pylog.segment.names import LEADER_EPOCH_CHECKPOINT, LOG, SNAPSHOT, SWAP, LoadPlan, file_name, parse, plan_load
+from pylog.segment.names import INDEX, LEADER_EPOCH_CHECKPOINT, LOG, SNAPSHOT, SWAP, LoadPlan, file_name, parse, plan_load
 from pylog.segment.seal import HeaderDigest, digest_of, replaced_by
 from pylog.segment.segment import LogSegment, OpenFiles, vanished
 
@@ -413,7 +413,8 @@ def _scan_sealed(source: Source, loaded: Loaded) -> None:
 def _trust_active(source: Source, loaded: Loaded) -> None:
     """The end of a segment that was closed cleanly, or is only read: its index, and the headers behind the last entry."""
     active = loaded.segments[-1]
-    if source.writable and active.times_lag():  # what is appended would make an index with a hole of one that is empty
+    unindexed = not source.fs.exists(active.path_of(INDEX))  # its writer has it in memory; one made again vouches for nothing
+    if unindexed or (source.writable and active.times_lag()):  # what is appended would make an index with a hole of an empty one
         _scan_active(source, loaded, verify=False)
         return
     position = active.locate(limits.INT64_MAX)

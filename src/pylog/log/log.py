@@ -104,7 +104,7 @@ class Log:
         reached = reaching is not None and reaching <= self._state.end_offset
         if not reached and (settled or not self._surroundings.exclusive) and self._lock.acquire(blocking=settled):
             try:
-                self._take_changes()
+                self._take_changes(settled)
             finally:
                 self._lock.release()
         if committed and (self._mutator is None or self._mutator.writer is None):
@@ -112,7 +112,7 @@ class Log:
                 self._follower.know_transactions()
         return self._state
 
-    def _take_changes(self) -> None:
+    def _take_changes(self, settled: bool) -> None:
         mutator = self._mutator
         if mutator is None or mutator.writer is None:
             if mutator is not None and mutator.loaded is not self._followed:
@@ -120,7 +120,7 @@ class Log:
             elif mutator is not None and mutator.rests != self._rests:
                 self._rests = mutator.rests
                 self._follower.forget()
-            self._follower.look()
+            self._follower.look(settled=settled)
         elif mutator.writer.failure is None and not mutator.writer.is_current():
             mutator.try_take_changes()
 

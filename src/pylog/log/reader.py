@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,20 +20,25 @@ from pylog.index.transaction_index import AbortedTransaction
 from pylog.log.producer_state import control_record
 from pylog.log.state import LogState
 from pylog.log.walk import Damage, crc_is_good, first_offsets, next_good_batch, offset_at, walk
-from pylog.record.batch import Bytes, Table
+from pylog.record.batch import Bytes, Table, header_column
 from pylog.record.decoder import RecordDecoder
 from pylog.record.format import (
     ATTRIBUTES,
+    BASE_OFFSET,
     CONTROL_ABORT,
     CONTROL_BIT,
     CRC,
+    HEADER_SIZE,
     LAST_OFFSET,
     MAGIC,
     POSITION,
     PRODUCER_ID,
+    SIZE,
     TRANSACTIONAL_BIT,
 )
 from pylog.segment.segment import LogSegment, vanished
+
+_STEPS: Final = 64  # batches between two entries of an index: as many as fit into Kafka's 4 KiB
 
 
 class Batches(NamedTuple):
@@ -128,11 +133,31 @@ def crc_before(state: LogState, offset: int) -> int | None:
     """The stored CRC of the batch that holds the offset before `offset`; None when the log begins there, or has lost it."""
     if offset <= state.start_offset:
         return None
-    crc = None
+    crc = _stored_crc(state, offset - 1)
+    if crc is not None:
+        return crc
     with contextlib.suppress(CorruptionError, OffsetOutOfRangeError):
         for _, _, table, _ in good_batches(state, Wanted(offset - 1, offset)):
             crc = int(table[CRC, -1])
     return crc
+
+
+def _stored_crc(state: LogState, offset: int) -> int | None:
+    """The CRC of the batch that holds an offset, from the headers behind the index's entry; None when that is a long way."""
+    found = state.segments.floor(offset)
+    if found is None:
+        return None
+    segment = found[1]
+    with contextlib.suppress(CorruptionError, StorageFailedError):  # the long way meets it again, and knows what it means
+        position, size = segment.locate(offset), state.size_of(segment)
+        for _ in range(_STEPS):
+            column = header_column(segment.file().read(position, max(0, min(HEADER_SIZE, size - position))), position)
+            if column is None:
+                return None
+            if column[LAST_OFFSET] >= offset:
+                return column[CRC] if column[BASE_OFFSET] <= offset else None
+            position += column[SIZE]
+    return None
 
 
 # ---- isolation ---------------------------------------------------------------------------------------------------------------

@@ -12,13 +12,12 @@ import numpy as np
 
 from pylog.log.continuity import is_dense
 from pylog.record import kernels
-from pylog.record.batch import BatchScan, Bytes, Table, scan_batches
-from pylog.record.format import BASE_OFFSET, HEADER_SIZE, LAST_OFFSET, LOG_OVERHEAD, MAGIC, MAGIC_AT, POSITION
+from pylog.record.batch import Table, header_column, scan_batches
+from pylog.record.format import BASE_OFFSET, HEADER_SIZE, LAST_OFFSET, MAGIC, POSITION, SIZE
 from pylog.segment.log_file import LogFile
 from pylog.segment.segment import LogSegment
 
 _CHUNK: Final = 8192  # bytes: the batches behind an index entry at Kafka's default interval, where they are small
-_LARGEST: Final = 64 << 20  # bytes of a batch whose header alone is read: so much address space
 _MOST: Final = 64  # batches, or chunks of small ones: a segment without index entries is better walked
 
 
@@ -41,36 +40,26 @@ def sound_tail(segment: LogSegment, position: int, following: int | None) -> Tab
     file = segment.file()
     parts: list[Table] = []
     while position < segment.size:
-        scan = _headers(file, position, segment.size)
-        if scan is None or len(parts) == _MOST:
+        table = _headers(file, position, segment.size)
+        if table is None or len(parts) == _MOST:
             return None
-        scan.table[POSITION] += position
-        parts.append(scan.table)
-        position += scan.position
+        parts.append(table)
+        position = int(table[POSITION, -1] + table[SIZE, -1])
     if not parts:
         return None
     table = np.concatenate(parts, axis=1)
     return table if _goes_on(segment, table, following) else None
 
 
-def _headers(file: LogFile, position: int, end: int) -> BatchScan | None:
+def _headers(file: LogFile, position: int, end: int) -> Table | None:
     """The whole batches that a chunk holds, or the large one that begins it; None when there is none to be sure of."""
     chunk = file.read(position, min(_CHUNK, end - position))
     scan = scan_batches(chunk)
-    if scan.table.shape[1] or scan.status != kernels.TORN or len(chunk) < HEADER_SIZE or chunk[MAGIC_AT] != 2:
-        return scan if scan.table.shape[1] else None
-    return _large(chunk[:HEADER_SIZE], end - position)
-
-
-def _large(header: Bytes, room: int) -> BatchScan | None:
-    """The scan of a batch of which only the header was read. It looks at nothing else: the rest of the buffer stays untouched."""
-    size = LOG_OVERHEAD + int.from_bytes(header[8:12].tobytes(), "big", signed=True)
-    if not HEADER_SIZE <= size <= min(room, _LARGEST):
-        return None
-    buffer = np.empty(size, np.uint8)
-    buffer[:HEADER_SIZE] = header
-    scan = scan_batches(buffer, capacity=1)
-    return scan if scan.status == kernels.OK else None
+    if scan.table.shape[1]:
+        scan.table[POSITION] += position
+        return scan.table
+    column = header_column(chunk[:HEADER_SIZE], position) if scan.status == kernels.TORN else None
+    return None if column is None or column[SIZE] > end - position else np.array(column, np.int64).reshape(-1, 1)
 
 
 def _goes_on(segment: LogSegment, table: Table, following: int | None) -> bool:

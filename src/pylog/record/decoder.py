@@ -57,6 +57,9 @@ TYPES: dict[str, pa.DataType] = {
     "sequence": pa.int32(),
 }
 DEFAULT_COLUMNS = ("offset", "timestamp", "key", "value")
+_ZEROS = np.zeros(limits.SCAN_ROWS + 1, np.int32)  # the ends of as many empty lists, for all frames
+_ZEROS.flags.writeable = False
+_NO_PAIRS = pa.nulls(0, HEADERS_TYPE.value_type)
 _BATCH_FIELDS = {"leader_epoch": LEADER_EPOCH, "producer_id": PRODUCER_ID, "producer_epoch": PRODUCER_EPOCH}
 
 
@@ -152,12 +155,19 @@ class _Output:
         buffers.value_valid[:] = 255
         self.headers_at = np.empty(buffers.rows if wanted & kernels.WANT_HEADERS else 0, np.int64)
         self.state = np.zeros(kernels.D_SIZE, np.int64)
-        self.headers: list[pa.Array] = []
+        self.headers: list[pa.Array] = []  # of the rows before `headed`
+        self.headed = 0
         self.batches: list[tuple[Table, NDArray[np.int64]]] = []  # batches decoded so far, and the rows of each
 
     @property
     def rows(self) -> int:
         return int(self.state[kernels.D_ROWS])
+
+    def without_headers(self, end: int) -> None:
+        """The rows up to `end` that have no headers column yet have no headers."""
+        if end > self.headed:
+            self.headers.append(_no_headers(end - self.headed))
+            self.headed = end
 
     def binary(self, ends: Any, data: Any, valid: Any, used: int, nulls: int) -> pa.Array:
         """The finished key or value column."""
@@ -295,14 +305,15 @@ class RecordDecoder:
             counts = np.diff(np.append(rows_before[first:done], output.rows))
             output.batches.append((table[:, first:done], counts))
             if self._wanted & kernels.WANT_HEADERS and output.rows > before:
-                output.headers.append(self._headers(output, buffer, before))
+                self._add_headers(output, buffer, before)
 
-    def _headers(self, output: _Output, buffer: Bytes, before: int) -> pa.Array:
-        """The headers of the rows from `before` on; most records have none."""
-        if not output.state[kernels.D_WITH_HEADERS]:
-            return _no_headers(output.rows - before)
-        output.state[kernels.D_WITH_HEADERS] = 0
-        return _read_headers(buffer, output.headers_at[before : output.rows])
+    def _add_headers(self, output: _Output, buffer: Bytes, before: int) -> None:
+        """Takes the headers of the rows from `before` on; most records have none."""
+        if output.state[kernels.D_WITH_HEADERS]:
+            output.state[kernels.D_WITH_HEADERS] = 0
+            output.without_headers(before)
+            output.headers.append(_read_headers(buffer, output.headers_at[before : output.rows]))
+            output.headed = output.rows
 
     def _wrapped(self, buffer: Bytes, table: Table, first: int, last: int) -> Iterator[pa.RecordBatch]:
         """Batches that must be unpacked first: of magic 0 or 1 one by one, compressed ones in groups."""
@@ -430,9 +441,15 @@ class RecordDecoder:
             used, nulls = int(state[kernels.D_VALUE_BYTES]), int(state[kernels.D_VALUE_NULLS])
             return output.binary(buffers.value_ends, buffers.value, buffers.value_valid, used, nulls)
         if name == "headers":
-            return pa.concat_arrays(output.headers)
+            output.without_headers(output.rows)
+            return output.headers[0] if len(output.headers) == 1 else pa.concat_arrays(output.headers)
+        kind = f"i{TYPES[name].bit_width // 8}"
+        if name in _BATCH_FIELDS:
+            fields = np.concatenate([table[_BATCH_FIELDS[name]] for table, _ in output.batches])
+            if (fields == fields[0]).all():
+                return output.numbers(np.full(output.rows, fields[0], kind), TYPES[name])
         spread = np.concatenate([self._spread(name, table, counts, output) for table, counts in output.batches])
-        return output.numbers(spread.astype(f"i{TYPES[name].bit_width // 8}"), TYPES[name])
+        return output.numbers(spread.astype(kind), TYPES[name])
 
     def _spread(self, name: str, table: Table, counts: NDArray[np.int64], output: _Output) -> NDArray[np.int64]:
         """A field of the batches, repeated for each of their rows."""
@@ -497,9 +514,8 @@ def placed(error: PylogError, table: Table, batch: int) -> PylogError:
 
 def _no_headers(rows: int) -> pa.Array:
     """A headers column of empty lists."""
-    return pa.ListArray.from_arrays(
-        pa.array(np.zeros(rows + 1, np.int32)), pa.nulls(0, HEADERS_TYPE.value_type), type=HEADERS_TYPE
-    )
+    ends = _ZEROS if rows < _ZEROS.size else np.zeros(rows + 1, np.int32)
+    return pa.Array.from_buffers(HEADERS_TYPE, rows, [None, pa.py_buffer(ends)], 0, children=[_NO_PAIRS])
 
 
 def _read_headers(buffer: Bytes, headers_at: NDArray[np.int64]) -> pa.Array:

@@ -11,12 +11,15 @@ from pylog import limits
 from pylog.fs import Bytes, File, FileSystem, ResidentPages
 from pylog.record import finding, kernels
 from pylog.record.ahead import one_ahead
-from pylog.record.batch import BatchScan, Table, scan_batches
+from pylog.record.batch import BatchScan, Table, header_column, scan_batches
+from pylog.record.format import HEADER_SIZE, POSITION, SIZE
 from pylog.record.legacy import legacy_crc_ok
 
 RESIDENT = ResidentPages()
 
 
+_NOTHING: Final = np.empty(0, np.uint8)
+_LARGE_BATCH: Final = 16 << 10  # bytes: to read its header alone costs less than to read all of it
 _LARGE: Final = 2 * limits.VERIFY_CHUNK_BYTES  # what a thread is begun for
 
 
@@ -161,6 +164,27 @@ class LogFile:
     def _region(self, buffer: Bytes, scan: BatchScan, shift: int) -> Region:
         return Region(buffer, scan.table, shift, shift + scan.position, scan.status)
 
+    def tables(self, position: int, end: int) -> Iterator[Region]:
+        """As `regions`, for who needs no records: large batches are not read, only their headers, and come without a buffer.
+
+        Cost: a pread for each large batch, or for many small ones.
+        """
+        columns: list[tuple[int, ...]] = []
+        while position < end and (column := self._large_at(position, end)) is not None:
+            columns.append(column)
+            position += column[SIZE]
+            if len(columns) == limits.SCAN_BATCHES:
+                yield _headers_only(columns)
+                columns = []
+        if columns:
+            yield _headers_only(columns)
+        if position < end:
+            yield from self.regions(position, end)
+
+    def _large_at(self, position: int, end: int) -> tuple[int, ...] | None:
+        column = header_column(self.read(position, min(HEADER_SIZE, end - position)), position)
+        return column if column is not None and _LARGE_BATCH <= column[SIZE] <= end - position else None
+
     def find_batch(self, position: int, end: int, first_offset: int) -> int | None:
         """The position of the first whole, good batch at or behind `position` with an offset of at least `first_offset`.
 
@@ -193,6 +217,12 @@ class LogFile:
         if self._file is not None:
             self._file.close()
         self._view = None
+
+
+def _headers_only(columns: list[tuple[int, ...]]) -> Region:
+    """A region without its bytes: positions count from the file's start."""
+    table = np.ascontiguousarray(np.array(columns, np.int64).T)
+    return Region(_NOTHING, table, 0, int(table[POSITION, -1] + table[SIZE, -1]), kernels.OK)
 
 
 def _scans(chunk: Bytes, *, at_end: bool) -> Iterator[BatchScan]:

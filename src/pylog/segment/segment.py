@@ -24,8 +24,18 @@ from pylog.index.offset_index import OffsetIndex, OffsetPosition
 from pylog.index.time_index import TimeIndex, TimestampOffset
 from pylog.index.transaction_index import AbortedTransaction, TransactionIndex
 from pylog.record import kernels
-from pylog.record.batch import scan_batches
-from pylog.record.format import HEADER, HEADER_SIZE, LAST_OFFSET, LOG_OVERHEAD, MAGIC_AT, MAX_TIMESTAMP
+from pylog.record.batch import header_column, scan_batches
+from pylog.record.format import (
+    BASE_OFFSET,
+    HEADER,
+    HEADER_SIZE,
+    LAST_OFFSET,
+    LOG_OVERHEAD,
+    MAGIC,
+    MAGIC_AT,
+    MAX_TIMESTAMP,
+    SIZE,
+)
 from pylog.segment.log_file import LogFile, Region
 from pylog.segment.names import INDEX, LOG, TIME_INDEX, TRANSACTION_INDEX, file_name
 
@@ -320,25 +330,22 @@ class LogSegment:
         return entry
 
     def _fits(self, entry: OffsetPosition) -> bool:
-        """Whether a batch that an entry can mean lies where it says: its header tells, or in the old formats the whole batch."""
-        head = self.file().read(entry.position, min(HEADER_SIZE, max(0, self.size - entry.position)))
-        if len(head) == HEADER_SIZE and head[MAGIC_AT] == 2:
-            return self._header_fits(head, entry)
+        """Whether a batch that an entry can mean lies where it says. Cost: its header, if it is of magic 2."""
+        head = self.file().read(entry.position, max(0, min(HEADER_SIZE, self.size - entry.position)))
+        column = header_column(head, entry.position)
+        if column is not None:
+            whole = entry.position + column[SIZE] <= self.size
+            return whole and self._in_reach(entry, column[BASE_OFFSET], column[BASE_OFFSET], column[LAST_OFFSET])
         head = self.file().read(entry.position, min(limits.READ_CHUNK_BYTES // 16, max(0, self.size - entry.position)))
         scan = scan_batches(head, 0, capacity=1)
         if scan.table.shape[1] == 0:
             return scan.status == kernels.TORN and self._long_batch_fits(head, entry)
-        last = int(scan.table[LAST_OFFSET, 0])
-        return self.base_offset <= last <= entry.offset
+        first, last = int(scan.table[BASE_OFFSET, 0]), int(scan.table[LAST_OFFSET, 0])
+        return self._in_reach(entry, first if scan.table[MAGIC, 0] == 2 else last, first, last)
 
-    def _header_fits(self, head: Bytes, entry: OffsetPosition) -> bool:
-        base, length, _, _, _, _, delta, *_, count = HEADER.unpack(head.data)
-        return bool(
-            HEADER_SIZE <= LOG_OVERHEAD + length <= self.size - entry.position
-            and self.base_offset <= base <= entry.offset
-            and base + delta <= entry.offset + limits.MAX_RELATIVE_OFFSET
-            and 0 <= count <= delta + 1
-        )
+    def _in_reach(self, entry: OffsetPosition, lowest: int, first: int, last: int) -> bool:
+        """Whether a batch of these offsets is one of the segment, and one that an entry can mean."""
+        return self.base_offset <= lowest and first <= entry.offset and last <= entry.offset + limits.MAX_RELATIVE_OFFSET
 
     def _long_batch_fits(self, head: Bytes, entry: OffsetPosition) -> bool:
         """The same for a batch larger than what was read of it: its offset field decides."""
