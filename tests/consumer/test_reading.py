@@ -177,6 +177,29 @@ def test_an_iteration_that_was_left_goes_on_where_it_was(consumer: Consumer) -> 
     assert sorted(values(consumer.poll()).items()) == [(0, list(range(5, 10))), (1, list(range(10))), (2, list(range(10)))]
 
 
+def test_what_a_poll_handed_out_an_iteration_that_had_it_in_hand_does_not_hand_out_again(
+    consumer: Consumer, store: pylog.Store
+) -> None:
+    first = next(consumer)  # with it came records of the other partitions
+    rest = [record for records in consumer.poll().values() for record in records]
+    assert len(rest) == 29
+    append(store, 1, range(10, 11))
+    again = next(consumer)
+    assert sorted((record.partition, record.offset) for record in [first, *rest, again]) == sorted(
+        [(partition, offset) for partition in range(3) for offset in range(10)] + [(1, 10)]
+    )
+
+
+def test_a_seek_behind_the_last_record_in_hand_is_not_overruled(store: pylog.Store) -> None:
+    with store.consumer(auto_offset_reset="earliest", consumer_timeout_ms=0) as consumer:
+        consumer.assign([T0])
+        assert [record.offset for record in consumer] == list(range(10))
+        append(store, 0, range(10, 11))
+        assert next(consumer).offset == 10  # the only one that came
+        consumer.seek(T0, 8)
+        assert [record.offset for record in consumer] == [8, 9, 10]
+
+
 def test_iteration_heeds_what_the_loop_does_to_the_consumer(store: pylog.Store) -> None:
     with store.consumer("t", auto_offset_reset="earliest", consumer_timeout_ms=0) as consumer:
         seen: list[tuple[int, int]] = []

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack
 from functools import partial
+from itertools import chain
 from typing import Any, Self
 
 import pyarrow as pa
@@ -21,7 +22,7 @@ from pylog.consumer.fetcher import Fetcher, Found, Take, as_frame, as_records, a
 from pylog.consumer.guard import Guard
 from pylog.consumer.listener import ConsumerRebalanceListener
 from pylog.consumer.options import ConsumerOptions, ResetPolicy, check_int, checked_timeout
-from pylog.consumer.partition import AssignedPartition, Deserializers
+from pylog.consumer.partition import AssignedPartition, Deserializers, Taken
 from pylog.consumer.positions import EARLIEST, LATEST, Positions
 from pylog.consumer.reading import PartitionReader
 from pylog.consumer.subscription import Subscription, checked_partition, checked_partitions, visible_topics
@@ -509,14 +510,19 @@ def _moved(found: list[Found]) -> list[Found]:
 
 
 def _one_by_one(found: list[Found]) -> Iterator[Record]:
-    """Records for iteration, each with its position; a partition ends that was paused, sought in or lost in between."""
-    for place, taken in found:
-        at = place.position
+    """Records for iteration, each with its position."""
+    return chain.from_iterable([_of_one(place, taken, place.position) for place, taken in found])
+
+
+def _of_one(place: AssignedPartition, taken: Taken, at: int | None) -> Iterator[Record]:
+    """Those of a partition that stood at an offset when they were taken. They end when it was paused, sought in, lost, or handed
+    out by `poll` in between: behind its last record too.
+    """
+    for record in taken.records:
+        if not place.goes_on(at):
+            return
+        place.position = at = record.offset + 1
         place.leader_epoch = taken.leader_epoch
-        for record in taken.records:
-            if place.position != at or place.paused or not place.owned:
-                break
-            place.position = at = record.offset + 1
-            yield record
-        else:
-            place.hand_out(taken)
+        yield record
+    if place.goes_on(at):
+        place.hand_out(taken)

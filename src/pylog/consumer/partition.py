@@ -224,6 +224,10 @@ class AssignedPartition:
         """Whether records of it may be handed out."""
         return self.owned and not self.paused and self.position is not None
 
+    def goes_on(self, position: int | None) -> bool:
+        """Whether records that begin at a position are still what is to be handed out."""
+        return self.position == position and self.owned and not self.paused
+
     def buffer_at_position(self) -> Buffer:
         """What was read from the position on. The position is known."""
         assert self.position is not None
