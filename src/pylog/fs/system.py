@@ -19,12 +19,10 @@ from weakref import WeakSet
 
 import numpy as np
 
-from pylog import limits
 from pylog.errors import NotALogDirectoryError, StorageFailedError
 from pylog.fs import locks
 from pylog.fs.locks import OsLockFile
 from pylog.fs.protocols import Bytes, DirectoryEntry, FileSystem
-from pylog.fs.write_out import begin_writing_out
 
 FILE_MODE: Final = 0o600
 DIRECTORY_MODE: Final = 0o700
@@ -73,7 +71,6 @@ class OsFile:
     def __init__(self, descriptor: int, path: str) -> None:
         self._descriptor = descriptor
         self._path = path
-        self._written_out = 0  # what lies before it is written, or on its way to the disk
 
     @property
     def path(self) -> str:
@@ -98,8 +95,6 @@ class OsFile:
                 done += os.pwrite(self._descriptor, data[done:] if done else data, position + done) or _nothing_written()
         except OSError as error:
             raise _failed("write", error, self._path, position) from error
-        if position + done - self._written_out >= limits.WRITE_OUT_BYTES:
-            self._written_out = begin_writing_out(self._descriptor, self._written_out, position + done)
 
     def size(self) -> int:
         try:
