@@ -370,7 +370,10 @@ class Store(Clients):
             catalogs.make_partitions(self._fs, self.path, key.topic, topic_id, [key.partition])
 
     def outline(self, topic: str, partition: int = 0) -> Outline:
-        """The segments and ends of a partition, for who plans reads of many; raises what `log` does, at half its cost."""
+        """The ends and segments of a partition, for who plans reads of many; nothing stays open. Raises what `log` does.
+
+        Cost: one listing, and the headers at the log's end: half of what `log` costs.
+        """
         self._check_open()
         return outline_at(self._source(self._partition(topic, partition)), self._clock)
 

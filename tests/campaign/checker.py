@@ -26,7 +26,7 @@ from pylog.testing import Found, Image, MemoryFileSystem
 from pylog.testing.disk import ROOT as DISK_ROOT
 from pylog.testing.disk import DirectoryNode, Disk, FileNode, Node
 from pylog.testing.models import GAP
-from pylog.topics import CATALOG, Catalog, read_catalog
+from pylog.topics import CATALOG, Catalog, check_catalog, read_catalog
 
 PROBE_BYTES = 35  # of the record that is appended to see that a log goes on
 EXPECTED = ("torn", "rebuilt")  # the kinds of findings that a crash may leave
@@ -95,9 +95,8 @@ def inspect(fs: MemoryFileSystem, note: Note | None = None, seen: SoundLogs | No
 def checked(fs: MemoryFileSystem, logs: Sequence[pylog.Log]) -> list[str]:
     """What is wrong with some logs, and with the root, as `store.check()` would say."""
     looks = [partial(log.as_partition, quiet=True) for log in logs]
-    catalog = read_catalog(fs, ROOT).topics
-    ids = {TopicPartition(name, number): topic.id for name, topic in catalog.items() for number in range(topic.partitions)}
-    return [f"check: {finding.message}" for finding in check_store(fs, ROOT, looks, ids).findings if finding.kind in WRONG]
+    findings = [*check_store(fs, ROOT, looks).findings, *check_catalog(fs, ROOT, read_catalog(fs, ROOT), quiet=True)]
+    return [f"check: {finding.message}" for finding in findings if finding.kind in WRONG]
 
 
 def told_of(error: BaseException) -> str:
