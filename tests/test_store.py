@@ -251,6 +251,26 @@ def test_reading_writes_nothing(tmp_path: Path) -> None:
     assert {path: path.stat().st_mtime_ns for path in directory.rglob("*")} == before
 
 
+@pytest.mark.parametrize("broker", [True, False])
+def test_a_topic_that_a_broker_deleted_does_not_come_back(tmp_path: Path, broker: bool) -> None:
+    with pylog.open(tmp_path) as store:
+        for name in ("gone", "half", "stays"):
+            store.create_topic(name, partitions=2)
+    for name in ("gone-0", "gone-1", "half-1"):
+        shutil.rmtree(tmp_path / name)
+    if broker:  # one that has closed the directory; else a process of pylog may have died while it made them
+        (tmp_path / ".kafka_cleanshutdown").write_bytes(b'{"version":0,"brokerEpoch":7}')
+    for _ in range(2):
+        with pylog.open(tmp_path) as store:
+            assert set(store.topics()) == ({"half", "stays"} if broker else {"gone", "half", "stays"})
+            assert store.log("half", 1).end_offset == 0
+            assert store.check().ok
+    with pylog.open(tmp_path) as store:
+        if broker:
+            store.create_topic("gone", partitions=3)  # the name is free
+        assert store.log("gone", 1).append(b"again") == 0
+
+
 def test_a_brokers_topics_are_found_without_a_catalog_and_its_controllers_log_is_not_one(tmp_path: Path) -> None:
     directory = case("4.3.0", "txn").copy(tmp_path / "broker")
     assert (directory / "__cluster_metadata-0").is_dir()

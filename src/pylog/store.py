@@ -113,7 +113,8 @@ class Store(Clients):
             self._marker = self._read_marker()
             if self._locks.was_alone:
                 with self._root_lock():
-                    catalogs.finish_changes(self._fs, self.path)
+                    foreign = self._marker not in (None, NEW_MARKER)
+                    catalogs.finish_changes(self._fs, self.path, broker_was_last=foreign)
             if self._marker is None and not self._partitions():
                 self._marker = NEW_MARKER  # nothing can have been left under way in an empty directory
             elif self._marker is None:

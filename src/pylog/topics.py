@@ -9,6 +9,7 @@ atomic replacement of that file, and completed at the next opening if the proces
 from __future__ import annotations
 
 import contextlib
+import logging
 import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -44,6 +45,7 @@ from pylog.record.checksum import crc32c
 from pylog.record.types import TopicPartition
 from pylog.segment.names import PARTITION_METADATA
 
+LOGGER = logging.getLogger("pylog")
 CATALOG: Final = "pylog.json"
 CLUSTER_METADATA: Final = "__cluster_metadata"  # a KRaft controller's log: no lock covers it, so it is never written
 _COMPACTED: Final = TopicConfig(cleanup_policy="compact", segment_bytes=limits.DEFAULT_OFFSETS_SEGMENT_BYTES)
@@ -269,17 +271,31 @@ def remove_directories(fs: FileSystem, root: str, names: Iterable[str]) -> None:
     fs.sync_directory(root)
 
 
-def finish_changes(fs: FileSystem, root: str) -> None:
-    """Completes what an earlier process decided and did not get to do: topics made and deleted. Under the root's lock."""
+def finish_changes(fs: FileSystem, root: str, *, broker_was_last: bool) -> None:
+    """Completes what an earlier process decided and did not get to do: topics made and deleted. Under the root's lock.
+
+    Args:
+        fs, root: the log directory.
+        broker_was_last: a broker has closed it cleanly, and no process of pylog died after that while it made a topic: one
+            without any directory is one that the broker deleted.
+    """
     catalog = read_catalog(fs, root)
     if catalog.deleting:
         delete_directories(fs, root, catalog.deleting)
-        write_catalog(fs, root, Catalog(topics=catalog.topics))
-    present = {entry.name for entry in fs.list(root) if partition_of(entry) is not None}
-    for name, topic in catalog.topics.items():
-        missing = [n for n in range(topic.partitions) if directory_name(TopicPartition(name, n)) not in present]
-        if missing:
-            make_partitions(fs, root, name, topic.id, missing)
+        catalog = Catalog(topics=catalog.topics)
+        write_catalog(fs, root, catalog)
+    present = {found for entry in fs.list(root) if (found := partition_of(entry)) is not None}
+    missing = {
+        name: [number for number in range(topic.partitions) if TopicPartition(name, number) not in present]
+        for name, topic in catalog.topics.items()
+    }
+    gone = [name for name, numbers in missing.items() if broker_was_last and len(numbers) == catalog.topics[name].partitions]
+    if gone:
+        LOGGER.warning("%s: topics that the broker deleted: %s", root, ", ".join(gone))
+        write_catalog(fs, root, Catalog(topics={name: topic for name, topic in catalog.topics.items() if name not in gone}))
+    for name, numbers in missing.items():
+        if numbers and name not in gone:
+            make_partitions(fs, root, name, catalog.topics[name].id, numbers)
 
 
 def check_catalog(fs: FileSystem, root: str, catalog: Catalog, *, quiet: bool) -> Iterator[Finding]:
