@@ -143,7 +143,17 @@ def ino() -> Patches:
     told to be stale by that, or read after a restart, when the last segment is scanned. A file that was fetched anew is another
     matter.
     """
-    return patch.object(loader, "_is_file", lambda source, segment, inode: True)
+    own_slot = loader._own_slot
+
+    def by_name(loaded: Loaded, same_boot: bool) -> None:
+        slot = loaded.found
+        named = None if slot is None else loaded.segments.find(slot.active_base)
+        if slot is not None and named is not None:
+            loaded.found = replace(slot, active_inode=named.inode())
+        own_slot(loaded, same_boot)
+        loaded.found, loaded.slot = slot, None if loaded.slot is None else slot
+
+    return patch.object(loader, "_own_slot", by_name)
 
 
 def retry() -> Patches:
