@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pylog.clients import Clients
 from pylog.errors import UnknownTopicOrPartitionError
 from pylog.log.log import Log
+from pylog.log.state import LogState
 from pylog.metrics import Sample
 from pylog.record.types import TopicPartition
 
@@ -19,17 +20,17 @@ def samples_of(store: Clients) -> Iterator[Sample]:
         for number in topic.partition_ids:
             with contextlib.suppress(UnknownTopicOrPartitionError):
                 log = store.log(topic.name, number)
-                samples = list(_log_samples(log))
-                ends[log.partition] = log.look().end_offset
-                yield from samples
+                state = log.look()
+                ends[log.partition] = state.end_offset
+                yield from _log_samples(log, state)
     for group in store.groups():
         for place, committed in store.offsets.fetch(group).items():
             if place in ends:
                 yield Sample("group_lag", {"group": group, **_labels(place)}, max(0, ends[place] - committed.offset))
 
 
-def _log_samples(log: Log) -> Iterator[Sample]:
-    state, counters, labels = log.look(), log.counters, _labels(log.partition)
+def _log_samples(log: Log, state: LogState) -> Iterator[Sample]:
+    counters, labels = log.counters, _labels(log.partition)
     values = {
         "log_start_offset": state.start_offset,
         "log_end_offset": state.end_offset,
