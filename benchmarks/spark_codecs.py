@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from benchmarks.data import batches_of, disk_bytes, fill, new_log, text_rows, touch
-from benchmarks.measure import Row, Sample, Settings, Target, millions, race, times
+from benchmarks.measure import Settings, millions, race, times
 from benchmarks.scan import decompress
-from benchmarks.spark import PARTITIONS, session
+from benchmarks.spark import PARTITIONS, bytes_of, report_beside, session
 from pylog.record.format import HEADER_SIZE
 
 if TYPE_CHECKING:
@@ -50,11 +50,11 @@ def _frame(spark: SparkSession, directory: Path) -> DataFrame:
 
 
 def _measure(settings: Settings, codec: str, count: int, frame: DataFrame, plain: DataFrame, directory: Path) -> None:
-    expected = _bytes_of(plain)
+    expected = bytes_of(plain)
     payloads = [batch[HEADER_SIZE:] for path in sorted(directory.rglob("*.log")) for batch in batches_of(path.read_bytes())]
 
     def read(one: DataFrame) -> None:
-        assert _bytes_of(one) == expected
+        assert bytes_of(one) == expected
 
     speed = race(
         {
@@ -66,29 +66,10 @@ def _measure(settings: Settings, codec: str, count: int, frame: DataFrame, plain
     )
     work = f"Spark local[2], sum(length(value)), {count // 1_000_000} M rows like JSON, value only, {codec}"
     limited = speed["bare"].median < speed["plain"].median / 2  # whatever reads it: the codec is what takes the time
-
-    def row(rival: str, measured: Sample, target: Target | None) -> None:
-        settings.report(
-            Row(
-                part="P11",
-                work=work,
-                unit="M rows/s",
-                measured=speed["pylog"],
-                rival=rival,
-                rival_measured=measured,
-                ratio=speed["pylog"].over(measured),
-                target=target,
-            )
-        )
-
-    row("the same rows uncompressed", speed["plain"], None if limited else times(0.5))
-    row(f"cramjam's {codec}, decompression alone, {THREADS} threads", speed["bare"], times(0.5) if limited else None)
-
-
-def _bytes_of(frame: DataFrame) -> int:
-    """The length of all values together."""
-    (row,) = frame.selectExpr("sum(length(value))").collect()
-    return int(row[0])
+    ours, half = speed["pylog"], times(0.5)
+    report_beside(settings, work, ours, "the same rows uncompressed", speed["plain"], None if limited else half)
+    bare = f"cramjam's {codec}, decompression alone, {THREADS} threads"
+    report_beside(settings, work, ours, bare, speed["bare"], half if limited else None)
 
 
 def _decompress_all(codec: str, payloads: list[bytes]) -> None:
