@@ -54,7 +54,7 @@ INCOMPLETE = results.LAST.with_name("incomplete.json")
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="./dev bench",
-        description="Measures pylog and others in the same run, in less than twenty minutes. A whole run is kept in"
+        description="Measures pylog and others in the same run, in some twenty minutes. A whole run is kept in"
         " benchmarks/results/last.json, and shown in docs/benchmarks and where pages have figures, unless it is only compared.",
         epilog="benchmarks: " + "; ".join(f"{name} ({what})" for name, what in BENCHMARKS.items()),
     )
@@ -64,7 +64,7 @@ def parser() -> argparse.ArgumentParser:
         "--quick", action="store_const", const=Size.QUICK, dest="size", help="smaller logs, fewer rounds: five minutes"
     )
     size.add_argument(
-        "--full", action="store_const", const=Size.FULL, dest="size", help="three times as many rounds: up to an hour"
+        "--full", action="store_const", const=Size.FULL, dest="size", help="twice as many rounds: less than an hour"
     )
     made.add_argument(
         "--keep", type=Path, metavar="FILE", help="keep the results there, also of a run that is quick or of some names"

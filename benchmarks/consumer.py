@@ -1,4 +1,5 @@
-"""End to end: a writer in this process, a member of a group in another one; and a consumer that reads what is there already.
+"""End to end: a writer in this process, a member of a group in another one, or a table of SQLite between the two; and a consumer
+that reads what is there already.
 
 End to end both work at the same time, and every record counts: from the first append on until the consumer has the last record.
 Before that the consumer has joined its group, and read one append: neither joining nor loading kernels is measured. At
@@ -8,17 +9,20 @@ Durability.OS a segment is synced when it is full, which happens some twelve tim
 from __future__ import annotations
 
 import shutil
+import sqlite3
 import time
 from collections.abc import Callable
+from contextlib import closing
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pyarrow as pa
 
 import pylog
+from benchmarks import databases
 from benchmarks.data import fixed, new_log
 from benchmarks.measure import Row, Sample, Settings, Target, at_least, race
-from benchmarks.processes import Process
+from benchmarks.processes import NAP, Process
 from pylog import Consumer, Durability
 
 PIECE = 100_000  # rows of one append
@@ -32,9 +36,12 @@ def run(settings: Settings) -> None:
         ("poll", settings.scaled(3_000_000, 600_000), at_least(1)),
         ("poll_arrow", settings.scaled(30_000_000, 3_000_000), at_least(10)),
     ):
-        rates = [_end_to_end(directory / f"{how}-{number}", how, count) for number in range(settings.repeated(3, 1) + 1)]
+        contestants = {
+            "pylog": lambda how=how, count=count: _end_to_end(directory / "log", how, count),
+            "sqlite": lambda: _through_a_table(directory / "table", settings.scaled(300_000, 60_000)),
+        }
         work = f"append_arrow of {PIECE:,} rows of 100 bytes at a time → group consumer in another process, {how}"
-        _report(settings, work, rates[1:], target)
+        _report(settings, work, race(contestants, settings.repeated(3, 1)), target)
     _backlog(settings, directory / "backlog")
 
 
@@ -66,6 +73,32 @@ def _consume(directory: Path, how: str, count: int, connection: Connection) -> N
         connection.send("ready")
         READ[how](consumer, count)
         connection.send(time.monotonic_ns())
+
+
+def _through_a_table(path: Path, count: int) -> float:
+    """The same with SQLite: rows of 100 bytes go in a thousand a transaction; the other process asks for those that are new."""
+    pairs = [(b"", value) for value in fixed(count, 100).to_pylist()]
+    with closing(databases.Sqlite(path)) as table, Process(_read_table, path, count) as reader:
+        started = time.monotonic_ns()
+        table.write(pairs)
+        ended: int = reader.pipe.recv()
+    for file in path.parent.glob(f"{path.name}*"):
+        file.unlink()
+    return count / (ended - started) * 1e3
+
+
+def _read_table(path: Path, count: int, connection: Connection) -> None:
+    """The other process: as `_consume`, with as many rows at a time as a `poll` has, and naps like those of `follow`."""
+    table = sqlite3.connect(path, isolation_level=None)
+    query = "SELECT offset, timestamp, key, value FROM events WHERE offset > ? ORDER BY offset LIMIT ?"
+    connection.send("ready")
+    seen = 0
+    while seen < count:
+        rows = table.execute(query, (seen, OPTIONS["max_poll_records"])).fetchall()
+        seen += len(rows)
+        if not rows:
+            time.sleep(NAP)
+    connection.send(time.monotonic_ns())
 
 
 def _poll(consumer: Consumer, count: int) -> None:
@@ -135,14 +168,17 @@ def _backlog(settings: Settings, directory: Path) -> None:
         )
 
 
-def _report(settings: Settings, work: str, rounds: list[float], target: Target) -> None:
+def _report(settings: Settings, work: str, found: dict[str, Sample], target: Target) -> None:
     settings.report(
         Row(
             part="E2E",
             work=work,
             unit="M records/s",
-            measured=Sample(tuple(rounds)),
+            measured=found["pylog"],
             durability="Durability.OS",
+            rival="a table in SQLite, WAL, 1,000 a transaction",
+            rival_measured=found["sqlite"],
+            ratio=found["pylog"].over(found["sqlite"]),
             note="segments of 256 MiB, each synced when it is full",
             target=target,
         )

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 NO_WRITES = "reads only"  # in the place of a durability level
-FULL_ROUNDS = 3  # rounds of a full run for one of a usual run
+FULL_ROUNDS = 2  # rounds of a full run for one of a usual run
 
 
 @dataclass(frozen=True)
