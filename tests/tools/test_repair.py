@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import shutil
 from pathlib import Path
 
@@ -17,10 +16,10 @@ from pylog.fs.system import OsFile
 from pylog.testing import FaultyFileSystem
 from pylog.tools.backup import MANIFEST
 from pylog.tools.plan import Copy, Filler
-from pylog.tools.repair import Repair, repair
+from pylog.tools.repair import repair
 from pylog.tools.verify import verify
+from repairs import Values, variant, without, written
 
-Values = dict[int, bytes | None]
 TELLING = [
     "flip-payload-middle",
     "flip-baseoffset-high-last",
@@ -49,31 +48,11 @@ class Unsynced(OsFileSystem):
         return made
 
 
-def variant(name: str) -> CorruptVariant:
-    return next(found for found in golden_data.corrupt_variants() if (found.base, found.variant) == ("mixed-codecs", name))
-
-
-def written(damaged: CorruptVariant) -> Values:
-    """Everything that the broker had."""
-    records = damaged.pristine.expected()
-    return {record["offset"]: None if record["value"] is None else base64.b64decode(record["value"]) for record in records}
-
-
 def held(root: Path, damaged: CorruptVariant) -> Values:
     """Everything that a consumer gets who starts at the beginning."""
     with pylog.open(root, mode="r") as store:
         log = store.log(damaged.pristine.topic, damaged.pristine.partition)
         return {record.offset: record.value for record in log.records()}
-
-
-def without(values: Values, done: Repair) -> Values:
-    """What is left when everything is gone that the plans say is lost."""
-    lost = [lost for plan in done.plans for lost in plan.lost]
-    return {
-        offset: value
-        for offset, value in values.items()
-        if not any(each.first_offset <= offset and (each.last_offset is None or offset <= each.last_offset) for each in lost)
-    }
 
 
 def files(directory: Path) -> dict[str, bytes]:

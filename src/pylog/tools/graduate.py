@@ -20,7 +20,7 @@ import msgspec
 from pylog import limits
 from pylog.clock import Clock, SystemClock
 from pylog.errors import CorruptionError, IllegalStateError, InvalidArgumentError, NotALogDirectoryError, StoreLockedError
-from pylog.fs import FileSystem, OsFileSystem, absolute, join, write_atomically
+from pylog.fs import FileSystem, OsFileSystem, absolute, join, parent_of, write_atomically
 from pylog.log.checkpoints import (
     CLEAN_SHUTDOWN,
     format_partition_metadata,
@@ -286,10 +286,19 @@ def take_back(path: str, *, fs: FileSystem | None = None, clock: Clock | None = 
     names = _noted(files, root)
     with open_store(root, exclusive=True, fs=files, clock=time):
         removed = [name for name in reversed(names) if files.exists(join(root, name))]
-        for name in [*removed, RECORD]:
-            files.remove(join(root, name))
-        files.sync_directory(root)
+        _remove(files, root, [META_PROPERTIES])  # first, and for good: no broker starts on what a crash leaves of the others
+        _remove(files, root, removed)
+        _remove(files, root, [RECORD])
     return removed
+
+
+def _remove(fs: FileSystem, root: str, paths: list[str]) -> None:
+    """Removes files by their paths below the root, those that are there, for good."""
+    for path in paths:
+        if fs.exists(join(root, path)):
+            fs.remove(join(root, path))
+    for directory in sorted({parent_of(join(root, path)) for path in paths}):
+        fs.sync_directory(directory)
 
 
 def _noted(fs: FileSystem, root: str) -> list[str]:
