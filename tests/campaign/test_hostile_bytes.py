@@ -44,7 +44,7 @@ from pylog.testing import MemoryFileSystem
 from pylog.topics import Catalog
 
 TESTS = Path(__file__).parent.parent
-CASES = 2_000_000  # calls of kernels, beside forbidden pages
+CASES = 1_200_000  # calls of kernels, beside forbidden pages
 COMPARED = 2_000
 INPUTS = 2_000  # of each parser
 
