@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Generator, Iterable, Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pylog import limits
-from pylog.log.outline import Outline
-from pylog.log.state import LogState
-from pylog.segment.segment import LogSegment
+from pylog.log.outline import Indexed, Outline
+
+if TYPE_CHECKING:
+    from pylog.log.state import LogState
+    from pylog.segment.segment import LogSegment
 
 
 class _Piece(NamedTuple):
@@ -72,7 +74,7 @@ def _cuts(outline: Outline, pieces: Iterable[_Piece], max_bytes: int) -> Iterato
             used += end - first
 
 
-def _cuts_inside(segment: LogSegment, piece: _Piece, used: int, max_bytes: int) -> Generator[int, None, int]:
+def _cuts_inside(segment: Indexed, piece: _Piece, used: int, max_bytes: int) -> Generator[int, None, int]:
     """The cuts within a segment's part; returns the bytes behind the last one."""
     first, index = piece.first, segment.offset_index()
     while used + piece.end - first > max_bytes:
@@ -96,7 +98,7 @@ def _pieces(outline: Outline, start: int, end: int) -> list[_Piece]:
         upper = outline.segment(last).offset_index().upper(end)
         pieces[-1] = pieces[-1] if upper is None else _Piece(last, 0, upper.position)
     if start > bases[first]:
-        pieces[0] = pieces[0]._replace(first=outline.segment(first).offset_index().lookup(start).position)
+        pieces[0] = pieces[0]._replace(first=outline.segment(first).offset_index().lower(start + 1).position)
     return pieces
 
 
