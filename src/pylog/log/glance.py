@@ -95,7 +95,7 @@ def _outline(fs: FileSystem, directory: str, slot: Slot | None, log_start: int, 
     entries = fs.list(directory, sizes=LOG)
     names = [entry.name for entry in entries if entry.is_file]
     plan = plain_plan(names)
-    sizes = [entry.size for entry in entries if entry.name.endswith(LOG)]
+    sizes = [entry.size for entry in entries if LOG in entry.name]
     if plan is None or not sizes or len(sizes) != len(plan.segments) or (slot is None and DURABLE_POINT in names):
         return None
     bases = list(plan.segments)
