@@ -106,6 +106,17 @@ def test_what_is_no_longer_so_is_noticed(tmp_path: Path, broker: bool):
     assert not is_still_so(FS, directory, found)
 
 
+def test_a_header_where_there_was_none_is_noticed(tmp_path: Path):
+    root = filled(tmp_path / "shop")
+    header = root / f"{TOPIC}-0" / "durable-point"
+    content = header.read_bytes()
+    header.unlink()
+    found = seen(root)
+    assert found is not None
+    header.write_bytes(content)
+    assert not is_still_so(FS, str(header.parent), found)
+
+
 def test_a_header_of_another_boot_is_not_believed(tmp_path: Path):
     root = filled(tmp_path / "shop")
     shutil.copytree(root, tmp_path / "copy")

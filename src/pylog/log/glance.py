@@ -31,7 +31,7 @@ class Glance(NamedTuple):
 
     Attributes:
         outline: of the partition.
-        slot: what its header says; while it says the same nothing has changed. None without a header: only another glance tells.
+        slot: what its header says, None without one.
     """
 
     outline: Outline
@@ -61,7 +61,7 @@ def glance(fs: FileSystem, directory: str, log_start: int, *, ours: bool) -> Gla
 
 
 def is_still_so(fs: FileSystem, directory: str, seen: Glance) -> bool:
-    """Whether a partition is as an earlier glance found it; without a header the `.log` files' names and sizes tell.
+    """Whether a partition is as an earlier glance found it: its header tells, or without one the `.log` files' names and sizes.
 
     Args:
         fs, directory: the partition.
@@ -74,9 +74,8 @@ def is_still_so(fs: FileSystem, directory: str, seen: Glance) -> bool:
     """
     if seen.slot is not None:
         return slot_of(fs, directory) == seen.slot
-    entries = fs.list(directory, sizes=LOG)
-    plan, sizes = plain_plan([entry.name for entry in entries]), [entry.size for entry in entries if entry.name.endswith(LOG)]
-    return plan is not None and (list(plan.segments), sizes) == (seen.outline.bases, seen.outline.sizes)
+    found = _segments(fs, directory)
+    return found == (seen.outline.bases, seen.outline.sizes, False)
 
 
 def slot_of(fs: FileSystem, directory: str) -> Slot | None:
@@ -92,19 +91,29 @@ def slot_of(fs: FileSystem, directory: str) -> Slot | None:
 
 
 def _outline(fs: FileSystem, directory: str, slot: Slot | None, log_start: int, *, ours: bool) -> Outline | None:
-    entries = fs.list(directory, sizes=LOG)
-    names = [entry.name for entry in entries if entry.is_file]
-    plan = plain_plan(names)
-    sizes = [entry.size for entry in entries if LOG in entry.name]
-    if plan is None or not sizes or len(sizes) != len(plan.segments) or (slot is None and DURABLE_POINT in names):
+    found = _segments(fs, directory)
+    if found is None:
         return None
-    bases = list(plan.segments)
+    bases, sizes, has_header = found
+    if has_header != (slot is not None):  # or it is of another boot
+        return None
     if slot is not None:
         log_start = slot.log_start_offset if ours else max(log_start, slot.log_start_offset)
     start = max(bases[0], log_start)
     end = _end(fs, directory, bases[-1], sizes[-1], slot)
     segment = functools.cache(lambda index: _Segment(fs, directory, bases[index], sizes[index]))
     return None if end is None else Outline(start, max(start, end), bases, sizes, segment)
+
+
+def _segments(fs: FileSystem, directory: str) -> tuple[list[int], list[int], bool] | None:
+    """Base offsets and sizes of the `.log` files, and whether there is a header; None where something is left half done."""
+    entries = fs.list(directory, sizes=LOG)
+    names = [entry.name for entry in entries if entry.is_file]
+    plan = plain_plan(names)
+    sizes = [entry.size for entry in entries if LOG in entry.name]
+    if plan is None or not sizes or len(sizes) != len(plan.segments):
+        return None
+    return list(plan.segments), sizes, DURABLE_POINT in names
 
 
 # ---- the end -----------------------------------------------------------------------------------------------------------------
