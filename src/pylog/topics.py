@@ -14,7 +14,7 @@ import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -31,7 +31,6 @@ from pylog.errors import (
     UnsupportedFormatError,
 )
 from pylog.fs import DirectoryEntry, FileSystem, join, parent_of, write_atomically
-from pylog.log.check import TEMPORARY, UNFINISHED
 from pylog.log.checkpoints import (
     format_partition_metadata,
     is_topic_name,
@@ -39,11 +38,12 @@ from pylog.log.checkpoints import (
     parse_partition_directory,
     read_topic_id,
 )
-from pylog.log.recovery import Finding
-from pylog.log.report import about, of_error
 from pylog.record.checksum import crc32c
 from pylog.record.types import TopicPartition
 from pylog.segment.names import PARTITION_METADATA
+
+if TYPE_CHECKING:
+    from pylog.log.recovery import Finding
 
 LOGGER = logging.getLogger("pylog")
 CATALOG: Final = "pylog.json"
@@ -306,6 +306,9 @@ def check_catalog(fs: FileSystem, root: str, catalog: Catalog, *, quiet: bool) -
         catalog: as it is meanwhile.
         quiet: nobody writes files there, no thread of this process either: what looks unfinished is left over.
     """
+    from pylog.log.check import TEMPORARY, UNFINISHED  # with the engine, which who only asks for names does not need
+    from pylog.log.report import about, of_error
+
     ids = {TopicPartition(name, at): topic.id for name, topic in catalog.topics.items() for at in range(topic.partitions)}
     try:
         listed = {entry.name: parse_partition_directory(entry.name) for entry in fs.list(root)}
@@ -321,6 +324,8 @@ def check_catalog(fs: FileSystem, root: str, catalog: Catalog, *, quiet: bool) -
 
 
 def _check_id(fs: FileSystem, directory: str, expected: str) -> Iterator[Finding]:
+    from pylog.log.report import about, of_error
+
     try:
         found = read_topic_id(fs, directory)
         if found not in (None, expected):

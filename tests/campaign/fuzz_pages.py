@@ -44,10 +44,9 @@ FIND_RECORD, FIND_BY_TIME, CHECKSUM = (
     finding.find_by_time.compile(),
     kernels.checksum.compile(),
 )
-LOOKUP_OFFSET, LOOKUP_TIME, COUNT_AT_MOST, INDEX = (
+LOOKUP_OFFSET, LOOKUP_TIME, INDEX = (
     entries.lookup_offset.compile(),
     entries.lookup_timestamp.compile(),
-    entries.count_at_most.compile(),
     entries.index_batches.compile(),
 )
 
@@ -356,8 +355,7 @@ def _look_up(state: Any, arrays: Any, at_end: bool) -> int:
     data = _input(state, arrays, arrays[DATA], True, at_end)
     count, key = _draw(state, data.size // 8 + 3) - 1, np.int64(NUMBERS[_draw(state, NUMBERS.size)])
     base = _draw(state, 1000)
-    found = LOOKUP_OFFSET(data, count, base, key)[1] + LOOKUP_TIME(data, count, base, key)[1]
-    return (found + COUNT_AT_MOST(data, 8, (0, 4)[_draw(state, 2)], count, key)) & 1
+    return (LOOKUP_OFFSET(data, count, base, key)[1] + LOOKUP_TIME(data, count, base, key)[1]) & 1
 
 
 @njit(cache=True)

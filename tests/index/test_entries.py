@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import reference_index as reference
 from pylog.index import entries as kernels
+from pylog.index import files
 from pylog.index.table import read_only
 from pylog.limits import INT32_MAX, INT64_MAX
 from pylog.record.format import COLUMN_COUNT, LAST_OFFSET, MAX_TIMESTAMP, POSITION, SIZE
@@ -60,7 +61,7 @@ def test_a_time_lookup_finds_the_last_entry_at_or_before_the_timestamp(entries: 
 def test_counting_entries_at_most_a_key_looks_at_the_field_asked_for(entries: Entries, key: int, field: int) -> None:
     entries = [(value, value) for value, _ in entries]
     expected = sum(value <= key for value, _ in entries)
-    assert kernels.count_at_most(packed(">ii", entries), 8, field, len(entries), key) == expected
+    assert files.count_at_most(packed(">ii", entries), 8, field, len(entries), key) == expected
 
 
 @EXAMPLES
@@ -70,22 +71,22 @@ def test_searches_of_any_bytes_end_and_stay_inside(data: bytes, count: int, key:
     kernels.lookup_offset(table, count, 0, key)
     kernels.lookup_timestamp(table, count, 0, key)
     for field in (-1, 0, 4, 5):
-        assert 0 <= kernels.count_at_most(table, 8, field, count, key) <= len(data) // 8
-    assert 0 <= kernels.valid_offset_entries(table, count, 1000) <= len(data) // 8
-    assert 0 <= kernels.valid_time_entries(table, count) <= len(data) // 12
+        assert 0 <= files.count_at_most(table, 8, field, count, key) <= len(data) // 8
+    assert 0 <= files.valid_offset_entries(table, count, 1000) <= len(data) // 8
+    assert 0 <= files.valid_time_entries(table, count) <= len(data) // 12
 
 
 @EXAMPLES
 @given(st.lists(st.tuples(st.integers(-2, 20), st.integers(-2, 20)), max_size=6) | sorted_entries, st.integers(0, 1100))
 def test_valid_offset_entries_rise_and_point_into_the_log(entries: Entries, log_size: int) -> None:
     expected = reference.valid_offset_entries(entries, log_size)
-    assert kernels.valid_offset_entries(packed(">ii", entries), len(entries), log_size) == expected
+    assert files.valid_offset_entries(packed(">ii", entries), len(entries), log_size) == expected
 
 
 @EXAMPLES
 @given(st.lists(st.tuples(st.integers(-2, 5), st.integers(-2, 5)), max_size=4) | sorted_entries)
 def test_valid_time_entries_rise(entries: Entries) -> None:
-    assert kernels.valid_time_entries(packed(">qi", entries), len(entries)) == reference.valid_time_entries(entries)
+    assert files.valid_time_entries(packed(">qi", entries), len(entries)) == reference.valid_time_entries(entries)
 
 
 @pytest.mark.parametrize(
@@ -102,13 +103,13 @@ def test_valid_time_entries_rise(entries: Entries) -> None:
     ],
 )
 def test_zeros_end_a_time_index_unless_they_are_time_zero(entries: Entries, valid: int) -> None:
-    assert kernels.valid_time_entries(packed(">qi", entries), len(entries)) == valid
+    assert files.valid_time_entries(packed(">qi", entries), len(entries)) == valid
 
 
 @EXAMPLES
 @given(st.binary(max_size=40).map(lambda data: bytes(byte & 1 for byte in data)), st.integers(-2, 45), st.integers(-2, 45))
 def test_zero_filled_looks_at_the_range_only(data: bytes, start: int, end: int) -> None:
-    assert kernels.zero_filled(read_only(data), start, end) == int(not any(data[max(start, 0) : max(end, 0)]))
+    assert files.zero_filled(read_only(data), start, end) == int(not any(data[max(start, 0) : max(end, 0)]))
 
 
 @st.composite

@@ -23,7 +23,7 @@ IN_ORDER = st.builds(
 @example(["²" * 20 + ".log"])
 def test_a_directory_in_order_is_planned_as_any_other(found: list[str]):
     plan = names.plan_load(found, lambda _: 6)
-    with mock.patch.object(names, "_plain", return_value=None):
+    with mock.patch.object(names, "plain_plan", return_value=None):
         assert plan == names.plan_load(found, lambda _: 6)
 
 

@@ -143,6 +143,16 @@ def _opened(path: str, flags: int) -> int:
     return descriptor
 
 
+@contextlib.contextmanager
+def _directory(path: str) -> Iterator[int]:
+    """A descriptor of a directory: what is looked at below it is found without going down its path again."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
 class OsFileSystem:
     """The operating system's files."""
 
@@ -179,7 +189,7 @@ class OsFileSystem:
             sizes: sizes and times are 0 of entries without this in their names. Cost: a system call for each with it.
         """
         found = []
-        with _reported("list", path), os.scandir(path) as entries:
+        with _reported("list", path), _directory(path) as descriptor, os.scandir(descriptor) as entries:
             for entry in entries:
                 name = entry.name
                 if sizes not in name:
@@ -239,12 +249,8 @@ class OsFileSystem:
             shutil.rmtree(path)
 
     def sync_directory(self, path: str) -> None:
-        with _reported("sync directory", path):
-            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+        with _reported("sync directory", path), _directory(path) as descriptor:
+            os.fsync(descriptor)
 
     def check_directory(self, path: str, *, write: bool, follow: bool = True) -> None:
         """Raises NotALogDirectoryError, with what to do, unless `path` is a directory that may be used as asked.

@@ -22,15 +22,14 @@ from pylog.index.entries import (
     LARGEST_TIMESTAMP,
     LARGEST_TIMESTAMP_OFFSET,
     OFFSET_COUNT,
-    OFFSET_ENTRY_SIZE,
     OUT_OF_RANGE,
     STATUS,
     TIME_COUNT,
-    TIME_ENTRY_SIZE,
     index_batches,
     index_last_timestamp,
     new_state,
 )
+from pylog.index.files import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
 from pylog.index.offset_index import OffsetIndex
 from pylog.index.table import read_only
 from pylog.index.time_index import TimeIndex

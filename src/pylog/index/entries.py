@@ -1,10 +1,7 @@
-"""Kernels over Kafka's index tables: sorted big-endian entries without header or checksum (storage-format 4 and 5).
+"""Kernels over Kafka's index tables; what these are is in `files`.
 
-An offset entry has 8 bytes: relative offset, position. A time entry has 12: timestamp, relative offset. A table is given as
-(array, count), and no kernel reads behind either. Searching a damaged table gives a wrong entry but always ends, in bounds.
-
-Indexes are sparse: an entry that is missing costs time, one that is wrong hides records. So when in doubt an entry does not
-count.
+A table is given as (array, count), and no kernel reads behind either. Searching a damaged table gives a wrong entry but always
+ends, in bounds.
 """
 
 from __future__ import annotations
@@ -14,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 from numba import types
 
+from pylog.index.files import OFFSET_ENTRY_SIZE, POSITION_AT, TIME_ENTRY, TIME_ENTRY_SIZE, TIME_OFFSET_AT
 from pylog.limits import INT32_MAX
 from pylog.record.format import COLUMN_COUNT, LAST_OFFSET, MAX_TIMESTAMP, POSITION, SIZE
 from pylog.record.memory import (
@@ -30,13 +28,6 @@ from pylog.record.memory import (
     put32,
     put64,
 )
-
-OFFSET_ENTRY_SIZE: Final = 8
-POSITION_AT: Final = 4
-TIME_ENTRY_SIZE: Final = 12
-TIME_OFFSET_AT: Final = 8
-_OFFSET_ENTRY: Final = np.dtype([("relative", ">i4"), ("position", ">i4")])
-_TIME_ENTRY: Final = np.dtype([("timestamp", ">i8"), ("relative", ">i4")])
 
 # The state of `index_batches`, int64 each.
 BYTES_SINCE_ENTRY: Final = 0  # batch bytes behind the last offset entry, counted from its batch's start
@@ -111,64 +102,6 @@ def lookup_timestamp(table, count, base_offset, timestamp):  # type: ignore[no-u
     return be64(entry), base_offset + be32(entry + TIME_OFFSET_AT)
 
 
-@kernel(_L(BYTES, _L, _L, _L, _L), nogil=False)
-def count_at_most(table, stride, field, count, key):  # type: ignore[no-untyped-def]
-    """How many of the sorted entries of `stride` bytes have an int32 at byte `field` that is at most `key`."""
-    if field < 0 or field > stride - 4:
-        return 0
-    return floor32(address(table) + field, stride, min(count, len(table) // stride), key) + 1
-
-
-# ---- what of a file is entries: O(n), once a file: numpy, which has nothing to compile ----------------------------------------
-
-
-def valid_offset_entries(table: Any, count: int, log_size: int) -> int:
-    """How many leading entries lie in order and point into a `.log` file of `log_size` bytes.
-
-    Position 0 ends the table: Kafka never indexes a segment's first batch (4.2.2), a preallocated file is zero behind its
-    entries, and of an entry that a broker is writing the position comes last.
-    """
-    entries = _whole(table, count, _OFFSET_ENTRY)
-    relative, position = entries["relative"].astype(np.int64), entries["position"].astype(np.int64)
-    good = position < log_size
-    good[:1] &= (relative[:1] >= 0) & (position[:1] >= 1)
-    good[1:] &= (relative[1:] > relative[:-1]) & (position[1:] >= position[:-1])
-    return _leading(good)
-
-
-def valid_time_entries(table: Any, count: int) -> int:
-    """How many leading entries have rising timestamps from 0 on and offsets that do not fall; an entry of zeros ends the table.
-
-    Time 0 at the segment's very first offset looks like the zeros of a preallocated file. It counts as an entry when
-    another one follows, or when it is all there is: a preallocated file is longer. Time 0 at a later offset always counts.
-    """
-    entries = _whole(table, count, _TIME_ENTRY)
-    timestamp, relative = entries["timestamp"].astype(np.int64), entries["relative"].astype(np.int64)
-    good = np.empty(entries.size, np.bool_)
-    good[:1] = (timestamp[:1] >= 0) & (relative[:1] >= 0)
-    good[1:] = (timestamp[1:] > timestamp[:-1]) & (relative[1:] >= relative[:-1])
-    valid = _leading(good)
-    if valid == 1 and entries.size > 1 and timestamp[0] == 0 and relative[0] == 0:
-        return 0
-    return valid
-
-
-def _whole(table: Any, count: int, entry: Any) -> Any:
-    """The first `count` entries of a table, or as many as it has."""
-    count = max(0, min(count, len(table) // entry.itemsize))
-    return table[: count * entry.itemsize].view(entry)
-
-
-def _leading(good: Any) -> int:
-    """How many come before the first that is not good."""
-    return good.size if good.all() else int(np.argmin(good))
-
-
-def zero_filled(table: Any, start: int, end: int) -> bool:
-    """Whether the bytes from `start` to `end` are zero, as far as the table has them."""
-    return not table[max(start, 0) : max(end, 0)].any()
-
-
 # ---- making entries: O(1) a batch ------------------------------------------------------------------------------------------
 
 
@@ -231,7 +164,7 @@ def index_last_timestamp(base_offset: int, state: Any, time_table: Any) -> int:
     if state[LARGEST_TIMESTAMP] > state[INDEXED_TIMESTAMP]:
         at = int(state[TIME_COUNT]) * TIME_ENTRY_SIZE
         entry = (state[LARGEST_TIMESTAMP], state[LARGEST_TIMESTAMP_OFFSET] - base_offset)
-        time_table[at : at + TIME_ENTRY_SIZE].view(_TIME_ENTRY)[0] = entry
+        time_table[at : at + TIME_ENTRY_SIZE].view(TIME_ENTRY)[0] = entry
         state[TIME_COUNT] += 1
         state[INDEXED_TIMESTAMP] = state[LARGEST_TIMESTAMP]
         state[INDEXED_TIMESTAMP_OFFSET] = state[LARGEST_TIMESTAMP_OFFSET]

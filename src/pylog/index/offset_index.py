@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from typing import Any, ClassVar, NamedTuple
 
-from pylog.index.entries import OFFSET_ENTRY_SIZE, POSITION_AT, count_at_most, lookup_offset, valid_offset_entries
+from pylog.index.files import OFFSET_ENTRY_SIZE, POSITION_AT, count_at_most, valid_offset_entries
 from pylog.index.table import EntryTable, is_damaged, read_only
 
 _ENTRY = struct.Struct(">ii")
@@ -76,6 +76,8 @@ class OffsetIndex(EntryTable):
         >>> OffsetIndex(7, read_only(b""), 0).lookup(99)
         OffsetPosition(offset=7, position=0)
         """
+        from pylog.index.entries import lookup_offset  # a kernel: see `files`
+
         return OffsetPosition(*lookup_offset(self.table, self.count, self.base_offset, offset))
 
     def upper(self, offset: int) -> OffsetPosition | None:
@@ -89,6 +91,19 @@ class OffsetIndex(EntryTable):
         (OffsetPosition(offset=5, position=5000), None)
         """
         return self._at(self._count_before(offset))
+
+    def lower(self, offset: int) -> OffsetPosition:
+        """The last entry whose offset is below `offset`.
+
+        Returns:
+            The entry, or (base offset, 0) when there is none. O(log n).
+
+        >>> index = OffsetIndex(0, read_only(bytes.fromhex("0000000500001388")), 1)
+        >>> index.lower(6), index.lower(5)
+        (OffsetPosition(offset=5, position=5000), OffsetPosition(offset=0, position=0))
+        """
+        count = self._count_before(offset)
+        return self.entry(count - 1) if count else OffsetPosition(self.base_offset, 0)
 
     def upper_bound_offset(self, position: int) -> int | None:
         """The offset of the first entry whose position is at least `position`: bounds what a fetch of some bytes can reach.
@@ -105,7 +120,7 @@ class OffsetIndex(EntryTable):
         >>> index.upper_bound_offset(5000), index.upper_bound_offset(5001)
         (5, None)
         """
-        entry = self._at(int(count_at_most(self.table, OFFSET_ENTRY_SIZE, POSITION_AT, self.count, position - 1)))
+        entry = self._at(count_at_most(self.table, OFFSET_ENTRY_SIZE, POSITION_AT, self.count, position - 1))
         return None if entry is None else entry.offset
 
     def entry(self, index: int) -> OffsetPosition:

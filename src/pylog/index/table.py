@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from pylog.errors import InvalidArgumentError
-from pylog.index.entries import count_at_most, zero_filled
+from pylog.index.files import count_at_most, zero_filled
 
 TAIL_CHECK_BYTES: Final = 4096  # how far behind the last entry damage is looked for: reading all of a sparse 10 MiB costs 1 ms
 
@@ -69,7 +69,7 @@ class EntryTable:
 
     def _count_before(self, offset: int) -> int:
         """How many entries name an offset below `offset`. O(log n)."""
-        return int(count_at_most(self.table, self.ENTRY_SIZE, self.OFFSET_AT, self.count, offset - self.base_offset - 1))
+        return count_at_most(self.table, self.ENTRY_SIZE, self.OFFSET_AT, self.count, offset - self.base_offset - 1)
 
 
 def is_damaged(table: Any, entry_size: int, count: int) -> bool:

@@ -28,7 +28,7 @@ from pylog.errors import (
     StoreLockedError,
     UnknownTopicOrPartitionError,
 )
-from pylog.index.entries import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
+from pylog.index.files import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
 from pylog.index.transaction_index import AbortedTransaction
 from pylog.log import compaction
 from pylog.log.compaction import Dirt, SegmentExtent, SegmentFacts

@@ -8,13 +8,20 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pylog.clock import Clock
-from pylog.log.live import load_live
-from pylog.log.loader import Source
-from pylog.log.state import LogState, published_ends
-from pylog.segment.segment import LogSegment
+from pylog.index.offset_index import OffsetIndex
+
+if TYPE_CHECKING:
+    from pylog.log.loader import Source
+    from pylog.log.state import LogState
+
+
+class Indexed(Protocol):
+    """A segment, as far as who cuts a range asks it."""
+
+    def offset_index(self) -> OffsetIndex: ...
 
 
 class Outline(NamedTuple):
@@ -32,7 +39,7 @@ class Outline(NamedTuple):
     end_offset: int
     bases: Sequence[int]
     sizes: Sequence[int]
-    segment: Callable[[int], LogSegment]
+    segment: Callable[[int], Indexed]
 
 
 def outline_of(state: LogState) -> Outline:
@@ -56,6 +63,9 @@ def outline_at(source: Source, clock: Clock) -> Outline:
         UnknownTopicOrPartitionError: it is not there.
         StorageFailedError: it cannot be read.
     """
+    from pylog.log.live import load_live  # the engine with its kernels: `glance` does without them where it can
+    from pylog.log.state import published_ends
+
     loaded = load_live(dataclasses.replace(source, writable=False), clock)
     position, end_offset = published_ends(loaded)
     found = loaded.segments

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_left, bisect_right
 from collections.abc import Generator, Iterable, Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pylog import limits
-from pylog.log.outline import Outline
-from pylog.log.state import LogState
-from pylog.segment.segment import LogSegment
+from pylog.log.outline import Indexed, Outline
+
+if TYPE_CHECKING:
+    from pylog.log.state import LogState
+    from pylog.segment.segment import LogSegment
 
 
-class _Piece(NamedTuple):
-    """The part of a range that lies in one segment: bytes from `first` to before `end`."""
-
-    segment: int
-    first: int
-    end: int
+_Piece = tuple[int, int, int]  # the part of a range that lies in one segment: its index, its first byte, the byte behind it
 
 
 class Cut(NamedTuple):
@@ -61,28 +59,30 @@ def first_cut(outline: Outline, start: int, end: int, max_bytes: int) -> int:
 def _cuts(outline: Outline, pieces: Iterable[_Piece], max_bytes: int) -> Iterator[int]:
     """The same in order, one after the other; some may come twice."""
     used = 0
-    for piece in pieces:
-        segment, first, end = piece
-        if used and used + min(end - first, max_bytes) > max_bytes:
+    for segment, first, end in pieces:
+        size = end - first
+        if used + size <= max_bytes:
+            used += size
+            continue
+        if used:
             yield outline.bases[segment]
-            used = 0
-        if used + end - first > max_bytes:  # a segment that is not cut is not looked into
-            used = yield from _cuts_inside(outline.segment(segment), piece, used, max_bytes)
+        if size > max_bytes:  # a segment that is not cut is not looked into
+            used = yield from _cuts_inside(outline.segment(segment), first, end, max_bytes)
         else:
-            used += end - first
+            used = size
 
 
-def _cuts_inside(segment: LogSegment, piece: _Piece, used: int, max_bytes: int) -> Generator[int, None, int]:
-    """The cuts within a segment's part; returns the bytes behind the last one."""
-    first, index = piece.first, segment.offset_index()
-    while used + piece.end - first > max_bytes:
-        offset = index.upper_bound_offset(first + max_bytes - used)
+def _cuts_inside(segment: Indexed, first: int, end: int, max_bytes: int) -> Generator[int, None, int]:
+    """The cuts between two positions of a segment; returns the bytes behind the last one."""
+    index = segment.offset_index()
+    while end - first > max_bytes:
+        offset = index.upper_bound_offset(first + max_bytes)
         entry = None if offset is None else index.upper(offset)
-        if entry is None or not first < entry.position < piece.end:
+        if entry is None or not first < entry.position < end:
             break
         yield entry.offset + 1  # an entry names its batch's last offset, so the next batch begins here
-        first, used = entry.position, 0
-    return used + piece.end - first
+        first = entry.position
+    return end - first
 
 
 def _pieces(outline: Outline, start: int, end: int) -> list[_Piece]:
@@ -90,13 +90,13 @@ def _pieces(outline: Outline, start: int, end: int) -> list[_Piece]:
     first, last = max(0, bisect_right(bases, start) - 1), bisect_left(bases, end) - 1
     if last < first:
         return []
-    pieces = [_Piece(segment, 0, sizes[segment]) for segment in range(first, last + 1)]
+    pieces = list(zip(range(first, last + 1), itertools.repeat(0), sizes[first : last + 1]))
     behind = bases[last + 1] if last + 1 < len(bases) else outline.end_offset
     if end < min(behind, outline.end_offset):
         upper = outline.segment(last).offset_index().upper(end)
-        pieces[-1] = pieces[-1] if upper is None else _Piece(last, 0, upper.position)
+        pieces[-1] = pieces[-1] if upper is None else (last, 0, upper.position)
     if start > bases[first]:
-        pieces[0] = pieces[0]._replace(first=outline.segment(first).offset_index().lookup(start).position)
+        pieces[0] = (first, outline.segment(first).offset_index().lower(start + 1).position, pieces[0][2])
     return pieces
 
 

@@ -20,7 +20,7 @@ from pylog.index.transaction_index import AbortedTransaction
 from pylog.log.producer_state import control_record
 from pylog.log.state import LogState
 from pylog.log.walk import Damage, crc_is_good, first_offsets, next_good_batch, offset_at, walk
-from pylog.record.batch import Bytes, Table, header_column
+from pylog.record.batch import Bytes, Table
 from pylog.record.decoder import RecordDecoder
 from pylog.record.format import (
     ATTRIBUTES,
@@ -36,6 +36,7 @@ from pylog.record.format import (
     SIZE,
     TRANSACTIONAL_BIT,
 )
+from pylog.record.header import header_column
 from pylog.segment.segment import LogSegment, vanished
 
 _STEPS: Final = 64  # batches between two entries of an index: as many as fit into Kafka's 4 KiB

@@ -12,8 +12,9 @@ import numpy as np
 
 from pylog.log.continuity import is_dense
 from pylog.record import kernels
-from pylog.record.batch import Table, header_column, scan_batches
+from pylog.record.batch import Table, scan_batches
 from pylog.record.format import BASE_OFFSET, HEADER_SIZE, LAST_OFFSET, MAGIC, POSITION, SIZE
+from pylog.record.header import header_column
 from pylog.segment.log_file import LogFile
 from pylog.segment.segment import LogSegment
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from pylog import limits
 from pylog.record import kernels
-from pylog.record.format import COLUMN_COUNT, CRC_UNCHECKED, HEADER, HEADER_SIZE, LOG_OVERHEAD, POSITION, SIZE
+from pylog.record.format import COLUMN_COUNT, HEADER_SIZE, POSITION, SIZE
 
 Bytes = NDArray[np.uint8]
 Table = NDArray[np.int64]
@@ -66,18 +66,6 @@ def scan_batches(
     state = np.array([position, stop, 0], np.int64)
     status = kernels.scan_batches(buffer, state, verify, table)
     return BatchScan(np.ascontiguousarray(table[:, : state[2]]), int(state[0]), int(status))
-
-
-def header_column(head: Bytes, position: int) -> tuple[int, ...] | None:
-    """What `scan_batches` says of the batch of magic 2 whose first bytes these are, at `position`; None if it cannot be one."""
-    if head.size < HEADER_SIZE:
-        return None
-    base, length, epoch, magic, crc, attributes, delta, first, largest, *numbers, count = HEADER.unpack(head.data)
-    size = LOG_OVERHEAD + length
-    if magic != 2 or size < HEADER_SIZE or not 0 <= base <= 1 << 62 or delta < 0 or not 0 <= count <= delta + 1:
-        return None
-    attributes &= 0xFFFF
-    return (position, size, base, base + delta, count, first, largest, attributes, magic, epoch, *numbers, crc, CRC_UNCHECKED)
 
 
 def plain_column(table: Table, batch: int, position: int, size: int) -> Table:

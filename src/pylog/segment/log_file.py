@@ -11,8 +11,9 @@ from pylog import limits
 from pylog.fs import Bytes, File, FileSystem, ResidentPages
 from pylog.record import finding, kernels
 from pylog.record.ahead import one_ahead
-from pylog.record.batch import BatchScan, Table, header_column, scan_batches
+from pylog.record.batch import BatchScan, Table, scan_batches
 from pylog.record.format import HEADER_SIZE, POSITION, SIZE
+from pylog.record.header import header_column
 from pylog.record.legacy import legacy_crc_ok
 
 RESIDENT = ResidentPages()

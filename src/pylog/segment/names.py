@@ -125,7 +125,7 @@ def plan_load(
     ({0: '00000000000000000000.log'}, ['00000000000000000005.log.deleted'])
     """
     names = sorted(names)
-    plain = _plain(names)
+    plain = plain_plan(names)
     if plain is not None:
         return plain
     parsed = {name: found for name in names if (found := parse(name)) is not None}
@@ -157,7 +157,7 @@ def plan_load(
     return LoadPlan(dict(sorted(segments.items())), removals, renames, cleaned, sorted(snapshots))
 
 
-def _plain(names: Iterable[str]) -> LoadPlan | None:
+def plain_plan(names: Iterable[str]) -> LoadPlan | None:
     """The plan of a directory where nothing was left half done, None of any other: a fifth of the time, and nearly all are.
 
     Args:

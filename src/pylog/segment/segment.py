@@ -24,7 +24,7 @@ from pylog.index.offset_index import OffsetIndex, OffsetPosition
 from pylog.index.time_index import TimeIndex, TimestampOffset
 from pylog.index.transaction_index import AbortedTransaction, TransactionIndex
 from pylog.record import kernels
-from pylog.record.batch import header_column, scan_batches
+from pylog.record.batch import scan_batches
 from pylog.record.format import (
     BASE_OFFSET,
     HEADER,
@@ -36,6 +36,7 @@ from pylog.record.format import (
     MAX_TIMESTAMP,
     SIZE,
 )
+from pylog.record.header import header_column
 from pylog.segment.log_file import LogFile, Region
 from pylog.segment.names import INDEX, LOG, TIME_INDEX, TRANSACTION_INDEX, file_name
 

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pylog.clock import Clock
-from pylog.log.outline import outline_of
 from pylog.record.types import TopicPartition
 from pylog.spark import rates
-from pylog.spark.group import GroupCommits
 from pylog.spark.microbatch import Loss, begins, is_news, ranges, summary
 from pylog.spark.options import StreamOptions
-from pylog.spark.planner import LogSlice, Place, check_all_named, extent_between, report_data_loss, slices
+from pylog.spark.planner import LogSlice, Place, check_all_named, extent_between, is_by_time, report_data_loss, slices
 from pylog.spark.rates import Positions
 from pylog.spark.steady import steadily
 from pylog.spark.stream_offset import StreamOffset
 from pylog.spark.watch import Sight, Watch
+
+if TYPE_CHECKING:
+    from pylog.spark.group import GroupCommits
 
 Json = dict[str, Any]
 
@@ -33,7 +34,7 @@ class Driver:
         self._options = options
         self._clock = clock
         self._watch = Watch(options)
-        self._group = None if options.group is None else GroupCommits(options.paths[0], options.group)
+        self._group = _group_of(options)
         self._initial: StreamOffset | None = None
         self._first = True  # no micro-batch has been decided, but for the first one
         self._last: Sight | None = None  # what the end of the last micro-batch was decided on
@@ -64,7 +65,8 @@ class Driver:
 
     def _start_of(self, part: TopicPartition, sight: Sight) -> int:
         place = Place(sight.homes[part], part, sight.starts[part], sight.ends[part], self._options)
-        return place.within(place.resolve(self._options.start, self._watch.log(part), "starting"), "starting")
+        log = self._watch.log(part) if is_by_time(self._options.start) else None
+        return place.within(place.resolve(self._options.start, log, "starting"), "starting")
 
     # ---- where a micro-batch ends --------------------------------------------------------------------------------------------
 
@@ -145,7 +147,7 @@ class Driver:
         sight = self._watch.look()
         found, losses = ranges(start, end, sight)
         self._report(losses, sight)
-        outlines = {part: outline_of(self._watch.log(part).look(reaching=0)) for part in found}
+        outlines = {part: self._watch.outline(part) for part in found}
         extents = [extent_between(outlines[part], sight.homes[part], part, *span, self._options) for part, span in found.items()]
         return slices(lambda _, part: outlines[part], extents, self._options, sight.ids)
 
@@ -183,3 +185,11 @@ class Driver:
         self._watch.close()
         if self._group is not None:
             self._group.close()
+
+
+def _group_of(options: StreamOptions) -> GroupCommits | None:
+    if options.group is None:
+        return None
+    from pylog.spark.group import GroupCommits  # with the engine, which a stream without a group may not need
+
+    return GroupCommits(options.paths[0], options.group)

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
-import pylog
 from pylog.errors import CorruptionError, InvalidArgumentError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from pylog.fs import OsFileSystem, join
 from pylog.log.checkpoints import read_topic_id
@@ -42,13 +41,13 @@ from pylog.spark.options import (
 )
 from pylog.spark.parallel import in_processes
 from pylog.spark.pushdown import NO_PRUNING, Pruning, Range, Ranges, united
+from pylog.spark.roots import Root
 from pylog.spark.steady import steadily
 from pylog.spark.values import named
 from pylog.topics import directory_name
 
 if TYPE_CHECKING:
     from pylog.log.log import Log
-    from pylog.store import Store
 
 MAX_SLICES = 1_000_000  # Spark's driver holds every task of a stage in memory
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"})
@@ -137,25 +136,25 @@ def plan(options: ReadOptions, pruning: Pruning = NO_PRUNING) -> list[LogSlice]:
     >>> plan(read_options({"path": "shop", "subscribe": "orders"}))  # doctest: +SKIP
     [LogSlice('/data/shop', 'orders', 0, 0, 1000, 'Q3BOAAABTqe9kBAvQ3BOAA')]
     """
-    with opened(options.paths) as stores:
-        there = directories(stores, options.paths)
+    with opened(options.paths) as roots:
+        there = directories(roots, options.paths)
         homes = only_homes(there, chosen(there, options.subscription, options.paths))
         check_all_named(options.start, homes, "startingOffsets")
         check_all_named(options.end, homes, "endingOffsets")
         ids = topic_ids(homes)  # before the logs are opened: what is made in their place meanwhile is not taken for them
         extents = in_processes(partial(_extents_of, options, pruning), sorted(homes.items()))
-        return slices(lambda home, partition: stores[home].outline(*partition), extents, options, ids)
+        return slices(lambda home, partition: roots[home].outline(partition), extents, options, ids)
 
 
 @contextlib.contextmanager
-def opened(paths: Iterable[str]) -> Iterator[dict[str, Store]]:
-    """Stores by path, for reading.
+def opened(paths: Iterable[str]) -> Iterator[dict[str, Root]]:
+    """Log directories by path.
 
     Args:
         paths: log directories.
     """
     with contextlib.ExitStack() as stack:
-        yield {path: stack.enter_context(contextlib.closing(pylog.open(path, mode="r"))) for path in paths}
+        yield {path: stack.enter_context(contextlib.closing(Root(path))) for path in paths}
 
 
 def check_paths(paths: Iterable[str]) -> None:
@@ -174,21 +173,21 @@ def check_paths(paths: Iterable[str]) -> None:
 # ---- which partitions ----------------------------------------------------------------------------------------------------
 
 
-def directories(stores: Mapping[str, Store], paths: Sequence[str]) -> dict[TopicPartition, list[str]]:
+def directories(roots: Mapping[str, Root], paths: Sequence[str]) -> dict[TopicPartition, list[str]]:
     """All partitions that there are, each with the log directories that have it.
 
     Args:
-        stores: by path.
+        roots: by path.
         paths: as the user gave them.
 
     Raises:
         InvalidArgumentError: one is named twice.
     """
-    if len(stores) < len(paths):
+    if len(roots) < len(paths):
         raise InvalidArgumentError(f"path names a directory twice: {', '.join(paths)}")
     found: dict[TopicPartition, list[str]] = {}
-    for path, store in stores.items():
-        for topic in store.topics().values():
+    for path, root in roots.items():
+        for topic in root.topics().values():
             for number in topic.partition_ids:
                 found.setdefault(TopicPartition(topic.name, number), []).append(path)
     return found
@@ -324,13 +323,13 @@ Home = tuple[TopicPartition, str]  # a partition, and the log directory that has
 
 
 def _extents_of(options: ReadOptions, pruning: Pruning, homes: Sequence[Home]) -> list[Extent]:
-    """What is read of each partition, in their order. Runs in whatever process: it opens the stores itself."""
-    with opened({home for _, home in homes}) as stores:
-        looks = [partial(_extents, stores[home], home, partition, options, pruning) for partition, home in homes]
+    """What is read of each partition, in their order. Runs in whatever process: it opens the directories itself."""
+    with opened({home for _, home in homes}) as roots:
+        looks = [partial(_extents, roots[home], home, partition, options, pruning) for partition, home in homes]
         return [extent for look in looks for extent in steadily(look)]
 
 
-def _extents(store: Store, home: str, partition: TopicPartition, options: ReadOptions, pruning: Pruning) -> list[Extent]:
+def _extents(root: Root, home: str, partition: TopicPartition, options: ReadOptions, pruning: Pruning) -> list[Extent]:
     """What is read of one. If predicates leave nothing of it, it is looked at only if an option may be wrong about it.
 
     It is opened only where more is asked of it than its outline: transactions, or times.
@@ -338,16 +337,25 @@ def _extents(store: Store, home: str, partition: TopicPartition, options: ReadOp
     if not pruning.keeps(partition) and isinstance(options.start, Everywhere) and isinstance(options.end, Everywhere):
         return []
     committed = options.scan.isolation == "read_committed"
-    by_time = any(isinstance(limit, AtTimestamp | AtTimestamps) for limit in (options.start, options.end))
+    by_time = is_by_time(options.start) or is_by_time(options.end)
     if not committed and not by_time and pruning.timestamp is None:
-        outline = store.outline(*partition)
+        outline = root.outline(partition)
         place = Place(home, partition, outline.start_offset, outline.end_offset, options)
         return _extents_within(outline, place, options, pruning, None)
-    with contextlib.closing(store.log(*partition)) as log:
+    with contextlib.closing(root.log(partition)) as log:
         state = log.look(committed=committed, reaching=0)  # as it was opened: asking again costs a listing
         latest = state.stable_offset if committed else state.end_offset
         place = Place(home, partition, state.start_offset, latest, options)
         return _extents_within(outline_of(state), place, options, pruning, log)
+
+
+def is_by_time(limit: Limit) -> bool:
+    """Whether finding an offset for this needs the log open.
+
+    Args:
+        limit: a start or an end.
+    """
+    return isinstance(limit, AtTimestamp | AtTimestamps)
 
 
 def _extents_within(outline: Outline, place: Place, options: ReadOptions, pruning: Pruning, log: Log | None) -> list[Extent]:

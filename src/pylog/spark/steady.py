@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from pylog.errors import StorageFailedError
-from pylog.segment.segment import vanished
 
 Found = TypeVar("Found")
 
@@ -29,6 +28,8 @@ def steadily(act: Callable[[], Found]) -> Found:
         try:
             return act()
         except StorageFailedError as error:
+            from pylog.segment.segment import vanished  # with the engine, which most plans do without
+
             if not vanished(error):
                 raise
     return act()

@@ -8,20 +8,19 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-import pylog
-from pylog.errors import UnknownTopicOrPartitionError
+from pylog.errors import StorageFailedError, UnknownTopicOrPartitionError
 from pylog.log import planning
-from pylog.log.outline import outline_of
+from pylog.log.glance import Glance
+from pylog.log.outline import Outline, outline_of
 from pylog.record.types import TopicPartition
 from pylog.spark.options import SourceOptions
 from pylog.spark.planner import chosen, directories, matching, only_homes, topic_ids
+from pylog.spark.roots import Root
 
 if TYPE_CHECKING:
     from pylog.log.log import Log
-    from pylog.log.state import LogState
-    from pylog.store import Store
 
 LOOKS = 3  # at topics that are deleted and made again meanwhile; the next micro-batch looks again anyway
 
@@ -42,12 +41,14 @@ class Sight:
     ids: Mapping[str, str]
 
 
-class _Kept(NamedTuple):
-    """A log that is open, and of what it was opened."""
+@dataclass
+class _Kept:
+    """A partition, of what it was taken, and what is known of it: a glance for as long as that is true, then the open log."""
 
     home: str
     topic_id: str | None
-    log: Log
+    seen: Glance | None = None
+    log: Log | None = None
 
 
 class Watch:
@@ -60,8 +61,8 @@ class Watch:
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._committed = options.scan.isolation == "read_committed"
-        self._stores: dict[str, Store] = {}
-        self._logs: dict[TopicPartition, _Kept] = {}
+        self._roots: dict[str, Root] = {}
+        self._kept: dict[TopicPartition, _Kept] = {}
 
     def look(self, *, strict: bool = False) -> Sight:
         """What there is now.
@@ -84,48 +85,59 @@ class Watch:
         return sight
 
     def log(self, partition: TopicPartition) -> Log:
-        """A log that the last look found; it stays open."""
-        return self._logs[partition].log
+        """A log that the last look found, opened if need be; it stays open."""
+        kept = self._kept[partition]
+        if kept.log is None:
+            kept.seen, kept.log = None, self._roots[kept.home].log(partition)
+        return kept.log
+
+    def outline(self, partition: TopicPartition) -> Outline:
+        """The outline of a partition that the last look found.
+
+        Raises:
+            UnknownTopicOrPartitionError: it was deleted since.
+        """
+        seen = self._kept[partition].seen
+        return outline_of(self.log(partition).look(reaching=0)) if seen is None else seen.outline
 
     def size(self, partition: TopicPartition, start: int, end: int) -> int:
         """About how many bytes of the files a range takes; 0 of what is gone."""
-        state = self._state(partition)
-        return 0 if state is None else planning.size_between(outline_of(state), start, end)
+        outline = self._outline_if_there(partition)
+        return 0 if outline is None else planning.size_between(outline, start, end)
 
     def first_cut(self, partition: TopicPartition, start: int, end: int, max_bytes: int) -> int:
         """How far about `max_bytes` of the files reach from `start` on: to a batch boundary, at most to `end`."""
-        state = self._state(partition)
-        return end if state is None else planning.first_cut(outline_of(state), start, end, max_bytes)
+        outline = self._outline_if_there(partition)
+        return end if outline is None else planning.first_cut(outline, start, end, max_bytes)
 
-    def _state(self, partition: TopicPartition) -> LogState | None:
+    def _outline_if_there(self, partition: TopicPartition) -> Outline | None:
         """None when it was deleted since the last look; the next one tells."""
-        kept = self._logs.get(partition)
         with contextlib.suppress(UnknownTopicOrPartitionError):
-            return None if kept is None else kept.log.look()
+            return self.outline(partition) if partition in self._kept else None
         return None
 
     def close(self) -> None:
         """Closes everything; the next look opens it again."""
-        self._logs.clear()
-        for store in self._stores.values():
-            store.close()
-        self._stores.clear()
+        self._kept.clear()
+        for root in self._roots.values():
+            root.close()
+        self._roots.clear()
 
     # ---- which partitions ----------------------------------------------------------------------------------------------------
 
     def _homes(self, *, strict: bool) -> dict[TopicPartition, str]:
         subscription, paths = self._options.subscription, self._options.paths
         for path in paths:
-            if path not in self._stores:
-                self._stores[path] = pylog.open(path, mode="r")
-        there = directories(self._stores, paths)
+            if path not in self._roots:
+                self._roots[path] = Root(path)
+        there = directories(self._roots, paths)
         return only_homes(there, chosen(there, subscription, paths) if strict else matching(there, subscription))
 
     # ---- from where to where -------------------------------------------------------------------------------------------------
 
     def _look(self, homes: Mapping[TopicPartition, str]) -> Sight:
         ids = topic_ids(homes)
-        self._drop(partition for partition in list(self._logs) if partition not in homes)
+        self._drop(partition for partition in list(self._kept) if partition not in homes)
         spans = {}
         for partition, home in homes.items():
             with contextlib.suppress(UnknownTopicOrPartitionError):  # not made yet, or deleted since the directory was listed
@@ -135,19 +147,33 @@ class Watch:
         return Sight(found, starts, ends, ids)
 
     def _span(self, partition: TopicPartition, home: str, topic_id: str | None) -> tuple[int, int]:
-        kept = self._logs.get(partition)
+        kept = self._kept.get(partition)
         if kept is None or (kept.home, kept.topic_id) != (home, topic_id):
             self._drop([partition])
-            kept = self._logs[partition] = _Kept(home, topic_id, self._stores[home].log(*partition))
+            seen = None if self._committed else self._roots[home].glance(partition)  # open transactions are not seen at a glance
+            kept = self._kept[partition] = _Kept(home, topic_id, seen)
+        elif kept.seen is not None and not self._is_still_so(partition, kept.seen):
+            kept.seen = None  # records come: from now on the log is followed, which costs less than to look at it anew
         try:
-            state = kept.log.look(committed=self._committed)
+            return self._span_of(partition)
         except UnknownTopicOrPartitionError:
             self._drop([partition])
             raise
+
+    def _span_of(self, partition: TopicPartition) -> tuple[int, int]:
+        seen = self._kept[partition].seen
+        if seen is not None:
+            return seen.outline.start_offset, seen.outline.end_offset
+        state = self.log(partition).look(committed=self._committed)
         return state.start_offset, state.stable_offset if self._committed else state.end_offset
+
+    def _is_still_so(self, partition: TopicPartition, seen: Glance) -> bool:
+        with contextlib.suppress(StorageFailedError):  # who opens it finds out
+            return self._roots[self._kept[partition].home].is_still_so(partition, seen)
+        return False
 
     def _drop(self, partitions: Iterable[TopicPartition]) -> None:
         for partition in partitions:
-            kept = self._logs.pop(partition, None)
-            if kept is not None:
+            kept = self._kept.pop(partition, None)
+            if kept is not None and kept.log is not None:
                 kept.log.close()

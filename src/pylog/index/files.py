@@ -1,0 +1,83 @@
+"""Kafka's index files: sorted big-endian entries without header or checksum (storage-format 4 and 5).
+
+An offset entry has 8 bytes: relative offset, position. A time entry has 12: timestamp, relative offset.
+
+Indexes are sparse: an entry that is missing costs time, one that is wrong hides records. So when in doubt an entry does not
+count. All of this is numpy and plain Python: a process that only plans is spared numba.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from typing import Any, Final
+
+import numpy as np
+
+OFFSET_ENTRY_SIZE: Final = 8
+POSITION_AT: Final = 4
+TIME_ENTRY_SIZE: Final = 12
+TIME_OFFSET_AT: Final = 8
+_OFFSET_ENTRY: Final = np.dtype([("relative", ">i4"), ("position", ">i4")])
+TIME_ENTRY: Final = np.dtype([("timestamp", ">i8"), ("relative", ">i4")])
+_INT32: Final = struct.Struct(">i")
+
+# ---- search: O(log n) ------------------------------------------------------------------------------------------------------
+
+
+def count_at_most(table: Any, stride: int, field: int, count: int, key: int) -> int:
+    """How many of the first `count` sorted entries of `stride` bytes have an int32 at byte `field` that is at most `key`."""
+    if not 0 <= field <= stride - 4:
+        return 0
+    entries = range(max(0, min(count, len(table) // stride)))
+    return bisect_right(entries, key, key=lambda index: _INT32.unpack_from(table, index * stride + field)[0])
+
+
+# ---- what of a file is entries: O(n), once a file ----------------------------------------------------------------------------
+
+
+def valid_offset_entries(table: Any, count: int, log_size: int) -> int:
+    """How many leading entries lie in order and point into a `.log` file of `log_size` bytes.
+
+    Position 0 ends the table: Kafka never indexes a segment's first batch (4.2.2), a preallocated file is zero behind its
+    entries, and of an entry that a broker is writing the position comes last.
+    """
+    entries = _whole(table, count, _OFFSET_ENTRY)
+    relative, position = entries["relative"].astype(np.int64), entries["position"].astype(np.int64)
+    good = position < log_size
+    good[:1] &= (relative[:1] >= 0) & (position[:1] >= 1)
+    good[1:] &= (relative[1:] > relative[:-1]) & (position[1:] >= position[:-1])
+    return _leading(good)
+
+
+def valid_time_entries(table: Any, count: int) -> int:
+    """How many leading entries have rising timestamps from 0 on and offsets that do not fall; an entry of zeros ends the table.
+
+    Time 0 at the segment's very first offset looks like the zeros of a preallocated file. It counts as an entry when
+    another one follows, or when it is all there is: a preallocated file is longer. Time 0 at a later offset always counts.
+    """
+    entries = _whole(table, count, TIME_ENTRY)
+    timestamp, relative = entries["timestamp"].astype(np.int64), entries["relative"].astype(np.int64)
+    good = np.empty(entries.size, np.bool_)
+    good[:1] = (timestamp[:1] >= 0) & (relative[:1] >= 0)
+    good[1:] = (timestamp[1:] > timestamp[:-1]) & (relative[1:] >= relative[:-1])
+    valid = _leading(good)
+    if valid == 1 and entries.size > 1 and timestamp[0] == 0 and relative[0] == 0:
+        return 0
+    return valid
+
+
+def _whole(table: Any, count: int, entry: Any) -> Any:
+    """The first `count` entries of a table, or as many as it has."""
+    count = max(0, min(count, len(table) // entry.itemsize))
+    return table[: count * entry.itemsize].view(entry)
+
+
+def _leading(good: Any) -> int:
+    """How many come before the first that is not good."""
+    return good.size if good.all() else int(np.argmin(good))
+
+
+def zero_filled(table: Any, start: int, end: int) -> bool:
+    """Whether the bytes from `start` to `end` are zero, as far as the table has them."""
+    return not table[max(start, 0) : max(end, 0)].any()

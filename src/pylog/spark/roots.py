@@ -1,0 +1,77 @@
+"""A log directory as a planner looks at it: names, topics and outlines, without the engine where everything is in order.
+
+The engine is most of what a new Python process imports, and Spark starts one for each streaming query and each half of a large
+plan. So the store is opened when something is asked that a glance does not answer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pylog
+from pylog.fs import OsFileSystem, join
+from pylog.log.checkpoints import CLEAN_SHUTDOWN, LOG_START, NEW_MARKER, Checkpoint
+from pylog.log.glance import Glance, glance, is_still_so
+from pylog.log.outline import Outline
+from pylog.record.types import TopicPartition
+from pylog.topics import Topic, directory_name, find_topics, read_catalog
+
+if TYPE_CHECKING:
+    from pylog.log.log import Log
+    from pylog.store import Store
+
+
+class Root:
+    """A log directory for planning. Not thread-safe.
+
+    Args:
+        path: the directory.
+
+    Raises:
+        NotALogDirectoryError: it is missing or no directory.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._fs = OsFileSystem()
+        self._fs.check_directory(path, write=False)
+        self._ours = self._fs.read(join(path, CLEAN_SHUTDOWN), 4096) == NEW_MARKER
+        self._checkpoint = Checkpoint(self._fs, path, LOG_START)
+        self._log_starts = self._checkpoint.offsets()
+        self._store: Store | None = None
+
+    def topics(self) -> dict[str, Topic]:
+        """The topics, by name, as `Store.topics`; and where their logs are told to begin is looked up again."""
+        self._log_starts = self._checkpoint.offsets()
+        return find_topics(self._fs, self.path, read_catalog(self._fs, self.path))
+
+    def glance(self, partition: TopicPartition) -> Glance | None:
+        """A partition's outline if that takes no more than a glance; see `pylog.log.glance`."""
+        return glance(self._fs, self._directory(partition), self._log_starts.get(partition, 0), ours=self._ours)
+
+    def is_still_so(self, partition: TopicPartition, seen: Glance) -> bool:
+        """Whether a partition is as an earlier glance found it."""
+        return is_still_so(self._fs, self._directory(partition), seen)
+
+    def outline(self, partition: TopicPartition) -> Outline:
+        """A partition's outline; raises what `Store.outline` does."""
+        seen = self.glance(partition)
+        return self._opened().outline(*partition) if seen is None else seen.outline
+
+    def log(self, partition: TopicPartition) -> Log:
+        """An open partition, for the caller to close; raises what `Store.log` does."""
+        return self._opened().log(*partition)
+
+    def close(self) -> None:
+        """Closes the store, if anything has needed it."""
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+
+    def _directory(self, partition: TopicPartition) -> str:
+        return join(self.path, directory_name(partition))
+
+    def _opened(self) -> Store:
+        if self._store is None:
+            self._store = pylog.open(self.path, mode="r")
+        return self._store
