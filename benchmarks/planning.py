@@ -8,11 +8,12 @@ takes minutes to make them all: only a full run does.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks.measure import Row, Sample, Settings, Size, Target, at_most
+from benchmarks.measure import Row, Sample, Settings, Size, Target, at_most, seconds
 
 PROJECT = Path(__file__).resolve().parent.parent
 PARTITIONS = 10_000
@@ -52,8 +53,19 @@ def run(settings: Settings) -> None:
     partitions = PARTITIONS if settings.size is Size.FULL else settings.scaled(PARTITIONS // 5, PARTITIONS // 20)
     directory = Path(settings.directory) / "store"
     make_store(directory, partitions=partitions, segments=SEGMENTS)
+    _list(directory)  # so that all names are in memory for the bare listing, as they are for the plan
+    bare = seconds(lambda: _list(directory))
     for name, size in (("1 GiB", 1 << 30), ("128 MiB, the default", 128 << 20)):
-        _report(settings, name, _planned(directory, size), partitions)
+        _report(settings, name, _planned(directory, size), partitions, bare)
+
+
+def _list(directory: Path) -> int:
+    """The bytes of all `.log` files: the least that a plan must know."""
+    total = 0
+    for partition in os.scandir(directory):
+        if partition.is_dir():
+            total += sum(entry.stat().st_size for entry in os.scandir(partition) if entry.name.endswith(".log"))
+    return total
 
 
 def _planned(directory: Path, size: int) -> dict[str, float]:
@@ -63,16 +75,29 @@ def _planned(directory: Path, size: int) -> dict[str, float]:
     return found
 
 
-def _report(settings: Settings, name: str, found: dict[str, float], partitions: int) -> None:
+def _report(settings: Settings, name: str, found: dict[str, float], partitions: int, bare: float) -> None:
     full = partitions == PARTITIONS and name == "1 GiB"
     work = f"plan of {partitions:,} partitions, {partitions * SEGMENTS:,} segments, tasks of {name}"
 
-    def row(what: str, unit: str, value: float, target: Target | None, note: str = "") -> None:
-        settings.report(Row(part="plan", work=f"{work}: {what}", unit=unit, measured=Sample((value,)), target=target, note=note))
+    def row(what: str, unit: str, value: float, target: Target | None = None, note: str = "", least: float | None = None) -> None:
+        measured, bare = Sample((value,)), None if least is None else Sample((least,))
+        settings.report(
+            Row(
+                part="plan",
+                work=f"{work}: {what}",
+                unit=unit,
+                measured=measured,
+                rival="" if bare is None else "names and sizes of its files alone, by one process",
+                rival_measured=bare,
+                ratio=None if bare is None else bare.over(measured),
+                target=target,
+                note=note,
+            )
+        )
 
     row("time", "s", found["seconds"], at_most(LIMIT_SECONDS) if full else None, f"{found['cpu']:.1f} s of the processors")
     limit = at_most(1e6 * LIMIT_SECONDS / PARTITIONS) if name == "1 GiB" else None
-    row("time for a partition", "µs", 1e6 * found["seconds"] / partitions, limit)
-    row("tasks", "", found["tasks"], None)
+    row("time for a partition", "µs", 1e6 * found["seconds"] / partitions, limit, least=1e6 * bare / partitions)
+    row("tasks", "", found["tasks"])
     row("size, pickled", "MB", found["MB"], at_most(50) if full else None)
     row("peak resident memory of the largest process of it", "MiB", found["MiB"], at_most(1024) if full else None)
