@@ -416,6 +416,15 @@ def checksum_field(data: bytes, position: int) -> int:
     return int(struct.unpack_from(">I", data, position + 17)[0])
 
 
+def first_bad_crc(data: bytes, columns: Sequence[Column], first: int, end: int) -> int:
+    """The first of some batches, `first` to before `end`, that is not as its checksum says; `end` when there is none."""
+    for number, batch in list(enumerate(columns))[first:end]:
+        whole = batch.size >= HEADER_SIZE and batch.position + batch.size <= len(data)
+        if not whole or checksum(data, batch.position + 21, batch.position + batch.size) != checksum_field(data, batch.position):
+            return number
+    return end
+
+
 def timestamp_of(batch: Column, record: Record) -> int:
     """A LogAppendTime batch's largest for each of its records, else the base plus the delta (storage-format 1.6.2, 1.6.3)."""
     return batch.max_timestamp if batch.attributes & 8 else wrapped(batch.base_timestamp + record.timestamp_delta)

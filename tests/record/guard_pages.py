@@ -220,6 +220,14 @@ def checksum(given: Cases, place: Guarded) -> None:
     kernels.checksum(place.input(data), *ends)
 
 
+def first_bad_crc(given: Cases, place: Guarded) -> None:
+    data, draw = given.data(), given.random
+    columns = reference.scan_batches(data, 0, len(data), verify=False, capacity=9)[0]
+    lying = [_lying(column, len(data), draw) for column in columns]
+    ends = draw.choice([0, 0, 1]), len(lying) + draw.choice([0, 0, 2])
+    kernels.first_bad_crc(place.input(data), cases.table_of(lying, place), *ends)
+
+
 def hash_keys(given: Cases, place: Guarded) -> None:
     draw = given.random
     data = draw.randbytes(draw.choice([0, 1, 3, 4, 7, 40, 500]))
@@ -279,6 +287,7 @@ CALLS: list[Callable[[Cases, Guarded], None]] = [
     find_by_time,
     encode_batches,
     checksum,
+    first_bad_crc,
     hash_keys,
     index_keys,
     keep_records,

@@ -176,6 +176,21 @@ def test_a_checksum_of_a_range_beyond_the_buffer_is_one_of_what_is_there(data: b
     assert kernels.checksum(HEAP.input(data), position, end) == reference.checksum(data, position, end)
 
 
+@EXAMPLES
+@given(cases.damaged_batches(), st.integers(0, 2), st.integers(0, 6))
+def test_the_first_batch_that_does_not_match_its_checksum_is_found(data: bytes, first: int, end: int) -> None:
+    columns = columns_in(data)
+    expected = reference.first_bad_crc(data, columns, first, end)
+    assert kernels.first_bad_crc(HEAP.input(data), cases.table_of(columns), first, end) == expected
+
+
+def test_a_batch_that_is_said_to_lie_outside_of_the_buffer_has_no_good_checksum() -> None:
+    (batch,) = columns_in(TWO_RECORDS)
+    for lie in ({"position": -1}, {"position": 1}, {"size": batch.size + 1}, {"size": 60}, {"position": 2**62}):
+        table = cases.table_of([batch, batch._replace(**lie)])
+        assert kernels.first_bad_crc(HEAP.input(TWO_RECORDS), table, 0, 2) == 1
+
+
 # ---- vectors -------------------------------------------------------------------------------------------------------------------
 
 TWO_RECORDS = bytes.fromhex(  # storage-format A.2

@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pylog import limits
+from pylog.errors import CorruptionError, PylogError
 from pylog.record import kernels
-from pylog.record.format import COLUMN_COUNT, HEADER_SIZE, POSITION, SIZE
+from pylog.record.format import BASE_OFFSET, COLUMN_COUNT, HEADER_SIZE, LAST_OFFSET, POSITION, SIZE
 
 Bytes = NDArray[np.uint8]
 Table = NDArray[np.int64]
@@ -74,3 +75,17 @@ def plain_column(table: Table, batch: int, position: int, size: int) -> Table:
     column[POSITION] = position
     column[SIZE] = HEADER_SIZE + size
     return column
+
+
+def corruption(table: Table, batch: int, why: str) -> CorruptionError:
+    """The error for a damaged batch of a table; the position counts from the start of its buffer."""
+    first, last = int(table[BASE_OFFSET, batch]), int(table[LAST_OFFSET, batch])
+    return CorruptionError(f"the batch of offsets {first} to {last} {why}", position=int(table[POSITION, batch]), offset=first)
+
+
+def placed(error: PylogError, table: Table, batch: int) -> PylogError:
+    """The same kind of error with the place of a batch added."""
+    first, last = int(table[BASE_OFFSET, batch]), int(table[LAST_OFFSET, batch])
+    error.args = (f"the batch of offsets {first} to {last}: {error}",)
+    error.position, error.offset = int(table[POSITION, batch]), first
+    return error

@@ -10,29 +10,25 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise, repeat
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from pylog import limits
-from pylog.errors import CorruptionError, DecompressionLimitError, InvalidArgumentError, PylogError
-from pylog.record import compression, kernels, legacy
+from pylog.errors import CorruptionError, InvalidArgumentError, PylogError
+from pylog.record import kernels, legacy
 from pylog.record.ahead import one_ahead
-from pylog.record.batch import WHY, Bytes, Table, plain_column
+from pylog.record.batch import WHY, Bytes, Table, corruption, placed
 from pylog.record.builder import HEADERS_TYPE
 from pylog.record.format import (
     ATTRIBUTES,
-    ATTRIBUTES_AT,
     BASE_OFFSET,
     BASE_SEQUENCE,
     CODEC_MASK,
     COUNT,
-    CRC,
     CREATE_TIME,
-    HEADER_SIZE,
-    LAST_OFFSET,
     LEADER_EPOCH,
     LOG_APPEND_TIME,
     LOG_APPEND_TIME_BIT,
@@ -43,6 +39,7 @@ from pylog.record.format import (
     SIZE,
 )
 from pylog.record.types import Record
+from pylog.record.unpacking import Group, Unpacker
 
 TYPES: dict[str, pa.DataType] = {
     "offset": pa.int64(),
@@ -157,11 +154,16 @@ class _Output:
         self.state = np.zeros(kernels.D_SIZE, np.int64)
         self.headers: list[pa.Array] = []  # of the rows before `headed`
         self.headed = 0
-        self.batches: list[tuple[Table, NDArray[np.int64]]] = []  # batches decoded so far, and the rows of each
+        self.batches: list[tuple[Table, NDArray[np.int64]]] = []  # batches decoded so far, and the rows before each
 
     @property
     def rows(self) -> int:
         return int(self.state[kernels.D_ROWS])
+
+    def origins(self) -> tuple[Table, NDArray[np.int64]]:
+        """The batches that the rows come from, and how many come from each."""
+        table = np.concatenate([part for part, _ in self.batches], axis=1)
+        return table, np.diff(np.concatenate([*(before for _, before in self.batches), [self.rows]]))
 
     def without_headers(self, end: int) -> None:
         """The rows up to `end` that have no headers column yet have no headers."""
@@ -177,15 +179,6 @@ class _Output:
 
     def numbers(self, values: Any, kind: pa.DataType) -> pa.Array:
         return pa.Array.from_buffers(kind, self.rows, [None, pa.py_buffer(values[: self.rows])], 0)
-
-
-class _Group(NamedTuple):
-    """Compressed batches, `first` to before `end` of a table, whose records lie plain in `room` as `table` says."""
-
-    room: Bytes
-    table: Table
-    first: int
-    end: int
 
 
 _WORTH_A_THREAD = 32  # compressed batches of one region: fewer are decompressed before a thread has started
@@ -221,7 +214,7 @@ class RecordDecoder:
             | (kernels.WANT_HEADERS if "headers" in columns else 0)
         )
         self._output: _Output | None = None
-        self._rooms = [np.empty(0, np.uint8), np.empty(0, np.uint8)]  # where batches are decompressed, in turn
+        self._unpacker = Unpacker(verify=verify)
 
     def feed(self, buffer: Bytes, table: Table) -> Iterator[pa.RecordBatch]:
         """Decodes data batches (no control batches), yielding Arrow batches as they fill; `finish` yields the last.
@@ -302,8 +295,7 @@ class RecordDecoder:
     ) -> None:
         """Remembers which rows came from which batch, and reads headers while their bytes are still in the buffer."""
         if done > first:
-            counts = np.diff(np.append(rows_before[first:done], output.rows))
-            output.batches.append((table[:, first:done], counts))
+            output.batches.append((table[:, first:done], rows_before[first:done]))
             if self._wanted & kernels.WANT_HEADERS and output.rows > before:
                 self._add_headers(output, buffer, before)
 
@@ -335,7 +327,7 @@ class RecordDecoder:
 
     def _compressed(self, buffer: Bytes, table: Table, first: int, last: int) -> Iterator[pa.RecordBatch]:
         """Compressed batches: while one group of them is decoded, another thread decompresses the next."""
-        groups = self._groups(buffer, table, first, last)
+        groups = self._unpacker.groups(buffer, table, first, last)
         if last - first < _WORTH_A_THREAD:
             for group in groups:
                 yield from self._group_frames(table, group)
@@ -344,49 +336,7 @@ class RecordDecoder:
                 for group in ahead:
                     yield from self._group_frames(table, group)
 
-    def _groups(self, buffer: Bytes, table: Table, first: int, last: int) -> Iterator[_Group]:
-        """As many batches at a time as there is room for, decompressed into two rooms in turn."""
-        while first < last:
-            self._rooms.reverse()
-            try:
-                group = self._unpacked(buffer, table, first, last)
-            except PylogError as error:
-                raise placed(error, table, first) from error
-            yield group
-            first = group.end
-
-    def _unpacked(self, buffer: Bytes, table: Table, first: int, last: int) -> _Group:
-        """Decompresses batches one behind the other. Any error is about the batch `first`; the next group meets the others."""
-        columns, used, batch = [], 0, first
-        while batch < last:
-            try:
-                size = self._decompress(_entry(buffer, table, batch), table, batch, used, alone=batch == first)
-            except PylogError:
-                if batch == first:
-                    raise
-                break
-            if size is None:
-                break
-            columns.append(plain_column(table, batch, used, size))
-            used += HEADER_SIZE + size
-            batch += 1
-        return _Group(self._rooms[0], np.ascontiguousarray(np.stack(columns, axis=1)), first, batch)
-
-    def _decompress(self, entry: Bytes, table: Table, batch: int, used: int, *, alone: bool) -> int | None:
-        """Decompresses a batch's records into the room behind `used`: their size, or None when there is none left."""
-        if self._verify and kernels.checksum(entry, ATTRIBUTES_AT, entry.size) != int(table[CRC, batch]):
-            raise CorruptionError(WHY[kernels.BAD_CRC])
-        codec = int(table[ATTRIBUTES, batch]) & CODEC_MASK
-        while True:
-            out = self._rooms[0][used + HEADER_SIZE :]
-            size = None
-            if out.size:  # an empty batch is not looked into (storage-format 1.5.4)
-                size = compression.decompress_into(codec, entry[HEADER_SIZE:], out) if int(table[COUNT, batch]) else 0
-            if size is not None or not alone:
-                return size
-            self._rooms[0] = larger_room(self._rooms[0])
-
-    def _group_frames(self, table: Table, group: _Group) -> Iterator[pa.RecordBatch]:
+    def _group_frames(self, table: Table, group: Group) -> Iterator[pa.RecordBatch]:
         try:
             yield from self._plain(group.room, group.table, 0, group.end - group.first, False)
         except CorruptionError as error:
@@ -444,12 +394,12 @@ class RecordDecoder:
             output.without_headers(output.rows)
             return output.headers[0] if len(output.headers) == 1 else pa.concat_arrays(output.headers)
         kind = f"i{TYPES[name].bit_width // 8}"
+        table, counts = output.origins()
         if name in _BATCH_FIELDS:
-            fields = np.concatenate([table[_BATCH_FIELDS[name]] for table, _ in output.batches])
+            fields = table[_BATCH_FIELDS[name]]
             if (fields == fields[0]).all():
                 return output.numbers(np.full(output.rows, fields[0], kind), TYPES[name])
-        spread = np.concatenate([self._spread(name, table, counts, output) for table, counts in output.batches])
-        return output.numbers(spread.astype(kind), TYPES[name])
+        return output.numbers(self._spread(name, table, counts, output).astype(kind), TYPES[name])
 
     def _spread(self, name: str, table: Table, counts: NDArray[np.int64], output: _Output) -> NDArray[np.int64]:
         """A field of the batches, repeated for each of their rows."""
@@ -463,8 +413,7 @@ class RecordDecoder:
     def _sequences(self, table: Table, counts: NDArray[np.int64], output: _Output) -> NDArray[np.int64]:
         """Base sequence plus offset delta, wrapping from INT32_MAX to 0 (storage-format 1.1.3)."""
         base = np.repeat(table[BASE_SEQUENCE], counts)
-        first = sum(int(done.sum()) for _, done in _until(output.batches, table))
-        offsets = output.buffers.offset[first : first + len(base)]
+        offsets = output.buffers.offset[: output.rows]
         sequence = base + offsets - np.repeat(table[BASE_OFFSET], counts)
         return np.where(base < 0, -1, sequence & limits.INT32_MAX)
 
@@ -474,42 +423,9 @@ class RecordDecoder:
             yield frame.slice(first, self._max_rows)
 
 
-def _until(batches: list[tuple[Table, Any]], table: Table) -> Iterator[tuple[Table, Any]]:
-    for pair in batches:
-        if pair[0] is table:
-            return
-        yield pair
-
-
 def _entry(buffer: Bytes, table: Table, batch: int) -> Bytes:
     position = int(table[POSITION, batch])
     return buffer[position : position + int(table[SIZE, batch])]
-
-
-def larger_room(room: Bytes) -> Bytes:
-    """Four times the room to decompress into, up to the limit on one batch.
-
-    Raises:
-        DecompressionLimitError: it is that large already.
-    """
-    limit = HEADER_SIZE + limits.MAX_BATCH_DECOMPRESSED_BYTES
-    if room.size >= limit:
-        raise DecompressionLimitError(f"decompresses to more than {limits.MAX_BATCH_DECOMPRESSED_BYTES} bytes")
-    return np.empty(min(max(4 * room.size, limits.READ_CHUNK_BYTES), limit), np.uint8)
-
-
-def corruption(table: Table, batch: int, why: str) -> CorruptionError:
-    """The error for a damaged batch of a table; the position counts from the start of its buffer."""
-    first, last = int(table[BASE_OFFSET, batch]), int(table[LAST_OFFSET, batch])
-    return CorruptionError(f"the batch of offsets {first} to {last} {why}", position=int(table[POSITION, batch]), offset=first)
-
-
-def placed(error: PylogError, table: Table, batch: int) -> PylogError:
-    """The same kind of error with the place of a batch added."""
-    first, last = int(table[BASE_OFFSET, batch]), int(table[LAST_OFFSET, batch])
-    error.args = (f"the batch of offsets {first} to {last}: {error}",)
-    error.position, error.offset = int(table[POSITION, batch]), first
-    return error
 
 
 def _no_headers(rows: int) -> pa.Array:

@@ -458,3 +458,17 @@ def checksum(buffer: Any, position: int, end: int) -> int:
     start = address(buffer)
     end = min(max(end, 0), buffer.size)
     return crc32c(start + min(max(position, 0), end), start + end)
+
+
+@kernel(types.int64(BYTES, OUT_TABLE, types.int64, types.int64))
+def first_bad_crc(buffer: Any, table: Any, first: int, end: int) -> int:
+    """The first batch of a table, of those from `first` to before `end`, that does not match its checksum; `end` when all do."""
+    start = address(buffer)
+    for batch in range(max(first, 0), min(end, table.shape[1])):
+        position = table[POSITION, batch]
+        size = table[SIZE, batch]
+        if position < 0 or size < HEADER_SIZE or size > buffer.size - position:
+            return batch
+        if not good_crc(start + position, start + position + size):
+            return batch
+    return end

@@ -10,9 +10,8 @@ import numpy as np
 from pylog import limits
 from pylog.errors import CorruptionError, PylogError
 from pylog.record import kernels
-from pylog.record.batch import WHY, Bytes, Table, plain_column
+from pylog.record.batch import WHY, Bytes, Table, corruption, placed, plain_column
 from pylog.record.compression import Scratch
-from pylog.record.decoder import corruption, placed
 from pylog.record.few import varint
 from pylog.record.format import (
     ATTRIBUTES,

@@ -52,7 +52,7 @@ class OffsetAndTimestamp(_Found):
     leader_epoch: int | None
 
     def __new__(cls, offset: int, timestamp: int, leader_epoch: int | None = None) -> Self:
-        found = super().__new__(cls, offset, timestamp)
+        found = tuple.__new__(cls, (offset, timestamp))  # a µs less than through two classes' `__new__`
         found.leader_epoch = leader_epoch
         return found
 
