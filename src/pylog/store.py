@@ -167,7 +167,7 @@ class Store(Clients):
         2
         """
         self._check_open()
-        return catalogs.find_topics(self._fs, self.path, self._catalog())
+        return catalogs.find_topics(self._fs, self.path)
 
     def topic(self, name: str) -> Topic:
         """One topic.

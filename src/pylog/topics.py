@@ -126,7 +126,10 @@ def read_catalog(fs: FileSystem, root: str) -> Catalog:
         UnsupportedFormatError: it is of a later version.
     """
     path = join(root, CATALOG)
-    data = fs.read(path, limits.MAX_CHECKPOINT_BYTES)
+    return _parsed(path, fs.read(path, limits.MAX_CHECKPOINT_BYTES))
+
+
+def _parsed(path: str, data: bytes | None) -> Catalog:
     if data is None:
         return Catalog()
     try:
@@ -165,14 +168,33 @@ def write_catalog(fs: FileSystem, root: str, catalog: Catalog) -> None:
     write_atomically(fs, root, CATALOG, msgspec.json.format(msgspec.json.encode(catalog.sealed()), indent=1) + b"\n")
 
 
-def find_topics(fs: FileSystem, root: str, catalog: Catalog) -> dict[str, Topic]:
-    """The topics of a log directory, by name. Directories that are not partitions are not pylog's business."""
+def find_topics(fs: FileSystem, root: str) -> dict[str, Topic]:
+    """The topics of a log directory, by name. Directories that are not partitions are not pylog's business.
+
+    Raises:
+        CorruptionError, UnsupportedFormatError: as `read_catalog`.
+    """
+    catalog, entries = _listed(fs, root)
     found: dict[str, list[int]] = {name: [] for name in catalog.topics}
-    for entry in fs.list(root):
+    for entry in entries:
         partition = partition_of(entry)
         if partition is not None and entry.name not in catalog.deleting:
             found.setdefault(partition.topic, []).append(partition.partition)
     return {name: _topic(fs, root, catalog, name, numbers) for name, numbers in sorted(found.items())}
+
+
+def _listed(fs: FileSystem, root: str) -> tuple[Catalog, list[DirectoryEntry]]:
+    """The catalog and what is listed while it is true.
+
+    Who makes a topic writes the catalog first, and who deletes one does so first and last: some of its directories without what
+    the catalog says of them would pass for a broker's topic of as many partitions.
+    """
+    path = join(root, CATALOG)
+    while True:
+        data = fs.read(path, limits.MAX_CHECKPOINT_BYTES)
+        entries = fs.list(root)
+        if fs.read(path, limits.MAX_CHECKPOINT_BYTES) == data:
+            return _parsed(path, data), entries
 
 
 def partition_of(entry: DirectoryEntry) -> TopicPartition | None:

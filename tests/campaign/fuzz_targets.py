@@ -45,7 +45,7 @@ from pylog.record.decoder import RECORD_COLUMNS, TYPES, RecordDecoder, records_o
 from pylog.record.legacy import iterate_legacy
 from pylog.segment.seal import parse_seal
 from pylog.testing import Image, MemoryFileSystem
-from pylog.topics import Catalog, find_topics, read_catalog
+from pylog.topics import Catalog, find_topics
 from reference_legacy import GZIP, LZ4, SNAPPY, Message, message_set, wrapper
 
 # libFuzzer watches all of pylog but the modules whose functions numba compiles: from their bytecode, and it must be their own.
@@ -167,7 +167,7 @@ def directory_of(name: str, data: bytes) -> MemoryFileSystem:
 
 def read_catalog_file(data: bytes) -> None:
     fs = directory_of("pylog.json", data)
-    find_topics(fs, "/data", read_catalog(fs, "/data"))
+    find_topics(fs, "/data")
 
 
 def catalog_seeds() -> list[bytes]:

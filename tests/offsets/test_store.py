@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pylog
 from neighbours import Neighbour
 from pylog import Durability, OffsetAndMetadata, OffsetsConfig, TopicPartition
 from pylog.clock import ManualClock
+from pylog.fs import DirectoryEntry
 from pylog.offsets.schema import OFFSETS_TOPIC, format_offset, group_key, offset_key, parse_offset, partition_of_group, place_key
 from pylog.record.batch import scan_batches
 from pylog.record.format import BASE_OFFSET, LAST_OFFSET
@@ -312,6 +314,39 @@ def test_a_topic_that_another_process_deletes_begins_anew(store: Store, fs: Memo
         assert store.offsets.position("g", T0) == 4
 
 
+def test_who_looks_while_another_process_makes_the_topic_finds_all_of_its_partitions(fs: MemoryFileSystem) -> None:
+    """A part of them would be believed for good: a group's offsets would be looked for where nobody writes them."""
+
+    class StoppedError(Exception):
+        pass
+
+    def make_one(path: str) -> None:
+        made.append(path)
+        MemoryFileSystem.make_directory(making, path)
+        raise StoppedError
+
+    def list_late(path: str, *, sizes: str = "") -> list[DirectoryEntry]:
+        if path == "/s" and not made:
+            with pytest.raises(StoppedError):
+                other.create_topic(OFFSETS_TOPIC, partitions=50, cleanup_policy="compact")
+        return MemoryFileSystem.list(looking, path, sizes=sizes)
+
+    made: list[str] = []
+    with opened(fs) as store:
+        store.create_topic("t")
+        store.log("t").append_many([b"x"] * 10)
+    making, looking = fs.process(), fs.process()
+    with opened(making) as other, opened(looking) as reading:
+        making.make_directory = make_one
+        looking.list = list_late
+        assert reading.offsets.position("g", T0) is None
+        assert made == [f"/s/{OFFSETS_TOPIC}-0"]
+        assert reading.topic(OFFSETS_TOPIC).partitions == 50
+        del making.make_directory
+        other.offsets.commit("g", {T0: 3})
+        assert reading.offsets.position("g", T0) == 3
+
+
 def test_threads_commit_for_the_same_group_and_the_last_record_counts(store: Store) -> None:
     def commit(number: int) -> None:
         for offset in range(11):
@@ -336,8 +371,9 @@ def test_a_process_killed_while_it_commits_leaves_all_of_a_commit_or_none(tmp_pa
         with Neighbour() as other:
             other.run("store = pylog.open(path, durability=pylog.Durability.OS)", path=str(tmp_path / "s"))
             other.begin("for n in range(100_000): store.offsets.commit('g', {('t', 0): n, ('t', 1): n})")
+            end = time.monotonic() + 120
             while (store.offsets.position("g", T0) or 0) < 50:
-                pass
+                assert time.monotonic() < end, "what another process commits is not seen"
             other.kill()
         found = store.offsets.fetch("g")
         assert found[T0].offset == found[T1].offset >= 50

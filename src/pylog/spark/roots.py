@@ -14,7 +14,7 @@ from pylog.log.checkpoints import CLEAN_SHUTDOWN, LOG_START, NEW_MARKER, Checkpo
 from pylog.log.glance import Glance, glance, is_still_so
 from pylog.log.outline import Outline
 from pylog.record.types import TopicPartition
-from pylog.topics import Topic, directory_name, find_topics, read_catalog
+from pylog.topics import Topic, directory_name, find_topics
 
 if TYPE_CHECKING:
     from pylog.log.log import Log
@@ -43,7 +43,7 @@ class Root:
     def topics(self) -> dict[str, Topic]:
         """The topics, by name, as `Store.topics`; and where their logs are told to begin is looked up again."""
         self._log_starts = self._checkpoint.offsets()
-        return find_topics(self._fs, self.path, read_catalog(self._fs, self.path))
+        return find_topics(self._fs, self.path)
 
     def glance(self, partition: TopicPartition) -> Glance | None:
         """A partition's outline if that takes no more than a glance; see `pylog.log.glance`."""
