@@ -20,6 +20,7 @@ from pylog.record.builder import HEADERS_TYPE, BatchEncoder, rows_from_arrow, ro
 from pylog.record.format import CODEC_NAMES
 from pylog.record.memory import INTERPRETED
 from pylog.record.rows import Rows
+from steps import check_steps_stay
 
 EXAMPLES = settings(max_examples=20 if INTERPRETED else 100)
 
@@ -368,6 +369,18 @@ def test_rows_larger_than_the_buffer_are_encoded_in_several_steps(codec: int, mo
     assert len(steps) > 2
     batches = encoded([rows], codec=codec, batch_bytes=1500)
     assert [value for _, _, value, _ in decoded(batches)] == values
+
+
+@EXAMPLES
+@given(st.lists(st.lists(st.sampled_from([300, 3000, 5000, 9000]), min_size=1, max_size=6), max_size=4))
+def test_a_step_stays_as_it_is_while_the_next_one_is_made(calls: list[list[int]]) -> None:
+    """It is being written then: records larger than a buffer, and buffers that grew before, do not change that."""
+    encoder = BatchEncoder(batch_bytes=1)
+    for sizes in calls:
+        rows = rows_from_records(None, [bytes([number]) * size for number, size in enumerate(sizes)], None, None, NOW)
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(limits, "APPEND_CHUNK_BYTES", 4000)
+            check_steps_stay(encoder.encode(rows, 0, 0))
 
 
 @EXAMPLES

@@ -18,7 +18,7 @@ from pylog import limits
 from pylog.errors import CorruptionError
 from pylog.fs import File
 from pylog.record import kernels
-from pylog.record.batch import WHY, Bytes, Table, scan_batches
+from pylog.record.batch import WHY, BatchScan, Bytes, Table, scan_batches
 from pylog.record.builder import Encoded
 from pylog.record.format import (
     ATTRIBUTES,
@@ -141,24 +141,30 @@ class Splicer:
     def _regions(self, part: Part) -> Iterator[tuple[Bytes, Table]]:
         """The part's batches, checked, with the buffer that they are in."""
         position, end = part.position, part.position + part.size
-        room = limits.APPEND_CHUNK_BYTES
         while position < end:
-            buffer = self._next_buffer(min(room, end - position))
-            size = part.file.read_into(buffer.data, position)
-            scan = scan_batches(read_only(buffer), 0, size, verify=True)
-            if scan.position == 0 and scan.status == kernels.TORN and size == room:
-                room = LOG_OVERHEAD + int.from_bytes(buffer[LENGTH_AT:LOG_OVERHEAD].tobytes(), "big")  # one larger than that
-                continue
-            torn_in_the_middle = scan.status == kernels.TORN and scan.position > 0 and position + size < end
+            self._turn = 1 - self._turn  # once a region: the one before it is being written
+            buffer, scan = self._scanned(part, position, end)
+            torn_in_the_middle = scan.status == kernels.TORN and scan.position > 0 and position + buffer.size < end
             if scan.status not in (kernels.OK, kernels.FULL) and not torn_in_the_middle:
                 raise _damaged(part, position + scan.position, WHY[scan.status])
             if np.any(scan.table[CRC_STATE] != CRC_GOOD):
                 raise _damaged(part, position, WHY[kernels.BAD_CRC])
             yield buffer, scan.table
-            position, room = position + scan.position, limits.APPEND_CHUNK_BYTES
+            position += scan.position
 
-    def _next_buffer(self, size: int) -> Bytes:
-        self._turn = 1 - self._turn
+    def _scanned(self, part: Part, position: int, end: int) -> tuple[Bytes, BatchScan]:
+        """What lies at a position, in this turn's buffer: a chunk, or the one batch that is larger."""
+        room = limits.APPEND_CHUNK_BYTES
+        while True:
+            buffer = self._buffer_of(min(room, end - position))
+            size = part.file.read_into(buffer.data, position)
+            scan = scan_batches(read_only(buffer), 0, size, verify=True)
+            if scan.position or scan.status != kernels.TORN or size < room:
+                return buffer[:size], scan
+            room = LOG_OVERHEAD + int.from_bytes(buffer[LENGTH_AT:LOG_OVERHEAD].tobytes(), "big")
+
+    def _buffer_of(self, size: int) -> Bytes:
+        """As much of this turn's buffer."""
         if self._buffers[self._turn].size < size:
             self._buffers[self._turn] = np.empty(size, np.uint8)
         return self._buffers[self._turn][:size]

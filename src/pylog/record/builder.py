@@ -382,14 +382,15 @@ class BatchEncoder:
         room = rows.size_bound if whole else min(limits.APPEND_CHUNK_BYTES, rows.size_bound)
         batch_bytes = limits.MAX_SEGMENT_BYTES if whole else self._batch_bytes
         while state[encoding.E_ROW] < len(rows):
-            self._turn = 1 - self._turn
-            buffer, table = self._buffer_of(room), self._tables[self._turn]
-            state[encoding.E_POSITION] = state[encoding.E_BATCHES] = 0
-            status = kernel(buffer, state, batch_bytes, leader_epoch, self._attributes, table, *columns)
-            batches = int(state[encoding.E_BATCHES])
-            if status == kernels.FULL and batches == 0:
+            self._turn = 1 - self._turn  # once a piece: the one before it is being written
+            while True:
+                buffer, table = self._buffer_of(room), self._tables[self._turn]
+                state[encoding.E_POSITION] = state[encoding.E_BATCHES] = 0
+                status = kernel(buffer, state, batch_bytes, leader_epoch, self._attributes, table, *columns)
+                batches = int(state[encoding.E_BATCHES])
+                if batches or status != kernels.FULL:
+                    break
                 room = int(state[encoding.E_NEEDED])
-                continue
             encoded = Encoded(buffer.data[: int(state[encoding.E_POSITION])], table[:, :batches])
             if producer is not None:
                 stamp_producer(encoded, producer)
