@@ -53,9 +53,9 @@ def glance(fs: FileSystem, directory: str, log_start: int, *, ours: bool) -> Gla
     """
     try:
         fs.check_directory(directory, write=False, follow=False)
-        slot = slot_of(fs, directory)  # before the files are listed: what it publishes is among them (11a)
+        slot = _slot_of(fs, directory)  # before the files are listed: what it publishes is among them (11a)
         outline = _outline(fs, directory, slot, log_start, ours=ours)
-        return Glance(outline, slot) if outline is not None and slot_of(fs, directory) == slot else None
+        return Glance(outline, slot) if outline is not None and _slot_of(fs, directory) == slot else None
     except PylogError:
         return None
 
@@ -73,12 +73,12 @@ def is_still_so(fs: FileSystem, directory: str, seen: Glance) -> bool:
     Cost: a small file, or without it a listing.
     """
     if seen.slot is not None:
-        return slot_of(fs, directory) == seen.slot
+        return _slot_of(fs, directory) == seen.slot
     found = _segments(fs, directory)
     return found == (seen.outline.bases, seen.outline.sizes, False)
 
 
-def slot_of(fs: FileSystem, directory: str) -> Slot | None:
+def _slot_of(fs: FileSystem, directory: str) -> Slot | None:
     """What a partition's header says, if it has one and that is of this boot. Cost: 10 µs."""
     header = open_header(fs, directory)
     if header is None:
