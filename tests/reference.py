@@ -84,9 +84,9 @@ def _crc_of_byte(byte: int) -> int:
 _CRC_OF_BYTE = [_crc_of_byte(byte) for byte in range(256)]
 
 
-def crc32c(data: Iterable[int]) -> int:
-    """Castagnoli's CRC, reflected (storage-format 1.3.1)."""
-    register = 0xFFFFFFFF
+def crc32c(data: Iterable[int], before: int = 0) -> int:
+    """Castagnoli's CRC, reflected (storage-format 1.3.1), behind bytes whose CRC is `before`."""
+    register = before ^ 0xFFFFFFFF
     for byte in data:
         register = register >> 8 ^ _CRC_OF_BYTE[(register ^ byte) & 255]
     return register ^ 0xFFFFFFFF
@@ -423,6 +423,29 @@ def first_bad_crc(data: bytes, columns: Sequence[Column], first: int, end: int) 
         if not whole or checksum(data, batch.position + 21, batch.position + batch.size) != checksum_field(data, batch.position):
             return number
     return end
+
+
+def compare_marks(
+    data: bytes, columns: Sequence[Column], shift: int, marks: Sequence[tuple[int, int]], digest: int | None
+) -> tuple[list[bool], int | None]:
+    """Which marks (position in the file, CRC of the first 21 bytes of each batch up to there) are not what the batches say, and
+    the CRC behind the last batch. None is one that is not known."""
+    differ = []
+    left = list(columns)
+    reached = shift
+    for position, expected in marks:
+        while left and reached < position:
+            digest, reached = _with_prefix(digest, data, left[0]), shift + left[0].position + left[0].size
+            del left[0]
+        differ.append(digest is not None and (reached, digest) != (position, expected))
+        digest = expected
+    for column in left:
+        digest = _with_prefix(digest, data, column)
+    return differ, digest
+
+
+def _with_prefix(digest: int | None, data: bytes, column: Column) -> int | None:
+    return None if digest is None else crc32c(data[column.position : column.position + 21], digest)
 
 
 def timestamp_of(batch: Column, record: Record) -> int:

@@ -9,8 +9,7 @@ import pytest
 
 import pylog
 from pylog.record.batch import scan_batches
-from pylog.record.format import POSITION
-from pylog.segment.seal import PREFIX_SIZE
+from pylog.record.format import POSITION, PREFIX_SIZE
 
 RECORDS = 60
 COLUMNS = ("offset", "value", "leader_epoch")

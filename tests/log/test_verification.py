@@ -25,9 +25,9 @@ from pylog.log.recovery import Finding
 from pylog.log.report import Partition, Report
 from pylog.log.verification import verify_store
 from pylog.record.batch import scan_batches
-from pylog.record.format import HEADER_SIZE, LAST_OFFSET, POSITION, SIZE
+from pylog.record.format import HEADER_SIZE, LAST_OFFSET, POSITION, PREFIX_SIZE, SIZE
 from pylog.segment.names import INDEX, LOG, SEAL, TIME_INDEX, file_name
-from pylog.segment.seal import PREFIX_SIZE, digest_of, make_seal, write_seal
+from pylog.segment.seal import digest_of, make_seal, write_seal
 
 FS = OsFileSystem()
 SMALL = {"segment_bytes": 900, "index_interval_bytes": 100}

@@ -228,6 +228,19 @@ def first_bad_crc(given: Cases, place: Guarded) -> None:
     kernels.first_bad_crc(place.input(data), cases.table_of(lying, place), *ends)
 
 
+def compare_marks(given: Cases, place: Guarded) -> None:
+    data, draw = given.data(), given.random
+    columns = reference.scan_batches(data, 0, len(data), verify=False, capacity=9)[0]
+    lying = [_lying(column, len(data), draw) for column in columns]
+    positions, digests = (place.output(draw.randint(0, 6), np.int64) for _ in range(2))
+    positions[:] = sorted(draw.choice([0, len(data), draw.randint(0, 2 * len(data)), 2**62]) for _ in positions)
+    state, differs = place.output(1, np.int64), place.output(draw.randint(0, 6), np.uint8)
+    state[0] = draw.choice([0, -1, 2**32 - 1, 2**62])
+    kernels.compare_marks(
+        place.input(data), cases.table_of(lying, place), draw.choice([0, 99, -5]), positions, digests, state, differs
+    )
+
+
 def hash_keys(given: Cases, place: Guarded) -> None:
     draw = given.random
     data = draw.randbytes(draw.choice([0, 1, 3, 4, 7, 40, 500]))
@@ -288,6 +301,7 @@ CALLS: list[Callable[[Cases, Guarded], None]] = [
     encode_batches,
     checksum,
     first_bad_crc,
+    compare_marks,
     hash_keys,
     index_keys,
     keep_records,

@@ -191,6 +191,41 @@ def test_a_batch_that_is_said_to_lie_outside_of_the_buffer_has_no_good_checksum(
         assert kernels.first_bad_crc(HEAP.input(TWO_RECORDS), table, 0, 2) == 1
 
 
+@EXAMPLES
+@given(cases.damaged_batches(), st.sampled_from([0, 5000]), st.booleans(), st.data())
+def test_a_mark_differs_where_the_prefixes_before_it_are_others_or_no_batch_ends(
+    data: bytes, shift: int, known: bool, draw: st.DataObject
+) -> None:
+    columns = columns_in(data)
+    digests, digest = {}, 0
+    for column in columns:
+        digest = reference.crc32c(data[column.position : column.position + 21], digest)
+        digests[shift + column.position + column.size] = digest
+    places = sorted(draw.draw(st.sets(st.sampled_from([*digests, *(end - 1 for end in digests)])))) if columns else []
+    marks = [(place, draw.draw(st.sampled_from([digests.get(place, 7), 7]))) for place in places]
+    before = 0 if known else None
+    assert marks_compared(data, columns, shift, marks, before) == reference.compare_marks(data, columns, shift, marks, before)
+
+
+def marks_compared(
+    data: bytes, columns: Sequence[Column], shift: int, marks: Sequence[tuple[int, int]], before: int | None
+) -> tuple[list[bool], int | None]:
+    """What `reference.compare_marks` says, by the kernel."""
+    positions, digests = (np.array([mark[part] for mark in marks], np.int64) for part in range(2))
+    state, differs = np.array([-1 if before is None else before]), np.zeros(len(marks), np.uint8)
+    status = kernels.compare_marks(HEAP.input(data), cases.table_of(columns), shift, positions, digests, state, differs)
+    assert status == kernels.OK
+    return differs.astype(bool).tolist(), None if state[0] < 0 else int(state[0])
+
+
+def test_a_batch_that_is_said_to_lie_outside_of_the_buffer_is_compared_with_no_mark() -> None:
+    (batch,) = columns_in(TWO_RECORDS)
+    for position in (-1, len(TWO_RECORDS) - 20, 2**62):
+        table, marks, state = cases.table_of([batch._replace(position=position)]), np.zeros(0, np.int64), np.zeros(1, np.int64)
+        given = (HEAP.input(TWO_RECORDS), table, 0, marks, marks, state, np.zeros(0, np.uint8))
+        assert kernels.compare_marks(*given) == kernels.BAD_HEADER
+
+
 # ---- vectors -------------------------------------------------------------------------------------------------------------------
 
 TWO_RECORDS = bytes.fromhex(  # storage-format A.2

@@ -129,7 +129,7 @@ class _SpareBuffers(threading.local):
             if buffers.wanted == wanted and buffers.rows >= rows and buffers.size >= size and buffers.are_free():
                 buffers.filling = True
                 return buffers
-        made = _Buffers(_roomy(rows), _roomy(size), wanted)
+        made = _Buffers(rows, size, wanted)
         if made.size <= 2 * limits.SCAN_BYTES:
             self._kept = [*self._kept[-2:], made]  # one is being filled, one in the caller's hands, one on its way back
         return made
@@ -286,7 +286,8 @@ class RecordDecoder:
                 max(byte_room, min(limits.SCAN_BYTES, 16 * byte_room)),
             )
         wanted = self._wanted & (kernels.WANT_KEYS | kernels.WANT_VALUES)
-        buffers = _SPARES.take(row_room + 1, byte_room + (last - first + 1) * kernels.SLACK, wanted)
+        roomy_rows = max(row_room, min(_roomy(row_room), self._max_rows))  # never a few rows more than one Arrow batch takes
+        buffers = _SPARES.take(roomy_rows + 1, _roomy(byte_room + (last - first + 1) * kernels.SLACK), wanted)
         self._output = _Output(buffers, self._wanted)
         return self._output
 

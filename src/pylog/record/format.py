@@ -28,7 +28,8 @@ BASE_SEQUENCE_AT: Final = 53
 COUNT_AT: Final = 57
 HEADER_SIZE: Final = 61
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")  # base offset … records count, in the order above
-HEADER_FRONT: Final = struct.Struct(">qiibI")  # up to the CRC
+HEADER_FRONT: Final = struct.Struct(">qiibI")  # what a batch's CRC does not cover, and the CRC
+PREFIX_SIZE: Final = HEADER_FRONT.size
 HEADER_CHECKED: Final = struct.Struct(">hiqqqhii")  # what it covers of the header
 assert HEADER.size == HEADER_SIZE == HEADER_FRONT.size + HEADER_CHECKED.size
 

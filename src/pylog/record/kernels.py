@@ -29,6 +29,7 @@ from pylog.record.format import (
     MAGIC,
     MAX_TIMESTAMP,
     POSITION,
+    PREFIX_SIZE,
     PRODUCER_EPOCH,
     PRODUCER_ID,
     SIZE,
@@ -47,6 +48,7 @@ from pylog.record.memory import (
     be64,
     copy,
     crc32c,
+    crc32c_on,
     i64,
     inlined,
     kernel,
@@ -472,3 +474,33 @@ def first_bad_crc(buffer: Any, table: Any, first: int, end: int) -> int:
         if not good_crc(start + position, start + position + size):
             return batch
     return end
+
+
+@kernel(types.int64(BYTES, OUT_TABLE, types.int64, OUT_LONGS, OUT_LONGS, OUT_LONGS, OUT_BYTES), nogil=False)
+def compare_marks(buffer: Any, table: Any, shift: int, positions: Any, digests: Any, state: Any, differs: Any) -> int:
+    """Compares the CRC-32C of all batches' prefixes up to each mark with what it was when the segment was sealed.
+
+    Marks are rising positions in the file, where `buffer` begins at `shift`, and the CRC up to there. state[0] is the CRC of what
+    lies before the table, -1 when it is not known: then comparing begins at the next mark. `differs` becomes 1 for a mark whose
+    CRC is another, or that no batch ends at. BAD_HEADER: a batch lies outside of the buffer.
+    """
+    start = address(buffer)
+    digest = state[0]
+    batch = 0
+    reached = shift
+    for mark in range(min(positions.size, digests.size, differs.size) + 1):
+        last = mark == min(positions.size, digests.size, differs.size)  # what lies behind the last mark
+        while batch < table.shape[1] and (last or reached < positions[mark]):
+            position = table[POSITION, batch]
+            if position < 0 or buffer.size - position < PREFIX_SIZE:
+                return BAD_HEADER
+            if digest >= 0:
+                digest = crc32c_on(digest, start + position, start + position + PREFIX_SIZE)
+            reached = shift + position + table[SIZE, batch]
+            batch += 1
+        if not last:
+            if digest >= 0 and (reached != positions[mark] or digest != digests[mark]):
+                differs[mark] = 1
+            digest = digests[mark]
+    state[0] = digest
+    return OK

@@ -469,13 +469,25 @@ else:
 
 
 @inlined
-def crc32c(at, end):  # type: ignore[no-untyped-def]
-    """CRC-32C of the bytes from `at` to `end` (storage-format 1.3.1)."""
-    crc, at = _whole_blocks(u64(0xFFFFFFFF), at, end)
+def _last_bytes(crc, at, end):  # type: ignore[no-untyped-def]
+    """The register after the bytes from `at` to `end`, few of them."""
     while end - at >= 8:
         crc = _crc8(crc, load64(at))
         at += 8
     while at < end:
         crc = u64(_BYTE_TABLE[0, (crc ^ load8(at)) & u64(255)]) ^ (crc >> u64(8))
         at += 1
-    return i64(crc ^ u64(0xFFFFFFFF))
+    return crc
+
+
+@inlined
+def crc32c(at, end):  # type: ignore[no-untyped-def]
+    """CRC-32C of the bytes from `at` to `end` (storage-format 1.3.1)."""
+    crc, at = _whole_blocks(u64(0xFFFFFFFF), at, end)
+    return i64(_last_bytes(crc, at, end) ^ u64(0xFFFFFFFF))
+
+
+@inlined
+def crc32c_on(value, at, end):  # type: ignore[no-untyped-def]
+    """The same of these bytes, few of them, behind others whose CRC-32C is `value`."""
+    return i64(_last_bytes(u64(value) ^ u64(0xFFFFFFFF), at, end) ^ u64(0xFFFFFFFF))

@@ -10,11 +10,11 @@ from typing import Final
 
 from google_crc32c import extend
 
-from pylog.record.format import CRC_AT, LEADER_EPOCH_AT, LENGTH_AT, OFFSET_AT, POSITION, SIZE
-from pylog.segment.seal import PREFIX_SIZE, Altered, Seal, prefixes
+from pylog.record.format import LEADER_EPOCH_AT, LENGTH_AT, OFFSET_AT, POSITION, PREFIX_SIZE, SIZE
+from pylog.segment.seal import Altered, Seal, prefixes
 from pylog.segment.segment import LogSegment
 
-_FIELDS: Final = (range(OFFSET_AT, LENGTH_AT), range(LEADER_EPOCH_AT, CRC_AT + 4))  # a wrong length breaks the walk itself
+_FIELDS: Final = (range(OFFSET_AT, LENGTH_AT), range(LEADER_EPOCH_AT, PREFIX_SIZE))  # a wrong length breaks the walk itself
 _BITS: Final = [(byte, 1 << bit) for field in _FIELDS for byte in field for bit in range(8)]
 _MOST_BATCHES: Final = 256  # of an interval: beyond, looking would cost more than it is worth
 

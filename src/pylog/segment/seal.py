@@ -26,14 +26,11 @@ from pylog.fs import Bytes, FileSystem, write_atomically
 from pylog.record import kernels
 from pylog.record.batch import Table
 from pylog.record.checksum import crc32c
-from pylog.record.format import ATTRIBUTES_AT, CRC, CRC_AT, LEGACY_CRC_AT, MAGIC, MAGIC_AT, POSITION, SIZE
+from pylog.record.format import ATTRIBUTES_AT, CRC, CRC_AT, LEGACY_CRC_AT, MAGIC, MAGIC_AT, POSITION, PREFIX_SIZE, SIZE
 from pylog.record.legacy import legacy_crc_ok
 from pylog.segment.log_file import Region
 from pylog.segment.names import SEAL, file_name
 from pylog.segment.segment import LogSegment
-
-PREFIX_SIZE: Final = 21  # offset, length, leader epoch, magic, CRC: what a batch's CRC does not cover, and the CRC
-assert PREFIX_SIZE == CRC_AT + 4
 
 _MAGIC: Final = b"PYSL"
 _VERSION: Final = 1
@@ -331,7 +328,7 @@ class SealedReader:
         ahead: the segment, to look at the headers up to the next mark when batches end between two: then every batch that was
             given has been compared when `altered` returns. None when the following batches are given anyway.
 
-    Cost: some 20 ns a batch and 0.3 µs a mark; with `ahead` the headers of an interval more.
+    Cost: some 10 ns a batch; with `ahead` the headers of an interval more.
     """
 
     def __init__(self, seal: Seal, ahead: LogSegment | None = None) -> None:
@@ -346,27 +343,17 @@ class SealedReader:
         Args:
             buffer, table, shift: the batches, as a `Region` has them.
         """
-        found: list[Altered] = []
         if not table.shape[1]:
-            return found
-        ends = table[POSITION] + table[SIZE] + shift
-        self._go_to(shift + int(table[POSITION, 0]))
-        joined, first = prefixes(buffer, table), 0
-        positions, digests = self._marks_within(self._position, int(ends[-1]))
-        places = ends.searchsorted(positions)
-        fits = ends[places] == positions
-        for place, position, digest, fit in zip(
-            places.tolist(), positions.tolist(), digests.tolist(), fits.tolist(), strict=True
-        ):
-            if self._digest is not None:
-                value = extend(self._digest, joined[first * PREFIX_SIZE : (place + 1) * PREFIX_SIZE])
-                if not fit or value != digest:
-                    found.append(Altered(self._seal.mark_before(position - 1), position))
-            self._digest, first = digest, place + 1
-        if self._digest is not None:
-            self._digest = extend(self._digest, joined[first * PREFIX_SIZE :])
-        self._position = int(ends[-1])
-        return found + self._look_ahead()
+            return []
+        end = shift + table.item(POSITION, -1) + table.item(SIZE, -1)
+        self._go_to(shift + table.item(POSITION, 0))
+        positions, digests = self._marks_within(self._position, end)
+        state, differs = np.array([-1 if self._digest is None else self._digest]), np.zeros(positions.size, np.uint8)
+        status = kernels.compare_marks(buffer, table, shift, positions, digests, state, differs)
+        assert status == kernels.OK, "a region's table is of its buffer"
+        self._digest, self._position = None if state[0] < 0 else state.item(0), end
+        differing = positions[differs.nonzero()[0]].tolist()
+        return [Altered(self._seal.mark_before(position - 1), position) for position in differing] + self._look_ahead()
 
     def _go_to(self, position: int) -> None:
         if position != self._position:
