@@ -20,7 +20,7 @@ COLUMNS = ("offset", "timestamp", "key", "value")
 SMALL_SEGMENT = 80 << 20  # below the 96 MiB of mapped pages that scans keep resident
 RESIDENT = "within the 96 MiB of mapped pages that scans keep resident"
 BEYOND = "larger than the 96 MiB of mapped pages that scans keep resident: most pages are faulted in again"
-PASSES = 4  # of a small log in one round
+PASSES = 16  # of a small log in one round
 HEADER_SIZE = 61
 SNAPPY_HEADER = 16
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from pylog import limits
 from pylog.config import Durability
-from pylog.errors import CorruptionError, OffsetOutOfRangeError, StorageFailedError
+from pylog.errors import CorruptionError, OffsetOutOfRangeError, StorageFailedError, UnknownTopicOrPartitionError
 from pylog.log import reader
 from pylog.log.log import Log
 from pylog.log.reader import Wanted
@@ -76,10 +76,12 @@ class OffsetsPartition:
     # ---- catching up ---------------------------------------------------------------------------------------------------------
 
     def _caught_up(self) -> Image:
-        if self._log.is_gone:
+        try:
+            state = self._log.look()
+        except UnknownTopicOrPartitionError:  # another process has deleted it, and may have made it again
             self._log = self._open_log()
             self._begin()
-        state = self._log.look()
+            state = self._log.look()
         if state is not self._seen:
             self._take(state)
         return self._image

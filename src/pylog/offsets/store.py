@@ -213,7 +213,7 @@ class OffsetStore:
         Cost: a look at the log's end, and a copy. The first call in a process reads the partition of `__consumer_offsets`.
         """
         name = checked_group(group)
-        offsets = self._on_partition(group, lambda there: there.offsets_of(name)) or {}
+        offsets = self._on_partition(group, OffsetsPartition.offsets_of, name) or {}
         if partitions is None:
             return dict(offsets)
         return {place: offsets[place] for place in map(checked_place, partitions) if place in offsets}
@@ -376,26 +376,23 @@ class OffsetStore:
         """
         return cast("Found", self._on_partition(group, action, make=True))
 
-    def _on_partition(self, group: str, action: Callable[[OffsetsPartition], Found], *, make: bool = False) -> Found | None:
-        """Does something with the partition of a group; None without the topic, unless it is to be made."""
-        for _ in range(_TRIES - 1):
+    def _on_partition(self, group: str, action: Callable[..., Found], *given: Any, make: bool = False) -> Found | None:
+        """Does something with the partition of a group, and what is given; None without the topic, unless it is to be made."""
+        tries = _TRIES
+        while True:
             try:
-                return self._attempt(group, action, make)
+                there = self._partitions.get(self._numbers.get(group, -1)) or self._partition_of(group)
+                if there is None and make:
+                    self._make_topic()
+                    there = self._partition_of(group)
+                return None if there is None else action(there, *given)
             except (UnknownTopicOrPartitionError, ClosedError):  # the topic was deleted, by another process or this one
+                tries -= 1
+                if not tries:
+                    raise
                 self._forget()
-        return self._attempt(group, action, make)
-
-    def _attempt(self, group: str, action: Callable[[OffsetsPartition], Found], make: bool) -> Found | None:
-        there = self._partition_of(group)
-        if there is None and make:
-            self._make_topic()
-            there = self._partition_of(group)
-        return None if there is None else action(there)
 
     def _partition_of(self, group: str) -> OffsetsPartition | None:
-        known = self._partitions.get(self._numbers.get(group, -1))
-        if known is not None:
-            return known
         with self._guard:
             number = self._numbers.get(group)
             if number is None:
