@@ -20,8 +20,8 @@ import pyarrow as pa
 
 import pylog
 from benchmarks import databases
-from benchmarks.data import fixed, new_log
-from benchmarks.measure import Row, Sample, Settings, Target, at_least, race
+from benchmarks.data import RECORD_BYTES, fixed, new_log
+from benchmarks.measure import Row, Sample, Settings, Target, at_least, fetch_memory, race
 from benchmarks.processes import NAP, Process
 from pylog import Consumer, Durability
 
@@ -48,6 +48,7 @@ def run(settings: Settings) -> None:
 def _end_to_end(directory: Path, how: str, count: int) -> float:
     """Millions of records a second, from the first append to the consumer's last record."""
     values = _piece()
+    fetch_memory(int(count * RECORD_BYTES))
     with new_log(directory, durability="os", segment_bytes=256 << 20) as log:
         log.append_arrow(values)  # what the consumer warms up with
         with Process(_consume, directory, how, count) as consumer:
