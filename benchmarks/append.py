@@ -11,7 +11,7 @@ import numpy as np
 
 import pylog
 from benchmarks import columns, databases, rivals
-from benchmarks.data import PIECE, log_bytes, new_log, pairs_of, plain_rows
+from benchmarks.data import PIECE, RECORD_BYTES, log_bytes, new_log, pairs_of, plain_rows
 from benchmarks.measure import Row, Sample, Settings, at_least, millions, race, seconds, times
 
 CHUNK = 4 << 20  # what pylog gives to one write()
@@ -79,6 +79,7 @@ def _at_os_level(settings: Settings, contest: _Contest) -> None:
             "memcpy": contest.copy,
         },
         settings.rounds,
+        written=len(contest.data),
     )
     speed = {name: _gigabytes(contest, sample) for name, sample in taken.items()}
     work = f"append_arrow, {contest.count // PIECE} M rows of 8 + 100 bytes to a new log"
@@ -107,6 +108,7 @@ def _at_sync_level(settings: Settings, contest: _Contest) -> None:
     taken = race(
         {"pylog": lambda: contest.append(pylog.Durability.SYNC), "write": lambda: contest.write(sync=True)},
         settings.repeated(3, 1),
+        written=len(contest.data),
     )
     speed = {name: _gigabytes(contest, sample) for name, sample in taken.items()}
     settings.report(
@@ -137,6 +139,7 @@ def _against_files(settings: Settings, contest: _Contest) -> None:
     taken = race(
         {"pylog": lambda: contest.append(pylog.Durability.OS), **{name: writing(file) for name, file in files.items()}},
         settings.repeated(3, 1),
+        written=len(contest.data),
     )
     speed = {name: Sample(tuple(contest.count / each / 1e6 for each in sample.rounds)) for name, sample in taken.items()}
     for name in files:
@@ -176,6 +179,7 @@ def _against_others(settings: Settings, contest: _Contest) -> None:
             },
         },
         settings.repeated(3, 1),
+        written=int(count * RECORD_BYTES),
     )
     for rival in list(speed)[2:]:
         for ours in ("append_arrow", "append_many"):

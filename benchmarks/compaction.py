@@ -22,7 +22,7 @@ def run(settings: Settings) -> None:
     pieces = settings.scaled(8, 2)
     for title, distinct, target in (("half of it superseded", 0.5, 600), ("nothing superseded", 1.0, None)):
         contest = _Contest(Path(settings.directory), pieces, distinct)
-        taken = race({"pylog": contest.compact, "copy": contest.copy}, settings.repeated(3, 1))
+        taken = race({"pylog": contest.compact, "copy": contest.copy}, settings.repeated(3, 1), written=contest.size)
         speed = {name: Sample(tuple(contest.size / 1e6 / each for each in sample.rounds)) for name, sample in taken.items()}
         settings.report(
             Row(

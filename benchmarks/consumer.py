@@ -21,7 +21,7 @@ import pyarrow as pa
 import pylog
 from benchmarks import databases
 from benchmarks.data import RECORD_BYTES, fixed, new_log
-from benchmarks.measure import Row, Sample, Settings, Target, at_least, fetch_memory, race
+from benchmarks.measure import Row, Sample, Settings, Target, at_least, race
 from benchmarks.processes import NAP, Process
 from pylog import Consumer, Durability
 
@@ -41,14 +41,13 @@ def run(settings: Settings) -> None:
             "sqlite": lambda: _through_a_table(directory / "table", settings.scaled(300_000, 60_000)),
         }
         work = f"append_arrow of {PIECE:,} rows of 100 bytes at a time → group consumer in another process, {how}"
-        _report(settings, work, race(contestants, settings.repeated(3, 1)), target)
+        _report(settings, work, race(contestants, settings.repeated(3, 1), written=int(count * RECORD_BYTES)), target)
     _backlog(settings, directory / "backlog")
 
 
 def _end_to_end(directory: Path, how: str, count: int) -> float:
     """Millions of records a second, from the first append to the consumer's last record."""
     values = _piece()
-    fetch_memory(int(count * RECORD_BYTES))
     with new_log(directory, durability="os", segment_bytes=256 << 20) as log:
         log.append_arrow(values)  # what the consumer warms up with
         with Process(_consume, directory, how, count) as consumer:

@@ -170,12 +170,18 @@ def millions(count: int, work: Callable[[], object]) -> float:
     return count / seconds(work) / 1e6
 
 
-def race(contestants: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, Sample]:
-    """Lets the contestants take turns; each returns one figure. The first round warms up and does not count."""
+def race(contestants: Mapping[str, Callable[[], float]], rounds: int, *, written: int = 0) -> dict[str, Sample]:
+    """Lets the contestants take turns; each returns one figure. The first round warms up and does not count.
+
+    Args:
+        contestants: by name.
+        rounds: how many count.
+        written: bytes of files, about, that the contestant writes who writes most: so much memory is fetched before each turn.
+    """
     figures: dict[str, list[float]] = {name: [] for name in contestants}
     for number in range(rounds + 1):
         for name, contestant in contestants.items():
-            fetch_memory(512 << 20)
+            fetch_memory(written)
             figure = contestant()
             if number:
                 figures[name].append(figure)

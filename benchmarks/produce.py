@@ -17,6 +17,7 @@ import msgspec
 import pyarrow as pa
 
 import pylog
+from benchmarks.data import RECORD_BYTES
 from benchmarks.measure import Row, Settings, at_least, millions, race
 from pylog.record.builder import BatchEncoder, rows_from_arrow
 
@@ -57,6 +58,7 @@ def _sending(settings: Settings, values: list[bytes], keys: list[bytes]) -> None
             "SYNC": pylogs(pylog.Durability.SYNC, 1, keyed=False),
         },
         settings.rounds,
+        written=int(count * RECORD_BYTES),
     )
     report = settings.report
     send = "producer.send(topic, value), 100 B, a future each"
@@ -173,7 +175,7 @@ def _many(settings: Settings, values: list[bytes]) -> None:
         return rate
 
     bare = lambda: millions(len(values), lambda: [*map(_encoded, lists)])  # noqa: E731 - a contestant
-    taken = race({"pylog": append, "bare": bare}, settings.rounds)
+    taken = race({"pylog": append, "bare": bare}, settings.rounds, written=int(len(values) * RECORD_BYTES))
     settings.report(
         Row(
             part="P2",
