@@ -230,6 +230,14 @@ def test_no_frame_has_more_rows_than_asked_for(max_rows: int) -> None:
         assert rows_of(frames) == expected_rows(MANY)
 
 
+@pytest.mark.parametrize("max_rows", [5, 7, 10, 25])
+def test_no_frame_is_cut_in_two_where_whole_batches_fit(max_rows: int) -> None:
+    for _ in range(2):  # with new buffers, and with those that were used before
+        frames = list(frames_of(joined(MANY)[0], max_rows=max_rows))
+        assert {frame.num_rows for frame in frames} == {max_rows // 5 * 5}
+        del frames
+
+
 @pytest.mark.parametrize("codec", [0, 2])
 def test_offsets_outside_of_the_range_are_left_out(codec: int) -> None:
     data = b"".join(compressed(batch, codec) if codec else batch.encoded() for batch in MANY)

@@ -129,7 +129,7 @@ class _SpareBuffers(threading.local):
             if buffers.wanted == wanted and buffers.rows >= rows and buffers.size >= size and buffers.are_free():
                 buffers.filling = True
                 return buffers
-        made = _Buffers(rows, size, wanted)
+        made = _Buffers(_roomy(rows), _roomy(size), wanted)
         if made.size <= 2 * limits.SCAN_BYTES:
             self._kept = [*self._kept[-2:], made]  # one is being filled, one in the caller's hands, one on its way back
         return made
@@ -144,10 +144,11 @@ def _roomy(count: int) -> int:
 
 
 class _Output:
-    """One Arrow batch while it is being filled."""
+    """One Arrow batch while it is being filled, with so many rows at most."""
 
-    def __init__(self, buffers: _Buffers, wanted: int) -> None:
+    def __init__(self, buffers: _Buffers, wanted: int, rows: int) -> None:
         self.buffers = buffers
+        self.arrays = (buffers.offset[:rows], *buffers.arrays[1:])  # decode_records stops where offsets have no room
         buffers.key_valid[:] = 255
         buffers.value_valid[:] = 255
         self.headers_at = np.empty(buffers.rows if wanted & kernels.WANT_HEADERS else 0, np.int64)
@@ -254,7 +255,7 @@ class RecordDecoder:
                 table,
                 output.state,
                 wanted,
-                *output.buffers.arrays,
+                *output.arrays,
                 output.headers_at,
                 rows_before,
             )
@@ -286,9 +287,8 @@ class RecordDecoder:
                 max(byte_room, min(limits.SCAN_BYTES, 16 * byte_room)),
             )
         wanted = self._wanted & (kernels.WANT_KEYS | kernels.WANT_VALUES)
-        roomy_rows = max(row_room, min(_roomy(row_room), self._max_rows))  # never a few rows more than one Arrow batch takes
-        buffers = _SPARES.take(roomy_rows + 1, _roomy(byte_room + (last - first + 1) * kernels.SLACK), wanted)
-        self._output = _Output(buffers, self._wanted)
+        buffers = _SPARES.take(row_room + 1, byte_room + (last - first + 1) * kernels.SLACK, wanted)
+        self._output = _Output(buffers, self._wanted, max(int(rows[0]), self._max_rows))  # what is more would be cut off again
         return self._output
 
     def _account(
