@@ -23,6 +23,7 @@ from pylog.clock import ManualClock
 from pylog.fs import OsFileSystem
 from pylog.log.durable_point import DELETED, SLOT_SIZE, Header, Slot, mark_deleted
 from pylog.log.reader import Wanted, crc_before, good_batches
+from pylog.log.store_locks import KAFKA_LOCK
 from pylog.record.format import CONTROL_ABORT, CONTROL_BIT, CONTROL_COMMIT, CRC, TRANSACTIONAL_BIT
 from pylog.segment.names import DURABLE_POINT
 from pylog.store import Store
@@ -459,6 +460,76 @@ def test_a_reader_of_a_directory_that_a_broker_has_written_since_goes_on_with_th
         assert values(reader) == texts(range(2))
         add(path / "t-0", broker_batch(2, b"2", epoch=1))
         assert values(reader) == texts(range(3))
+
+
+def broker_notes(path: Path, seconds: int) -> None:
+    """A broker's high watermarks, noted so many seconds after pylog wrote the partition's header."""
+    noted = path / "replication-offset-checkpoint"
+    noted.write_text("0\n1\nt 0 1\n")
+    written = (path / "t-0" / DURABLE_POINT).stat().st_mtime
+    os.utime(noted, (written + seconds, written + seconds))
+
+
+@pytest.mark.parametrize("opened_before", [False, True])
+def test_a_reader_sees_what_a_broker_appended_under_the_epoch_that_pylog_wrote_under(
+    path: Path, store: Store, log: pylog.Log, clock: ManualClock, opened_before: bool
+) -> None:
+    """A broker with ZooKeeper goes on under the leader epoch that it had: its own files tell that it was here."""
+    store.close()
+    with pylog.open(path, mode="r", clock=clock) as early:
+        assert values(early.log("t")) == texts(range(1))
+        add(path / "t-0", broker_batch(1, b"1"))
+        broker_notes(path, 3)
+        with pylog.open(path, mode="r", clock=clock) as late:
+            reader = (early if opened_before else late).log("t")
+            assert values(reader) == texts(range(2))
+            add(path / "t-0", broker_batch(2, b"2"))
+            assert values(reader) == texts(range(3))
+
+
+HOLD_AS_A_BROKER = """
+import fcntl
+file = open(path, "a+b")
+fcntl.lockf(file, fcntl.LOCK_EX)
+"""
+
+
+def test_a_reader_beside_a_broker_sees_what_it_appends(path: Path, store: Store, log: pylog.Log, clock: ManualClock) -> None:
+    """Whoever has the directory open writes there, so no note of it is waited for."""
+    store.close()
+    with Neighbour() as broker, pylog.open(path, mode="r", clock=clock) as early:
+        assert values(early.log("t")) == texts(range(1))
+        broker.run(HOLD_AS_A_BROKER, path=str(path / KAFKA_LOCK))
+        add(path / "t-0", broker_batch(1, b"1"))
+        with pylog.open(path, mode="r", clock=clock) as late:
+            assert values(early.log("t")) == values(late.log("t")) == texts(range(2))
+
+
+@pytest.mark.damaged("a writer died in it")
+def test_what_a_dead_writer_did_not_publish_is_not_taken_for_a_brokers(
+    path: Path, store: Store, log: pylog.Log, clock: ManualClock
+) -> None:
+    store.close()
+    broker_notes(path, -3)
+    with pylog.open(path, mode="r", clock=clock) as reading:
+        reader = reading.log("t")
+        add(path / "t-0", broker_batch(1, b"1"))
+        assert values(reader) == texts(range(1))
+    with pylog.open(path, mode="r", clock=clock) as reading:
+        assert values(reading.log("t")) == texts(range(1))
+
+
+def test_what_a_writer_at_work_has_not_published_is_not_taken_for_a_brokers(
+    path: Path, log: pylog.Log, reader: pylog.Log
+) -> None:
+    """A broker was here after pylog wrote this partition, and pylog has the directory open now."""
+    broker_notes(path, 3)
+    add(path / "t-0", broker_batch(1, b"1"))
+    assert values(reader) == texts(range(1))
+    with pylog.open(path, mode="r") as reading:
+        assert values(reading.log("t")) == texts(range(1))
+    with last_segment(path / "t-0").open("r+b") as file:
+        file.truncate(file.seek(0, os.SEEK_END) - len(broker_batch(1, b"1")))
 
 
 @pytest.mark.damaged("it was damaged on purpose")

@@ -106,6 +106,16 @@ def test_what_is_no_longer_so_is_noticed(tmp_path: Path, broker: bool):
     assert not is_still_so(FS, directory, found)
 
 
+def test_what_a_broker_appends_behind_a_header_is_noticed(tmp_path: Path):
+    root = filled(tmp_path / "shop")
+    found = seen(root)
+    assert found is not None
+    directory = root / f"{TOPIC}-0"
+    with max(directory.glob("*.log")).open("ab") as file:
+        file.write(bytes(80))
+    assert not is_still_so(FS, str(directory), found)
+
+
 def test_a_header_where_there_was_none_is_noticed(tmp_path: Path):
     root = filled(tmp_path / "shop")
     header = root / f"{TOPIC}-0" / "durable-point"

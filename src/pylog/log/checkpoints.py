@@ -24,6 +24,7 @@ from pylog.segment.names import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA
 RECOVERY_POINT: Final = "recovery-point-offset-checkpoint"
 LOG_START: Final = "log-start-offset-checkpoint"
 CLEANER: Final = "cleaner-offset-checkpoint"
+HIGH_WATERMARK: Final = "replication-offset-checkpoint"  # a broker's; pylog only reads it
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 NEW_MARKER: Final = b'{"version":0,"brokerEpoch":-1}'
 

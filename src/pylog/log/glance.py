@@ -73,7 +73,7 @@ def is_still_so(fs: FileSystem, directory: str, seen: Glance) -> bool:
     Cost: a small file, or without it a listing.
     """
     if seen.slot is not None:
-        return _slot_of(fs, directory) == seen.slot
+        return _slot_of(fs, directory) == seen.slot and _size_of(fs, directory, seen.outline.bases[-1]) == seen.outline.sizes[-1]
     found = _segments(fs, directory)
     return found == (seen.outline.bases, seen.outline.sizes, False)
 
@@ -88,6 +88,15 @@ def _slot_of(fs: FileSystem, directory: str) -> Slot | None:
         return slot if header.same_boot else None
     finally:
         header.close()
+
+
+def _size_of(fs: FileSystem, directory: str, base: int) -> int:
+    """Bytes in a segment's file: a broker that goes on with it says nothing in the header."""
+    file = fs.open(join(directory, file_name(base, LOG)))
+    try:
+        return file.size()
+    finally:
+        file.close()
 
 
 def _outline(fs: FileSystem, directory: str, slot: Slot | None, log_start: int, *, ours: bool) -> Outline | None:

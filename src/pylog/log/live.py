@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from pylog.clock import Clock
 from pylog.errors import StorageFailedError, UnknownTopicOrPartitionError
+from pylog.log.brokers import has_written_since
 from pylog.log.durable_point import Header, Slot, open_header
 from pylog.log.loader import Loaded, Source, deleted, listing, load, producers_at_end
 from pylog.log.producer_state import ProducerState
@@ -56,6 +57,7 @@ class Follower:
         self._producers: ProducerState | None = loaded.producers
         self.loaded = loaded
         self.gone = False
+        self._judged_size = 0  # of the active segment's file, when it was longer than what is published
         self._state = first_state(loaded)
         self._publish(self._state)
 
@@ -90,6 +92,8 @@ class Follower:
                 self.reload()
         elif header is None or self.slot is None:
             self._look_at_files()
+        else:
+            self._look_behind()
 
     def _look_at_files(self) -> None:
         """Where no header counts the names and sizes of the files tell: a broker writes here, or did."""
@@ -97,6 +101,20 @@ class Follower:
         if files != self._files:
             self.reload()
             self._files = files
+
+    def _look_behind(self) -> None:
+        """Loads the log again if a broker goes on with it, which says nothing in the header."""
+        active = self._state.active
+        try:
+            size = 0 if active is None else active.file().size()
+        except StorageFailedError as error:
+            if vanished(error):
+                return  # whoever reads it is told
+            raise
+        if size > self._state.active_size and size != self._judged_size:
+            self._judged_size = size  # what a writer is about to publish, or was when it died, is not looked into twice
+            if has_written_since(self._source.fs, self._source.directory):
+                self.reload()
 
     # ---- more of the same ----------------------------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from pylog.fs import DirectoryEntry, FileSystem, join
 from pylog.index.builder import SegmentIndexBuilder
 from pylog.index.transaction_index import AbortedTransaction
 from pylog.log import checkpoints
+from pylog.log.brokers import has_written_since
 from pylog.log.checkpoints import Checkpoint, EpochStart
 from pylog.log.durable_point import DELETED, FAILED, Slot, open_header
 from pylog.log.found import FoundSegments
@@ -166,7 +167,7 @@ def load(source: Source) -> Loaded:
         _carry_out(source, plan)
     segments, unindexed = _open_segments(source, plan, entries), plan.unindexed(entries)
     loaded = Loaded(segments, snapshots=plan.snapshots, unindexed=unindexed, found=slot)
-    _own_slot(loaded, same_boot)
+    _own_slot(source, loaded, same_boot)
     if not source.writable:
         _end_at_published(loaded)
     first = loaded.segments.bases[0] if loaded.segments else 0
@@ -271,11 +272,12 @@ def _segment(source: Source, base: int, name: str, entry: DirectoryEntry) -> Log
     )
 
 
-def _own_slot(loaded: Loaded, same_boot: bool) -> None:
+def _own_slot(source: Source, loaded: Loaded, same_boot: bool) -> None:
     """Takes the header, unless another program has written since (reliability 12): then its word is stale.
 
     The signs: its segment is gone or another file; one above it, which no roll of this boot explains; a batch of another leader
-    epoch behind what it published. A segment that is the same file keeps its durable end all the same: nobody cuts there.
+    epoch behind what it published, or for who only reads anything there if a broker was here. (Who writes walks it all anyway.)
+    A segment that is the same file keeps its durable end all the same: nobody cuts there.
     """
     slot = loaded.found
     named = None if slot is None else loaded.segments.find(slot.active_base)
@@ -284,9 +286,9 @@ def _own_slot(loaded: Loaded, same_boot: bool) -> None:
     last = named is loaded.segments[-1]
     loaded.known_position = slot.durable_position if last else 0
     following = peek(named, slot.published_position)
-    if (same_boot and not last and slot.epoch % 2 == 0) or (
-        following is not None and following.leader_epoch != slot.leader_epoch
-    ):
+    grown = same_boot and not source.writable and named.size > slot.published_position
+    stale = (same_boot and not last and slot.epoch % 2 == 0) or (grown and has_written_since(source.fs, source.directory))
+    if stale or (following is not None and following.leader_epoch != slot.leader_epoch):
         return
     loaded.slot, loaded.same_boot = slot, same_boot
     if last and same_boot and not slot.flags & FAILED and named.size >= slot.published_position:

@@ -20,6 +20,7 @@ from pylog.index.time_index import TimeIndex
 from pylog.index.transaction_index import TransactionIndex
 from pylog.log.checkpoints import (
     CLEANER,
+    HIGH_WATERMARK,
     LOG_START,
     RECOVERY_POINT,
     parse_offsets,
@@ -42,8 +43,7 @@ from pylog.tools.records import Row, rows_by_batch, timestamp_type
 
 Document = dict[str, Any]
 
-REPLICATION: Final = "replication-offset-checkpoint"
-_CHECKPOINTS: Final = (RECOVERY_POINT, LOG_START, CLEANER, REPLICATION)
+_CHECKPOINTS: Final = (RECOVERY_POINT, LOG_START, CLEANER, HIGH_WATERMARK)
 _INTERNAL: Final = {"__consumer_offsets": GROUPS, "__transaction_state": TRANSACTIONS}
 _STAMPS: Final = {-1: None, 0: "CreateTime", 1: "LogAppendTime"}
 _FIELDS: Final = ("leader_epoch", "producer_id", "producer_epoch", "base_sequence", "crc")
