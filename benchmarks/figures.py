@@ -91,7 +91,7 @@ _SYNCED = "append_arrow, the same, a sync every 1 M rows"
 _TOUCHED = "scan, mapping already touched, 80 MiB, four columns"
 _FEW = "scan, 300 k records, active segment"
 _RECORDS = "for record in log.records()*"
-_SPARK = "Spark local[2], sum(length(value)), 8 M rows, value only*"
+_SPARK = "Spark local[2], sum(length(value)), * M rows, value only*"
 _SEND, _MANY = "producer.send(topic, value), 100 B, a future each", "append_many(list of *"
 _ONE, _THREADS, _THOUSAND = (
     "append of 100 bytes, one thread, a sync a call",

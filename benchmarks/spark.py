@@ -24,7 +24,7 @@ BATCH_ROWS = 65_536
 
 def run(settings: Settings) -> None:
     """Reports the rows of P11."""
-    over_a_log(settings, settings.scaled(8_000_000, 1_000_000), _measure)
+    over_a_log(settings, settings.scaled(20_000_000, 1_000_000), _measure)
 
 
 def over_a_log(

@@ -32,7 +32,7 @@ def run(settings: Settings) -> None:
     """Reports what the connector adds to the rows of P11."""
     from kafka_connector import PYSPARK, Connector
 
-    count = settings.scaled(8_000_000, 2_000_000)
+    count = settings.scaled(20_000_000, 2_000_000)
     directory = Path(settings.directory) / "log"
     with new_log(directory) as log:
         fill(log, count)
