@@ -37,7 +37,7 @@ p{margin:4px 0}
 .quiet{color:var(--quiet)}
 .tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(138px,1fr));gap:10px;margin:20px 0}
 .tile{background:var(--soft);border:1px solid var(--line);border-radius:8px;padding:10px}
-.tile b{display:block;font-size:20px;line-height:28px}.tile.time b{font-size:13px;white-space:nowrap}
+.tile b{display:block;font-size:20px;line-height:28px}.tile.time b{font-size:13px}
 .tile span{color:var(--quiet);font-size:13px}
 section{border-top:1px solid var(--line);margin-top:32px;padding-top:24px}
 svg{display:block;width:100%;background:var(--soft);border-radius:4px}
@@ -195,7 +195,7 @@ def _facts(topic: TopicStats) -> str:
         _counted(len(topic.partitions), "partition"),
         _counted(stats.records, "record"),
         size_text(stats.bytes),
-        f"{stats.batches:,} batches",
+        _counted(stats.batches, "batch", "es"),
     ]
     if stats.records_per_second is not None:
         facts.append(f"{stats.records_per_second:,.1f} records a second of event time")
@@ -225,8 +225,8 @@ def _labels(spans: Sequence[Span]) -> list[str]:
     return [_time(stamp)[cut] for stamp in (first, *middle, last)]
 
 
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'s' * (count != 1)}"
+def _counted(count: int, noun: str, plural: str = "s") -> str:
+    return f"{count:,} {noun}{plural if count != 1 else ''}"
 
 
 def _plain(value: float) -> str:
