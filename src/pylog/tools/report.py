@@ -37,7 +37,7 @@ p{margin:4px 0}
 .quiet{color:var(--quiet)}
 .tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(138px,1fr));gap:10px;margin:20px 0}
 .tile{background:var(--soft);border:1px solid var(--line);border-radius:8px;padding:10px}
-.tile b{display:block;font-size:20px;line-height:28px}.tile.time b{font-size:13px}
+.tile b{display:block;font-size:20px;line-height:28px}.tile.time b{font-size:12px;white-space:nowrap}
 .tile span{color:var(--quiet);font-size:13px}
 section{border-top:1px solid var(--line);margin-top:32px;padding-top:24px}
 svg{display:block;width:100%;background:var(--soft);border-radius:4px}
