@@ -124,3 +124,16 @@ def test_pylog_opens_the_directory_again(graduated: Graduated) -> None:
         assert store.offsets.fetch("billing")["spread", 2].offset == 90
         assert {topic: read(store, topic) for topic in WRITTEN} == {topic: graduated.before[topic] for topic in WRITTEN}
         assert store.log("numbered").append(b"and again") == 10
+
+
+def test_groups_that_a_broker_asked_for_too_early_are_a_complaint_unless_it_loads_them_later() -> None:
+    early = "2026-11-22 20:08:55,533 ERROR [GroupCoordinator id=1] Failed to load metadata from offsets-3 with epoch 0 due to Stopped "
+    early += (
+        "loading records from offsets-3 because the partition is not online or is no longer the leader.. (CoordinatorRuntime)"
+    )
+    loaded = (
+        "2026-11-22 20:08:56,001 INFO [GroupCoordinator id=1] Finished loading of metadata from offsets-3 with epoch 2 in 1ms"
+    )
+    assert complaints(f"{early}\n{loaded}") == []
+    assert complaints(f"{loaded}\n{early}") == complaints(early) == [early]
+    assert complaints(f"{early}\n{loaded.replace('offsets-3', 'offsets-31')}") == [early]

@@ -229,16 +229,13 @@ def first_bad_crc(given: Cases, place: Guarded) -> None:
 
 
 def compare_marks(given: Cases, place: Guarded) -> None:
-    data, draw = given.data(), given.random
-    columns = reference.scan_batches(data, 0, len(data), verify=False, capacity=9)[0]
-    lying = [_lying(column, len(data), draw) for column in columns]
+    draw = given.random
+    buffer, table, _ = _lying_table(given, place)
     positions, digests = (place.output(draw.randint(0, 6), np.int64) for _ in range(2))
-    positions[:] = sorted(draw.choice([0, len(data), draw.randint(0, 2 * len(data)), 2**62]) for _ in positions)
+    positions[:] = sorted(draw.choice([0, buffer.size, draw.randint(0, 2 * buffer.size), 2**62]) for _ in positions)
     state, differs = place.output(1, np.int64), place.output(draw.randint(0, 6), np.uint8)
     state[0] = draw.choice([0, -1, 2**32 - 1, 2**62])
-    kernels.compare_marks(
-        place.input(data), cases.table_of(lying, place), draw.choice([0, 99, -5]), positions, digests, state, differs
-    )
+    kernels.compare_marks(buffer, table, draw.choice([0, 99, -5]), positions, digests, state, differs)
 
 
 def hash_keys(given: Cases, place: Guarded) -> None:
@@ -251,7 +248,7 @@ def hash_keys(given: Cases, place: Guarded) -> None:
     partitioner.hash_keys(place.input(data), read_only(ends), place.output(draw.randint(0, 20), np.int32))
 
 
-def _table_for_compaction(given: Cases, place: Guarded) -> tuple[Any, Any, int]:
+def _lying_table(given: Cases, place: Guarded) -> tuple[Any, Any, int]:
     """Bytes, a table of batches in them that may lie, and how many there are."""
     data = given.data()
     columns = reference.scan_batches(data, 0, len(data), verify=False, capacity=9)[0]
@@ -261,7 +258,7 @@ def _table_for_compaction(given: Cases, place: Guarded) -> tuple[Any, Any, int]:
 
 def index_keys(given: Cases, place: Guarded) -> None:
     draw = given.random
-    buffer, table, count = _table_for_compaction(given, place)
+    buffer, table, count = _lying_table(given, place)
     state = place.output(compacting.K_SIZE, np.int64)
     state[compacting.K_END] = count
     state[compacting.K_CAPACITY] = draw.choice([0, 1, 3, 7, 8])
@@ -277,7 +274,7 @@ def index_keys(given: Cases, place: Guarded) -> None:
 
 def keep_records(given: Cases, place: Guarded) -> None:
     draw = given.random
-    buffer, table, count = _table_for_compaction(given, place)
+    buffer, table, count = _lying_table(given, place)
     state = place.output(compacting.R_SIZE, np.int64)
     state[compacting.R_END] = count + draw.choice([0, 0, 2])
     state[compacting.R_NUMBER] = draw.choice([0, 0, 5, -1, 2**40])
