@@ -112,11 +112,12 @@ def _kernel_cache() -> str | None:
 
 
 def _cached_kernels(path: str) -> int:
-    """How many have been compiled, by this version of Python or another."""
+    """How many have been compiled of this pylog's, by this version of Python or another."""
     from pylog.fs import OsFileSystem
+    from pylog.record.memory import source_digest
 
     fs = OsFileSystem()
-    return sum(entry.name.endswith(".nbi") for entry in fs.list(path)) if fs.exists(path) else 0
+    return sum(entry.name.endswith(".nbi") and source_digest() in entry.name for entry in fs.list(path)) if fs.exists(path) else 0
 
 
 # ---- a directory -------------------------------------------------------------------------------------------------------------

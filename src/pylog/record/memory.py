@@ -11,6 +11,9 @@ against the arrays whose addresses were taken: a kernel that would touch a forei
 from __future__ import annotations
 
 import ctypes
+import functools
+import hashlib
+from importlib import resources
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -32,6 +35,8 @@ OUT_TABLE = types.int64[:, ::1]
 
 INTERPRETED = bool(config.DISABLE_JIT)
 
+SOURCES = ("index", "record", "limits.py")  # of the package: where helpers and constants of kernels come from
+
 _I8, _I32, _I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 _V32 = ir.VectorType(_I8, 32)
 
@@ -50,6 +55,19 @@ def kernel(signature: Any, *, nogil: bool = True) -> Any:
     return decorate
 
 
+@functools.cache
+def source_digest() -> str:
+    """What tells the sources of all kernels from earlier ones. Cost: 2 ms, once in a process."""
+    digest = hashlib.blake2b(digest_size=8)
+    for name in SOURCES:
+        part = resources.files("pylog") / name
+        files = sorted(part.iterdir(), key=lambda file: file.name) if part.is_dir() else [part]
+        for file in files:
+            if file.name.endswith(".py"):
+                digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
 class _LazyKernel:
     """A kernel that is compiled, or loaded from numba's cache, when it is first called and not when it is imported."""
 
@@ -62,6 +80,10 @@ class _LazyKernel:
         self.__name__ = function.__name__
 
     def compile(self) -> Any:
+        """Makes the kernel ready. numba's cache asks only whether the file of the kernel itself is the same, so it gets a name
+        for the others too: after an upgrade an old kernel would count with old constants.
+        """
+        self.py_func.__qualname__ = f"{self.__name__}.{source_digest()}"
         try:
             self._compiled = njit(self._signature, nogil=self._nogil, cache=True)(self.py_func)
         except RuntimeError:  # numba finds no directory that it may write its cache to
