@@ -167,6 +167,10 @@ class _HookedFile:
         self._fs.meet("write", self._file.path)
         self._file.write(data, position)
 
+    def write_back(self, position: int, size: int) -> None:
+        self._fs.meet("write_back", self._file.path)
+        self._file.write_back(position, size)
+
     def sync(self) -> None:
         self._fs.meet("sync", self._file.path)
         self._file.sync()

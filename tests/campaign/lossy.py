@@ -281,6 +281,9 @@ class ViewedFile:
         self._fs.caller = self._machine.caller
         self._file.truncate(size)
 
+    def write_back(self, position: int, size: int) -> None:
+        self._file.write_back(position, size)
+
     def sync(self) -> None:
         """Syncs, or fails for good."""
         fault = self._machine.point(SYNC, self.path)

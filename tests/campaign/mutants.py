@@ -34,7 +34,6 @@ SAMPLES = 12  # recordings of each sort that are explored for a call
 
 # Calls that nobody misses, by their place and their number there: what does the same for a crash.
 NOT_NEEDED_AFTER_A_CRASH = {
-    "sync 2 in pylog.log.writer.LogWriter._set_aside": "a log with a torn tail is not clean: `_make_durable` syncs the same file",
     "sync_directory 1 in pylog.log.trimming._cut": "the leader epochs are replaced next, and their directory is the same",
 }
 

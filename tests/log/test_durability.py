@@ -77,10 +77,30 @@ def test_an_append_syncs_if_its_level_says_so(log: pylog.Log, fs: HookedFileSyst
 
 
 def test_what_is_acknowledged_has_been_synced_by_then(log: pylog.Log, fs: HookedFileSystem) -> None:
-    """Written, synced, published, in this order."""
+    """Written, on its way to the disk, synced, published, in this order."""
     fs.calls.clear()
     log.append(b"1", durability=Durability.SYNC)
-    assert [(call, name[-4:]) for call, name in fs.calls] == [("write", ".log"), ("sync", ".log"), ("write", "oint")]
+    calls = [(call, name[-4:]) for call, name in fs.calls]
+    assert calls == [("write", ".log"), ("write_back", ".log"), ("sync", ".log"), ("write", "oint")]
+
+
+def test_the_disk_works_on_the_first_pieces_of_a_synced_append_while_the_next_are_made(
+    log: pylog.Log, fs: HookedFileSystem
+) -> None:
+    fs.calls.clear()
+    log.append_many([bytes(1 << 19)] * 18, durability=Durability.SYNC)
+    calls = [call for call, name in fs.calls if name.endswith(".log")]
+    pieces = calls.count("write")
+    assert pieces > 1
+    assert calls == ["write", "write_back"] * pieces + ["sync"]
+
+
+def test_an_append_that_does_not_sync_leaves_it_to_the_system_when_the_disk_gets_it(log: pylog.Log, fs: HookedFileSystem) -> None:
+    log.append(b"1", durability=Durability.SYNC)
+    before = fs.count("write_back")
+    log.append(b"2", durability=Durability.OS)
+    log.append_many([bytes(1 << 19)] * 18, durability=NEVER)
+    assert fs.count("write_back") == before
 
 
 def test_a_synced_append_makes_those_before_it_durable_too(log: pylog.Log) -> None:

@@ -231,6 +231,17 @@ def test_syncing_is_allowed_at_any_time(here: Here) -> None:
     assert content(here, "a") == b"1"
 
 
+def test_bytes_can_be_sent_to_the_disk_early_and_whoever_does_is_never_told_of_a_failure(here: Here) -> None:
+    """The sync tells: what is only a hint must not take the error from it, nor fail for a file that a thread has closed."""
+    file = here[0].open(written(here, "f", b"abcdef"), write=True)
+    file.write_back(0, 6)
+    file.write_back(4, 1 << 40)
+    assert content(here, "f") == b"abcdef"
+    file.sync()
+    file.close()
+    file.write_back(0, 6)
+
+
 def test_only_a_directory_can_be_used_as_one(here: Here) -> None:
     fs, directory = here
     fs.check_directory(directory, write=True)

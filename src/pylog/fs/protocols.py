@@ -34,6 +34,10 @@ class File(Protocol):
         """Writes all of `data`, or raises; what was written before the failure is left in place."""
         ...
 
+    def write_back(self, position: int, size: int) -> None:
+        """Has the system begin to bring some written bytes to the disk, without waiting for it. Only `sync` promises anything."""
+        ...
+
     def size(self) -> int: ...
 
     def identity(self) -> tuple[int, int]:

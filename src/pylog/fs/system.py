@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import fcntl
 import functools
@@ -29,6 +30,7 @@ DIRECTORY_MODE: Final = 0o700
 _entry: Callable[[tuple[str, bool, bool, int, int]], DirectoryEntry] = functools.partial(
     tuple.__new__, DirectoryEntry
 )  # at half the cost
+_SYNC_FILE_RANGE_WRITE: Final = 2  # only begin: waiting would take the error that the sync is to report
 _NO_LINKS: Final = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # O_NONBLOCK: opening a planted FIFO must not wait
 
 
@@ -58,6 +60,15 @@ def _boot_id() -> bytes:
             return file.read().strip()
     except OSError:
         return b""
+
+
+@functools.cache
+def _begin_of_writing_back() -> Callable[[int, int, int, int], int] | None:
+    """The system's `sync_file_range`; None where there is none. What fails there the sync fails at, and reports."""
+    function = getattr(ctypes.CDLL(None), "sync_file_range", None)
+    if function is not None:
+        function.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+    return function
 
 
 def _nothing_written() -> NoReturn:
@@ -95,6 +106,11 @@ class OsFile:
                 done += os.pwrite(self._descriptor, data[done:] if done else data, position + done) or _nothing_written()
         except OSError as error:
             raise _failed("write", error, self._path, position) from error
+
+    def write_back(self, position: int, size: int) -> None:
+        begin = _begin_of_writing_back()
+        if begin is not None:
+            begin(self._descriptor, position, size, _SYNC_FILE_RANGE_WRITE)
 
     def size(self) -> int:
         try:

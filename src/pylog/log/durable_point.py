@@ -89,6 +89,13 @@ class Slot(msgspec.Struct, frozen=True, gc=False):
         return same and self.epoch % 2 == 0 and not self.flags
 
 
+class Prepared(NamedTuple):
+    """A slot and its bytes, before they are written."""
+
+    slot: Slot
+    data: bytes
+
+
 class SyncPoint(NamedTuple):
     """The end of what a sync of `file` makes durable: position and next offset, under an epoch of the header."""
 
@@ -188,16 +195,24 @@ class Header:
         """Whether the newest slot is of this boot of the operating system, and of this very file."""
         return self.slot is not None and self.slot.boot_mark == self.boot_mark and any(self.boot_mark)
 
-    def write(self, **changes: Any) -> None:
-        """Writes the next slot over the older one, without a sync. Cost: some 5 µs."""
+    def prepared(self, **changes: Any) -> Prepared:
+        """The next slot, for `put`; nothing else may be written meanwhile. Cost: some 4 µs."""
         assert self.slot is not None
         slot = replace(self.slot, counter=self.slot.counter + 1, **changes)
-        data = slot.encoded()
+        return Prepared(slot, slot.encoded())
+
+    def put(self, prepared: Prepared) -> None:
+        """Writes the next slot over the older one, without a sync. Cost: 2 µs."""
+        slot, data = prepared
         start = self._place * SLOT_SIZE
         self._file.write(memoryview(data), start)
         self.slot = slot
         self._seen = self._seen[:start].ljust(start, b"\0") + data + self._seen[start + SLOT_SIZE :]
         self._place = 1 - self._place
+
+    def write(self, **changes: Any) -> None:
+        """Both at once."""
+        self.put(self.prepared(**changes))
 
     def write_both(self, **changes: Any) -> None:
         """Writes both slots and syncs: for what must not come back when one slot tears (reliability 3.1)."""

@@ -56,6 +56,7 @@ class CleanedSegment:
     def append(self, batches: Bytes) -> None:
         """Writes whole batches behind those that are there."""
         self._file.write(batches.data, self.size)
+        self._file.write_back(self.size, batches.size)  # it will be synced: the disk need not wait until then
         at = 0
         while at < batches.size:
             table = (scan := scan_batches(batches, at)).table

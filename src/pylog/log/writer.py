@@ -11,7 +11,6 @@ the log is loaded again and gets a new writer. All of that, and every change, ha
 from __future__ import annotations
 
 import contextlib
-import itertools
 import logging
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -32,7 +31,7 @@ from pylog.log.loader import Loaded, Source, epochs_from_batches
 from pylog.log.producer_state import Producer, ProducerState, write_snapshot
 from pylog.log.rolling import SegmentUse, batches_before_roll, check_fits_at_all, one_fits
 from pylog.log.state import LogState
-from pylog.log.walk import Damage
+from pylog.log.torn_tail import set_aside
 from pylog.metrics import Counters
 from pylog.record import kernels
 from pylog.record.batch import Bytes, Table
@@ -40,7 +39,7 @@ from pylog.record.builder import Encoded
 from pylog.record.few import EncodedFew
 from pylog.record.format import BASE_OFFSET, CRC_GOOD, CRC_STATE, LAST_OFFSET, MAX_TIMESTAMP, POSITION, PRODUCER_ID, SIZE
 from pylog.segment.log_file import Region
-from pylog.segment.names import LOG, SNAPSHOT, TORN, file_name
+from pylog.segment.names import LOG, SNAPSHOT, file_name
 from pylog.segment.seal import HeaderDigest, digest_of, make_seal, write_seal
 from pylog.segment.segment import LogSegment
 
@@ -100,6 +99,7 @@ class LogWriter:
         self._producers_before: dict[int, Producer | None] = {}  # those of what is written and not published
         self.state = state
         self._unsynced_bytes = min(limits.APPEND_CHUNK_BYTES, self._config.segment_bytes)  # of the call under way
+        self._syncs = False  # whether that ends with a sync
         self._open_active()
         self._drop_stale_snapshots()
         self._assign_epoch()
@@ -124,7 +124,10 @@ class LogWriter:
         self._file = self._fs.open(active.path, write=True)
         self._written, self._next_offset = loaded.end, loaded.next_offset  # with what is not published yet
         if loaded.torn is not None:
-            self._set_aside(loaded.torn)
+            path = set_aside(self._fs, active, loaded.torn)
+            self.cut(loaded.torn.position)
+            told = next(finding.message for finding in loaded.findings if finding.kind == "torn")
+            LOGGER.warning("%s; they are kept in %s", told, path)
         if not loaded.clean or not self._source.clean:  # who died may have cut it, and not synced that
             self._make_durable()
         known = loaded.digest if loaded.digest is not None and loaded.digest.position == self._written else None
@@ -138,28 +141,6 @@ class LogWriter:
             self._fs.remove(join(self._directory, file_name(offset, SNAPSHOT)))
         if stale:
             self._fs.sync_directory(self._directory)
-
-    def _set_aside(self, torn: Damage) -> None:
-        """Keeps the bytes of a torn tail in a file of their own, then cuts them off; each step is synced before the next."""
-        path = self._new_torn_path()
-        aside = self._fs.create(path)
-        try:
-            for position in range(torn.position, torn.end, limits.READ_CHUNK_BYTES):
-                part = self.active.file().read(position, min(limits.READ_CHUNK_BYTES, torn.end - position))
-                aside.write(part.data, position - torn.position)
-            aside.sync()
-        finally:
-            aside.close()
-        self._fs.sync_directory(self._directory)
-        self._file.truncate(torn.position)
-        self._file.sync()
-        told = next(finding.message for finding in self._loaded.findings if finding.kind == "torn")
-        LOGGER.warning("%s; they are kept in %s", told, path)
-
-    def _new_torn_path(self) -> str:
-        numbers = itertools.count()
-        paths = (join(self._directory, file_name(self.active.base_offset, f"{TORN}.{number}")) for number in numbers)
-        return next(path for path in paths if not self._fs.exists(path))
 
     def _make_durable(self) -> None:
         """What loading kept may be in memory only. After a failed sync its pages look clean, so they are written again first."""
@@ -252,7 +233,7 @@ class LogWriter:
                 return False
         if (self._written, self._next_offset) != (slot.published_position, slot.published_offset):
             return False
-        self._publish_written(slot.durable_offset)
+        self._show(self._with_written(slot, slot.durable_offset))
         return True
 
     def _take(self, region: Region) -> bool:
@@ -287,6 +268,7 @@ class LogWriter:
         """
         self.check_alive()
         self._raise_bound(level, size)
+        self._syncs = level.name == "SYNC"
         try:
             for piece in encoded:
                 if isinstance(piece, EncodedFew):
@@ -344,8 +326,7 @@ class LogWriter:
         if not one_fits(self._use(), column, self._config, self._clock.now_ms()):
             self.roll()
         start = self._written
-        self._file.write(few.data, start)
-        self._counters.bytes += column[SIZE]
+        self._put(few.data)
         if start == 0:
             self._first_timestamp = column[MAX_TIMESTAMP]
         self._digest.add_one(few.data, start + column[SIZE])
@@ -363,11 +344,17 @@ class LogWriter:
         table = piece.table
         start = table.item(POSITION, first)
         stop = table.item(POSITION, end - 1) + table.item(SIZE, end - 1)
-        self._file.write(piece.data[start:stop], self._written)
-        self._counters.bytes += stop - start
+        self._put(piece.data[start:stop])
         self._note(piece.data, table, first, end, self._written - start)
         if table.item(PRODUCER_ID, first) >= 0:
             self._note_producers(piece.data, np.ascontiguousarray(table[:, first:end]))
+
+    def _put(self, data: memoryview) -> None:
+        """Writes behind what is written. What the call will sync goes on to the disk while its other work is done."""
+        self._file.write(data, self._written)
+        if self._syncs:
+            self._file.write_back(self._written, len(data))
+        self._counters.bytes += len(data)
 
     def _note(self, data: memoryview | Bytes, table: Table, first: int, end: int, shift: int) -> None:
         """Takes batches that are in the file into the indexes, the digest and the counts."""
@@ -409,39 +396,48 @@ class LogWriter:
         self.set_state(durable_offset=self._next_offset)
 
     def _commit(self, level: Durability) -> None:
-        """Syncs if the level asks for it, then publishes what is written."""
+        """Syncs if the level asks for it, then publishes what is written. All that can be is made ready before the sync."""
         durable = level.name == "SYNC"
         position, offset = self._written, self._next_offset
         changes = {"durable_position": position, "durable_offset": offset} if durable else {}
+        digest = self._digest.value
+        said = self.header.prepared(published_position=position, published_offset=offset, header_digest=digest, **changes)
+        state = self._with_written(said.slot, offset if durable else self.state.durable_offset)
         try:
             if durable:
                 began = self._clock.monotonic()
                 self._file.sync()
                 self._counters.synced(self._clock.monotonic() - began)
-            digest = self._digest.value
-            self.header.write(published_position=position, published_offset=offset, header_digest=digest, **changes)
+            self.header.put(said)
         except StorageFailedError as error:
             self.fail(f"a sync failed ({error}), so what is on the disk is not known")
             raise
-        self._publish_written(offset if durable else self.state.durable_offset)
+        self._show(state)
 
-    def _publish_written(self, durable_offset: int) -> None:
-        self.producers.end_offset = self._next_offset
-        self.set_state(
+    def _with_written(self, slot: Slot, durable_offset: int) -> LogState:
+        """The state with everything that is written, under a slot that says so."""
+        return self._changed(
+            slot,
             active_size=self._written,
             end_offset=self._next_offset,
             durable_offset=durable_offset,
             first_unstable_offset=self.producers.first_unstable_offset,
         )
 
+    def _changed(self, slot: Slot, **changes: Any) -> LogState:
+        return replace(self.state, epoch=slot.epoch, truncation_count=slot.truncation_count, **changes)
+
     def set_state(self, **changes: Any) -> None:
         """Publishes the state with some fields changed."""
+        self._show(self._changed(self._slot_now, **changes))
+
+    def _show(self, state: LogState) -> None:
         self._producers_before = {}
-        slot = self._slot_now
-        self.state = replace(self.state, epoch=slot.epoch, truncation_count=slot.truncation_count, **changes)
-        if self.state.active is not None:
-            self.state.active.size = self.state.active_size
-        self._publish(self.state)
+        self.producers.end_offset = state.end_offset
+        self.state = state
+        if state.active is not None:
+            state.active.size = state.active_size
+        self._publish(state)
 
     def fail(self, reason: str) -> None:
         """Ends writing for good: nothing is tried again on pages that the system may have marked clean (fsyncgate)."""

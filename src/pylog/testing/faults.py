@@ -107,6 +107,9 @@ class FaultyFile:
     def set_mtime(self, mtime_ms: int) -> None:
         self._file.set_mtime(mtime_ms)
 
+    def write_back(self, position: int, size: int) -> None:
+        self._file.write_back(position, size)
+
     def truncate(self, size: int) -> None:
         """Cuts, or fails."""
         self._fs.meet("truncate", self.path)

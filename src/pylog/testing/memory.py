@@ -114,6 +114,9 @@ class MemoryFile:
                 node.truncate(size)
                 node.mtime_ms = self._fs.clock.now_ms()
 
+    def write_back(self, position: int, size: int) -> None:
+        """Nothing: what is not synced may be on the disk at any time."""
+
     def sync(self) -> None:
         """Makes the file's bytes durable."""
         with self._fs.disk.guard:

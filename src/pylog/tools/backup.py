@@ -70,6 +70,7 @@ def _copied(fs: FileSystem, source: str, target: str) -> None:
         buffer, position = bytearray(limits.READ_CHUNK_BYTES), 0
         while got := reader.read_into(memoryview(buffer), position):
             writer.write(memoryview(buffer)[:got], position)
+            writer.write_back(position, got)
             position += got
         writer.sync()
         if position != reader.size():
