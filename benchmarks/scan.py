@@ -15,6 +15,7 @@ import pylog
 from benchmarks import columns, databases
 from benchmarks.data import batches_of, fill, fill_segments, log_bytes, new_log, pairs_of, plain_rows, reopened, text_rows, touch
 from benchmarks.measure import Row, Sample, Settings, Target, at_least, millions, race, seconds, times
+from pylog.record import kernels
 
 COLUMNS = ("offset", "timestamp", "key", "value")
 SMALL_SEGMENT = 80 << 20  # below the 96 MiB of mapped pages that scans keep resident
@@ -54,6 +55,7 @@ def _small_log(settings: Settings, directory: Path) -> None:
         middle = log.split_offsets(0, end, SMALL_SEGMENT // 2)[0]
         data = np.frombuffer(log_bytes(directory), np.uint8)
         target = np.empty_like(data)
+        halves = [(0, len(data) // 2), (len(data) // 2, len(data))]
         with ThreadPoolExecutor(2) as pool:
             speed = race(
                 {
@@ -63,6 +65,8 @@ def _small_log(settings: Settings, directory: Path) -> None:
                     "mapped": lambda: _reopened(directory, "rw", end),
                     "read": lambda: _reopened(directory, "r", end),
                     "memcpy": lambda: millions(end, lambda: np.copyto(target, data)),
+                    "checked": lambda: millions(end * PASSES, lambda: [_checked(data, half) for half in halves * PASSES]),
+                    "checked by two": lambda: millions(end * PASSES, lambda: _checked_by_two(pool, data, halves)),
                 },
                 settings.rounds,
             )
@@ -72,6 +76,8 @@ def _small_log(settings: Settings, directory: Path) -> None:
     _row(settings, f"scan, file just mapped, {about}", speed["mapped"], target=at_least(22))
     _row(settings, f"scan, store opened for reading only: by pread, {about}", speed["read"])
     _ratio(settings, f"scan, mapping already touched, {about}, two threads", speed["two"], "one thread", speed["one"], times(1.7))
+    work = f"checksums alone of the same {SMALL_SEGMENT >> 20} MiB, two threads: what this machine's memory gives the second one"
+    _ratio(settings, work, speed["checked by two"], "one thread", speed["checked"])
     _ratio(settings, f"scan, mapping already touched, {about}", speed["one"], "memcpy of the same bytes", speed["memcpy"])
 
 
@@ -79,6 +85,15 @@ def _both(pool: ThreadPoolExecutor, log: pylog.Log, middle: int, end: int) -> No
     """Two halves at once, each several times."""
     halves = [(0, middle), (middle, end)]
     list(pool.map(lambda half: [scanned(log, *half) for _ in range(PASSES)], halves))
+
+
+def _checked(data: NDArray[np.uint8], part: tuple[int, int]) -> int:
+    """The least that a scan does with bytes: one kernel call, without Python's lock."""
+    return int(kernels.checksum(data, *part))
+
+
+def _checked_by_two(pool: ThreadPoolExecutor, data: NDArray[np.uint8], halves: list[tuple[int, int]]) -> None:
+    list(pool.map(lambda half: [_checked(data, half) for _ in range(PASSES)], halves))
 
 
 def _ratio(
