@@ -40,6 +40,7 @@ APPEND_CHUNK_BYTES = 4 << 20  # encoded bytes between two writes: fits the cache
 FEW_RECORDS = 16  # of one call: faster encoded in plain Python than by a kernel
 DEFAULT_DEDUPE_BUFFER_BYTES = 128 << 20  # keys of one round of compaction, 16 bytes each: five million, as Kafka's default
 FLUSH_BYTES = 64 << 20  # at Durability.INTERVAL: unsynced bytes beyond which an append flushes first
+WRITE_BACK_BYTES = 16 << 20  # sent to the disk at a time, ahead of a sync to come
 READ_CHUNK_BYTES = 2 << 20  # one pread of what is copied or compared: large enough for few calls, small enough for the cache
 FIRST_CHUNK_BYTES = 256 << 10  # the first pread of a walk: one that wants a batch or two does not wait for megabytes
 SCAN_CHUNK_BYTES = 4 << 20  # those that follow, four times as large each: what every chunk costs besides weighs little then

@@ -103,6 +103,22 @@ def test_an_append_that_does_not_sync_leaves_it_to_the_system_when_the_disk_gets
     assert fs.count("write_back") == before
 
 
+def test_a_log_that_fills_segments_sends_them_to_the_disk_before_they_are_full(
+    store: Store, fs: HookedFileSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A roll waits for the sync of a segment. The first one is the system's to write: most logs never fill it."""
+    monkeypatch.setattr(limits, "WRITE_BACK_BYTES", 3_000)
+    store.create_topic("small", segment_bytes=10_000)
+    log = store.log("small")
+    while len(log.segments) < 2:
+        assert fs.count("write_back") == 0
+        log.append(bytes(1_000), durability=Durability.OS)
+    while len(log.segments) < 3:
+        log.append(bytes(1_000), durability=Durability.OS)
+    calls = [call for call, name in fs.calls if name == log.segments[1].log_name and call in ("write", "write_back", "sync")]
+    assert calls == (["write"] * 3 + ["write_back"]) * 3 + ["sync"]
+
+
 def test_a_synced_append_makes_those_before_it_durable_too(log: pylog.Log) -> None:
     log.append(b"1", durability=Durability.OS)
     log.append(b"2", durability=NEVER)

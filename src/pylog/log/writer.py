@@ -99,7 +99,7 @@ class LogWriter:
         self._producers_before: dict[int, Producer | None] = {}  # those of what is written and not published
         self.state = state
         self._unsynced_bytes = min(limits.APPEND_CHUNK_BYTES, self._config.segment_bytes)  # of the call under way
-        self._syncs = False  # whether that ends with a sync
+        self._syncs, self._rolls = False, False  # whether that ends with a sync; whether this writer has filled a segment
         self._open_active()
         self._drop_stale_snapshots()
         self._assign_epoch()
@@ -123,6 +123,7 @@ class LogWriter:
         self.active, self._builder, self._created_ms = active, builder, self._clock.now_ms()
         self._file = self._fs.open(active.path, write=True)
         self._written, self._next_offset = loaded.end, loaded.next_offset  # with what is not published yet
+        self._sent = self._written  # what lies below was sent to the disk
         if loaded.torn is not None:
             path = set_aside(self._fs, active, loaded.torn)
             self.cut(loaded.torn.position)
@@ -350,10 +351,12 @@ class LogWriter:
             self._note_producers(piece.data, np.ascontiguousarray(table[:, first:end]))
 
     def _put(self, data: memoryview) -> None:
-        """Writes behind what is written. What the call will sync goes on to the disk while its other work is done."""
+        """Writes behind what is written. What will be synced is sent to the disk early: by this call, or by a roll to come."""
         self._file.write(data, self._written)
-        if self._syncs:
-            self._file.write_back(self._written, len(data))
+        end = self._written + len(data)
+        if self._syncs or (self._rolls and end - self._sent >= limits.WRITE_BACK_BYTES):
+            self._file.write_back(self._sent, end - self._sent)
+            self._sent = end
         self._counters.bytes += len(data)
 
     def _note(self, data: memoryview | Bytes, table: Table, first: int, end: int, shift: int) -> None:
@@ -377,6 +380,7 @@ class LogWriter:
         so is no reason to stop: what is cut is cut, and the log is loaded again before the next write.
         """
         self._written, self._next_offset = self.state.active_size, self.state.end_offset
+        self._sent = min(self._sent, self._written)
         with contextlib.suppress(StorageFailedError):
             self.begin_change()
         try:
@@ -468,7 +472,7 @@ class LogWriter:
         self._builder = segment.builder = SegmentIndexBuilder(base_offset, self._config.index_interval_bytes)
         self.active, self._file = segment, file
         self._digest = HeaderDigest(self._config.index_interval_bytes)
-        self._written, self._next_offset, self._first_timestamp = 0, base_offset, -1
+        self._written, self._sent, self._next_offset, self._first_timestamp = 0, 0, base_offset, -1
         self._created_ms = self._clock.now_ms()
         segments = self.state.segments
         if len(segments):
@@ -484,7 +488,7 @@ class LogWriter:
             StorageFailedError: there was no room for the new files: the log stays as it was. Anything else that goes wrong ends
                 writing, an interrupt too: between two segments there is nothing to go back to.
         """
-        sealed, size = self.active, self._written
+        sealed, size, self._rolls = self.active, self._written, True
         try:
             self.begin_change()
             self._file.sync()
