@@ -14,7 +14,7 @@ from msgspec.structs import replace
 import pylog
 from pylog import ProducerBatch
 from pylog.fs import DirectoryEntry
-from pylog.log import loader, recovery
+from pylog.log import loader, producer_state, recovery, torn_tail
 from pylog.log.durable_point import DELETED, FAILED, SLOT_SIZE, Slot, parse_slot
 from pylog.log.writer import LogWriter
 from pylog.testing import Image, MemoryFileSystem
@@ -27,9 +27,10 @@ FIRST, MIDDLE, LAST = (f"{PARTITION}/{base:020d}" for base in (0, 3, 6))
 VALUES = [b"%d" % number for number in range(9)]
 PREPARATION = [  # what a writer does before its first byte
     LogWriter._open_active,
-    LogWriter._drop_stale_snapshots,
-    LogWriter._set_aside,
-    LogWriter._new_torn_path,
+    producer_state.drop_snapshots,
+    torn_tail.set_aside,
+    torn_tail._new_path,
+    LogWriter.cut,
     LogWriter._make_durable,
     LogWriter._take_header,
     LogWriter._slot,

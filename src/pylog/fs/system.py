@@ -79,6 +79,8 @@ def _nothing_written() -> NoReturn:
 class OsFile:
     """A regular file of the operating system."""
 
+    _descriptor = -1  # of one whose making was interrupted
+
     def __init__(self, descriptor: int, path: str) -> None:
         self._descriptor = descriptor
         self._path = path

@@ -96,13 +96,13 @@ class Request:
 
     def refuse(self, error: BaseException) -> None:
         """It is not. What interrupts the thread that commits for others is theirs only as a failure."""
-        told = "the thread that wrote these records together with its own was interrupted; they are not acknowledged"
+        told = "the thread that wrote these records together with its own was interrupted: not acknowledged, they may be there"
         self.error = error if isinstance(error, Exception) else StorageFailedError(told)
         self._settled()
 
     def _settled(self) -> None:
         self.done = True
-        self.wake()
+        self._signal.release()  # not by `wake`: an interrupt as that begins would leave its thread waiting
 
     def result(self) -> Acknowledgement:
         """The acknowledgement, or the error: a copy, because other threads raise it too."""
@@ -118,6 +118,7 @@ class Requests:
     def __init__(self) -> None:
         self._guard = threading.Lock()
         self._waiting: deque[Request] = deque()
+        self._taken: list[Request] = []
         self._leader: Request | None = None
 
     def add(self, request: Request) -> bool:
@@ -131,21 +132,26 @@ class Requests:
     def take(self) -> list[Request]:
         """Those to commit together: in order, of one call's size at most, with nobody waiting for those left out."""
         group: list[Request] = []
+        self._taken = group
         size = 0
         with self._guard:
             while self._waiting and (not group or size + self._waiting[0].size <= limits.APPEND_CHUNK_BYTES):
-                request = self._waiting.popleft()
+                request = self._waiting[0]
                 if not request.done:
                     group.append(request)
                     size += request.size
+                self._waiting.popleft()
         return group
 
     def leave(self, request: Request) -> None:
-        """Its thread does not wait any more; if it led, the next one does."""
+        """Its thread does not wait any more; if it led, the next one does, and what it took and did not settle is refused."""
         with self._guard:
             request.done = True
             if self._leader is not request:
                 return
+            for taken in self._taken:
+                if not taken.done:
+                    taken.refuse(KeyboardInterrupt())
             while self._waiting and self._waiting[0].done:
                 self._waiting.popleft()
             self._leader = self._waiting[0] if self._waiting else None
@@ -256,6 +262,10 @@ def append_in_turn(requests: Requests, request: Request, lock: Any, commit: Call
             with lock:
                 while not request.done:
                     commit(requests.take())
-    finally:
-        requests.leave(request)  # also when it was interrupted while it waited: nobody is to write it later
+    finally:  # also when it was interrupted while it waited: nobody is to write it later
+        try:
+            requests.leave(request)
+        except BaseException:  # interrupted as it began: all others would wait for this thread for ever
+            requests.leave(request)
+            raise
     return request.result()

@@ -29,6 +29,7 @@ from pylog.log.outline import outline_of
 from pylog.log.recovery import Finding
 from pylog.log.report import Partition
 from pylog.log.state import LogState
+from pylog.log.store_locks import under
 from pylog.metrics import Counters
 from pylog.record.builder import rows_from_arrow, rows_from_record
 from pylog.record.decoder import DEFAULT_COLUMNS, RECORD_COLUMNS, record_chunks, schema_of
@@ -102,11 +103,8 @@ class Log:
         """
         self._check_open()
         reached = reaching is not None and reaching <= self._state.end_offset
-        if not reached and (settled or not self._surroundings.exclusive) and self._lock.acquire(blocking=settled):
-            try:
-                self._take_changes(settled)
-            finally:
-                self._lock.release()
+        if not reached and (settled or not self._surroundings.exclusive):
+            under(self._lock, self._take_changes, settled, wait=settled)
         if committed and (self._mutator is None or self._mutator.writer is None):
             with self._lock:
                 self._follower.know_transactions()
@@ -114,6 +112,8 @@ class Log:
 
     def _take_changes(self, settled: bool) -> None:
         mutator = self._mutator
+        if mutator is not None and mutator.at_work:
+            return
         if mutator is None or mutator.writer is None:
             if mutator is not None and mutator.loaded is not self._followed:
                 self._follow_on(mutator.loaded)

@@ -19,6 +19,7 @@ from pylog.errors import (
     NO_ROOM,
     ClosedError,
     CorruptionError,
+    IllegalStateError,
     InvalidArgumentError,
     InvalidTransactionStateError,
     OffsetOutOfRangeError,
@@ -34,7 +35,7 @@ from pylog.log.found import FoundSegments
 from pylog.log.loader import Loaded, Source, deleted, load
 from pylog.log.recovery import Finding
 from pylog.log.state import LogState, first_state
-from pylog.log.store_locks import ByteLock
+from pylog.log.store_locks import ByteLock, is_owned, under
 from pylog.log.writer import LogWriter
 from pylog.metrics import Counters
 from pylog.record.ahead import one_ahead
@@ -79,6 +80,8 @@ class Mutator:
         writer: made for the first write, None before.
         gone: another process has deleted the partition.
         rests: how often the writer was closed: then what was loaded is older than the log.
+        at_work: requests are being settled, by the thread that has the lock. If that asks again, it is a signal's handler or a
+            handler of log messages, amid the work.
     """
 
     def __init__(
@@ -101,10 +104,12 @@ class Mutator:
         self.gone = False
         self._failure: str | None = None  # why no writer can be made
         self._inside: int | None = None  # the thread that keeps all others out
+        self._unclean = False  # a writer was closed that could not write all it should
+        self.at_work = False
         self.rests = 0
         self.loaded = Loaded(FoundSegments.known([]))
         self._state: LogState
-        with self.lock, self._partition_lock():
+        with self._both_locks():
             self._load()
             under_way = self.loaded.slot is not None and self.loaded.slot.epoch % 2 == 1
             if (under_way or self._state.end_offset < self.loaded.next_offset) and self.loaded.corrupt is None:
@@ -114,6 +119,18 @@ class Mutator:
     def _partition_lock(self) -> ByteLock:
         assert self._source.lock is not None
         return self._source.lock
+
+    @contextmanager
+    def _both_locks(self) -> Iterator[None]:
+        """The log's lock, then the partition's; when it ends both are as before, even if an interrupt comes as it ends."""
+        with self.lock:
+            lock = self._partition_lock()
+            before = lock.depth
+            try:
+                with lock:
+                    yield
+            finally:
+                lock.restore(before)
 
     # ---- is it still what it was? --------------------------------------------------------------------------------------------
 
@@ -172,14 +189,11 @@ class Mutator:
         """The same for a reader of this process, which waits for nobody: what others append while they keep the partition's lock
         is taken all the same, what they do to segments when they are done. Under the log's lock.
         """
-        assert self._source.lock is not None
-        if self._source.lock.try_enter():
-            try:
+        with self._partition_lock().entered_if_free() as free:
+            if free:
                 self.take_changes()
-            finally:
-                self._source.lock.__exit__()
-        elif self.writer is not None:
-            self.writer.catch_up(published=True)
+            elif self.writer is not None:
+                self.writer.catch_up(published=True)
 
     def _is_as_loaded(self) -> bool:
         """Whether nobody has written since the log was loaded: the same header, and the last file as long as it was."""
@@ -211,23 +225,23 @@ class Mutator:
 
     def release(self) -> None:
         """Closes the writer, if the log is at rest: other logs need its descriptors. The next write makes another one."""
-        assert self._source.lock is not None
-        if not self.lock.acquire(blocking=False):
+        if not is_owned(self.lock):
+            under(self.lock, self._rest_if_free, wait=False)
+
+    def _rest_if_free(self) -> None:
+        if self.writer is None or self.writer.failure is not None:
             return
-        try:
-            if self.writer is not None and self.writer.failure is None and self._source.lock.try_enter():
-                try:
-                    self._rest(self.writer)
-                finally:
-                    self._source.lock.__exit__()
-        finally:
-            self.lock.release()
+        with self._partition_lock().entered_if_free() as free:
+            if free:
+                self._rest(self.writer)
 
     def _rest(self, writer: LogWriter) -> None:
         try:
             self._close_writer(writer)
         except StorageFailedError:
-            return  # it has failed for good, and says so to the next caller
+            if writer.failure is not None:
+                return  # it says so to the next caller
+            self._unclean = True  # no room for its derived files: they are made again
         writer.abandon()
         self.writer = None
         self.rests += 1
@@ -237,7 +251,7 @@ class Mutator:
     @contextmanager
     def exclusively(self) -> Iterator[None]:
         """Both locks, for a thread that looks, decides and appends."""
-        with self.lock, self._partition_lock():
+        with self._both_locks():
             outer, self._inside = self._inside, threading.get_ident()
             try:
                 yield
@@ -246,6 +260,9 @@ class Mutator:
 
     def append(self, request: Request) -> Acknowledgement:
         """Appends in turn with other threads; at once for the one that keeps them out, because they wait for it."""
+        if self.at_work and is_owned(self.lock):
+            told = f"this thread is appending to {self._source.directory}: what interrupts it, as a handler of signals or of log "
+            raise IllegalStateError(told + "messages does, cannot append to the same log", path=self._source.directory)
         if self._inside != threading.get_ident():
             return append_in_turn(self.requests, request, self.lock, self.commit)
         self.commit([request])
@@ -258,17 +275,23 @@ class Mutator:
 
     def commit(self, requests: list[Request]) -> None:
         """Settles some requests: one lock, one look, one write, one sync. Under the log's lock."""
+        lock = self._partition_lock()
+        before = lock.depth
         try:
-            with self._partition_lock():
+            self.at_work = True
+            with lock:
                 writer = self._current()
                 for group in self._groups(requests, writer):
                     self._commit_group(group, writer)
         except BaseException as error:
+            lock.restore(before)
             for request in requests:
                 if not request.done:
                     request.refuse(error)
             if not isinstance(error, Exception):
                 raise
+        finally:
+            self.at_work = False
 
     def _groups(self, requests: list[Request], writer: LogWriter) -> Iterator[Group]:
         """Plain requests together; one of a producer alone, because its number is checked against what is in the log by then."""
@@ -335,7 +358,7 @@ class Mutator:
 
     def flush(self) -> None:
         """Makes everything published durable, whoever wrote it."""
-        with self.lock, self._partition_lock():
+        with self._both_locks():
             self.take_changes()
             if self.loaded.corrupt is None and self._state.durable_offset < self._state.end_offset:
                 self._current().flush()
@@ -360,13 +383,13 @@ class Mutator:
         try:
             point.file.sync()
         except StorageFailedError as error:
-            with self.lock, self._partition_lock():
+            with self._both_locks():
                 if self.writer is not writer:
                     return  # it was given up meanwhile and its file closed: the log was loaded again
                 writer.fail(f"a sync failed ({error}), so what is on the disk is not known")
                 writer.unreported = error
             raise
-        with self.lock, self._partition_lock():
+        with self._both_locks():
             if self.writer is writer and writer.failure is None and (writer.is_current() or writer.catch_up()):
                 writer.note_durable(point)  # else what was synced is another's to say
 
@@ -375,7 +398,7 @@ class Mutator:
     @contextmanager
     def current(self) -> Iterator[LogWriter]:
         """The writer of the log as it is now, under both locks."""
-        with self.lock, self._partition_lock():
+        with self._both_locks():
             yield self._current()
 
     @contextmanager
@@ -414,7 +437,7 @@ class Mutator:
 
     def retain(self, now_ms: int, committed: int | None) -> int:
         """Applies the topic's retention, and forgets idle producers. Returns how many segments went."""
-        with self.lock, self._partition_lock():
+        with self._both_locks():
             self.take_changes()
             self._doomed.sweep()
             if self.writer is not None:
@@ -442,7 +465,7 @@ class Mutator:
         with self.lock:
             try:
                 if self.writer is None:
-                    return self.rests > 0 or self.loaded.sound
+                    return not self._unclean and (self.rests > 0 or self.loaded.sound)
                 with self._partition_lock():
                     return self._close_writer(self.writer)
             finally:

@@ -341,3 +341,12 @@ def write_snapshot(fs: FileSystem, directory: str, state: ProducerState) -> None
     """Writes the snapshot of a state, named by its end offset; an offset of 0 has none (storage-format 3.10.4)."""
     if state.end_offset > 0:
         write_atomically(fs, directory, file_name(state.end_offset, SNAPSHOT), encode_snapshot(state))
+
+
+def drop_snapshots(fs: FileSystem, directory: str, offsets: Iterable[int], end_offset: int) -> None:
+    """Removes those from behind a log's end, where a truncation that died left them: what comes will reach there."""
+    stale = [offset for offset in offsets if offset > end_offset]
+    for offset in stale:
+        fs.remove(join(directory, file_name(offset, SNAPSHOT)))
+    if stale:
+        fs.sync_directory(directory)

@@ -13,8 +13,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import threading
-from collections.abc import Iterator
-from typing import Final, Self
+from collections.abc import Callable, Iterator
+from typing import Any, Final, Self
 
 from pylog import limits
 from pylog.clock import Clock
@@ -28,6 +28,24 @@ _PRESENCE: Final = 1
 _PARTITIONS: Final = 2
 _BYTES: Final = 1 << 40  # of partition locks: two names that share one only wait for each other
 _NAPS: Final = (0.00002, 0.00005, 0.0001, 0.0002, 0.0005, 0.001)
+
+
+def is_owned(lock: threading.RLock) -> bool:
+    """Whether this thread has a lock. What took it may have been interrupted before it could note that."""
+    return bool(lock._is_owned())  # type: ignore[attr-defined]
+
+
+def under(lock: threading.RLock, action: Callable[..., None], *given: Any, wait: bool) -> None:
+    """Does something under a lock, if this thread has it, it is free, or is to be waited for. No interrupt leaves it taken."""
+    if is_owned(lock):
+        action(*given)
+        return
+    try:
+        if lock.acquire(blocking=wait):
+            action(*given)
+    finally:  # no function of Python's own is called here: an interrupt may come as one begins
+        if lock._is_owned():  # type: ignore[attr-defined]
+            lock.release()
 
 
 class ByteLock:
@@ -44,43 +62,70 @@ class ByteLock:
         self._mutex = threading.RLock()
         self._depth = 0
 
+    @property
+    def depth(self) -> int:
+        """How often this thread is inside."""
+        return self._depth if is_owned(self._mutex) else 0
+
     def __enter__(self) -> Self:
-        if not self._mutex.acquire(blocking=False) and not self._mutex.acquire(timeout=self._locks.timeout):
+        if not self.depth and not self._begin(wait=True):
             raise self._locks.refused(self._what)
-        try:
-            if self._depth == 0 and not self._locks.try_take(self._start):
-                self._locks.wait_for(self._start, self._what)
-            self._depth += 1
-        except BaseException:
-            self._mutex.release()
-            raise
+        self._depth += 1
         return self
 
     def __exit__(self, *_: object) -> None:
         self._depth -= 1
         if self._depth == 0:
-            self._locks.let_go(self._start)
-        self._mutex.release()
+            self.restore(0)
 
     def try_enter(self) -> bool:
         """Enters if nobody else is inside, without waiting."""
-        if not self._mutex.acquire(blocking=False):
-            return False
-        if self._depth == 0 and not self._locks.try_take(self._start):
-            self._mutex.release()
+        if not self.depth and not self._begin(wait=False):
             return False
         self._depth += 1
         return True
 
+    def _begin(self, *, wait: bool) -> bool:
+        """Takes the mutex and the byte; False, with neither, when somebody has them. An interrupt leaves neither, too."""
+        taken = False
+        try:
+            if self._mutex.acquire(blocking=False) or (wait and self._mutex.acquire(timeout=self._locks.timeout)):
+                self._depth = 0
+                taken = self._locks.try_take(self._start) or (wait and self._locks.wait_for(self._start, self._what))
+            return taken
+        finally:
+            if not taken:
+                self.restore(0)
+
+    def restore(self, depth: int) -> None:
+        """Makes it what it was when this thread was inside `depth` times. An interrupt may come as `__exit__` begins: whoever
+        catches it calls this, or everybody else would wait for a thread that has left.
+        """
+        if is_owned(self._mutex):
+            self._depth = depth
+            if not depth:
+                self._locks.let_go(self._start)
+                self._mutex.release()
+
     @contextlib.contextmanager
     def if_free(self) -> Iterator[bool]:
         """Whether nobody is inside, this thread neither; if so nobody else can enter until the context ends."""
-        entered = self.try_enter()
+        inside = self.depth > 0
+        with self.entered_if_free() as free:
+            yield free and not inside
+
+    @contextlib.contextmanager
+    def entered_if_free(self) -> Iterator[bool]:
+        """Enters if nobody else is inside, without waiting; whether it did."""
+        before = self.depth
         try:
-            yield entered and self._depth == 1
+            yield self.try_enter()
         finally:
-            if entered:
-                self.__exit__()
+            try:
+                self.restore(before)
+            except BaseException:  # an interrupt as it began
+                self.restore(before)
+                raise
 
 
 class StoreLocks:
@@ -218,8 +263,8 @@ class StoreLocks:
         """Takes a byte; an exclusive store has it already."""
         return self.exclusive or self._file.try_lock(start, 1, exclusive=True)
 
-    def wait_for(self, start: int, what: str) -> None:
-        """Takes a byte that somebody else has, waiting for it in short naps."""
+    def wait_for(self, start: int, what: str) -> bool:
+        """Takes a byte that somebody else has, waiting for it in short naps. True, or StoreLockedError."""
         deadline = self._clock.monotonic() + self.timeout
         naps = iter(_NAPS)
         nap = 0.0
@@ -227,7 +272,7 @@ class StoreLocks:
             nap = next(naps, nap)
             self._clock.sleep(nap)
             if self.try_take(start):
-                return
+                return True
         raise self.refused(what)
 
     def refused(self, what: str) -> StoreLockedError:

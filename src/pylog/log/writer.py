@@ -28,7 +28,7 @@ from pylog.index.skiplist import SkipList
 from pylog.log import checkpoints
 from pylog.log.durable_point import FAILED, Header, Slot, SyncPoint, make_header, unsynced_bound
 from pylog.log.loader import Loaded, Source, epochs_from_batches
-from pylog.log.producer_state import Producer, ProducerState, write_snapshot
+from pylog.log.producer_state import Producer, ProducerState, drop_snapshots, write_snapshot
 from pylog.log.rolling import SegmentUse, batches_before_roll, check_fits_at_all, one_fits
 from pylog.log.state import LogState
 from pylog.log.torn_tail import set_aside
@@ -81,16 +81,11 @@ class LogWriter:
         clock: Clock,
         counters: Counters,
     ) -> None:
-        self._fs = source.fs
-        self._directory = source.directory
-        self._config = source.config
-        self._source = source
-        self._publish = publish
-        self._clock = clock
-        self._counters = counters
-        self._loaded = loaded
+        self._source, self._loaded = source, loaded
+        self._fs, self._directory, self._config = source.fs, source.directory, source.config
+        self._publish, self._clock, self._counters = publish, clock, counters
         self.failure: str | None = None
-        self._stale = False  # it has seen a header whose log it does not know
+        self._stale = False  # what it knows may not be what is there
         self.unreported: StorageFailedError | None = None
         self._no_room: StorageFailedError | None = None  # why the last roll was given up
         self.producers = ProducerState() if loaded.producers is None else loaded.producers
@@ -99,9 +94,9 @@ class LogWriter:
         self._producers_before: dict[int, Producer | None] = {}  # those of what is written and not published
         self.state = state
         self._unsynced_bytes = min(limits.APPEND_CHUNK_BYTES, self._config.segment_bytes)  # of the call under way
-        self._syncs, self._rolls = False, False  # whether that ends with a sync; whether this writer has filled a segment
+        self._syncs = self._rolls = self._amid_roll = False  # the call will sync; a segment was filled; one is being sealed
         self._open_active()
-        self._drop_stale_snapshots()
+        drop_snapshots(self._fs, self._directory, loaded.snapshots, self._next_offset)
         self._assign_epoch()
         self.header = self._take_header()
         self.set_state(
@@ -134,14 +129,6 @@ class LogWriter:
         known = loaded.digest if loaded.digest is not None and loaded.digest.position == self._written else None
         self._digest = known or digest_of(active, self._written, self._config.index_interval_bytes)
         self._first_timestamp = active.first_timestamp()
-
-    def _drop_stale_snapshots(self) -> None:
-        """Removes producer snapshots from behind the end, where a truncation that died left them: what comes will reach there."""
-        stale = [offset for offset in self._loaded.snapshots if offset > self._next_offset]
-        for offset in stale:
-            self._fs.remove(join(self._directory, file_name(offset, SNAPSHOT)))
-        if stale:
-            self._fs.sync_directory(self._directory)
 
     def _make_durable(self) -> None:
         """What loading kept may be in memory only. After a failed sync its pages look clean, so they are written again first."""
@@ -217,7 +204,9 @@ class LogWriter:
 
         Cost: one pass over the new bytes. After False this writer is of no use, and stays so: load the log again.
         """
-        self._stale = self._stale or not self._caught_up(published=published)
+        if not self._stale:
+            self._stale = True  # whatever is raised meanwhile leaves it so
+            self._stale = not self._caught_up(published=published)
         return not self._stale
 
     def _caught_up(self, *, published: bool) -> bool:
@@ -270,6 +259,7 @@ class LogWriter:
         self.check_alive()
         self._raise_bound(level, size)
         self._syncs = level.name == "SYNC"
+        self._stale = True  # until all is done, or undone: after an interrupt in between the log is loaded again
         try:
             for piece in encoded:
                 if isinstance(piece, EncodedFew):
@@ -278,11 +268,21 @@ class LogWriter:
                     self._append_piece(piece)
             self._commit(level)
         except BaseException as error:  # an interrupt too: nothing half written may stand before the next append
-            if self.failure is None:
-                self._undo()
+            if self.failure is None and not self._amid_roll:  # between two segments there is nothing to go back to
+                self._settle()
             if isinstance(error, StorageFailedError):
                 error.offset = self.state.end_offset
             raise
+        self._stale = False
+
+    def _settle(self) -> None:
+        """After a failure: what the header says already, others may have read; all else is cut off again."""
+        slot = self.header.look()
+        if slot is not None and self.state.end_offset < self._next_offset == slot.published_offset:
+            self._show(self._with_written(slot, slot.durable_offset))
+            self._stale = False
+        else:
+            self._undo()
 
     def check_alive(self) -> None:
         """Raises after a failed sync: first what a flush in the background met, then ClosedError."""
@@ -393,11 +393,11 @@ class LogWriter:
         try:
             self.header.write_both(epoch=self._slot_now.epoch // 2 * 2 + 2, **self._ends())
         except StorageFailedError:
-            self._stale = True
             return
         self._builder = self.active.builder = self.active.indexed_to(self._written)
         self.producers.put_back(self._producers_before, self._next_offset)
         self.set_state(durable_offset=self._next_offset)
+        self._stale = False
 
     def _commit(self, level: Durability) -> None:
         """Syncs if the level asks for it, then publishes what is written. All that can be is made ready before the sync."""
@@ -485,10 +485,9 @@ class LogWriter:
         """Seals the active segment and begins the next one at the log's end (storage-format 6.3.7).
 
         Raises:
-            StorageFailedError: there was no room for the new files: the log stays as it was. Anything else that goes wrong ends
-                writing, an interrupt too: between two segments there is nothing to go back to.
+            StorageFailedError: there was no room for the new files: the log stays as it was. Any other one ends writing.
         """
-        sealed, size, self._rolls = self.active, self._written, True
+        sealed, size, self._rolls, self._amid_roll = self.active, self._written, True, True
         try:
             self.begin_change()
             self._file.sync()
@@ -498,13 +497,14 @@ class LogWriter:
                 sealed.seal(size)  # the file closes itself: a flusher may be syncing it
                 self.state = begun
                 self.set_state(durable_offset=self._next_offset)
-                return
-            self.end_change()
-        except BaseException as error:
+            else:
+                self.end_change()
+            self._amid_roll = False
+        except StorageFailedError as error:
             self.fail(f"a segment could not be sealed ({error!r})")
             raise
-        assert self._no_room is not None
-        raise self._no_room
+        if begun is None and self._no_room is not None:
+            raise self._no_room
 
     def _next_segment(self) -> LogState | None:
         """The files that seal the active segment, and the next one; None, and why, when the disk does not take them."""

@@ -1,0 +1,189 @@
+"""An interrupt (Ctrl-C, a signal handler that raises) may come wherever a function begins. Afterwards the log goes on: for this
+thread, for others and for other processes; what is acknowledged is there, once and in its place.
+
+A trace function raises at the first call of a piece of work, then at the second, and so on, until the work ends before that.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+import pylog
+from neighbours import values
+from pylog import Durability, Log
+from pylog.errors import IllegalStateError
+from pylog.log.appending import Requests
+from pylog.log.writer import LogWriter
+from pylog.store import Store
+
+PATIENCE = 20.0  # seconds, for what takes milliseconds
+
+
+class Broken(BaseException):
+    """What interrupts; nobody catches it but who looks for every exception."""
+
+
+def interrupted_at(number: int, work: Callable[[], Any]) -> bool:
+    """Does some work and raises at its call of that number; whether it came so far."""
+    calls = itertools.count(1)
+
+    def trace(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code is not work.__code__ and next(calls) == number:
+            raise Broken
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    except Broken:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+def in_another_thread(work: Callable[[], Any]) -> Any:
+    """What some work gives there; a thread that waits for ever fails the test."""
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(work()), daemon=True)
+    thread.start()
+    thread.join(PATIENCE)
+    assert found, "another thread waits for ever, or its call failed"
+    return found[0]
+
+
+@pytest.fixture
+def stores(tmp_path: Path) -> Iterator[tuple[Store, Store]]:
+    """Two stores of one directory, as two processes would have."""
+    with (
+        pylog.open(tmp_path, durability=Durability.OS, lock_timeout_ms=2_000) as one,
+        pylog.open(tmp_path, durability=Durability.OS) as other,
+    ):
+        one.create_topic("t", segment_bytes=8_000)
+        yield one, other
+
+
+WORKS: dict[str, tuple[Callable[[Log, Log], object], Callable[[Log], object]]] = {  # what happens before, what is interrupted
+    "append": (lambda one, other: None, lambda log: log.append(b"interrupted")),
+    "append of many": (lambda one, other: None, lambda log: log.append_many([b"interrupted"] * 100)),
+    "append that fills a segment": (lambda one, other: None, lambda log: log.append(bytes(7_500))),
+    "synced append": (lambda one, other: None, lambda log: log.append(b"interrupted", durability=Durability.SYNC)),
+    "append behind another process": (lambda one, other: other.append_many([b"o"] * 3), lambda log: log.append(b"interrupted")),
+    "look": (lambda one, other: other.append(b"o"), lambda log: log.end_offset),
+    "flush": (lambda one, other: one.append(b"o"), Log.flush),
+    "deletion of records": (lambda one, other: one.append(b"o"), lambda log: log.delete_records(log.start_offset + 1)),
+}
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of what is raised in finalizers
+@pytest.mark.parametrize("name", WORKS)
+def test_wherever_an_interrupt_comes_the_log_goes_on_and_keeps_what_is_acknowledged(
+    stores: tuple[Store, Store], tmp_path: Path, name: str
+) -> None:
+    one, other = (store.log("t") for store in stores)
+    before, work = WORKS[name]
+    one.append(b"o")
+    work(one)
+    other.append(b"first")
+    acknowledged: dict[int, bytes] = {}
+    for number in itertools.count(1):
+        before(one, other)
+        came = interrupted_at(number, lambda: work(one))
+        for log, value in ((one, b"by a thread %d" % number), (other, b"by another process %d" % number)):
+            offset = in_another_thread(lambda log=log, value=value: log.append(value))
+            assert offset not in acknowledged
+            acknowledged[offset] = value
+        acknowledged[one.append(b"by itself %d" % number)] = b"by itself %d" % number
+        if not came:
+            break
+    assert number > 20
+    with pylog.open(tmp_path, "r") as fresh:
+        found = {record.offset: record.value for record in fresh.log("t").records()}
+        assert fresh.log("t").recovery_report == ()
+    assert sorted(found) == list(range(min(found), max(found) + 1))
+    assert {offset: found[offset] for offset in acknowledged if offset in found} == {
+        offset: value for offset, value in acknowledged.items() if offset >= min(found)
+    }
+
+
+def test_a_thread_that_waits_for_one_that_is_interrupted_is_told(stores: tuple[Store, Store]) -> None:
+    """Its records may be there, and are not acknowledged; it does not wait for ever."""
+    log = stores[0].log("t")
+    log.append(b"0")
+    take, told = Requests.take, []
+
+    def follow() -> None:
+        with pytest.raises(pylog.StorageFailedError) as caught:
+            log.append(b"2")
+        told.append(caught.value)
+
+    follower = threading.Thread(target=follow, daemon=True)
+
+    def joined(requests: Requests) -> Any:
+        follower.start()
+        while len(requests._waiting) < 2:
+            threading.Event().wait(0.001)
+        taken = take(requests)
+        assert len(taken) == 2
+        raise Broken
+
+    Requests.take = joined  # type: ignore[method-assign]
+    try:
+        with pytest.raises(Broken):
+            log.append(b"1")
+    finally:
+        Requests.take = take  # type: ignore[method-assign]
+    follower.join(PATIENCE)
+    assert told
+    assert values(log) == [b"0"]
+    assert log.append(b"3") == 1
+
+
+def test_what_other_processes_have_read_as_durable_is_not_taken_back_by_an_interrupt(
+    stores: tuple[Store, Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = (store.log("t") for store in stores)
+    one.append(b"0")
+    show, read = LogWriter._show, []
+
+    def interrupted(*_: object) -> None:
+        monkeypatch.setattr(LogWriter, "_show", show)
+        read.append((other.durable_offset, values(other)))
+        raise Broken
+
+    monkeypatch.setattr(LogWriter, "_show", interrupted)
+    with pytest.raises(Broken):
+        one.append(b"1", durability=Durability.SYNC)
+    assert read == [(2, [b"0", b"1"])]
+    assert one.append(b"2") == 2
+    assert values(other) == [b"0", b"1", b"2"]
+
+
+def test_a_handler_that_runs_amid_an_append_can_read_the_log_and_is_told_that_it_cannot_append(
+    stores: tuple[Store, Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Handlers of signals and of log messages run in the thread that appends, and would wait for themselves."""
+    log = stores[0].log("t")
+    log.append(b"0")
+    commit, seen = LogWriter._commit, []
+
+    def amid(writer: LogWriter, level: Durability) -> None:
+        seen.append((log.end_offset, values(log)))
+        with pytest.raises(IllegalStateError, match="cannot append to the same log"):
+            log.append(b"never")
+        commit(writer, level)
+
+    monkeypatch.setattr(LogWriter, "_commit", amid)
+    assert log.append(b"1") == 1
+    assert seen == [(1, [b"0"])]
+    monkeypatch.undo()
+    assert log.append(b"2") == 2
+    assert values(log) == [b"0", b"1", b"2"]
