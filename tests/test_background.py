@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -215,3 +217,141 @@ def test_a_store_closes_while_a_task_in_the_background_asks_it_for_a_log(tmp_pat
     go_on.set()
     closing.join(10)
     assert not closing.is_alive()
+
+
+def unable_to_start_threads(monkeypatch: pytest.MonkeyPatch, times: int = 1) -> None:
+    """The next background threads cannot start, as when the process has all that it may have."""
+    start, failures = threading.Thread.start, [None] * times
+
+    def failing(thread: threading.Thread) -> None:
+        if thread.name == "pylog-background" and failures:
+            failures.pop()
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", failing)
+
+
+def test_a_task_that_got_no_thread_is_not_taken_for_one_that_runs(
+    background: Background, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unable_to_start_threads(monkeypatch)
+    task = Counter()
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        background.every("task", 1, task)
+    background.every("task", 1, task)
+    task.wait_for(2)
+
+
+def test_what_never_had_a_thread_ends_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    unable_to_start_threads(monkeypatch)
+    background = Background()
+    with pytest.raises(RuntimeError):
+        background.every("task", 1, Counter())
+    background.end()
+
+
+def test_a_task_that_is_dropped_runs_no_more_and_the_others_go_on(background: Background) -> None:
+    dropped, other = Counter(), Counter()
+    background.every("dropped", 1, dropped)
+    dropped.wait_for(1)
+    background.drop("dropped")
+    background.drop("never there")
+    background.every("other", 1, other)
+    other.wait_for(2)  # a run of the dropped one that was under way is over
+    runs = dropped.runs
+    other.wait_for(5)
+    assert dropped.runs == runs
+
+
+def test_an_append_that_nobody_would_flush_is_refused_and_the_next_one_is_flushed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unable_to_start_threads(monkeypatch)
+    with pylog.open(tmp_path, durability=pylog.Durability.INTERVAL(1)) as store:
+        store.create_topic("t")
+        log = store.log("t")
+        with pytest.raises(RuntimeError):
+            log.append(b"x")
+        assert log.append(b"y") == 0
+        flushed = Counter()
+        store._background.every("after the flush", 1, flushed)
+        flushed.wait_for(3)
+        assert log.durable_offset == 1
+
+
+def test_a_store_whose_tick_gets_no_thread_is_not_opened_and_keeps_no_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unable_to_start_threads(monkeypatch)
+    with pytest.raises(RuntimeError) as kept:
+        pylog.open(tmp_path, tick_interval_ms=1)
+    pylog.open(tmp_path, exclusive=True).close()
+    assert kept.value.args == ("can't start new thread",)  # whose traceback keeps what was half made
+
+
+def test_a_store_closes_its_logs_and_locks_when_its_background_does_not_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = pylog.open(tmp_path)
+    store.create_topic("t")
+    store.log("t").append(b"x")
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(store._background, "end", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        store.close()
+    with pylog.open(tmp_path, exclusive=True) as again:
+        assert again.recovery_report == ()
+        assert again.log("t").end_offset == 1
+
+
+FORKING = """
+import os, signal, sys, threading, pylog
+store = pylog.open(sys.argv[1], mode=sys.argv[3], durability=pylog.Durability.INTERVAL(3_600_000))
+log = store.log("t")
+if sys.argv[3] == "rw":
+    log.append(b"x")
+held, go_on = threading.Event(), threading.Event()
+guard = eval(sys.argv[2])
+def hold():
+    with guard:
+        held.set()
+        go_on.wait()
+thread = threading.Thread(target=hold)
+thread.start()
+held.wait()
+child = os.fork()
+if child == 0:
+    signal.alarm(20)  # ends a child that waits for ever
+    store.close()
+    os._exit(7)
+ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+go_on.set()
+thread.join()
+store.close()
+sys.exit(ended)
+"""
+
+
+@pytest.mark.parametrize(
+    ("guard", "mode"),
+    [
+        ("store._guard", "rw"),
+        ("store._background._guard", "rw"),
+        ("store._ticking._guard", "rw"),
+        ("log._lock", "rw"),
+        ("log._lock", "r"),
+    ],
+)
+def test_closing_in_a_forked_child_waits_for_no_lock_of_a_thread_that_stayed_behind(
+    tmp_path: Path, guard: str, mode: str
+) -> None:
+    with pylog.open(tmp_path) as store:
+        store.create_topic("t")
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKING, str(tmp_path), guard, mode]
+    assert subprocess.run(command, check=False, timeout=120).returncode == 7
+    with pylog.open(tmp_path) as store:
+        assert store.log("t").end_offset == (1 if mode == "rw" else 0)

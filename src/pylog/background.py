@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 
 from pylog.errors import PylogError
+from pylog.fs import process_id
 
 LOGGER = logging.getLogger("pylog")
 
@@ -25,6 +26,7 @@ class Background:
         self._now = 0.0  # seconds of this thread's own naps: what is late by a task's own work is late by just that
         self._thread: threading.Thread | None = None
         self._ended = False
+        self._pid = process_id()
 
     def every(self, key: object, interval_ms: int, task: Callable[[], object]) -> None:
         """Runs a task at least that often from now on; the shortest interval given for a key counts."""
@@ -34,25 +36,36 @@ class Background:
         with self._guard:
             if self._ended:
                 return
+            if self._thread is None:
+                self._thread = self._started()  # before the task is noted: nobody would run it if there can be no thread
             due = self._now + interval_ms / 1000
             first = all(due < other for other in self._due.values())
             self._tasks[key] = (interval_ms / 1000, task)
             self._due[key] = due
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="pylog-background", daemon=True)
-                self._thread.start()
-            elif first:
+            if first:
                 self._wake.notify()
+
+    def _started(self) -> threading.Thread:
+        thread = threading.Thread(target=self._run, name="pylog-background", daemon=True)
+        thread.start()
+        return thread
+
+    def drop(self, key: object) -> None:
+        """Forgets a task, and what it keeps alive; it may be running still."""
+        with self._guard:
+            self._tasks.pop(key, None)
+            self._due.pop(key, None)
 
     def _run(self) -> None:
         while True:
             with self._guard:
-                nap = max(0.0, min(self._due.values()) - self._now)
+                nap = max(0.0, min(self._due.values()) - self._now) if self._due else None
                 if not self._ended:
                     self._wake.wait(nap)
                 if self._ended:
                     return
-                self._now += nap  # all of it, also when a task came that is due before: one may run too early, none too late
+                # all of it, also when a task came that is due before: one may run too early, none too late
+                self._now += nap or 0.0
                 tasks = [(key, self._tasks[key]) for key, due in self._due.items() if due <= self._now]
                 for key, (interval, _) in tasks:
                     self._due[key] = self._now + interval
@@ -70,6 +83,8 @@ class Background:
 
     def end(self) -> None:
         """Ends the thread; no task runs any more when this returns."""
+        if process_id() != self._pid:
+            return  # a forked child has no such thread; the parent's may have held the guard
         with self._guard:
             self._ended = True
             self._wake.notify()

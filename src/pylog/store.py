@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any, Self
 from weakref import WeakSet
-
-import msgspec
 
 from pylog import limits
 from pylog import topics as catalogs
@@ -17,14 +15,13 @@ from pylog.background import Background
 from pylog.clients import Clients
 from pylog.clock import Clock
 from pylog.config import TopicConfig
-from pylog.errors import ClosedError, InvalidArgumentError, PylogError, ReadOnlyError, UnknownTopicOrPartitionError
+from pylog.errors import ClosedError, InvalidArgumentError, ReadOnlyError, UnknownTopicOrPartitionError
 from pylog.fs import FileSystem, join, process_id, write_atomically
 from pylog.groups.attendance import Attendance
 from pylog.log import checkpoints, shutdown
 from pylog.log.check import check_store
 from pylog.log.checkpoints import CLEAN_SHUTDOWN, CLEANER, LOG_START, NEW_MARKER, RECOVERY_POINT, Checkpoint, check_topic_name
 from pylog.log.cleaner import Cleaning, Task, Throttle, clean, clean_due
-from pylog.log.durable_point import mark_deleted
 from pylog.log.loader import Source
 from pylog.log.log import Log
 from pylog.log.mutator import Surroundings
@@ -82,8 +79,6 @@ class Store(Clients):
             fs.check_directory(path, write=False)
             self._marker = self._read_marker()
             self._report_checkpoints()
-        if options.tick_interval_ms is not None and self._writable:
-            self._ticking.every("tick", options.tick_interval_ms, self.tick)
 
     def __repr__(self) -> str:
         return f"Store({self.path!r}, mode={self.mode!r})"
@@ -120,7 +115,9 @@ class Store(Clients):
             elif self._marker is None:
                 self._fs.sync_directory(self.path)  # whose directory a dead process may have made, and not synced
             sweep(self._fs, self.path, self._clock.now_ms())
-        except PylogError:
+            if options.tick_interval_ms is not None:
+                self._ticking.every("tick", options.tick_interval_ms, self.tick)
+        except BaseException:  # such as that there can be no more threads
             self._locks.close()
             raise
 
@@ -200,21 +197,15 @@ class Store(Clients):
         check_topic_name(name)
         with self._guard:
             self._leave_clean_state()
-            self._free_names(name, range(count))
-            with self._root_lock():
+            with self._names_free(name):
                 catalogs.check_new(self.path, name, self.topics())
                 catalogs.check_free(self._fs, self.path, name, range(count))
                 added = CatalogTopic(checkpoints.new_topic_id(), count, checked.changed())
-                for checkpoint in self._checkpoints:  # of a topic of that name that is gone
-                    checkpoint.update({}, [TopicPartition(name, number) for number in range(count)])
-                self._change_catalog(topics=self._catalog().topics | {name: added})
+                self._forget_ends(name, range(count))  # of a topic of that name that is gone
+                catalogs.write_topic(self._fs, self.path, name, added)
                 catalogs.make_partitions(self._fs, self.path, name, added.id, range(count))
-            self._logs = {key: log for key, log in self._logs.items() if key.topic != name}  # of one that another store deleted
-            return self.topic(name)
-
-    def _change_catalog(self, **changes: Any) -> None:
-        """Replaces parts of the catalog. Under the root's lock."""
-        catalogs.write_catalog(self._fs, self.path, msgspec.structs.replace(self._catalog(), **changes))
+                list(self._let_go(name))  # of one that another store deleted
+                return self.topic(name)
 
     def add_partitions(self, name: str, partitions: int) -> Topic:
         """Raises a topic's number of partitions.
@@ -229,15 +220,16 @@ class Store(Clients):
         self._check_writable()
         count = catalogs.check_partition_count(partitions)
         with self._guard:
-            self._free_names(name, range(catalogs.check_more(self._fs, self.path, self.topic(name), count), count))
+            catalogs.check_more(self._fs, self.path, self.topic(name), count)
             self._leave_clean_state()
-            with self._root_lock():
+            with self._names_free(name):
                 topic = self.topic(name)
                 present = catalogs.check_more(self._fs, self.path, topic, count)
                 changed = CatalogTopic(topic.id or checkpoints.new_topic_id(), count, topic.config.changed())
-                self._change_catalog(topics=self._catalog().topics | {name: changed})
+                self._forget_ends(name, range(present, count))
+                catalogs.write_topic(self._fs, self.path, name, changed)
                 catalogs.make_partitions(self._fs, self.path, name, changed.id, range(present, count))
-            return self.topic(name)
+                return self.topic(name)
 
     def alter_topic(self, name: str, **config: Any) -> Topic:
         """Changes a topic's configuration, durably. Logs that are open, here or elsewhere, go on as they were opened.
@@ -252,8 +244,8 @@ class Store(Clients):
         self._check_writable()
         with self._guard, self._root_lock():
             topic = self.topic(name)
-            self._change_catalog(topics=self._catalog().topics | {name: catalogs.altered(topic, config)})
-        return self.topic(name)
+            catalogs.write_topic(self._fs, self.path, name, catalogs.altered(topic, config))
+            return self.topic(name)
 
     def delete_topic(self, name: str) -> None:
         """Deletes a topic and its records. It is gone for good when this returns.
@@ -263,49 +255,56 @@ class Store(Clients):
         """
         self._check_writable()
         with self._guard:
-            topic = self.topic(name)
-            partitions = [TopicPartition(name, number) for number in topic.partition_ids]
+            self.topic(name)
             self._leave_clean_state()
-            for partition in partitions:
-                log = self._logs.pop(partition, None)
-                if log is not None:
-                    log.close()
-            directories = {name: catalogs.deletion_name(name) for name in map(directory_name, partitions)}
+            for log in self._let_go(name):
+                log.close()
             with self._root_lock():
-                kept = {other: entry for other, entry in self._catalog().topics.items() if other != name}
-                self._change_catalog(topics=kept, deleting=self._catalog().deleting | directories)
+                topic = self.topic(name)  # another store may have deleted it meanwhile, and made it again
+                directories = catalogs.decide_deletion(self._fs, self.path, topic)
+                self._forget_ends(name, topic.partition_ids)
             for directory, target in directories.items():
                 self._rename_partition(directory, target)
             catalogs.remove_directories(self._fs, self.path, directories.values())
             with self._root_lock():
-                done = set(directories.values())
-                left = {old: new for old, new in self._catalog().deleting.items() if new not in done}
-                self._change_catalog(deleting=left)
-                for checkpoint in self._checkpoints:
-                    checkpoint.update({}, partitions)
+                catalogs.note_removed(self._fs, self.path, directories.values())
+
+    def _let_go(self, topic: str) -> Iterator[Log]:
+        """Forgets the logs of a topic, one by one; the background flushes them no more."""
+        for key in [key for key in self._logs if key.topic == topic]:
+            log = self._logs.pop(key)
+            self._background.drop(log.flush_behind)
+            yield log
+
+    def _forget_ends(self, topic: str, numbers: Iterable[int]) -> None:
+        """Removes partitions from the checkpoints. Under the root's lock."""
+        for checkpoint in self._checkpoints:
+            checkpoint.update({}, [TopicPartition(topic, number) for number in numbers])
 
     def _rename_partition(self, directory: str, target: str) -> None:
-        """Ends a partition for every process that has it open: they see the flag before they write again.
-
-        Unless somebody who needed the name has done it: what has the name now is another one.
-        """
+        """Frees the name of a partition that is deleted, unless somebody who needed it has done so."""
         assert self._locks is not None
         with self._locks.partition(directory), self._root_lock():
-            if self._catalog().deleting.get(directory) == target and self._fs.exists(join(self.path, directory)):
-                mark_deleted(self._fs, join(self.path, directory))
-                self._fs.rename(join(self.path, directory), join(self.path, target))
+            gone = checkpoints.parse_partition_directory(directory)
+            if catalogs.rename_deleted(self._fs, self.path, directory, target) and gone is not None:
+                self._forget_ends(gone.topic, [gone.partition])  # who had it open may have noted some since
 
-    def _free_names(self, topic: str, numbers: range) -> None:
-        """Renames directories that another store has decided to delete, and may never get to, before their names are used."""
-        wanted = {directory_name(TopicPartition(topic, number)) for number in numbers}
-        pending = {name: target for name, target in self._catalog().deleting.items() if name in wanted}
-        for name, target in pending.items():
-            self._rename_partition(name, target)
-        if pending:
-            self._fs.sync_directory(self.path)
-            with self._root_lock():  # they are still to be removed, under the names that they have now
-                moved = {new if old in pending else old: new for old, new in self._catalog().deleting.items()}
-                self._change_catalog(deleting=moved)
+    @contextmanager
+    def _names_free(self, topic: str) -> Iterator[None]:
+        """The root's lock, with no directory there that another store has decided to delete, and may never get to.
+
+        Who decides that does it under this lock, and renames under those of partitions, which lie outside.
+        """
+        while True:
+            self._free_names(topic)
+            with self._root_lock():
+                if not catalogs.pending_names(self._catalog(), topic):
+                    yield
+                    return
+
+    def _free_names(self, topic: str) -> None:
+        """Renames a topic's directories that are being deleted."""
+        catalogs.free_names(self._fs, self.path, topic, self._rename_partition, self._root_lock)
 
     # ---- logs ----------------------------------------------------------------------------------------------------------------
 
@@ -336,6 +335,8 @@ class Store(Clients):
             return reader
         with self._guard:
             known = self._logs.get(key)
+            if known is not None and known.is_gone:
+                self._background.drop(known.flush_behind)
             if known is None or known.is_gone:
                 self._logs[key] = self._open_log(key)
             return self._logs[key]
@@ -355,20 +356,15 @@ class Store(Clients):
 
     def _check_partition(self, key: TopicPartition) -> None:
         """Whether the topic has the partition; then its directory is made, which its maker did not get to, by who may write."""
-        known = self.topic(key.topic)
-        if key.partition not in known.partition_ids:
-            ids = known.partition_ids
-            told = f"from {ids[0]} to {ids[-1]}" if len(ids) > 1 else f"{ids[0]} only"
-            raise UnknownTopicOrPartitionError(
-                f"topic {key.topic!r} has no partition {key.partition}; it has {told}", path=self.path
-            )
+        catalogs.check_partition(self.path, self.topic(key.topic), key.partition)
         if not self._writable:
             told = f"{directory_name(key)} is not made yet: who makes the topic is at it, or died; a writer completes it"
             raise UnknownTopicOrPartitionError(told, path=self.path)
         self._leave_clean_state()
         with self._root_lock():
-            topic_id = known.id or checkpoints.new_topic_id()
-            catalogs.make_partitions(self._fs, self.path, key.topic, topic_id, [key.partition])
+            known = self.topic(key.topic)  # as it is now: what was deleted meanwhile must not come back
+            catalogs.check_partition(self.path, known, key.partition)
+            catalogs.make_partitions(self._fs, self.path, key.topic, known.id or checkpoints.new_topic_id(), [key.partition])
 
     def outline(self, topic: str, partition: int = 0) -> Outline:
         """The ends and segments of a partition, for who plans reads of many; nothing stays open. Raises what `log` does.
@@ -569,15 +565,22 @@ class Store(Clients):
         catalogs.for_each_partition(log.flush for log in list(self._logs.values()))
 
     def _close_logs(self) -> None:
+        if process_id() != self._pid:
+            return  # threads that this child does not have may hold any lock; those of the system it let go of at the fork
         self._closing = True
-        for background in (self._ticking, self._background):
-            background.end()  # before the guard is taken: a task may be waiting for it
+        try:
+            for background in (self._ticking, self._background):
+                background.end()  # before the guard is taken: a task may be waiting for it
+        finally:
+            self._close_all()
+
+    def _close_all(self) -> None:
         with self._guard:
             if self._closed:
                 return
             self._closed = True
             try:
-                if process_id() == self._pid and self._locks is not None:
+                if self._locks is not None:
                     self._shut_down(self._locks)
                 for reader in list(self._readers):
                     reader.close()

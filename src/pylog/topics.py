@@ -9,10 +9,12 @@ atomic replacement of that file, and completed at the next opening if the proces
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -38,6 +40,7 @@ from pylog.log.checkpoints import (
     parse_partition_directory,
     read_topic_id,
 )
+from pylog.log.durable_point import DELETED, mark_deleted, open_header
 from pylog.record.checksum import crc32c
 from pylog.record.types import TopicPartition
 from pylog.segment.names import PARTITION_METADATA
@@ -168,6 +171,12 @@ def write_catalog(fs: FileSystem, root: str, catalog: Catalog) -> None:
     write_atomically(fs, root, CATALOG, msgspec.json.format(msgspec.json.encode(catalog.sealed()), indent=1) + b"\n")
 
 
+def write_topic(fs: FileSystem, root: str, name: str, topic: CatalogTopic) -> None:
+    """Adds a topic to `pylog.json`, or replaces its entry. Under the root's lock."""
+    catalog = read_catalog(fs, root)
+    write_catalog(fs, root, msgspec.structs.replace(catalog, topics=catalog.topics | {name: topic}))
+
+
 def find_topics(fs: FileSystem, root: str) -> dict[str, Topic]:
     """The topics of a log directory, by name. Directories that are not partitions are not pylog's business.
 
@@ -276,6 +285,67 @@ def deletion_name(name: str) -> str:
     return name[: _DIRECTORY_NAME_CHARACTERS - len(suffix)] + suffix
 
 
+def pending_names(catalog: Catalog, topic: str) -> dict[str, str]:
+    """A topic's partition directories whose deletion was decided, and which may have their names still."""
+    parsed = {old: parse_partition_directory(old) for old in catalog.deleting}
+    return {old: catalog.deleting[old] for old, found in parsed.items() if found is not None and found.topic == topic}
+
+
+def decide_deletion(fs: FileSystem, root: str, topic: Topic) -> dict[str, str]:
+    """Writes down that a topic goes, which decides it. Under the root's lock, as `topic` was read.
+
+    Returns:
+        Its partition directories, with the names that they get for it.
+    """
+    catalog = read_catalog(fs, root)
+    names = [directory_name(TopicPartition(topic.name, number)) for number in topic.partition_ids]
+    directories = {name: catalog.deleting.get(name) or deletion_name(name) for name in names}
+    kept = {name: entry for name, entry in catalog.topics.items() if name != topic.name}
+    write_catalog(fs, root, msgspec.structs.replace(catalog, topics=kept, deleting=catalog.deleting | directories))
+    return directories
+
+
+def rename_deleted(fs: FileSystem, root: str, directory: str, target: str) -> bool:
+    """Renames a partition whose deletion was decided; every process that has it open sees the flag before it writes again.
+
+    Under the partition's lock and the root's. Returns False when somebody who needed the name has done it: what has the name now
+    is another one.
+    """
+    path = join(root, directory)
+    if read_catalog(fs, root).deleting.get(directory) != target or not fs.exists(path):
+        return False
+    mark_deleted(fs, path)
+    fs.rename(path, join(root, target))
+    return True
+
+
+def free_names(
+    fs: FileSystem,
+    root: str,
+    topic: str,
+    rename: Callable[[str, str], object],
+    root_lock: Callable[[], AbstractContextManager[object]],
+) -> None:
+    """Renames a topic's directories that are being deleted: `rename` does it to one, under its locks."""
+    pending = pending_names(read_catalog(fs, root), topic)
+    for name, target in pending.items():
+        rename(name, target)
+    if not pending:
+        return
+    fs.sync_directory(root)
+    with root_lock():  # they are still to be removed, under the names that they have now
+        catalog = read_catalog(fs, root)
+        moved = {new if pending.get(old) == new else old: new for old, new in catalog.deleting.items()}
+        write_catalog(fs, root, msgspec.structs.replace(catalog, deleting=moved))
+
+
+def note_removed(fs: FileSystem, root: str, removed: Iterable[str]) -> None:
+    """Writes down that directories are gone, given by the names that they had last. Under the root's lock."""
+    catalog, gone = read_catalog(fs, root), set(removed)
+    left = {old: new for old, new in catalog.deleting.items() if new not in gone}
+    write_catalog(fs, root, msgspec.structs.replace(catalog, deleting=left))
+
+
 def delete_directories(fs: FileSystem, root: str, names: Mapping[str, str]) -> None:
     """Renames partition directories as Kafka does before it deletes them, then removes them. May be repeated after a crash."""
     for name, target in names.items():
@@ -288,9 +358,40 @@ def remove_directories(fs: FileSystem, root: str, names: Iterable[str]) -> None:
     """Removes directories that were renamed for it; no crash brings them back under their old names."""
     fs.sync_directory(root)
     for name in names:
-        if fs.exists(join(root, name)):
-            fs.remove_tree(join(root, name))
+        _remove(fs, join(root, name))
     fs.sync_directory(root)
+
+
+def _remove(fs: FileSystem, path: str) -> None:
+    """Removes a directory, perhaps beside a process that has just opened the store and finishes the same deletion."""
+    while fs.exists(path):
+        try:
+            fs.remove_tree(path)
+        except StorageFailedError as error:
+            if error.errno != errno.ENOENT:
+                raise
+
+
+def _remove_strays(fs: FileSystem, root: str) -> None:
+    """Removes what was renamed for its deletion and then forgotten, as earlier versions did. Under the root's lock."""
+    names = [entry.name for entry in fs.list(root) if entry.is_directory and _DELETED.fullmatch(entry.name)]
+    strays = [name for name in names if _is_stray(fs, join(root, name))]
+    if strays:
+        LOGGER.warning("%s: removing what is left of deleted topics: %s", root, ", ".join(strays))
+        remove_directories(fs, root, strays)
+
+
+def _is_stray(fs: FileSystem, directory: str) -> bool:
+    """Whether pylog has deleted it: its header says so, or nobody has written into it. What a broker deletes is left to that."""
+    with contextlib.suppress(PylogError):
+        if {entry.name for entry in fs.list(directory)} <= {PARTITION_METADATA}:
+            return True
+        header = open_header(fs, directory)
+        if header is not None:
+            with contextlib.closing(header):
+                slot = header.look()
+            return slot is not None and bool(slot.flags & DELETED)
+    return False
 
 
 def finish_changes(fs: FileSystem, root: str, *, broker_was_last: bool) -> None:
@@ -306,6 +407,7 @@ def finish_changes(fs: FileSystem, root: str, *, broker_was_last: bool) -> None:
         delete_directories(fs, root, catalog.deleting)
         catalog = Catalog(topics=catalog.topics)
         write_catalog(fs, root, catalog)
+    _remove_strays(fs, root)
     present = {found for entry in fs.list(root) if (found := partition_of(entry)) is not None}
     missing = {
         name: [number for number in range(topic.partitions) if TopicPartition(name, number) not in present]
@@ -373,6 +475,14 @@ def check_free(fs: FileSystem, root: str, topic: str, numbers: Iterable[int]) ->
     for found in sorted(taken & {directory_name(TopicPartition(topic, number)) for number in numbers}):
         path = join(root, found)
         raise NotALogDirectoryError(f"{path} is not a directory, so partition {found} cannot be made; move it away", path=path)
+
+
+def check_partition(root: str, topic: Topic, number: int) -> None:
+    """Refuses a partition that a topic does not have."""
+    ids = topic.partition_ids
+    if number not in ids:
+        told = f"from {ids[0]} to {ids[-1]}" if len(ids) > 1 else f"{ids[0]} only"
+        raise UnknownTopicOrPartitionError(f"topic {topic.name!r} has no partition {number}; it has {told}", path=root)
 
 
 def check_more(fs: FileSystem, root: str, topic: Topic, count: int) -> int:

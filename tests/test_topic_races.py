@@ -1,0 +1,318 @@
+"""Topics that several stores make and delete at the same time: each one is whole, new, and keeps what was acknowledged.
+
+Two stores of one process keep each other out as two processes do.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pylog
+from neighbours import values
+from pylog import Durability
+from pylog.fs import OsFileSystem
+from pylog.log.checkpoints import CLEANER, LOG_START, RECOVERY_POINT, parse_offsets
+from pylog.log.durable_point import mark_deleted
+from pylog.record.types import TopicPartition
+from pylog.store import Store
+from pylog.topics import CATALOG, CatalogTopic, read_catalog, write_topic
+
+PATIENCE = 20.0  # seconds that a test waits for what takes milliseconds
+HEX = "0123456789abcdef" * 2
+ANOTHER = CatalogTopic("A" * 22, 1)
+
+
+@pytest.fixture
+def one(tmp_path: Path) -> Iterator[Store]:
+    with pylog.open(tmp_path) as store:
+        yield store
+
+
+@pytest.fixture
+def two(one: Store, tmp_path: Path) -> Iterator[Store]:
+    with pylog.open(tmp_path) as store:
+        yield store
+
+
+def deletions(path: Path) -> list[str]:
+    return [entry.name for entry in path.iterdir() if entry.name.endswith("-delete")]
+
+
+def just_before_the_roots_lock(store: Store, monkeypatch: pytest.MonkeyPatch, action: Callable[[], object]) -> None:
+    """Does something once, when a store is about to take the lock: to decide something, if nothing is to be done before."""
+    store._leave_clean_state()
+    lock, done = store._root_lock, []
+
+    def first_this() -> Any:
+        if not done:
+            done.append(True)
+            action()
+        return lock()
+
+    monkeypatch.setattr(store, "_root_lock", first_this)
+
+
+@pytest.fixture
+def halted(one: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
+    """Has a thread decide to delete "t" through the first store, and stand still before its directories are renamed."""
+    decided, go_on = threading.Event(), threading.Event()
+    rename = one._rename_partition
+
+    def late(*which: str) -> None:
+        decided.set()
+        assert go_on.wait(PATIENCE)
+        rename(*which)
+
+    def delete() -> None:
+        thread.start()
+        assert decided.wait(PATIENCE)
+
+    monkeypatch.setattr(one, "_rename_partition", late)
+    thread = threading.Thread(target=one.delete_topic, args=("t",))
+    yield delete
+    go_on.set()
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
+
+
+def test_a_topic_made_beside_its_deletion_is_new_and_keeps_its_records(
+    one: Store, two: Store, halted: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The deletion is decided after the maker has found nothing to wait for, and before it has the lock."""
+    old = one.create_topic("t", partitions=3)
+    one.log("t").append(b"old")
+    just_before_the_roots_lock(two, monkeypatch, halted)
+    assert two.create_topic("t", partitions=2).id != old.id
+    assert two.topic("t").partition_ids == (0, 1)
+    log = two.log("t")
+    assert values(log) == []
+    assert log.append(b"new") == 0
+    assert values(log) == [b"new"]
+
+
+def test_what_was_acknowledged_after_a_race_is_there_when_the_store_is_opened_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decided, go_on = threading.Event(), threading.Event()
+    with pylog.open(tmp_path) as one, pylog.open(tmp_path) as two:
+        one.create_topic("t")
+        one.log("t").append(b"old")
+        rename = one._rename_partition
+
+        def late(*which: str) -> None:
+            decided.set()
+            assert go_on.wait(PATIENCE)
+            rename(*which)
+
+        def delete() -> None:
+            thread.start()
+            assert decided.wait(PATIENCE)
+
+        monkeypatch.setattr(one, "_rename_partition", late)
+        thread = threading.Thread(target=one.delete_topic, args=("t",))
+        just_before_the_roots_lock(two, monkeypatch, delete)
+        two.create_topic("t")
+        two.log("t").append(b"new")
+        go_on.set()
+        thread.join(PATIENCE)
+    with pylog.open(tmp_path) as store:
+        assert values(store.log("t")) == [b"new"]
+        assert deletions(tmp_path) == []
+
+
+def test_partitions_are_not_added_to_directories_that_are_being_deleted(
+    one: Store, two: Store, halted: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one.create_topic("t", partitions=2)
+    one.log("t", 1).append(b"old")
+
+    def deleted_and_made_again() -> None:
+        halted()
+        monkeypatch.undo()
+        two.create_topic("t")
+
+    just_before_the_roots_lock(two, monkeypatch, deleted_and_made_again)
+    assert two.add_partitions("t", 3).partition_ids == (0, 1, 2)
+    assert values(two.log("t", 1)) == []
+
+
+def test_a_deletion_that_another_store_was_faster_with_deletes_nothing_else(
+    one: Store, two: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which partitions go is what the topic has when that is decided, not what it had when it was asked for."""
+    one.create_topic("t", partitions=2)
+
+    def made_again() -> None:
+        two.delete_topic("t")
+        two.create_topic("t", partitions=4)
+
+    just_before_the_roots_lock(one, monkeypatch, made_again)
+    one.delete_topic("t")
+    assert one.topics() == two.topics() == {}
+    assert [entry.name for entry in tmp_path.iterdir() if entry.is_dir()] == []
+
+
+def test_of_two_deletions_of_one_topic_the_later_one_is_told_that_there_is_none(
+    one: Store, two: Store, tmp_path: Path, halted: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one.create_topic("t", partitions=2)
+    two.log("t").append(b"x")
+    just_before_the_roots_lock(two, monkeypatch, halted)
+    with pytest.raises(pylog.UnknownTopicOrPartitionError):
+        two.delete_topic("t")
+    assert len(read_catalog(OsFileSystem(), str(tmp_path)).deleting) == 2
+
+
+def test_a_partition_of_a_topic_that_is_deleted_meanwhile_is_not_made_again(
+    one: Store, two: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A writer completes what a dead maker has left; what is gone needs no completion."""
+    write_topic(OsFileSystem(), str(tmp_path), "t", ANOTHER)
+    just_before_the_roots_lock(two, monkeypatch, lambda: one.delete_topic("t"))
+    with pytest.raises(pylog.UnknownTopicOrPartitionError):
+        two.log("t")
+    assert two.topics() == {}
+
+
+def test_stores_that_make_and_delete_one_name_see_whole_topics_and_leave_nothing(tmp_path: Path) -> None:
+    wrong: list[object] = []
+    stores = [pylog.open(tmp_path, durability=Durability.OS) for _ in range(3)]
+
+    def work(number: int, store: Store) -> None:
+        for turn in range(25):
+            try:
+                if (turn + number) % 2:
+                    store.create_topic("t", partitions=1 + (turn + number) % 4, retention_ms=12345)
+                else:
+                    store.delete_topic("t")
+            except (pylog.TopicAlreadyExistsError, pylog.UnknownTopicOrPartitionError):
+                pass
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is wrong
+                wrong.append(error)
+            seen = store.topics().get("t")
+            if seen is not None and (seen.config.retention_ms != 12345 or seen.partition_ids != tuple(range(seen.partitions))):
+                wrong.append(seen)
+
+    threads = [threading.Thread(target=work, args=given) for given in enumerate(stores)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for store in stores:
+        store.close()
+    assert wrong == []
+    assert deletions(tmp_path) == []
+
+
+# ---- checkpoints -----------------------------------------------------------------------------------------------------------
+
+
+def lines(path: Path, name: str) -> dict[TopicPartition, int]:
+    return parse_offsets((path / name).read_bytes(), name) if (path / name).exists() else {}
+
+
+def test_the_end_of_a_deletion_takes_no_checkpoint_of_a_topic_that_was_made_meanwhile(
+    one: Store, two: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one.create_topic("t")
+    remove = pylog.topics.remove_directories
+
+    def made_again(*given: Any) -> None:
+        monkeypatch.undo()
+        two.create_topic("t")
+        two.log("t").append_many([b"%d" % number for number in range(9)])
+        two.log("t").delete_records(5)
+        remove(*given)
+
+    monkeypatch.setattr(pylog.topics, "remove_directories", made_again)
+    one.delete_topic("t")
+    assert lines(tmp_path, LOG_START) == {TopicPartition("t", 0): 5}
+
+
+def test_what_a_process_notes_of_a_partition_that_is_being_deleted_does_not_outlive_it(
+    one: Store, two: Store, tmp_path: Path, halted: Callable[[], None]
+) -> None:
+    one.create_topic("t")
+    log = two.log("t")
+    log.append_many([b"%d" % number for number in range(9)])
+    log.delete_records(3)
+    halted()
+    assert lines(tmp_path, LOG_START) == {}
+    log.delete_records(5)  # it has not met the flag yet
+    assert lines(tmp_path, LOG_START) == {TopicPartition("t", 0): 5}
+    two._free_names("t")
+    assert lines(tmp_path, LOG_START) == {}
+
+
+def test_a_partition_that_is_added_starts_without_the_checkpoints_of_an_older_one(one: Store, tmp_path: Path) -> None:
+    """A process that died in a deletion may have left them."""
+    for checkpoint in one._checkpoints:
+        checkpoint.update({TopicPartition("t", 1): 7})
+    one.create_topic("t")
+    one.add_partitions("t", 2)
+    assert [lines(tmp_path, name) for name in (RECOVERY_POINT, LOG_START, CLEANER)] == [{}, {}, {}]
+    assert one.log("t", 1).append(b"x") == 0
+
+
+# ---- leftovers -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("written", [True, False], ids=["with-records", "empty"])
+def test_a_deleted_partition_that_the_catalog_has_forgotten_is_removed_at_opening(tmp_path: Path, written: bool) -> None:
+    with pylog.open(tmp_path) as store:
+        store.create_topic("t")
+        if written:
+            store.log("t").append(b"x")
+    mark_deleted(OsFileSystem(), str(tmp_path / "t-0"))
+    (tmp_path / "t-0").rename(tmp_path / f"t-0.{HEX}-delete")
+    (tmp_path / CATALOG).unlink()
+    with pylog.open(tmp_path) as store:
+        assert deletions(tmp_path) == []
+        assert store.topics() == {}
+
+
+@pytest.mark.damaged("its partition was renamed by hand")
+def test_what_only_looks_like_a_deleted_partition_stays(tmp_path: Path) -> None:
+    """A broker removes what it has renamed itself; what a user has is not touched, whatever its name."""
+    with pylog.open(tmp_path) as store:
+        store.create_topic("t")
+        store.log("t").append(b"x")
+    (tmp_path / "t-0").rename(tmp_path / f"t-0.{HEX}-delete")  # pylog never said that it is deleted
+    (tmp_path / f"u-0.{HEX}-delete").mkdir()
+    (tmp_path / f"u-0.{HEX}-delete" / f"{0:020}.log").write_bytes(b"a broker's")
+    (tmp_path / f"v-0.{HEX}-delete").write_bytes(b"a file")
+    (tmp_path / f"w-0.{HEX}-delete").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "x-0.old-delete").mkdir()
+    before = sorted(deletions(tmp_path))
+    with pylog.open(tmp_path):
+        assert sorted(deletions(tmp_path)) == before
+
+
+# ---- the background --------------------------------------------------------------------------------------------------------
+
+
+def test_a_deleted_topics_log_is_not_kept_by_the_background_that_flushed_it(one: Store, two: Store) -> None:
+    for name in ("ours", "theirs", "theirs-again"):
+        one.create_topic(name)
+    kept = [weakref.ref(one.log(name)) for name in ("ours", "theirs", "theirs-again")]
+    for log in kept:
+        log().append(b"x", durability=Durability.INTERVAL(60_000))  # type: ignore[misc]
+    assert len(one._background._tasks) == 3
+    one.delete_topic("ours")
+    for name in ("theirs", "theirs-again"):
+        two.delete_topic(name)
+    one.create_topic("theirs")
+    two.create_topic("theirs-again")
+    with pytest.raises(pylog.UnknownTopicOrPartitionError):
+        one.log("theirs-again").append(b"x")
+    one.log("theirs-again")
+    assert one._background._tasks == {}
+    gc.collect()
+    assert [log() for log in kept] == [None] * 3
