@@ -16,7 +16,7 @@ import pylog
 from golden_data import GoldenPartition, case, cases
 from golden_rows import COLUMNS, rows
 from pylog.clock import ManualClock
-from pylog.fs import FileSystem
+from pylog.fs import FileSystem, OsFileSystem
 from pylog.log.producer_state import Producer
 from pylog.log.report import HARMLESS
 from pylog.record.compression import compress
@@ -60,7 +60,7 @@ def opened(golden: GoldenPartition, path: Path) -> pylog.Store:
     store = pylog.open(path)
     topic = store.topic(golden.topic)
     known = pylog.topics.CatalogTopic(topic.id or "A" * 22, 1, {name: as_option(value) for name, value in config.items()})
-    store._change_catalog(topics={golden.topic: known})
+    pylog.topics.write_topic(OsFileSystem(), store.path, golden.topic, known)
     return store
 
 
