@@ -248,7 +248,7 @@ class Store(Clients):
             return self.topic(name)
 
     def delete_topic(self, name: str) -> None:
-        """Deletes a topic and its records. It is gone for good when this returns.
+        """Deletes a topic and its records, for good when this returns. What groups have committed stays (`OffsetStore.delete`).
 
         Raises:
             UnknownTopicOrPartitionError, ReadOnlyError: nothing was done.

@@ -97,6 +97,11 @@ def test_read_committed_leaves_out_what_is_aborted() -> None:
         ("--from current", 2, "'current' is no place in a log"),
         ("--from Pfoo", 2, "'Pfoo' is no place in a log"),
         ("--partition x", 2, "'x' is no partition"),
+        ("--partition 1-0", 2, "'1-0' names no partition: a range goes from the lower number to the higher"),
+        ("--partition 2000000", 1, "has no partition 2000000"),
+        ("--partition 2000000-3000000", 1, "has no partition 2000000"),
+        ("--count -1", 2, "--count -1 is less than nothing"),
+        ("-n -1", 2, "--count -1 is less than nothing"),
         ("--partition 7", 1, "has no partition 7; it has from 0 to 1"),
         ("--follow --to 5", 2, "--follow has no end"),
         ("--follow --format parquet", 2, "--follow has no end"),
@@ -275,6 +280,16 @@ def echo(tmp_path_factory: pytest.TempPathFactory) -> object:
         store.create_topic("from")
         store.create_topic("to")
         yield path, store
+
+
+def test_csv_holds_times_beyond_the_calendar_and_gives_them_back(echo: tuple[Path, pylog.Store]) -> None:
+    path, store = echo
+    times = [0, 253_402_300_799_999, 253_402_300_800_000, 2**62, 1_706_702_400_000]
+    first = store.log("from").append_many([(None, b"v", [], time) for time in times]).start
+    printed = call("cat", path, "from", "--from", first, "--format", "csv").output
+    begin = store.log("to").end_offset
+    assert call("produce", path, "to", "--format", "csv", stdin=printed).code == 0
+    assert [record.timestamp for record in store.log("to").records(begin)] == times
 
 
 def test_csv_takes_times_as_numbers_or_as_text_and_values_with_line_ends(shop: Path) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+import linecache
+import sys
 from collections.abc import Iterator
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -245,3 +249,119 @@ def test_a_static_member_that_comes_back_has_its_partitions_at_once(store: pylog
         static.poll()
         assert owned(static) == had
         static.close()
+
+
+# ---- interrupts --------------------------------------------------------------------------------------------------------------
+
+
+class Interrupt:
+    """Ctrl-C at one line of the modules that keep an assignment: the first one of what runs inside, the second, and so on."""
+
+    def __init__(self, line: int, *modules: str) -> None:
+        self._left = line
+        self._modules = tuple(f"/pylog/{module}.py" for module in modules)
+
+    def __enter__(self) -> None:
+        sys.settrace(self._call)
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(None)
+
+    def _call(self, frame: FrameType, _event: str, _given: object) -> Any:
+        return self._line if frame.f_code.co_filename.endswith(self._modules) else None
+
+    def _line(self, frame: FrameType, event: str, _given: object) -> Any:
+        text = linecache.getline(frame.f_code.co_filename, frame.f_lineno).split()
+        self._left -= event == "line" and text[0] != "with"  # Python lets none come between a block and its lock's release
+        if self._left == 0:
+            raise KeyboardInterrupt
+        return self._line
+
+
+def is_interrupted(line: int, modules: tuple[str, ...], consumer: Consumer, seen: list[tuple[int, int]]) -> bool:
+    """Polls once; whether the interrupt came."""
+    try:
+        with Interrupt(line, *modules):
+            found = consumer.poll()
+    except KeyboardInterrupt:
+        return True
+    seen += [(record.partition, record.offset) for part in found.values() for record in part]
+    return False
+
+
+INSIDE = [("consumer/assignment",), ("consumer/assignment", "groups/member", "consumer/alone")]
+EVERYTHING = [(number, offset) for number in range(4) for offset in range(10)]
+
+
+@pytest.mark.parametrize("modules", INSIDE)
+def test_what_a_member_is_to_take_is_not_lost_by_an_interrupt(store: pylog.Store, modules: tuple[str, ...]) -> None:
+    for line in itertools.count(1):
+        seen: list[tuple[int, int]] = []
+        with member(store, enable_auto_commit=False) as one:
+            was_interrupted = is_interrupted(line, modules, one, seen)
+            assert sorted(seen + taken(one)) == EVERYTHING, line
+        if not was_interrupted:
+            break
+    assert line > 10
+
+
+@pytest.mark.parametrize("modules", INSIDE)
+def test_what_a_member_is_to_give_up_is_not_kept_by_an_interrupt(store: pylog.Store, modules: tuple[str, ...]) -> None:
+    for line in itertools.count(1):
+        seen: list[tuple[int, int]] = []
+        with member(store, enable_auto_commit=False) as one, member(store, enable_auto_commit=False) as two:
+            one.poll(max_records=1)
+            two.poll()
+            was_interrupted = is_interrupted(line, modules, one, seen)
+            taken(one, two)
+            assert (len(owned(one)), len(owned(two))) == (2, 2), line
+            assert owned(one) | owned(two) == set(range(4)), line
+        if not was_interrupted:
+            break
+    assert line > 10
+
+
+def test_what_is_lost_is_not_read_on_after_an_interrupt(store: pylog.Store, clock: ManualClock) -> None:
+    for line in itertools.count(1):
+        with member(store, enable_auto_commit=False, max_poll_interval_ms=10_000) as slow, member(store) as other:
+            slow.poll()
+            while len(owned(other)) < 4:
+                clock.advance(200)
+                other.poll()
+            was_interrupted = is_interrupted(line, INSIDE[0], slow, [])
+            taken(slow, other)
+            assert (len(owned(slow)), len(owned(other))) == (2, 2), line
+            assert owned(slow).isdisjoint(owned(other)), line
+        if not was_interrupted:
+            break
+    assert line > 10
+
+
+def test_who_reads_alone_misses_no_partition_after_an_interrupt(store: pylog.Store) -> None:
+    for line in itertools.count(1):
+        seen: list[tuple[int, int]] = []
+        with store.consumer("t", auto_offset_reset="earliest") as consumer:
+            was_interrupted = is_interrupted(line, INSIDE[1], consumer, seen)
+            assert sorted(seen + taken(consumer)) == EVERYTHING, line
+        if not was_interrupted:
+            break
+    assert line > 10
+
+
+def test_a_seek_after_an_interrupted_assignment_stays(store: pylog.Store) -> None:
+    class Interrupted(ConsumerRebalanceListener):
+        told = 0
+
+        def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
+            self.told += 1
+            if self.told == 1:
+                raise KeyboardInterrupt
+
+    listener = Interrupted()
+    with member(store, listener) as one:
+        with pytest.raises(KeyboardInterrupt):
+            one.poll()
+        for place in PLACES:
+            one.seek(place, 8)
+        assert sorted(taken(one)) == [(number, offset) for number in range(4) for offset in (8, 9)]
+        assert listener.told == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 import pylog
 from pylog import Consumer, ConsumerRebalanceListener, Durability, OffsetsConfig, TopicPartition
 from pylog.clock import ManualClock
+from pylog.fs import OsFileSystem
 from pylog.testing import MemoryFileSystem
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -126,6 +128,28 @@ def test_a_topic_that_is_deleted_is_revoked_and_the_others_are_read_on(store: py
         consumer.poll()
         assert consumer.assignment() == {T0, T1}
         assert listener.told[1] == ("revoked", {("u", 0)})
+
+
+@pytest.mark.parametrize("mode", ["r", "rw"])
+def test_a_topic_that_is_deleted_while_its_partition_is_opened_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: ManualClock, mode: Any
+) -> None:
+    check = OsFileSystem.check_directory
+
+    def too_late(fs: OsFileSystem, path: str, **how: Any) -> None:
+        if path.endswith("u-0") and "u" in writer.topics():
+            writer.delete_topic("u")
+        check(fs, path, **how)
+
+    with pylog.open(tmp_path, durability=Durability.OS) as writer:
+        make(writer, "u")
+        make(writer, "t", 2)
+        with pylog.open(tmp_path, mode=mode, clock=clock) as opened, subscribed(opened, pattern="t|u") as consumer:
+            monkeypatch.setattr(OsFileSystem, "check_directory", too_late)
+            first = read(consumer)
+            clock.advance(SECONDS)
+            assert first | read(consumer) == {("t", 0), ("t", 1)}
+            assert consumer.assignment() == {T0, T1}
 
 
 def test_a_topic_that_is_made_again_is_read_anew(store: pylog.Store, clock: ManualClock) -> None:

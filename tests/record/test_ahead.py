@@ -1,33 +1,161 @@
-"""Working one step ahead changes nothing about what comes, whether threads can begin or not."""
+"""Working one step ahead changes nothing about what comes, whether threads can begin or not; Ctrl-C ends it whenever it comes."""
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
 
 import pytest
 
+from pylog.record import ahead
 from pylog.record.ahead import one_ahead
 
+INTERRUPTED = """
+import faulthandler, random, signal
+from pylog.record.ahead import one_ahead
 
-@pytest.mark.parametrize("allowed", [0, 1, 2, 3, 4, 5])
-def test_nothing_is_lost_when_the_interpreter_ends_and_no_thread_begins_any_more(
-    monkeypatch: pytest.MonkeyPatch, allowed: int
-) -> None:
-    submit, calls = ThreadPoolExecutor.submit, []
+def interrupt(*_):
+    raise KeyboardInterrupt
 
-    def refuse(self: ThreadPoolExecutor, *given: object) -> object:
-        calls.append(given)
-        if len(calls) > allowed:
-            raise RuntimeError("cannot schedule new futures after interpreter shutdown")
-        return submit(self, *given)  # type: ignore[arg-type]
+def use(items):
+    with one_ahead(items) as numbers:
+        return list(numbers)
 
-    monkeypatch.setattr(ThreadPoolExecutor, "submit", refuse)
+def is_interrupted(items, after):
+    try:
+        try:
+            signal.setitimer(signal.ITIMER_REAL, after)
+            for _ in range(3):
+                use(items)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+    except KeyboardInterrupt:
+        return True
+    return False
+
+signal.signal(signal.SIGALRM, interrupt)
+random.seed(7)
+interrupts = unfinished = 0
+for number in range(2500):
+    faulthandler.dump_traceback_later(30, exit=True)
+    items = (item for item in range(12))
+    interrupts += is_interrupted(items, random.uniform(1e-6, 8e-4))
+    unfinished += items.gi_running
+    assert use(iter(range(5))) == [0, 1, 2, 3, 4]
+assert interrupts > 500, interrupts
+assert unfinished == 0, unfinished
+print("all ended")
+"""
+
+
+LEFT = """
+import time
+from pylog.record.ahead import one_ahead
+
+def slow():
+    yield 1
+    time.sleep(0.3)
+    print("made")
+    yield 2
+
+def walk():
+    with one_ahead(slow()) as numbers:
+        yield from numbers
+
+left = walk()
+next(left)
+"""
+
+
+def run(script: str) -> tuple[str, str, int]:
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=False)
+    return done.stdout, done.stderr, done.returncode
+
+
+def test_an_interrupt_at_any_moment_ends_it_and_keeps_no_lock() -> None:
+    assert run(INTERRUPTED) == ("all ended\n", "", 0)
+
+
+def test_one_that_is_left_unfinished_at_the_exit_makes_its_item_and_holds_nothing_up() -> None:
+    assert run(LEFT) == ("made\n", "", 0)
+
+
+def test_an_interrupted_wait_goes_on_until_the_thread_uses_the_items_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Impatient:
+        """A lock whose first two takers are interrupted."""
+
+        def __init__(self) -> None:
+            self.lock, self.left = threading.Lock(), 2
+            self.acquire, self.release = self.lock.acquire, self.lock.release
+
+        def __enter__(self) -> None:
+            self.left -= 1
+            if self.left >= 0:
+                raise KeyboardInterrupt
+            self.lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            self.lock.release()
+
+    def slow() -> Iterator[int]:
+        yield 1
+        time.sleep(0.2)
+        yield 2
+
+    items = slow()
+    monkeypatch.setattr(ahead, "allocate_lock", Impatient)
+    context = one_ahead(items)
+    monkeypatch.undo()
+    numbers = context.__enter__()
+    assert next(numbers) == 1
+    with pytest.raises(KeyboardInterrupt):
+        context.__exit__(None, None, None)
+    assert not items.gi_running  # type: ignore[attr-defined]
+    assert list(items) == []
+
+
+def test_nothing_is_lost_when_no_thread_can_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> object:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(ahead, "start_new_thread", refuse)
     with one_ahead(iter("abc")) as letters:
         assert list(letters) == ["a", "b", "c"]
 
 
+def test_nothing_is_lost_when_only_one_thread_more_can_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with one_ahead(iter("abc")) as letters:
+        assert list(letters) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("before", [0, 1, 2, 3])
+def test_nothing_is_lost_when_the_interpreter_ends_the_thread(before: int) -> None:
+    with one_ahead(iter("abc")) as letters:
+        first = [next(letters) for _ in range(before)]
+        ahead._end_all()
+        assert first + list(letters) == ["a", "b", "c"]
+
+
+def test_no_more_than_one_is_made_ahead() -> None:
+    made: list[int] = []
+    with one_ahead(made.append(number) or number for number in range(100)) as numbers:  # type: ignore[func-returns-value]
+        for number in numbers:
+            time.sleep(0.001)
+            assert len(made) <= number + 2
+    assert made == list(range(100))
+
+
 def test_an_error_comes_where_the_item_would() -> None:
-    def items():
+    def items() -> Iterator[int]:
         yield 1
         raise ZeroDivisionError
 
@@ -35,3 +163,16 @@ def test_an_error_comes_where_the_item_would() -> None:
         assert next(numbers) == 1
         with pytest.raises(ZeroDivisionError):
             next(numbers)
+
+
+def test_a_forked_child_waits_for_no_thread_that_it_does_not_have() -> None:
+    with one_ahead(iter(range(10))) as numbers:
+        next(numbers)
+        child = os.fork()
+        if child == 0:
+            signal.alarm(60)
+            ahead._end_all()
+            numbers.close()  # type: ignore[attr-defined]
+            os._exit(7)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        assert list(numbers) == list(range(1, 10))

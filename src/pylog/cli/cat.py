@@ -34,7 +34,7 @@ def cat(
     partition: Annotated[list[str] | None, Parameter(name=["--partition", "-p"])] = None,
     start: Annotated[str, Parameter(name=["--from"], allow_leading_hyphen=True)] = "earliest",
     end: Annotated[str | None, Parameter(name=["--to"], allow_leading_hyphen=True)] = None,
-    count: Annotated[int | None, Parameter(name=["--count", "-n"])] = None,
+    count: Annotated[int | None, Parameter(name=["--count", "-n"], allow_leading_hyphen=True)] = None,
     key: str | None = None,
     follow: Annotated[bool, Parameter(name=["--follow", "-f"], show_default=False)] = False,
     format: Literal["text", "jsonl", "csv", "arrow", "parquet"] = "text",  # noqa: A002 - the option's name
@@ -74,6 +74,8 @@ def cat(
 
     if follow and (end is not None or format == "parquet"):
         raise UsageError("--follow has no end, so it goes neither with --to nor with --format parquet")
+    if count is not None and count < 0:
+        raise UsageError(f"--count {count} is less than nothing; give a number from 0 on")
     first, last = (parse_place(place or "latest", SystemClock()) for place in (start, end))
     wanted = None if key is None else as_bytes(key)
     with reading(store) as opened:

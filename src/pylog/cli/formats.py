@@ -23,6 +23,7 @@ from pylog.cli.text import json_text, lines_text, shown
 from pylog.cli.times import time_text
 from pylog.record.builder import HEADERS_TYPE
 
+_YEAR_10000: Final = 253_402_300_800_000
 Format = Literal["text", "jsonl", "csv", "arrow", "parquet"]
 SCHEMA: Final = pa.schema(
     {
@@ -127,6 +128,7 @@ class CsvWriter:
     def write(self, batch: pa.RecordBatch) -> None:
         columns = {name: batch.column(name) for name in SCHEMA.names}
         columns |= {name: _as_text(batch, name) for name in ("key", "value")}
+        columns["timestamp"] = _readable(columns["timestamp"])
         headers = columns["headers"].to_pylist()
         columns["headers"] = pa.array([_json_headers(each) if each else None for each in headers], pa.string())
         sink = pa.BufferOutputStream()
@@ -139,6 +141,13 @@ class CsvWriter:
     def close(self) -> None:
         if not self._begun:
             self.write(pa.RecordBatch.from_pylist([], SCHEMA))
+
+
+def _readable(times: pa.Array) -> pa.Array:
+    """Times as `produce` reads them again: where years have more than four digits, as milliseconds."""
+    numbers = times.cast(pa.int64())
+    is_far = pc.greater(numbers, _YEAR_10000 - 1)
+    return pc.if_else(is_far, numbers.cast(pa.string()), times.cast(pa.string())) if pc.any(is_far).as_py() else times
 
 
 def _json_headers(headers: list[Any]) -> str:

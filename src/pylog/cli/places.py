@@ -76,6 +76,10 @@ def parse_partitions(given: Iterable[str]) -> list[int]:
         bounds = _PARTITIONS.fullmatch(part.strip())
         if bounds is None:
             raise UsageError(f"{part!r} is no partition; give numbers such as 0, 1,3 or 4-7")
-        first = int(bounds[1])
-        found += range(first, min(int(bounds[2] or first), limits.MAX_PARTITIONS) + 1)
+        first, last = int(bounds[1]), int(bounds[2] or bounds[1])
+        if last < first:
+            raise UsageError(
+                f"{part.strip()!r} names no partition: a range goes from the lower number to the higher, as 4-7 does"
+            )
+        found += range(first, min(last, max(first, limits.MAX_PARTITIONS)) + 1)  # at least one: none would stand for all
     return found

@@ -225,9 +225,7 @@ def _from_csv(batch: pa.RecordBatch, name: str) -> pa.RecordBatch:
     """With the text of times and headers as what they are."""
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     if "timestamp" in columns:
-        given = columns["timestamp"]
-        numbers = pc.all(pc.match_substring_regex(given, r"^-?[0-9]+$")).as_py()
-        columns["timestamp"] = given.cast(pa.int64()) if numbers is not False else given.cast(pa.timestamp("ms", "UTC"))
+        columns["timestamp"] = _milliseconds(columns["timestamp"])
     if "headers" in columns:
         try:
             given = [msgspec.json.decode(text or "[]", type=list[_Header]) for text in columns["headers"].to_pylist()]
@@ -235,6 +233,14 @@ def _from_csv(batch: pa.RecordBatch, name: str) -> pa.RecordBatch:
             raise CommandFailed(f"{name}: the column headers is no JSON such as [{{'key': …, 'value': …}}]: {error}") from error
         columns["headers"] = pa.array(map(_pairs, given), HEADERS_TYPE)
     return pa.RecordBatch.from_pydict(columns)
+
+
+def _milliseconds(given: pa.Array) -> pa.Array:
+    """Times of which each is a number, or text."""
+    is_number = pc.match_substring_regex(given, r"^-?[0-9]+$")
+    numbers = pc.if_else(is_number, given, None).cast(pa.int64())
+    times = pc.if_else(is_number, None, given).cast(pa.timestamp("ms", "UTC"))
+    return pc.coalesce(numbers, times.cast(pa.int64()))
 
 
 def _arrow(stream: Any, name: str, reading: Reading) -> Iterator[pa.RecordBatch]:

@@ -14,6 +14,9 @@ from pylog.record.types import TopicPartition
 class Membership(Protocol):
     """What tells a consumer which partitions are its own: see `GroupMember`, of which these are a part."""
 
+    @property
+    def assignment(self) -> frozenset[TopicPartition]: ...
+
     def subscribe(self, topics: Collection[str]) -> None: ...
 
     def poll(self) -> Event | None: ...
@@ -40,6 +43,11 @@ class Alone:
         self._due = clock.monotonic()
         self._told = False  # that it has begun, be it with no partition
 
+    @property
+    def assignment(self) -> frozenset[TopicPartition]:
+        """What it owns: everything taken and not given up."""
+        return frozenset(self._owned)
+
     def subscribe(self, topics: Collection[str]) -> None:
         """Reads these topics from now on."""
         self._topics = frozenset(topics)
@@ -54,12 +62,11 @@ class Alone:
         gone = self._owned - there
         if gone:
             return Revoke(frozenset(gone))
-        self._due = self._clock.monotonic() + self._interval_ms / 1000
         new = there - self._owned
-        if not new and self._told:
-            return None
+        event = Take(dict.fromkeys(sorted(new))) if new or not self._told else None
         self._owned, self._told = there, True
-        return Take(dict.fromkeys(sorted(new)))
+        self._due = self._clock.monotonic() + self._interval_ms / 1000  # last: who was interrupted asks again at once
+        return event
 
     def _partitions(self) -> set[TopicPartition]:
         topics = self._store.topics()

@@ -74,6 +74,8 @@ class Assignment:
             assignors=options.assignors,
         )
         self._membership: Membership | None = None
+        self._event: member.Event | None = None  # kept until it has been followed, whatever interrupts that
+        self._is_asking = False  # the membership, which may have told something that an interrupt kept from arriving
 
     def place(self, partition: TopicPartition) -> AssignedPartition:
         """One of the partitions.
@@ -148,19 +150,42 @@ class Assignment:
             self._follow(event)
 
     def _next_event(self) -> member.Event | None:
+        """What an interrupt kept from being followed, or else what comes next."""
         assert self._membership is not None
+        if self._event is None and self._is_asking:
+            self._event = self._missed(self._membership)
+        if self._event is None:
+            self._is_asking = True
+            with self._turn:
+                self._event = self._membership.poll()
+            self._is_asking = False
+        return self._event
+
+    def _missed(self, membership: Membership) -> member.Event | None:
+        """What a poll of the membership may have told when it was interrupted: how what it owns differs from what is here."""
         with self._turn:
-            return self._membership.poll()
+            membership.gave_up(frozenset())  # then a `Revoke` is told again
+            owned = membership.assignment
+        gone, new = self.places.keys() - owned, owned - self.places.keys()
+        if gone:
+            return member.Lost(frozenset(gone))
+        return member.Take(dict.fromkeys(sorted(new))) if new else None
 
     def _follow(self, event: member.Event) -> None:
-        if isinstance(event, member.Take):
-            self._add(event.partitions)
-            self._listener.on_partitions_assigned(set(event.partitions))
-        elif isinstance(event, member.Revoke):
-            self._revoke(event.partitions)
-        else:
-            self._drop(event.partitions)
-            self._listener.on_partitions_lost(set(event.partitions))
+        """Does what an event says. Interrupted, it is done again: what was done already stays as it is."""
+        try:
+            if isinstance(event, member.Take):
+                self._add({partition: found for partition, found in event.partitions.items() if partition not in self.places})
+                self._listener.on_partitions_assigned(set(event.partitions))
+            elif isinstance(event, member.Revoke):
+                self._revoke(event.partitions)
+            else:
+                self._drop(event.partitions)
+                self._listener.on_partitions_lost(set(event.partitions))
+        except Exception:  # of the listener, which is not told again
+            self._event = None
+            raise
+        self._event = None
 
     def _revoke(self, partitions: Collection[TopicPartition]) -> None:
         assert self._membership is not None
@@ -170,6 +195,7 @@ class Assignment:
             self._drop(partitions)
             with self._turn:
                 self._membership.gave_up(partitions)
+            self._event = None  # it is done, even if the listener was interrupted
 
     def _stop(self, partitions: Collection[TopicPartition]) -> None:
         """The last moments of partitions: nothing comes of them any more, and what came can be committed."""
@@ -183,9 +209,10 @@ class Assignment:
 
     def _add(self, committed: Mapping[TopicPartition, OffsetAndMetadata | None]) -> None:
         for partition, found in committed.items():
-            place = self.places[partition] = self._around.place_of(partition)
+            place = self._around.place_of(partition)
             if found is not None:
                 place.seek(found.offset, found.leader_epoch)
+            self.places[partition] = place
         self._around.read(self.places.values())
 
     def _drop(self, partitions: Collection[TopicPartition]) -> None:
@@ -224,7 +251,7 @@ class Assignment:
                 self._stop(list(self.places))
         finally:
             self._drop(list(self.places))
-            membership, self._membership = self._membership, None
+            membership, self._membership, self._event, self._is_asking = self._membership, None, None, False
             self.subscription, self.is_manual, self._names = None, False, frozenset()
             if membership is not None:
                 with self._turn:

@@ -26,7 +26,13 @@ from pylog.consumer.partition import AssignedPartition, Deserializers, Taken
 from pylog.consumer.positions import EARLIEST, LATEST, Positions
 from pylog.consumer.reading import PartitionReader
 from pylog.consumer.subscription import Subscription, checked_partition, checked_partitions, visible_topics
-from pylog.errors import ClosedError, IllegalStateError, InvalidArgumentError, UnknownTopicOrPartitionError
+from pylog.errors import (
+    ClosedError,
+    IllegalStateError,
+    InvalidArgumentError,
+    NotALogDirectoryError,
+    UnknownTopicOrPartitionError,
+)
 from pylog.log.arguments import offset_given
 from pylog.log.following import nap
 from pylog.log.log import Log
@@ -286,7 +292,11 @@ class Consumer:
         """A partition; opened again once it was deleted and made anew."""
         known = self._logs.get(partition)
         if known is None or known.is_gone or self._store.mode == "rw":  # which keeps it itself
-            known = self._logs[partition] = self._store.log(*partition)
+            try:
+                known = self._store.log(*partition)
+            except NotALogDirectoryError:  # deleted while it was opened: the second look says so, unless it is something else
+                known = self._store.log(*partition)
+            self._logs[partition] = known
         return known
 
     # ---- around the assignment -----------------------------------------------------------------------------------------------

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import threading
-from typing import Self
+from _thread import RLock
 
 from pylog.errors import ClosedError, IllegalStateError
 from pylog.fs import process_id
 
 
-class Guard:
+class Guard(RLock):  # type: ignore[misc]  # it is final for type checkers only
     """Held during each call of a consumer; a call from inside (by a listener, say) may hold it again.
+
+    It is a lock itself, so that leaving is one step that no interrupt can come before; entering lets go when one comes.
 
     Raises:
         IllegalStateError: on entering: another thread is in a call.
@@ -18,7 +19,6 @@ class Guard:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
         self._pid = process_id()
         self.closed = False
 
@@ -31,17 +31,23 @@ class Guard:
         """Ends the consumer: nobody holds it any more."""
         self.closed = True
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> bool:  # type: ignore[override]
         if self.forked:
             raise ClosedError("a consumer does not live on in a forked process; make one there")
-        if not self._lock.acquire(blocking=False):
+        taken: list[bool] = []
+        try:
+            taken.extend(map(self.acquire, (False,)))  # one step: an interrupt finds it taken and known to be, or neither
+            self._check(is_free=taken[0])
+            return True
+        except BaseException:
+            if taken and taken[0]:
+                self.release()
+            raise
+
+    def _check(self, *, is_free: bool) -> None:
+        if not is_free:
             raise IllegalStateError(
                 "another thread is in a call of this consumer; one thread uses it at a time: make one for each"
             )
         if self.closed:
-            self._lock.release()
             raise ClosedError("the consumer is closed; make another one")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()

@@ -296,8 +296,8 @@ class GroupMember:
 
     def _out_of_group(self) -> Places:
         """Forgets its membership; what it read is lost."""
+        lost, self._reading = self._reading, frozenset()  # first: who is interrupted behind it owns nothing
         presence, self._presence = self._presence, None
-        lost, self._reading = self._reading, frozenset()
         self._revoking = self._is_quiet = False
         self._member_id, self._epoch, self._told = "", _NO_EPOCH, _NO_EPOCH
         if presence is not None:

@@ -1,48 +1,175 @@
-"""Working one step ahead: what comes next is made in another thread while what is there is used."""
+"""Working one step ahead: what comes next is made in another thread while what is there is used.
+
+Ctrl-C may come between any two steps of Python code, so all that the two threads share is written in C: a queue each way, and a
+lock that says when the other one is done. The locks inside of a `Future` or a `Condition` are taken in one step and known to be
+taken in another: an interrupt between the two keeps them for ever.
+"""
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import sys
+import threading
+from _thread import LockType, allocate_lock, start_new_thread
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from contextlib import AbstractContextManager
+from queue import SimpleQueue
+from typing import Any, Final, Generic, TypeVar
+from weakref import ref
+
+from pylog.clock import SystemClock
+from pylog.fs import on_fork
 
 T = TypeVar("T")
+Requests = SimpleQueue[Any]  # each an iterator, of which one item is wanted; None or a dead reference: nothing more is
+_END: Final = object()
+_AT_WORK: Final[dict[LockType, Requests]] = {}  # threads that may be using an iterator, by the lock they hold as long
 
 
-@contextlib.contextmanager
-def one_ahead(items: Iterator[T]) -> Iterator[Iterator[T]]:
+def one_ahead(items: Iterator[T]) -> AbstractContextManager[Iterator[T]]:
     """An iterator over the same items: while one is used the next one is made, and never more.
 
     Who comes back for an item is done with the one before, so the item behind it is asked for at once: a thread that is slower
     than its user goes on without waiting for the other to wake. The thread ends with the context, whatever happens in it;
-    nothing outlives the call that needs it. Where none can begin any more, at the interpreter's exit, it is the same iterator
-    without one.
+    nothing outlives the call that needs it. An interrupt waits for what is being made. Where no thread can begin, at
+    the interpreter's exit or because there are too many, it is the same iterator without one.
 
     >>> with one_ahead(iter("abc")) as letters:
     ...     list(letters)
     ['a', 'b', 'c']
     """
-    end = object()
-    worker = ThreadPoolExecutor(1, thread_name_prefix="pylog-ahead")
+    return _Ahead(items)
 
-    def begun() -> Future[T] | None:
+
+class _Raised:
+    """What came instead of an item."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+
+class _Ahead(Generic[T]):
+    def __init__(self, items: Iterator[T]) -> None:
+        self._items = items
+        self._requests: Requests = SimpleQueue()
+        self._results: SimpleQueue[Any] = SimpleQueue()
+        self._at_work = allocate_lock()
+
+    def __enter__(self) -> Iterator[T]:
+        return self._taken()
+
+    def __exit__(self, *_: object) -> None:
         try:
-            return worker.submit(next, items, end)  # type: ignore[arg-type]
-        except RuntimeError:  # the interpreter ends, and lets no thread begin
-            return None
+            self._end()
+        except BaseException:  # an interrupt, which may have come before it had begun
+            self._end()
+            raise
 
-    def taken() -> Iterator[T]:
-        coming = begun()
-        while coming is not None:
-            following = begun()
-            if (item := coming.result()) is end:
+    def _taken(self) -> Iterator[T]:
+        self._begin()
+        is_coming = self._asked()
+        while is_coming:
+            is_coming = self._asked()
+            item = self._results.get()
+            if item is _END:
                 return
+            if type(item) is _Raised:
+                try:
+                    raise item.error
+                finally:
+                    del item  # whose error has this frame in its traceback
             yield item
-            coming = following
-        yield from items
+        yield from self._items
 
+    def _begin(self) -> None:
+        """Begins the thread, if that can be. Only then is something asked for: a thread not known to be there uses nothing.
+
+        The reference that it has ends it also when an interrupt comes before the first step of `__exit__`: when this is gone.
+        """
+        if sys.is_finalizing():  # a thread would begin, but never have its turn
+            return
+        self._at_work.acquire()
+        with contextlib.suppress(RuntimeError):
+            start_new_thread(_watch, (self._requests, self._results, self._at_work, ref(self, self._requests.put)))
+            _AT_WORK[self._at_work] = self._requests
+
+    def _asked(self) -> bool:
+        """Asks for an item, unless there is nobody to ask."""
+        if self._at_work not in _AT_WORK:
+            return False
+        self._requests.put(self._items)
+        return True
+
+    def _end(self) -> None:
+        """Ends the thread, and waits until it has. May be called twice."""
+        self._requests.put(None)
+        _wait_for(self._at_work)
+
+
+def _wait_for(at_work: LockType) -> None:
+    """Waits for a thread to end, however often that is interrupted: who goes on may use what the thread uses."""
+    interrupt = None
+    while at_work in _AT_WORK and not sys.is_finalizing():  # when no other thread has its turn any more
+        try:
+            with at_work:
+                pass
+        except BaseException as error:  # noqa: BLE001 - raised when the thread has ended
+            interrupt = error
+    if interrupt is not None:
+        raise interrupt
+
+
+# ---- the other threads -------------------------------------------------------------------------------------------------------
+
+
+def _watch(requests: Requests, results: SimpleQueue[Any], at_work: LockType, left: ref[Any]) -> None:
+    """Has a thread do the work that debuggers and profilers see, and tells when it is gone.
+
+    `Thread.start` must not be interrupted; here nothing does that: signals are the main thread's.
+    """
+    is_over = allocate_lock()
+    is_over.acquire()
     try:
-        yield taken()
+        try:
+            worker = threading.Thread(target=_work, args=(requests, results, left, is_over), name="pylog-ahead", daemon=True)
+            worker.start()
+        except (RuntimeError, MemoryError):  # there are too many; then it is this one's work
+            _work(requests, results, left, is_over)
+        else:
+            with is_over:
+                pass
+            while worker.is_alive():  # a few steps more; `join` would leave an entry for this thread in `threading.enumerate()`
+                SystemClock().sleep(0)
     finally:
-        worker.shutdown(cancel_futures=True)
+        _AT_WORK.pop(at_work, None)
+        at_work.release()
+
+
+def _work(requests: Requests, results: SimpleQueue[Any], left: ref[Any], is_over: LockType) -> None:
+    try:
+        while (items := requests.get()) is not None and items is not left:
+            try:
+                results.put(next(items, _END))
+            except BaseException as error:  # noqa: BLE001 - raised where the item would have come
+                results.put(_Raised(error))
+    finally:
+        is_over.release()
+
+
+@atexit.register
+def _end_all() -> None:
+    """Ends the threads of iterators that were left unfinished: what they read may be gone a moment later."""
+    for at_work, requests in list(_AT_WORK.items()):
+        requests.put(None)
+        _wait_for(at_work)
+
+
+class _InChild:
+    def forked(self) -> None:
+        """A forked child has none of the threads."""
+        _AT_WORK.clear()
+
+
+_IN_CHILD: Final = _InChild()
+on_fork(_IN_CHILD)
