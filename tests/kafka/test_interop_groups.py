@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pylog
+from interop_data import complaints
 from kafka_adopt import AdoptedTopic, adopt
 from kafka_harness import Broker
 from neighbours import Neighbour
@@ -53,9 +54,7 @@ def test_a_broker_loads_our_groups_and_puts_out_members_that_are_gone(tmp_path: 
         running.wait_for(rf"\[GroupId killed\] Member {member} fenced .* because the member session expired")
     assert re.search(r"killed .* Empty +0", described(running, "killed", "--state"))
     assert len(members) == 2
-    assert [
-        line for line in running.output().splitlines() if "GroupCoordinator" in line and (" ERROR " in line or " WARN " in line)
-    ] == []
+    assert [line for line in complaints(running.output()) if "GroupCoordinator" in line] == []
     running.stop()
     with pylog.open(directory) as store:
         member = GroupMember(store, "killed")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import concurrent.futures.thread  # noqa: F401 - close at exit may be the first to have pyarrow import pandas, and that this: too late
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any, Self
