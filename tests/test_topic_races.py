@@ -5,6 +5,7 @@ Two stores of one process keep each other out as two processes do.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import threading
 import weakref
@@ -59,9 +60,9 @@ def just_before_the_roots_lock(store: Store, monkeypatch: pytest.MonkeyPatch, ac
     monkeypatch.setattr(store, "_root_lock", first_this)
 
 
-@pytest.fixture
-def halted(one: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
-    """Has a thread decide to delete "t" through the first store, and stand still before its directories are renamed."""
+@contextlib.contextmanager
+def halted_deletion(one: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
+    """Has a thread decide to delete "t" through a store, and stand still, until this ends, before its directories are renamed."""
     decided, go_on = threading.Event(), threading.Event()
     rename = one._rename_partition
 
@@ -82,6 +83,13 @@ def halted(one: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[],
     assert not thread.is_alive()
 
 
+@pytest.fixture
+def halted(one: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
+    """The same for a whole test, through its first store."""
+    with halted_deletion(one, monkeypatch) as delete:
+        yield delete
+
+
 def test_a_topic_made_beside_its_deletion_is_new_and_keeps_its_records(
     one: Store, two: Store, halted: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,28 +108,13 @@ def test_a_topic_made_beside_its_deletion_is_new_and_keeps_its_records(
 def test_what_was_acknowledged_after_a_race_is_there_when_the_store_is_opened_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    decided, go_on = threading.Event(), threading.Event()
     with pylog.open(tmp_path) as one, pylog.open(tmp_path) as two:
         one.create_topic("t")
         one.log("t").append(b"old")
-        rename = one._rename_partition
-
-        def late(*which: str) -> None:
-            decided.set()
-            assert go_on.wait(PATIENCE)
-            rename(*which)
-
-        def delete() -> None:
-            thread.start()
-            assert decided.wait(PATIENCE)
-
-        monkeypatch.setattr(one, "_rename_partition", late)
-        thread = threading.Thread(target=one.delete_topic, args=("t",))
-        just_before_the_roots_lock(two, monkeypatch, delete)
-        two.create_topic("t")
-        two.log("t").append(b"new")
-        go_on.set()
-        thread.join(PATIENCE)
+        with halted_deletion(one, monkeypatch) as delete:
+            just_before_the_roots_lock(two, monkeypatch, delete)
+            two.create_topic("t")
+            two.log("t").append(b"new")
     with pylog.open(tmp_path) as store:
         assert values(store.log("t")) == [b"new"]
         assert deletions(tmp_path) == []
