@@ -339,7 +339,7 @@ def test_who_is_interrupted_while_it_waits_holds_up_nobody_behind_it(log: pylog.
     for call in calls[1:]:
         call.join(PATIENCE)
     assert [call.result for call in calls[1:]] == [2, 3]
-    left[0].wake()  # no interrupt has: let the thread end
+    left[0].signal.release()  # no interrupt has: let the thread end
     calls[0].join(PATIENCE)
     assert values(log) == [b"first", b"leader", b"1", b"2"]
 

@@ -44,10 +44,11 @@ class Request:
         acknowledgement: once it is done.
         error: why it failed.
         done: whether one of the two is there, or its thread does not wait any more.
+        signal: released once for its thread to go on. By whoever noted why, with nothing in between that an interrupt could come
+            before: not even the call of a function of our own.
     """
 
     __slots__ = (
-        "_signal",
         "acknowledgement",
         "count",
         "done",
@@ -56,6 +57,7 @@ class Request:
         "level",
         "pieces",
         "producer",
+        "signal",
         "size",
         "whole",
     )
@@ -78,16 +80,12 @@ class Request:
         self.acknowledgement: Acknowledgement | None = None
         self.error: Exception | None = None
         self.done = False
-        self._signal = threading.Lock()  # held until the request is settled, or its thread is to lead
-        self._signal.acquire()
+        self.signal = threading.Lock()  # held until then
+        self.signal.acquire()
 
     def wait(self) -> None:
         """Waits until the request is settled, or it is its thread's turn to lead."""
-        self._signal.acquire()
-
-    def wake(self) -> None:
-        """Ends the waiting."""
-        self._signal.release()
+        self.signal.acquire()
 
     def acknowledge(self, offsets: range, level: Durability, *, duplicate: bool = False) -> None:
         """It is in the log."""
@@ -102,7 +100,7 @@ class Request:
 
     def _settled(self) -> None:
         self.done = True
-        self._signal.release()  # not by `wake`: an interrupt as that begins would leave its thread waiting
+        self.signal.release()
 
     def result(self) -> Acknowledgement:
         """The acknowledgement, or the error: a copy, because other threads raise it too."""
@@ -156,7 +154,7 @@ class Requests:
                 self._waiting.popleft()
             self._leader = self._waiting[0] if self._waiting else None
             if self._leader is not None:
-                self._leader.wake()
+                self._leader.signal.release()
 
 
 class Group(NamedTuple):
