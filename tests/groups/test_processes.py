@@ -22,6 +22,7 @@ from pylog.store import Store
 PARTITIONS = 6
 ALL = {TopicPartition("t", number) for number in range(PARTITIONS)}
 CLOCK = SystemClock()
+RECORDS = 5000
 SETUP = """
 import pylog
 from pylog.groups.member import GroupMember, MemberOptions, Revoke, Take, Lost
@@ -29,7 +30,7 @@ store = pylog.open(path, durability=pylog.Durability.OS)
 member, lost, committed, refused, position = None, [], 0, 0, {}
 
 def step():
-    '''One turn of a consumer: what it is told, then one more record of each partition, committed.'''
+    '''One turn of a consumer: what it is told, then one more record of each partition, though never its last 1,000, committed.'''
     global committed, refused
     event = member.poll()
     if isinstance(event, Revoke):
@@ -40,7 +41,7 @@ def step():
     elif isinstance(event, Lost):
         lost.extend(event.partitions)
     for place in member.assignment:
-        position[place] += 1
+        position[place] = min(position[place] + 1, records - 1000)
     commit(member.assignment)
     return event is not None
 
@@ -64,7 +65,7 @@ def path(tmp_path: Path) -> Path:
     with pylog.open(tmp_path / "s", offsets=OffsetsConfig(topic_num_partitions=1), durability=pylog.Durability.OS) as store:
         store.create_topic("t", partitions=PARTITIONS)
         for number in range(PARTITIONS):
-            store.log("t", number).append_many([b"x"] * 5000)
+            store.log("t", number).append_many([b"x"] * RECORDS)
     return tmp_path / "s"
 
 
@@ -84,7 +85,7 @@ def interpreters() -> Iterator[list[Neighbour]]:
 def others(interpreters: list[Neighbour], path: Path) -> Iterator[list[Neighbour]]:
     """Three other processes, ready to join. One that a test kills it takes out of the list."""
     for each in interpreters:
-        each.begin(SETUP, path=str(path))
+        each.begin(SETUP, path=str(path), records=RECORDS)
     for each in interpreters:
         each.answer()
     yield interpreters
@@ -199,5 +200,5 @@ def step(member: GroupMember, position: dict[TopicPartition, int]) -> None:
     elif event is not None:
         position.update({place: each.offset if each else 0 for place, each in event.partitions.items()})
     for place in member.assignment:
-        position[place] += 1
+        position[place] = min(position[place] + 1, RECORDS - 1000)
     member.commit({place: position[place] for place in member.assignment})
