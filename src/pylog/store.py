@@ -248,13 +248,13 @@ class Store(Clients):
             return self.topic(name)
 
     def delete_topic(self, name: str) -> None:
-        """Deletes a topic and its records, for good when this returns. What groups have committed stays (`OffsetStore.delete`).
+        """Deletes a topic and its records, for good when this returns, and then what groups have committed for it.
 
         Raises:
             UnknownTopicOrPartitionError, ReadOnlyError: nothing was done.
         """
         self._check_writable()
-        with self._guard:
+        with self._offsets.forgetting(name), self._guard:
             self.topic(name)
             self._leave_clean_state()
             for log in self._let_go(name):

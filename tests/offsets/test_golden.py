@@ -59,3 +59,14 @@ def test_what_a_transaction_has_committed_and_not_ended_is_pending(version: str)
         assert store.offsets.pending("g-txn-open")
         assert store.offsets.pending("g-txn") == set()
         assert store.offsets.fetch("g-txn-open") == {}
+
+
+@pytest.mark.parametrize("version", golden_data.VERSIONS)
+def test_what_an_open_transaction_has_committed_for_a_topic_goes_with_the_topic(version: str, tmp_path: Path) -> None:
+    with pylog.open(golden_data.case(version, "txn").copy(tmp_path / "copy")) as store:
+        before = {place.topic for place in store.offsets.pending("g-txn-open")}
+        for topic in before:
+            store.delete_topic(topic)
+        assert before
+        assert store.offsets.pending("g-txn-open") == set()
+        assert not any(place.topic in before for group in store.offsets.groups() for place in store.offsets.fetch(group))

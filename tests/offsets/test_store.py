@@ -314,6 +314,44 @@ def test_a_topic_that_another_process_deletes_begins_anew(store: Store, fs: Memo
         assert store.offsets.position("g", T0) == 4
 
 
+def test_what_was_committed_for_a_topic_goes_with_it_and_nothing_else(store: Store, fs: MemoryFileSystem) -> None:
+    """Else a group would go on in the next topic of this name where it was in the old one, and never read what comes before."""
+    store.create_topic("tt", partitions=2)
+    store.offsets.commit("g", {T0: 3, T1: 5, ("tt", 0): 0})
+    store.offsets.commit("h", {T1: 7})
+    store.delete_topic("t")
+    store.create_topic("t", partitions=2)
+    with opened(fs.process(), mode="r") as elsewhere:
+        for each in (store, elsewhere):
+            assert set(each.offsets.fetch("g")) == {TopicPartition("tt", 0)}
+            assert each.offsets.fetch("h") == {}
+    end = offsets_log(store, "g").end_offset
+    store.delete_topic("t")
+    assert offsets_log(store, "g").end_offset == end  # there was nothing more to be deleted
+
+
+def test_what_is_committed_for_a_topic_made_again_meanwhile_stays(store: Store, fs: MemoryFileSystem) -> None:
+    store.offsets.commit("g", {T0: 3, T1: 4})
+    with opened(fs.process()) as other:
+        with store.offsets.forgetting("t"):
+            other.delete_topic("t")
+            other.create_topic("t")
+            other.log("t").append(b"x")
+            other.offsets.commit("g", {T0: 1})
+        assert {place: each.offset for place, each in other.offsets.fetch("g").items()} == {T0: 1}
+
+
+def test_damaged_offsets_keep_nobody_from_deleting_a_topic(
+    store: Store, fs: MemoryFileSystem, caplog: pytest.LogCaptureFixture
+) -> None:
+    store.offsets.commit("g", {T0: 3})
+    log = offsets_log(store, "g")
+    log.append(None, key=b"x")  # is none of Kafka's keys
+    store.delete_topic("t")
+    assert "t" not in store.topics()
+    assert "t is deleted, but what groups have committed for it could not be deleted" in caplog.text
+
+
 def test_who_looks_while_another_process_makes_the_topic_finds_all_of_its_partitions(fs: MemoryFileSystem) -> None:
     """A part of them would be believed for good: a group's offsets would be looked for where nobody writes them."""
 

@@ -128,6 +128,21 @@ class Image:
         """The places of a group's offsets that open transactions have committed."""
         return {place for entries in self.pending.values() for name, place in entries if name == group}
 
+    def committed_for(self, topic: bytes, before: int) -> dict[bytes, list[bytes]]:
+        """The places of a topic by group, those that open transactions have committed too.
+
+        Args:
+            topic: its name.
+            before: only what records below this offset say.
+        """
+        entries = [(name, place, entry) for name, group in self.groups.items() for place, entry in group.entries.items()]
+        entries += [(name, place, entry) for pending in self.pending.values() for (name, place), entry in pending.items()]
+        found: dict[bytes, list[bytes]] = {}
+        for name, place, entry in entries:
+            if place[2:-4] == topic and entry.record_offset < before:
+                found.setdefault(name, []).append(place)
+        return {name: sorted(set(places)) for name, places in found.items()}
+
     # ---- replay --------------------------------------------------------------------------------------------------------------
 
     def replay(self, frames: Iterable[pa.RecordBatch], ends: Iterable[TransactionEnd]) -> None:

@@ -51,6 +51,11 @@ class OffsetsPartition:
             found = self._caught_up().groups.get(group)
             return {} if found is None else found.offsets()
 
+    @property
+    def end_offset(self) -> int:
+        """The offset that the next record gets."""
+        return self._log.end_offset
+
     @contextmanager
     def image(self) -> Iterator[Image]:
         """What the records say now; nobody changes it inside.

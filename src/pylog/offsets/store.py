@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast
 
@@ -15,6 +17,7 @@ from pylog.errors import (
     InvalidArgumentError,
     NonEmptyGroupError,
     OffsetOutOfRangeError,
+    PylogError,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
@@ -38,6 +41,7 @@ from pylog.offsets.schema import (
 from pylog.record.types import OffsetAndMetadata, TopicPartition
 from pylog.topics import Topic, directory_name
 
+LOGGER = logging.getLogger("pylog")
 _TRIES: Final = 3  # while another process deletes the topic and makes it again
 Found = TypeVar("Found")
 Place = TopicPartition | tuple[str, int]
@@ -279,6 +283,35 @@ class OffsetStore:
 
         self.change(group, forget, durability=durability)
         return set(map(parse_place, places))
+
+    @contextmanager
+    def forgetting(self, topic: str) -> Iterator[None]:
+        """Deletes what groups had committed for a topic, once it was deleted inside; its store does this.
+
+        What is committed meanwhile stays: it can be for a topic that another process has made under this name. What cannot be
+        deleted is logged, because the topic is gone all the same.
+        """
+        there = list(self._all_partitions())
+        ends = [each.end_offset for each in there]
+        yield
+        for each, end in zip(there, ends, strict=True):
+            try:
+                self._forget_topic(each, topic.encode(), end)
+            except UnknownTopicOrPartitionError:
+                continue  # it was `__consumer_offsets` itself
+            except PylogError as error:
+                told = "%s is deleted, but what groups have committed for it could not be deleted from %s: %s"
+                LOGGER.warning(told, topic, each.directory, error)
+
+    def _forget_topic(self, there: OffsetsPartition, topic: bytes, before: int) -> None:
+        with there.image() as image:  # most often there is nothing to be done, and nobody has to wait
+            if not image.committed_for(topic, before):
+                return
+        with there.exclusively() as image:
+            gone = image.committed_for(topic, before).items()
+            items = [item for name, places in gone for item in tombstones(name, image.groups[name], Expiry(places, group=False))]
+            if items:
+                there.append(items, self.clock.now_ms(), None, atomic=False)
 
     def look(self, group: str, action: Callable[[View], Found]) -> Found | None:
         """What `action` makes of a group as its records are now; None if there is no such group. As `fetch`."""
