@@ -46,6 +46,7 @@ __all__ = [
 ]
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})  # what passes when somebody makes room
+NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})  # what passes when files are closed; nothing was done
 PathLike = str | os.PathLike[str]
 
 

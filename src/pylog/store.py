@@ -592,8 +592,8 @@ class Store(Clients):
         clean = all(catalogs.for_each_partition(log.close for log in self._logs.values()))
         if not self._fs.exists(join(self.path, CLEAN_SHUTDOWN)) and locks.alone():
             names = {partition: join(self.path, directory_name(partition)) for partition in self._partitions()}
-            known = names if self._marker is not None else self._logs  # those that need no recovery unless a header says so
-            if shutdown.note_ends(self._fs, names, known, self._recovery_points, self._log_starts) and clean:
+            ends = self._recovery_points, self._log_starts
+            if shutdown.note_ends(self._fs, names, self._logs, self._marker, *ends) and clean:
                 write_atomically(self._fs, self.path, CLEAN_SHUTDOWN, NEW_MARKER if self._marker is None else self._marker)
 
     def _partitions(self) -> list[TopicPartition]:

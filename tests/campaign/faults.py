@@ -7,6 +7,7 @@ the end its process dies, and separately its machine loses power, and what is le
 
 from __future__ import annotations
 
+import errno
 import functools
 import gc
 import random
@@ -309,16 +310,22 @@ def ends(memory: MemoryFileSystem) -> list[tuple[str, Image, int]]:
 
 
 def goes_on(driver: Driver) -> Iterator[str]:
-    """Whether the log takes records again once calls succeed: at once when only a write of records failed, else when reopened."""
+    """Whether the log takes records again once calls succeed: at once when only a write of records failed, or there was no
+    descriptor to be had, else when reopened."""
     if "t" in driver.fickle or "t" not in driver.ledgers:
         return
-    usable = all(str(error).startswith("cannot write") and str(error.path).endswith(LOG) for error in driver.refusals)
+    usable = all(_passes(error) for error in driver.refusals)
     refused = len(driver.refusals)
     if usable and not driver.attempt(lambda driver: driver.append([30])):
         yield f"there is room again, and the log does not go on: {driver.refusals[-1]}"
     driver.attempt(Driver.reopen)  # closing reports what failed before
     if not driver.attempt(lambda driver: driver.append([30])):
         yield f"the log does not go on when it is reopened: {driver.refusals[refused:]}"
+
+
+def _passes(error: pylog.PylogError) -> bool:
+    wrote = str(error).startswith("cannot write") and str(error.path).endswith(LOG)
+    return wrote or (isinstance(error, pylog.StorageFailedError) and error.errno == errno.EMFILE)
 
 
 def judged(driver: Driver, outcome: Outcome, after: str) -> Iterator[str]:

@@ -175,6 +175,31 @@ def test_the_start_is_kept_where_only_one_of_its_two_places_is_left(path: Path, 
             assert start in (5, 7)  # a copy's header is of another boot, and its checkpoint is authoritative
 
 
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("opened", [False, True])
+def test_what_a_broker_deleted_meanwhile_does_not_come_back_when_another_partition_is_written(
+    path: Path, opened: bool, killed: bool
+) -> None:
+    """A broker notes the start in its checkpoint only: the header that pylog left beside the log knows an older one."""
+    with pylog.open(path) as store:
+        sized(store)
+        store.create_topic("u")
+        store.log("t").append_many([b"%d" % (number % 10) for number in range(4)])
+        store.log("t").delete_records(1)
+    (path / LOG_START).write_text("0\n1\nt 0 3\n")
+    marker = path / ".kafka_cleanshutdown"
+    if killed:
+        marker.unlink()
+    else:
+        marker.write_text('{"version":0,"brokerEpoch":5}')
+    for session in range(3):
+        with pylog.open(path) as store:
+            store.log("u").append(b"x")
+            if opened or session == 2:
+                assert store.log("t").start_offset == 3
+        assert checkpoint(path, LOG_START) == {T: 3}
+
+
 def test_records_may_be_deleted_from_a_log_of_one_segment_and_all_of_them(store: Store) -> None:
     log = sized(store, per_segment=100)
     log.append_many([b"x"] * 10)

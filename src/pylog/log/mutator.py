@@ -16,6 +16,7 @@ from pylog import limits
 from pylog.clock import Clock
 from pylog.config import Durability
 from pylog.errors import (
+    NO_DESCRIPTOR,
     NO_ROOM,
     ClosedError,
     CorruptionError,
@@ -164,13 +165,13 @@ class Mutator:
         return self.writer
 
     def _new_writer(self) -> LogWriter:
-        """A writer; a sync that fails while it makes the log ready is never tried again. Want of room is: nothing was cut."""
+        """A writer; a sync that fails while it makes the log ready is never tried again. Want of room or of descriptors is."""
         if self._failure is not None:
             raise ClosedError(self._failure, path=self._source.directory)
         try:
             return LogWriter(self._source, self.loaded, self._state, self._set_state, self._clock, self._counters)
         except StorageFailedError as error:
-            if error.errno not in NO_ROOM:
+            if error.errno not in NO_ROOM | NO_DESCRIPTOR:
                 self._failure = f"{error}; close the store and open it again, which checks the end of the log"
                 with contextlib.suppress(StorageFailedError):  # the first failure is the one that is reported
                     mark_failed(self._source.fs, self._source.directory)
@@ -408,7 +409,7 @@ class Mutator:
             try:
                 yield writer
             except StorageFailedError as error:
-                writer.fail(f"a change of its segments failed ({error})")
+                writer.break_off(error, "a change of its segments failed")
                 raise
             self.loaded.segments = FoundSegments.known(self._state.segments.values())  # what is gone can be closed
 

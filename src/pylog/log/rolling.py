@@ -1,4 +1,4 @@
-"""When a segment is full: a pure function (storage-format 6.3)."""
+"""When a segment is full (storage-format 6.3), and how a roll is taken back that the disk has no room for."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 from pylog import limits
 from pylog.config import TopicConfig
 from pylog.errors import RecordTooLargeError
+from pylog.fs import FileSystem, join
 from pylog.record.batch import Table
 from pylog.record.format import LAST_OFFSET, MAX_TIMESTAMP, SIZE
+from pylog.segment.names import LOG, SNAPSHOT, file_name
 
 
 class SegmentUse(NamedTuple):
@@ -90,3 +92,12 @@ def _in_time(use: SegmentUse, table: Table, config: TopicConfig, now_ms: int) ->
         return np.full(table.shape[1], waited <= config.roll_ms)
     fits: NDArray[np.bool_] = table[MAX_TIMESTAMP] - start <= config.roll_ms
     return fits
+
+
+def take_back(fs: FileSystem, directory: str, base_offset: int) -> None:
+    """Removes the files of a segment that was not begun. A snapshot ahead of the log would tell of a loss."""
+    for suffix in (LOG, SNAPSHOT):
+        path = join(directory, file_name(base_offset, suffix))
+        if fs.exists(path):
+            fs.remove(path)
+    fs.sync_directory(directory)

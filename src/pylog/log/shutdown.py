@@ -6,7 +6,7 @@ from collections.abc import Container, Mapping
 from typing import NamedTuple
 
 from pylog.fs import FileSystem
-from pylog.log.checkpoints import Checkpoint
+from pylog.log.checkpoints import NEW_MARKER, Checkpoint
 from pylog.log.durable_point import open_header
 from pylog.record.types import TopicPartition
 from pylog.segment.names import LOG, parse
@@ -58,23 +58,33 @@ def is_empty(fs: FileSystem, directory: str) -> bool:
 def note_ends(
     fs: FileSystem,
     names: Mapping[TopicPartition, str],
-    known: Container[TopicPartition],
+    opened: Container[TopicPartition],
+    marker: bytes | None,
     recovery_points: Checkpoint,
     log_starts: Checkpoint,
 ) -> bool:
     """Writes the checkpoints of a log directory that nobody else has open; whether all of it is as after a clean shutdown.
 
+    Where a broker was last, its checkpoint may know a start above that in a header: there records were deleted by the broker.
+    Without a marker that stays so: what pylog writes next would let the headers count.
+
     Args:
         fs: the file system.
         names: the directories of all partitions.
-        known: those that need no recovery, unless pylog has written them since the system started.
+        opened: those that were opened meanwhile. Without a marker only they are known to need no recovery.
+        marker: what stood in the clean-shutdown marker when the directory was opened, None without one.
         recovery_points, log_starts: Kafka's checkpoints.
     """
     found = endings(fs, names)
     settled = {partition: ending for partition, ending in found.items() if ending.settled}
-    starts = {key: ending.start_offset for key, ending in settled.items() if ending.start_offset > ending.first_base_offset}
+    told = {} if marker == NEW_MARKER else log_starts.offsets()
+    starts = {key: max(ending.start_offset, told.get(key, 0)) for key, ending in settled.items()}
+    raised = {key: start for key, start in starts.items() if start > settled[key].first_base_offset}
+    behind = any(start > settled[key].start_offset for key, start in raised.items())
     recovery_points.update({partition: ending.durable_offset for partition, ending in settled.items()})
-    log_starts.update(starts)
+    log_starts.update(raised, starts.keys() - raised.keys())
+    known = names if marker is not None else opened
     written = {partition for partition, ending in found.items() if ending.same_boot}
     unknown = set(names) - set(settled)
-    return all((key in known or is_empty(fs, names[key])) and key not in written for key in unknown)
+    sound = all((key in known or is_empty(fs, names[key])) and key not in written for key in unknown)
+    return sound and (marker is not None or not behind)

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from pylog import limits
 from pylog.clock import Clock
 from pylog.config import Durability
-from pylog.errors import ClosedError, StorageFailedError
+from pylog.errors import NO_DESCRIPTOR, ClosedError, StorageFailedError
 from pylog.fs import join
 from pylog.index.builder import SegmentIndexBuilder
 from pylog.index.skiplist import SkipList
@@ -29,7 +29,7 @@ from pylog.log import checkpoints
 from pylog.log.durable_point import FAILED, Header, Slot, SyncPoint, make_header, unsynced_bound
 from pylog.log.loader import Loaded, Source, epochs_from_batches
 from pylog.log.producer_state import Producer, ProducerState, drop_snapshots, write_snapshot
-from pylog.log.rolling import SegmentUse, batches_before_roll, check_fits_at_all, one_fits
+from pylog.log.rolling import SegmentUse, batches_before_roll, check_fits_at_all, one_fits, take_back
 from pylog.log.state import LogState
 from pylog.log.torn_tail import set_aside
 from pylog.metrics import Counters
@@ -39,7 +39,7 @@ from pylog.record.builder import Encoded
 from pylog.record.few import EncodedFew
 from pylog.record.format import BASE_OFFSET, CRC_GOOD, CRC_STATE, LAST_OFFSET, MAX_TIMESTAMP, POSITION, PRODUCER_ID, SIZE
 from pylog.segment.log_file import Region
-from pylog.segment.names import LOG, SNAPSHOT, file_name
+from pylog.segment.names import LOG, file_name
 from pylog.segment.seal import HeaderDigest, digest_of, make_seal, write_seal
 from pylog.segment.segment import LogSegment
 
@@ -388,7 +388,7 @@ class LogWriter:
             self._file.sync()
             self._digest = digest_of(self.active, self._written, self._config.index_interval_bytes)
         except StorageFailedError as error:
-            self.fail(f"a failed append could not be cut off again ({error})")
+            self.break_off(error, "a failed append could not be cut off again")
             return
         try:
             self.header.write_both(epoch=self._slot_now.epoch // 2 * 2 + 2, **self._ends())
@@ -450,6 +450,13 @@ class LogWriter:
         with contextlib.suppress(StorageFailedError):  # the first failure is the one that is reported
             self.header.write(flags=FAILED)
 
+    def break_off(self, error: StorageFailedError, what: str) -> None:
+        """Ends writing after a failure amid a change; for want of a descriptor, as for an interrupt, the log is loaded again."""
+        if error.errno in NO_DESCRIPTOR:
+            self._stale = True
+        else:
+            self.fail(f"{what} ({error})")
+
     # ---- roll ----------------------------------------------------------------------------------------------------------------
 
     def _begin_segment(self, base_offset: int) -> LogState:
@@ -501,7 +508,7 @@ class LogWriter:
                 self.end_change()
             self._amid_roll = False
         except StorageFailedError as error:
-            self.fail(f"a segment could not be sealed ({error!r})")
+            self.break_off(error, "a segment could not be sealed")
             raise
         if begun is None and self._no_room is not None:
             raise self._no_room
@@ -516,16 +523,8 @@ class LogWriter:
             return self._begin_segment(self._next_offset)
         except StorageFailedError as error:
             self._no_room = error
-            self._take_back(self._next_offset)
+            take_back(self._fs, self._directory, self._next_offset)
             return None
-
-    def _take_back(self, base_offset: int) -> None:
-        """Removes the files of a segment that was not begun. A snapshot ahead of the log would tell of a loss."""
-        for suffix in (LOG, SNAPSHOT):
-            path = join(self._directory, file_name(base_offset, suffix))
-            if self._fs.exists(path):
-                self._fs.remove(path)
-        self._fs.sync_directory(self._directory)
 
     def begin_change(self, *, durably: bool = False, **fields: Any) -> None:
         """Says that segments are made, go or are replaced: others look again when it is over."""

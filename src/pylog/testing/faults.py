@@ -20,7 +20,8 @@ class FaultKind(NamedTuple):
     """What fails, and how.
 
     Attributes:
-        call: "read", "write", "truncate", "sync", "sync_directory", "create", "rename" or "remove".
+        call: "read", "write", "truncate", "sync", "sync_directory", "create", "rename" or "remove"; "open" is whatever needs a
+            descriptor.
         errno: the system's error number.
         short: whether half of a write is done before it fails.
     """
@@ -44,6 +45,7 @@ FAULTS: Final[Mapping[str, FaultKind]] = MappingProxyType(
         "remove EIO": FaultKind("remove", errno.EIO),
         "truncate EIO": FaultKind("truncate", errno.EIO),
         "read EIO": FaultKind("read", errno.EIO),
+        "open EMFILE": FaultKind("open", errno.EMFILE),
     }
 )
 
@@ -193,20 +195,25 @@ class FaultyFileSystem:
     # ---- the calls -----------------------------------------------------------------------------------------------------------
 
     def open(self, path: str, *, write: bool = False) -> File:
-        """Opens a file; its calls may fail."""
+        """Opens a file, or fails; its calls may fail."""
+        self.meet("open", path)
         return FaultyFile(self, self._fs.open(path, write=write))
 
     def create(self, path: str) -> File:
         """Makes a file, or fails."""
+        self.meet("open", path)
         self.meet("create", path)
         return FaultyFile(self, self._fs.create(path))
 
     def map(self, path: str) -> Bytes:
         """Maps a file, or fails: what fails later in a mapping is a signal, which no file system object can send."""
+        self.meet("open", path)
         self.meet("read", path)
         return self._fs.map(path)
 
     def list(self, path: str, *, sizes: str = "") -> list[DirectoryEntry]:
+        """Lists a directory, or fails."""
+        self.meet("open", path)
         return self._fs.list(path, sizes=sizes)
 
     def exists(self, path: str) -> bool:
@@ -214,6 +221,7 @@ class FaultyFileSystem:
 
     def read(self, path: str, limit: int) -> bytes | None:
         """Reads a small file, or fails."""
+        self.meet("open", path)
         self.meet("read", path)
         return self._fs.read(path, limit)
 
@@ -239,6 +247,7 @@ class FaultyFileSystem:
 
     def sync_directory(self, path: str) -> None:
         """Syncs a directory, or fails."""
+        self.meet("open", path)
         self.meet("sync_directory", path)
         self._fs.sync_directory(path)
 
@@ -246,6 +255,8 @@ class FaultyFileSystem:
         self._fs.check_directory(path, write=write, follow=follow)
 
     def open_locks(self, path: str) -> LockFile:
+        """Opens a file of locks, or fails."""
+        self.meet("open", path)
         return self._fs.open_locks(path)
 
     def lock_owner(self, path: str) -> int | None:
