@@ -1,63 +1,25 @@
 """An interrupt (Ctrl-C, a signal handler that raises) may come wherever a function begins. Afterwards the log goes on: for this
 thread, for others and for other processes; what is acknowledged is there, once and in its place.
-
-A trace function raises at the first call of a piece of work, then at the second, and so on, until the work ends before that.
 """
 
 from __future__ import annotations
 
 import itertools
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
 
 import pylog
+from interruptions import PATIENCE, Broken, in_another_thread, interrupted_at
 from neighbours import values
 from pylog import Durability, Log
 from pylog.errors import IllegalStateError
 from pylog.log.appending import Requests
 from pylog.log.writer import LogWriter
 from pylog.store import Store
-
-PATIENCE = 20.0  # seconds, for what takes milliseconds
-
-
-class Broken(BaseException):
-    """What interrupts; nobody catches it but who looks for every exception."""
-
-
-def interrupted_at(number: int, work: Callable[[], Any]) -> bool:
-    """Does some work and raises at its call of that number; whether it came so far."""
-    calls = itertools.count(1)
-
-    def trace(frame: FrameType, event: str, _: object) -> None:
-        if event == "call" and frame.f_code is not work.__code__ and next(calls) == number:
-            raise Broken
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        work()
-    except Broken:
-        return True
-    finally:
-        sys.settrace(before)
-    return False
-
-
-def in_another_thread(work: Callable[[], Any]) -> Any:
-    """What some work gives there; a thread that waits for ever fails the test."""
-    found: list[Any] = []
-    thread = threading.Thread(target=lambda: found.append(work()), daemon=True)
-    thread.start()
-    thread.join(PATIENCE)
-    assert found, "another thread waits for ever, or its call failed"
-    return found[0]
 
 
 @pytest.fixture

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
+from _thread import allocate_lock
 from collections import deque
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import NamedTuple
+from concurrent.futures import CancelledError, Future
 
 from pylog import limits
 from pylog.clock import Clock
 from pylog.errors import PylogError
 from pylog.offsets.store import Place
+from pylog.record.ahead import Worker
 from pylog.record.types import OffsetAndMetadata
 
 LOGGER = logging.getLogger("pylog")
@@ -19,12 +20,48 @@ Offsets = Mapping[Place, int | OffsetAndMetadata]
 Callback = Callable[[Offsets, BaseException | None], object]
 
 
-class _Pending(NamedTuple):
-    """A commit in the background."""
+class _Pending:
+    """A commit in the background. The future is its caller's: nothing here waits for its lock, which an interrupt can keep."""
 
-    offsets: Offsets
-    done: Future[None]
-    callback: Callback | None
+    def __init__(self, write: Callable[[Offsets], None], offsets: Offsets, callback: Callback | None) -> None:
+        self._write = write
+        self._offsets = offsets
+        self._callback = callback
+        self._error: BaseException | None = None
+        self._signal = allocate_lock()  # held until it is done
+        self._signal.acquire()
+        self.future: Future[None] = Future()
+        self.is_done = False
+
+    def carry_out(self) -> None:
+        """Commits, in the other thread."""
+        try:
+            self._resolve()
+        finally:
+            self.is_done = True
+            self._signal.release()
+
+    def _resolve(self) -> None:
+        if not self.future.set_running_or_notify_cancel():
+            self._error = CancelledError()
+            return
+        try:
+            self._write(self._offsets)
+        except BaseException as error:  # noqa: BLE001 - the future raises it
+            self._error = error
+            self.future.set_exception(error)
+        else:
+            self.future.set_result(None)
+
+    def wait(self) -> None:
+        """Waits until it is done; once only, or again after an interrupt."""
+        if not self.is_done:
+            self._signal.acquire()
+
+    def call_back(self) -> None:
+        """Tells the callback."""
+        if self._callback is not None:
+            self._callback(self._offsets, self._error)
 
 
 class Commits:
@@ -41,7 +78,7 @@ class Commits:
         self._clock = clock
         self._interval = None if interval_ms is None else interval_ms / 1000
         self._pending: deque[_Pending] = deque()
-        self._executor: ThreadPoolExecutor | None = None
+        self._worker = Worker("pylog-commits")
         self._due = clock.monotonic() + (self._interval or 0)
         self._written: Offsets = {}  # by the last automatic commit
         self._written_at = 0.0
@@ -54,28 +91,23 @@ class Commits:
 
     def commit_async(self, offsets: Offsets, callback: Callback | None) -> Future[None]:
         """Commits in the background."""
-        if self._executor is None:
-            self._executor = ThreadPoolExecutor(1, thread_name_prefix="pylog-commits")
-        done = self._executor.submit(self._write, offsets)
-        self._pending.append(_Pending(offsets, done, callback))
-        return done
+        pending = _Pending(self._write, offsets, callback)
+        if not self._worker.ask(pending.carry_out):  # there can be no more threads
+            self.finish()
+            pending.carry_out()
+        self._pending.append(pending)
+        return pending.future
 
     def run_callbacks(self) -> None:
         """Calls the callbacks of what is done, in the order in which it was asked for."""
-        while self._pending and self._pending[0].done.done():
-            self._call_back(self._pending.popleft())
+        while self._pending and self._pending[0].is_done:
+            self._pending.popleft().call_back()
 
     def finish(self) -> None:
         """Waits for what was asked for, and calls its callbacks."""
         while self._pending:
-            pending = self._pending.popleft()
-            pending.done.exception()
-            self._call_back(pending)
-
-    @staticmethod
-    def _call_back(pending: _Pending) -> None:
-        if pending.callback is not None:
-            pending.callback(pending.offsets, pending.done.exception())
+            self._pending[0].wait()
+            self._pending.popleft().call_back()
 
     # ---- automatic -----------------------------------------------------------------------------------------------------------
 
@@ -111,5 +143,4 @@ class Commits:
         try:
             self.finish()
         finally:
-            if self._executor is not None:
-                self._executor.shutdown()
+            self._worker.end()

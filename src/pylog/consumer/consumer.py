@@ -207,9 +207,15 @@ class Consumer:
             return self._collect(timeout, strict or self._options.max_poll_records, as_records)
 
     def handed_out(self, found: list[Found]) -> dict[TopicPartition, Any]:
-        """The second half: moves positions behind what was found."""
+        """The second half: moves positions behind what was found; an interrupt takes them back."""
         with self._guard:
-            return {place.partition: taken.records for place, taken in _moved(found)}
+            before = [(place, place.position, place.leader_epoch) for place, _ in found]
+            try:
+                return {place.partition: taken.records for place, taken in _moved(found)}
+            except BaseException:
+                for place, position, epoch in before:
+                    place.seek(position, epoch)
+                raise
 
     def __iter__(self) -> Iterator[Record]:
         """Records, one after the other and for ever; with `consumer_timeout_ms` until nothing has come for so long.

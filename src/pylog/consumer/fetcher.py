@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from pylog import limits
 from pylog.consumer.partition import AssignedPartition, Buffer, Taken
-from pylog.consumer.reading import Piece
 from pylog.errors import OffsetOutOfRangeError, PylogError
+from pylog.record.ahead import Worker
 
 Take = Callable[[Buffer, int], Taken]
+_THREAD: Final = "pylog-fetcher"
 _TRIES: Final = 3  # at a log that is cut while it is read
 
 
@@ -22,18 +23,12 @@ class Found(NamedTuple):
     taken: Taken
 
 
-class _Ahead(NamedTuple):
-    """A piece that is being read in the background, and the buffer that it is for."""
-
-    buffer: Buffer
-    piece: Future[Piece | None]
-
-
 class Fetcher:
     """Reads for one consumer, whose thread calls every method.
 
     Partitions take turns: who has given records comes last next time. One piece at a time is read ahead, by a thread that nothing
-    else uses; what fails there is tried again by the caller, when it is wanted.
+    else uses; what fails there is tried again by the caller, when it is wanted. After an interrupt everything is read again from
+    the positions on: what it came between is not known.
 
     Args:
         max_bytes, max_partition_bytes: read ahead until so much is there, of all partitions and of each.
@@ -50,14 +45,30 @@ class Fetcher:
         self._max_partition_bytes = max_partition_bytes
         self._out_of_range = out_of_range
         self._turns: list[AssignedPartition] = []
-        self._ahead: _Ahead | None = None
-        self._executor: ThreadPoolExecutor | None = None
+        self._ahead: Buffer | None = None  # that a piece is read for
+        self._worker = Worker(_THREAD)
+        self._broken_off = False
 
     def set_partitions(self, places: Iterable[AssignedPartition]) -> None:
         """Reads these from now on; those that stay keep their turn."""
         wanted = dict.fromkeys(places)
         kept = dict.fromkeys(place for place in self._turns if place in wanted)
         self._turns = list(kept | wanted)
+
+    @contextmanager
+    def _at_work(self) -> Iterator[None]:
+        if self._broken_off:
+            self._worker.end()
+            self._worker, self._ahead = Worker(_THREAD), None
+            for place in self._turns:
+                place.forget_what_was_read()
+        self._broken_off = True
+        try:
+            yield
+        except PylogError:
+            self._broken_off = False
+            raise
+        self._broken_off = False
 
     # ---- taking --------------------------------------------------------------------------------------------------------------
 
@@ -72,6 +83,10 @@ class Fetcher:
             PylogError: of a partition, when nothing could be taken before it; with its `partition`. It is raised again, and after
                 those of others, until the position moves.
         """
+        with self._at_work():
+            return self._take_in_turn(count, how)
+
+    def _take_in_turn(self, count: int, how: Take) -> list[Found]:
         found: list[Found] = []
         is_full = self._is_full()
         for place in self._turns:
@@ -117,7 +132,7 @@ class Fetcher:
 
     def _fill(self, buffer: Buffer) -> bool:
         """Reads a piece, unless that is being done already. Returns whether there is one."""
-        if self._ahead is not None and self._ahead.buffer is buffer:
+        if self._ahead is buffer:
             self._settle()
         piece = None if buffer else buffer.reader.read()
         if piece is not None:
@@ -128,9 +143,12 @@ class Fetcher:
 
     def read_ahead(self) -> None:
         """Has the next piece read of the first partition in turn that has little left, if there is room."""
-        if self._ahead is not None and not self._ahead.piece.done():
-            return
-        self._settle()
+        with self._at_work():
+            if self._ahead is None or self._worker.has_result:
+                self._settle()
+                self._ask_for_more()
+
+    def _ask_for_more(self) -> None:
         places = [place for place in self._turns if place.is_fetchable]
         buffers = [place.buffer_at_position() if place.buffer is None else place.buffer for place in places]
         sizes = [buffer.size for buffer in buffers]
@@ -138,27 +156,24 @@ class Fetcher:
             return
         for buffer, size in zip(buffers, sizes, strict=True):
             if buffer.reader.may_have_more and size < self._max_partition_bytes:
-                self._ahead = _Ahead(buffer, self._thread().submit(buffer.reader.read))
+                self._ahead = buffer if self._worker.ask(buffer.reader.read) else None
                 return
 
     def _settle(self) -> None:
         """Takes in what was read ahead; waits for it."""
-        ahead, self._ahead = self._ahead, None
-        if ahead is not None and ahead.piece.exception() is None:
-            piece = ahead.piece.result()
-            if piece is not None:
-                ahead.buffer.add(piece)
-
-    def _thread(self) -> ThreadPoolExecutor:
-        if self._executor is None:
-            self._executor = ThreadPoolExecutor(1, thread_name_prefix="pylog-fetcher")
-        return self._executor
+        buffer, self._ahead = self._ahead, None
+        if buffer is None:
+            return
+        try:
+            piece = self._worker.result()
+        except PylogError:
+            return  # as if nothing had been read
+        if piece is not None:
+            buffer.add(piece)
 
     def close(self) -> None:
         """Ends the thread; nothing is read any more when this returns."""
-        self._settle()
-        if self._executor is not None:
-            self._executor.shutdown()
+        self._worker.end()
         self._turns.clear()
 
 
