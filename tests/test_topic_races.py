@@ -174,6 +174,63 @@ def test_a_partition_of_a_topic_that_is_deleted_meanwhile_is_not_made_again(
     assert two.topics() == {}
 
 
+@pytest.mark.parametrize(("ending", "step"), [("delete_topic", "_let_go"), ("close", "_shut_down")])
+def test_a_stores_first_append_and_an_end_that_begins_meanwhile_wait_for_each_other_in_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str, step: str
+) -> None:
+    """The append has the log's locks and takes away the clean-shutdown marker; the end has the store's and wants the log's."""
+    with pylog.open(tmp_path) as before:
+        before.create_topic("t")
+    store = pylog.open(tmp_path)
+    appending, is_ending = threading.Event(), threading.Event()
+    leave, steps = store._leave_clean_state, getattr(store, step)
+
+    def leave_late() -> None:
+        if threading.current_thread() is threads[0]:
+            appending.set()
+            is_ending.wait(PATIENCE)
+        leave()
+
+    def then(*given: Any) -> Any:
+        is_ending.set()
+        return steps(*given)
+
+    def append() -> None:
+        with contextlib.suppress(pylog.PylogError):
+            log.append(b"x")
+
+    def end() -> None:
+        assert appending.wait(PATIENCE)
+        getattr(store, ending)(*(("t",) if ending == "delete_topic" else ()))
+
+    monkeypatch.setattr(store, "_leave_clean_state", leave_late)
+    log = store.log("t")
+    monkeypatch.setattr(store, step, then)
+    threads = [threading.Thread(target=work, daemon=True) for work in (append, end)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert not any(thread.is_alive() for thread in threads)
+    store.close()
+
+
+def test_a_log_asked_for_while_the_store_is_closed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = pylog.open(tmp_path)
+    store.create_topic("t")
+    check = store._partition
+
+    def closed_meanwhile(*which: Any) -> Any:
+        monkeypatch.undo()
+        key = check(*which)
+        store.close()
+        return key
+
+    monkeypatch.setattr(store, "_partition", closed_meanwhile)
+    with pytest.raises(pylog.ClosedError):
+        store.log("t")
+
+
 def test_stores_that_make_and_delete_one_name_see_whole_topics_and_leave_nothing(tmp_path: Path) -> None:
     wrong: list[object] = []
     stores = [pylog.open(tmp_path, durability=Durability.OS) for _ in range(3)]

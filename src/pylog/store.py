@@ -334,10 +334,11 @@ class Store(Clients):
             self._readers.add(reader)
             return reader
         with self._guard:
+            self._check_open()  # once more: it may have been closed meanwhile
             known = self._logs.get(key)
-            if known is not None and known.is_gone:
-                self._background.drop(known.flush_behind)
             if known is None or known.is_gone:
+                if known is not None:
+                    self._background.drop(known.flush_behind)
                 self._logs[key] = self._open_log(key)
             return self._logs[key]
 
@@ -476,7 +477,7 @@ class Store(Clients):
         """Removes the clean-shutdown marker, durably, before the first write: a stale one would hide a crash."""
         if self._left_clean_state:
             return
-        with self._guard, self._root_lock():
+        with self._root_lock():  # not the guard: who appends asks for this under the log's locks, which lie inside of that
             path = join(self.path, CLEAN_SHUTDOWN)
             if self._fs.exists(path):
                 self._fs.remove(path)

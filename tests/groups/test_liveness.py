@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pylog import limits
 from pylog.groups.liveness import Slot, Verdict, Watch
 from pylog.groups.state import Member
 
@@ -62,6 +63,12 @@ def test_who_moves_once_more_is_watched_from_the_start() -> None:
 @pytest.mark.parametrize("gap", [100.0, 1e9])
 def test_an_observer_that_was_stopped_or_suspended_itself_fences_nobody_for_it(gap: float) -> None:
     assert verdicts(M, (0.0, [slot(1, 1)]), (gap, [slot(1, 1)]), (gap + 3, [slot(1, 1)])) == [LIVES] * 3
+
+
+def test_an_observer_with_a_short_heartbeat_interval_fences_no_later_than_others() -> None:
+    watch, looks = Watch(0.01), [number * limits.MEMBER_PROBE_S for number in range(100)]
+    absent = [now for now in looks if watch.look([M], [slot(7, 7)], now) == ABSENT]
+    assert min(absent) <= SESSION_MS / 1000 + limits.MEMBER_PROBE_S
 
 
 def test_a_static_member_has_its_session_timeout_to_come_back() -> None:

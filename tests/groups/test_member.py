@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 from collections.abc import Callable, Iterator
@@ -431,6 +432,34 @@ def test_a_second_static_member_of_the_same_name_is_refused_while_the_first_live
     assert len(settled(second)) == 1
     with pytest.raises(pylog.FencedMemberError):
         first.commit({T0: 1})
+
+
+@pytest.mark.parametrize("left", [False, True])
+@pytest.mark.parametrize(
+    ("options", "refusal"),
+    [
+        ({"group_instance_id": "i"}, pylog.UnreleasedInstanceIdError),
+        ({"group_instance_id": "j", "assignors": ("range",)}, pylog.InconsistentGroupProtocolError),
+    ],
+)
+def test_who_is_refused_because_of_a_static_member_that_comes_no_more_joins_after_that_ones_session_timeout(
+    clock: ManualClock, joining: Joining, options: dict[str, Any], refusal: type[pylog.PylogError], left: bool
+) -> None:
+    """Each attempt has seen what the one before it saw; else nobody would ever have been gone for long."""
+    first, second = joining(group_instance_id="i", session_timeout_ms=20_000), joining(**options)
+    settled(first)
+    if left:
+        first.leave()
+    waited = 0
+    while not second.member_id:
+        with contextlib.suppress(refusal):
+            second.poll()
+        clock.advance(500)
+        waited += 500
+        assert waited < 22_000
+    assert waited > 20_000 or (left and refusal is pylog.UnreleasedInstanceIdError)
+    settled(second)
+    assert second.assignment == {T0, T1, T2, T3}
 
 
 # ---- what others wrote -------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ COMPACTED: dict[str, Any] = {
     "min_cleanable_dirty_ratio": 1.0,
 }
 KEYS = 7
+PATIENCE = 20.0
 COUNT = 60
 
 # The moments of a compaction: before the first byte is synced, before the swap is decided, in the midst of it, and behind it.
@@ -160,6 +162,37 @@ def test_another_process_appends_while_the_copy_is_made(
     assert done.end == end
     assert offsets(log) == left(end, COUNT + 21)
     assert other.run("[record.offset for record in log.records()]") == offsets(log)
+
+
+def test_a_writer_that_finds_files_gone_waits_for_who_replaced_them_and_calls_nothing_damaged(
+    path: Path, store: Store, log: pylog.Log
+) -> None:
+    inside, go_on, found = threading.Event(), threading.Event(), []
+    with pylog.open(path) as other, store.consumer("t", auto_offset_reset="earliest") as consumer:
+        assert sum(map(len, consumer.poll(max_records=COUNT).values())) == COUNT
+        consumer.seek_to_beginning()
+        for segment in log.segments:
+            segment.release()  # as the bound on open files does
+
+        def compact() -> None:
+            with other.log("t").exclusively():
+                other.clean("t")
+                inside.set()
+                go_on.wait(PATIENCE)
+
+        threads = [
+            threading.Thread(target=compact),
+            threading.Thread(target=lambda: found.extend(record.key for part in consumer.poll().values() for record in part)),
+        ]
+        threads[0].start()
+        assert inside.wait(PATIENCE)
+        threads[1].start()
+        threads[1].join(0.3)  # time to believe what it sees
+        go_on.set()
+        for thread in threads:
+            thread.join(PATIENCE)
+        assert len(set(found)) == KEYS
+        assert log.append(b"x", key=b"k") == COUNT
 
 
 def test_two_processes_do_not_compact_the_same_log_at_a_time(store: Store, fs: HookedFileSystem, other: Neighbour) -> None:

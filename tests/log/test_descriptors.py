@@ -43,6 +43,29 @@ def test_more_partitions_than_may_be_ready_for_writing_take_appends_in_turn(tmp_
         assert all(store.log("t", number).end_offset == 3 for number in range(PARTITIONS))
 
 
+def test_what_others_appended_is_taken_once_however_often_writers_rest(tmp_path: Path) -> None:
+    """Taken twice it would look as if the file held it twice: damage where there is none."""
+    with pylog.open(tmp_path) as one, pylog.open(tmp_path) as two:
+        one.create_topic("t", index_interval_bytes=100)
+        one.create_topic("u", partitions=BOUND + 1)
+        ones, twos = one.log("t"), two.log("t")
+
+        def rest() -> None:
+            for number in range(BOUND + 1):
+                two.log("u", number).append(b"in the way")
+
+        for log in (ones, twos, twos, ones):
+            log.append(b"x" * 60)
+        rest()
+        ones.append(b"x" * 60)
+        for _ in range(2):
+            twos.append_many([b"y" * 60] * 50)
+        rest()
+        assert twos.end_offset == 105
+        assert twos.append(b"z") == 105
+        assert two.check().ok, str(two.check())
+
+
 def test_a_log_whose_writer_was_closed_still_sees_what_others_append_and_goes_on(tmp_path: Path) -> None:
     with pylog.open(tmp_path) as store, pylog.open(tmp_path) as other:
         store.create_topic("t", partitions=PARTITIONS)

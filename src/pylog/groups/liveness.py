@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from pylog import limits
 from pylog.groups.state import Member
 
 
@@ -69,7 +70,7 @@ class Watch:
     """
 
     def __init__(self, heartbeat_s: float) -> None:
-        self._longest_gap = 2 * heartbeat_s
+        self._longest_gap = 2 * max(heartbeat_s, limits.MEMBER_PROBE_S)  # looks come no more often than either
         self._seen: dict[str, _Seen] = {}
         self._looked: float | None = None
 

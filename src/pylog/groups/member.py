@@ -22,6 +22,7 @@ from pylog.errors import ClosedError, FencedMemberError, InvalidArgumentError, R
 from pylog.fs import join, process_id
 from pylog.groups import decisions
 from pylog.groups.assignors import ASSIGNORS
+from pylog.groups.liveness import Watch
 from pylog.groups.members_file import MEMBERS_FILE, MembersFile
 from pylog.groups.presence import Presence
 from pylog.groups.state import GroupState, Member, Places, changes, state_of, topic_info
@@ -166,6 +167,7 @@ class GroupMember:
         self._member_id = ""
         self._epoch = _NO_EPOCH
         self._told = _NO_EPOCH  # of the last `Take`
+        self._watch = Watch(self._options.heartbeat_interval_ms / 1000)  # over all attempts to join
         self._presence: Presence | None = None  # None: it is in no group
         self._reading: Places = frozenset()
         self._revoking = False
@@ -352,7 +354,7 @@ class GroupMember:
         except BaseException:
             file.close()
             raise
-        presence = Presence(file, options.heartbeat_interval_ms / 1000, there.check_open)
+        presence = Presence(file, options.heartbeat_interval_ms / 1000, there.check_open, self._watch)
         weakref.finalize(self, presence.forget).atexit = False
         return presence
 

@@ -20,12 +20,13 @@ class Presence:
         file: with a slot for this member.
         heartbeat_s: seconds between two signs of life.
         check_open: raises `ClosedError` once the store is closed, and the like when the log was deleted, which ends them.
+        watch: what the member has seen of the others, also while it tried to join before.
     """
 
-    def __init__(self, file: MembersFile, heartbeat_s: float, check_open: Callable[[], None]) -> None:
+    def __init__(self, file: MembersFile, heartbeat_s: float, check_open: Callable[[], None], watch: Watch) -> None:
         self._file = file
         self._check_open = check_open
-        self._watch = Watch(heartbeat_s)
+        self._watch = watch
         self._pause = heartbeat_s / _WRITES_A_HEARTBEAT
         self._next_write = 0.0
         self._forgotten = False

@@ -117,12 +117,12 @@ class Log:
         if mutator is None or mutator.writer is None:
             if mutator is not None and mutator.loaded is not self._followed:
                 self._follow_on(mutator.loaded)
-            elif mutator is not None and mutator.rests != self._rests:
+            if mutator is not None and mutator.rests != self._rests:
                 self._rests = mutator.rests
                 self._follower.forget()
             self._follower.look(settled=settled)
         elif mutator.writer.failure is None and not mutator.writer.is_current():
-            mutator.try_take_changes()
+            mutator.take_changes_of_others(wait=settled)
 
     # ---- ends ----------------------------------------------------------------------------------------------------------------
 

@@ -186,10 +186,16 @@ class Mutator:
         elif not self._is_as_loaded():
             self._load()
 
-    def try_take_changes(self) -> None:
-        """The same for a reader of this process, which waits for nobody: what others append while they keep the partition's lock
-        is taken all the same, what they do to segments when they are done. Under the log's lock.
+    def take_changes_of_others(self, *, wait: bool) -> None:
+        """The same for a reader of this process. Under the log's lock.
+
+        Who does not wait takes what others append while they keep the partition's lock all the same, and what they do to segments
+        when they are done. Who met files that are gone waits, or would take that for damage.
         """
+        if wait:
+            with self._both_locks():
+                self.take_changes()
+            return
         with self._partition_lock().entered_if_free() as free:
             if free:
                 self.take_changes()
@@ -373,7 +379,7 @@ class Mutator:
         with self.lock:
             if self.gone or (self.writer is not None and self.writer.failure is not None):
                 return
-            self.try_take_changes()  # what a process that died since has left is this one's to flush
+            self.take_changes_of_others(wait=False)  # what a process that died since has left is this one's to flush
             writer = self.writer
             if writer is None:
                 self.flush()
