@@ -99,10 +99,8 @@ class Store(Clients):
         if not self._fs.exists(self.path):
             catalogs.make_root(self._fs, self.path)
         self._fs.check_directory(self.path, write=True)
-        options = self._options
-        self._locks = StoreLocks(
-            self._fs, self.path, self._clock, exclusive=options.exclusive, timeout_ms=options.lock_timeout_ms
-        )
+        how = self._options
+        self._locks = StoreLocks(self._fs, self.path, self._clock, exclusive=how.exclusive, timeout_ms=how.lock_timeout_ms)
         try:
             self._report_checkpoints()
             self._marker = self._read_marker()
@@ -115,8 +113,8 @@ class Store(Clients):
             elif self._marker is None:
                 self._fs.sync_directory(self.path)  # whose directory a dead process may have made, and not synced
             sweep(self._fs, self.path, self._clock.now_ms())
-            if options.tick_interval_ms is not None:
-                self._ticking.every("tick", options.tick_interval_ms, self.tick)
+            if how.tick_interval_ms is not None:
+                self._ticking.every("tick", how.tick_interval_ms, self.tick)
         except BaseException:  # such as that there can be no more threads
             self._locks.close()
             raise
@@ -189,6 +187,7 @@ class Store(Clients):
 
         Raises:
             InvalidTopicError, InvalidArgumentError, TopicAlreadyExistsError, ReadOnlyError: nothing was written.
+            IllegalStateError: the same; the directory is a Kafka broker's, which sets aside what it did not make itself.
             StorageFailedError: it may exist or not.
         """
         self._check_writable()
@@ -199,7 +198,7 @@ class Store(Clients):
             self._leave_clean_state()
             with self._names_free(name):
                 catalogs.check_new(self.path, name, self.topics())
-                catalogs.check_free(self._fs, self.path, name, range(count))
+                catalogs.check_may_be_made(self._fs, self.path, name, range(count))
                 added = CatalogTopic(checkpoints.new_topic_id(), count, checked.changed())
                 self._forget_ends(name, range(count))  # of a topic of that name that is gone
                 catalogs.write_topic(self._fs, self.path, name, added)
@@ -215,7 +214,7 @@ class Store(Clients):
             partitions: the new number, larger than the old one.
 
         Raises:
-            UnknownTopicOrPartitionError, InvalidArgumentError, ReadOnlyError: nothing was written.
+            UnknownTopicOrPartitionError, InvalidArgumentError, ReadOnlyError: nothing was written. IllegalStateError: as above.
         """
         self._check_writable()
         count = catalogs.check_partition_count(partitions)
@@ -358,7 +357,7 @@ class Store(Clients):
     def _check_partition(self, key: TopicPartition) -> None:
         """Whether the topic has the partition; then its directory is made, which its maker did not get to, by who may write."""
         catalogs.check_partition(self.path, self.topic(key.topic), key.partition)
-        if not self._writable:
+        if not self._writable or catalogs.is_kraft_brokers(self._fs, self.path):
             told = f"{directory_name(key)} is not made yet: who makes the topic is at it, or died; a writer completes it"
             raise UnknownTopicOrPartitionError(told, path=self.path)
         self._leave_clean_state()

@@ -1,7 +1,8 @@
 """Topics of a store: what the directory's names say, and what `pylog.json` adds (configurations and ids).
 
 `pylog.json` is pylog's own and optional: a directory that a broker wrote has none. Every topic there has Kafka's defaults, but is
-kept for ever: what a broker was told to keep is not known here.
+kept for ever: what a broker was told to keep is not known here. An entry whose id is not that of the directories is of a topic
+that a broker has deleted, and counts no more.
 A topic exists when it is named there or has a partition directory, so creation and deletion are each committed by one
 atomic replacement of that file, and completed at the next opening if the process dies on the way.
 """
@@ -13,7 +14,7 @@ import errno
 import logging
 import re
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -24,6 +25,7 @@ from pylog import limits
 from pylog.config import TopicConfig
 from pylog.errors import (
     CorruptionError,
+    IllegalStateError,
     InvalidArgumentError,
     NotALogDirectoryError,
     PylogError,
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
 
 LOGGER = logging.getLogger("pylog")
 CATALOG: Final = "pylog.json"
+META_PROPERTIES: Final = "meta.properties"  # who a broker is; in its directories only
 CLUSTER_METADATA: Final = "__cluster_metadata"  # a KRaft controller's log: no lock covers it, so it is never written
 _COMPACTED: Final = TopicConfig(cleanup_policy="compact", segment_bytes=limits.DEFAULT_OFFSETS_SEGMENT_BYTES)
 _INTERNAL: Final = {"__consumer_offsets": _COMPACTED, "__transaction_state": _COMPACTED}  # what Kafka sets for its own topics
@@ -184,12 +187,49 @@ def find_topics(fs: FileSystem, root: str) -> dict[str, Topic]:
         CorruptionError, UnsupportedFormatError: as `read_catalog`.
     """
     catalog, entries = _listed(fs, root)
-    found: dict[str, list[int]] = {name: [] for name in catalog.topics}
+    found = _present(entry for entry in entries if entry.name not in catalog.deleting)
+    catalog = _without(catalog, _made_again(fs, root, catalog, entries))
+    names = sorted(catalog.topics.keys() | found.keys())
+    return {name: _topic(fs, root, catalog, name, found.get(name, [])) for name in names}
+
+
+def _present(entries: Iterable[DirectoryEntry]) -> dict[str, list[int]]:
+    """The numbers of the partitions that have a directory, by topic."""
+    found: dict[str, list[int]] = {}
     for entry in entries:
-        partition = partition_of(entry)
-        if partition is not None and entry.name not in catalog.deleting:
+        if (partition := partition_of(entry)) is not None:
             found.setdefault(partition.topic, []).append(partition.partition)
-    return {name: _topic(fs, root, catalog, name, numbers) for name, numbers in sorted(found.items())}
+    return found
+
+
+def _made_again(fs: FileSystem, root: str, catalog: Catalog, entries: Collection[DirectoryEntry]) -> list[str]:
+    """The topics of the catalog that a broker has deleted, and another of each one's name made since: they have other ids."""
+    if not any(entry.name == META_PROPERTIES for entry in entries):
+        return []
+    present = _present(entries)
+    return [
+        name
+        for name, entry in catalog.topics.items()
+        if present.get(name) and _id_of(fs, root, TopicPartition(name, min(present[name]))) not in (None, entry.id)
+    ]
+
+
+def _id_of(fs: FileSystem, root: str, partition: TopicPartition) -> str | None:
+    with contextlib.suppress(CorruptionError):  # reported when the partition is opened; an id is not needed to read
+        return read_topic_id(fs, join(root, directory_name(partition)))
+    return None
+
+
+def _without(catalog: Catalog, names: Collection[str]) -> Catalog:
+    """A catalog without the entries of some topics."""
+    kept = {name: entry for name, entry in catalog.topics.items() if name not in names}
+    return msgspec.structs.replace(catalog, topics=kept)
+
+
+def is_kraft_brokers(fs: FileSystem, root: str) -> bool:
+    """Whether a directory is that of a broker whose own metadata alone says which topics there are (interop 3.9)."""
+    data = fs.read(join(root, META_PROPERTIES), limits.MAX_CHECKPOINT_BYTES)
+    return data is not None and b"version=1" in data.split()
 
 
 def _listed(fs: FileSystem, root: str) -> tuple[Catalog, list[DirectoryEntry]]:
@@ -217,10 +257,7 @@ def _topic(fs: FileSystem, root: str, catalog: Catalog, name: str, numbers: list
     ids = tuple(sorted(set(numbers) | set(range(known.partitions) if known is not None else ())))
     if known is not None:
         return Topic(name, known.id, len(ids), catalog.config_of(name), ids)
-    topic_id = None
-    with contextlib.suppress(CorruptionError):  # reported when the partition is opened; an id is not needed to read
-        topic_id = read_topic_id(fs, join(root, directory_name(TopicPartition(name, ids[0]))))
-    return Topic(name, topic_id, len(ids), catalog.config_of(name), ids)
+    return Topic(name, _id_of(fs, root, TopicPartition(name, ids[0])), len(ids), catalog.config_of(name), ids)
 
 
 def altered(topic: Topic, options: Mapping[str, Any]) -> CatalogTopic:
@@ -300,8 +337,7 @@ def decide_deletion(fs: FileSystem, root: str, topic: Topic) -> dict[str, str]:
     catalog = read_catalog(fs, root)
     names = [directory_name(TopicPartition(topic.name, number)) for number in topic.partition_ids]
     directories = {name: catalog.deleting.get(name) or deletion_name(name) for name in names}
-    kept = {name: entry for name, entry in catalog.topics.items() if name != topic.name}
-    write_catalog(fs, root, msgspec.structs.replace(catalog, topics=kept, deleting=catalog.deleting | directories))
+    write_catalog(fs, root, msgspec.structs.replace(_without(catalog, [topic.name]), deleting=catalog.deleting | directories))
     return directories
 
 
@@ -349,7 +385,7 @@ def note_removed(fs: FileSystem, root: str, removed: Iterable[str]) -> None:
 def delete_directories(fs: FileSystem, root: str, names: Mapping[str, str]) -> None:
     """Renames partition directories as Kafka does before it deletes them, then removes them. May be repeated after a crash."""
     for name, target in names.items():
-        if fs.exists(join(root, name)):
+        if name != target and fs.exists(join(root, name)):
             fs.rename(join(root, name), join(root, target))
     remove_directories(fs, root, names.values())
 
@@ -378,7 +414,7 @@ def _remove_strays(fs: FileSystem, root: str) -> None:
     strays = [name for name in names if _is_stray(fs, join(root, name))]
     if strays:
         LOGGER.warning("%s: removing what is left of deleted topics: %s", root, ", ".join(strays))
-        remove_directories(fs, root, strays)
+        _not_deleted(fs, root, {name: name for name in strays})
 
 
 def _is_stray(fs: FileSystem, directory: str) -> bool:
@@ -394,6 +430,18 @@ def _is_stray(fs: FileSystem, directory: str) -> bool:
     return False
 
 
+def _not_deleted(fs: FileSystem, root: str, names: Mapping[str, str]) -> dict[str, str]:
+    """Deletes partition directories; those that cannot be, because they belong to somebody else, keep nobody from the others."""
+    left = {}
+    for name, target in names.items():
+        try:
+            delete_directories(fs, root, {name: target})
+        except StorageFailedError as error:
+            LOGGER.warning("%s: %s; what is left of a deleted topic is tried again when the store is opened next", root, error)
+            left[name] = target
+    return left
+
+
 def finish_changes(fs: FileSystem, root: str, *, broker_was_last: bool) -> None:
     """Completes what an earlier process decided and did not get to do: topics made and deleted. Under the root's lock.
 
@@ -404,22 +452,21 @@ def finish_changes(fs: FileSystem, root: str, *, broker_was_last: bool) -> None:
     """
     catalog = read_catalog(fs, root)
     if catalog.deleting:
-        delete_directories(fs, root, catalog.deleting)
-        catalog = Catalog(topics=catalog.topics)
+        catalog = msgspec.structs.replace(catalog, deleting=_not_deleted(fs, root, catalog.deleting))
         write_catalog(fs, root, catalog)
     _remove_strays(fs, root)
-    present = {found for entry in fs.list(root) if (found := partition_of(entry)) is not None}
-    missing = {
-        name: [number for number in range(topic.partitions) if TopicPartition(name, number) not in present]
-        for name, topic in catalog.topics.items()
-    }
-    gone = [name for name, numbers in missing.items() if broker_was_last and len(numbers) == catalog.topics[name].partitions]
+    entries = fs.list(root)
+    present, gone = _present(entries), _made_again(fs, root, catalog, entries)
+    gone += [name for name in catalog.topics if broker_was_last and name not in present]
     if gone:
         LOGGER.warning("%s: topics that the broker deleted: %s", root, ", ".join(gone))
-        write_catalog(fs, root, Catalog(topics={name: topic for name, topic in catalog.topics.items() if name not in gone}))
-    for name, numbers in missing.items():
-        if numbers and name not in gone:
-            make_partitions(fs, root, name, catalog.topics[name].id, numbers)
+        catalog = _without(catalog, gone)
+        write_catalog(fs, root, catalog)
+    if is_kraft_brokers(fs, root):
+        return  # it would set aside what is made here
+    for name, topic in catalog.topics.items():
+        if missing := sorted(set(range(topic.partitions)) - set(present.get(name, ()))):
+            make_partitions(fs, root, name, topic.id, missing)
 
 
 def check_catalog(fs: FileSystem, root: str, catalog: Catalog, *, quiet: bool) -> Iterator[Finding]:
@@ -433,9 +480,11 @@ def check_catalog(fs: FileSystem, root: str, catalog: Catalog, *, quiet: bool) -
     from pylog.log.check import TEMPORARY, UNFINISHED  # with the engine, which who only asks for names does not need
     from pylog.log.report import about, of_error
 
-    ids = {TopicPartition(name, at): topic.id for name, topic in catalog.topics.items() for at in range(topic.partitions)}
     try:
-        listed = {entry.name: parse_partition_directory(entry.name) for entry in fs.list(root)}
+        entries = fs.list(root)
+        topics = _without(catalog, _made_again(fs, root, catalog, entries)).topics
+        ids = {TopicPartition(name, at): topic.id for name, topic in topics.items() for at in range(topic.partitions)}
+        listed = {entry.name: parse_partition_directory(entry.name) for entry in entries}
         for name, partition in listed.items():
             if name.endswith(TEMPORARY) and quiet:
                 yield about("leftover", join(root, name), UNFINISHED)
@@ -469,8 +518,13 @@ def check_new(root: str, name: str, present: Iterable[str]) -> None:
             )
 
 
-def check_free(fs: FileSystem, root: str, topic: str, numbers: Iterable[int]) -> None:
-    """A file or link that has a new partition's name must be noticed before the catalog says that the partition is there."""
+def check_may_be_made(fs: FileSystem, root: str, topic: str, numbers: Iterable[int]) -> None:
+    """What stands in the way of new partitions must be noticed before the catalog says that they are there: a broker that would
+    set them aside when it starts, with all that was acknowledged in them, and files or links that have their names.
+    """
+    if is_kraft_brokers(fs, root):
+        told = f"{root} belongs to a Kafka broker, which alone makes partitions: have it make those of {topic!r}; if it is never "
+        raise IllegalStateError(f"{told}to start on this directory again, remove {META_PROPERTIES} there", path=root)
     taken = {entry.name for entry in fs.list(root) if not entry.is_directory}
     for found in sorted(taken & {directory_name(TopicPartition(topic, number)) for number in numbers}):
         path = join(root, found)
@@ -490,7 +544,7 @@ def check_more(fs: FileSystem, root: str, topic: Topic, count: int) -> int:
     present = topic.partition_ids[-1] + 1
     if count <= present:
         raise InvalidArgumentError(f"topic {topic.name!r} has {present} partitions; {count} is not more")
-    check_free(fs, root, topic.name, range(present, count))
+    check_may_be_made(fs, root, topic.name, range(present, count))
     return present
 
 

@@ -35,11 +35,11 @@ from pylog.record.types import TopicPartition
 from pylog.segment.names import LOG, PARTITION_METADATA
 from pylog.store import Store
 from pylog.tools.adoption import kafka_topic, notes_on, server_properties
-from pylog.tools.metadata import BOOTSTRAP, META_PROPERTIES, KafkaTopic, bootstrap_checkpoint
+from pylog.tools.metadata import BOOTSTRAP, KafkaTopic, bootstrap_checkpoint
 from pylog.tools.partitions import is_in_use, look_at, targets
 from pylog.tools.producers import highest_numbers
 from pylog.tools.verify import Verification, verify
-from pylog.topics import CATALOG, CLUSTER_METADATA, Topic, directory_name
+from pylog.topics import CATALOG, CLUSTER_METADATA, META_PROPERTIES, Topic, directory_name
 
 RECORD: Final = "pylog-graduated.json"
 _BROKERS: Final = (META_PROPERTIES, BOOTSTRAP, f"{CLUSTER_METADATA}-0")

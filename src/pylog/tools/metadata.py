@@ -17,7 +17,6 @@ from pylog.offsets.primitives import Writer
 from pylog.record.few import FewRows, Plain, encode_few, few_rows
 from pylog.record.format import CONTROL_BIT
 
-META_PROPERTIES: Final = "meta.properties"
 BOOTSTRAP: Final = "bootstrap.checkpoint"
 
 FEATURES_4_3: Final = {  # the levels that a node of 4.3 has when Kafka's own tool has formatted it (interop 3.6)

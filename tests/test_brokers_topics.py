@@ -1,0 +1,122 @@
+"""Topics of a broker's directory: its own metadata says which there are; pylog's settings are those of the topic they are for."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+import pylog
+from golden_data import case
+from pylog import TopicPartition
+from pylog.errors import IllegalStateError, StorageFailedError
+from pylog.log.checkpoints import PARTITION_METADATA, format_partition_metadata
+from pylog.testing import FaultyFileSystem, MemoryFileSystem
+from pylog.topics import META_PROPERTIES
+
+ANOTHER_ID = "A" * 22
+BROKERS_MARKER = b'{"version":0,"brokerEpoch":7}'
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return case("4.3.0", "txn").copy(tmp_path / "broker")
+
+
+def ends(store: pylog.Store, topic: str) -> list[tuple[int, int]]:
+    return [
+        (log.start_offset, log.end_offset) for log in (store.log(topic, number) for number in store.topic(topic).partition_ids)
+    ]
+
+
+@pytest.mark.parametrize("stopped_cleanly", [True, False])
+def test_settings_of_a_topic_that_the_broker_deleted_are_not_those_of_one_it_made_again(
+    directory: Path, stopped_cleanly: bool
+) -> None:
+    """A short retention of the old one would delete the new one's records."""
+    with pylog.open(directory) as store:
+        before = ends(store, "txn")
+        store.alter_topic("txn", retention_ms=1, segment_bytes=1000)
+        assert store.topic("txn").config.retention_ms == 1
+    for number in range(2):
+        (directory / f"txn-{number}" / PARTITION_METADATA).write_bytes(format_partition_metadata(ANOTHER_ID))
+    marker = directory / ".kafka_cleanshutdown"
+    if stopped_cleanly:
+        marker.write_bytes(BROKERS_MARKER)
+    else:
+        marker.unlink(missing_ok=True)
+    for mode in ("r", "rw", "r", "rw"):
+        with pylog.open(directory, mode=mode) as store:
+            assert (store.topic("txn").id, store.topic("txn").config.retention_ms) == (ANOTHER_ID, -1)
+            if mode == "rw":
+                store.tick()
+            assert ends(store, "txn") == before
+            assert store.check().ok, str(store.check())
+    with pylog.open(directory) as store:
+        store.alter_topic("txn", retention_ms=3_600_000)
+    with pylog.open(directory, mode="r") as store:
+        assert (store.topic("txn").id, store.topic("txn").config.retention_ms) == (ANOTHER_ID, 3_600_000)
+
+
+def test_what_a_broker_would_set_aside_is_not_made_in_its_directory(directory: Path) -> None:
+    """It would be acknowledged, and gone when the broker starts."""
+    with pylog.open(directory) as store:
+        store.alter_topic("txn", retention_ms=-1)
+        made = {path.name for path in directory.iterdir() if path.is_dir()}
+        for refused in (lambda: store.create_topic("new"), lambda: store.add_partitions("txn", 3)):
+            with pytest.raises(IllegalStateError, match="belongs to a Kafka broker"):
+                refused()
+        assert {path.name for path in directory.iterdir() if path.is_dir()} == made
+    (directory / META_PROPERTIES).unlink()
+    with pylog.open(directory) as store:
+        assert store.create_topic("new").partitions == 1
+        assert store.add_partitions("txn", 3).partitions == 3
+
+
+def test_a_commit_that_a_broker_would_set_aside_is_refused(tmp_path: Path) -> None:
+    with pylog.open(tmp_path) as store:
+        store.create_topic("t")
+        store.log("t").append(b"x")
+    (tmp_path / META_PROPERTIES).write_text("version=1\nnode.id=1\n")
+    with pylog.open(tmp_path) as store:
+        with pytest.raises(IllegalStateError, match="__consumer_offsets"):
+            store.offsets.commit("g", {TopicPartition("t", 0): 1})
+        assert set(store.topics()) == {"t"}
+
+
+@pytest.mark.damaged("the partition is missing")
+def test_partitions_that_a_broker_has_not_are_not_made_at_the_next_opening(tmp_path: Path) -> None:
+    with pylog.open(tmp_path) as store:
+        store.create_topic("t", partitions=2)
+        store.log("t").append(b"x")
+    (tmp_path / META_PROPERTIES).write_text("version=1\nnode.id=1\n")
+    for file in (tmp_path / "t-1").iterdir():
+        file.unlink()
+    (tmp_path / "t-1").rmdir()
+    with pylog.open(tmp_path) as store:
+        with pytest.raises(pylog.UnknownTopicOrPartitionError):
+            store.log("t", 1)
+        assert store.log("t").append(b"y") == 1
+    assert not (tmp_path / "t-1").exists()
+
+
+def test_a_deletion_that_cannot_be_finished_keeps_nobody_from_the_other_topics(caplog: pytest.LogCaptureFixture) -> None:
+    memory = MemoryFileSystem()
+    fs = FaultyFileSystem(memory)
+    with pylog.open("/s", fs=fs) as store:
+        for topic in ("going", "stays"):
+            store.create_topic(topic, partitions=2)
+            store.log(topic).append(b"x")
+        fs.fail("remove EIO", forever=True, of="-delete")
+        with pytest.raises(StorageFailedError):
+            store.delete_topic("going")
+    for count in (1, 2):
+        with caplog.at_level(logging.WARNING), pylog.open("/s", fs=fs) as store:
+            assert set(store.topics()) == {"stays"}
+            assert store.log("stays").append(b"y") == count
+        assert "tried again when the store is opened next" in caplog.text
+    fs.heal()
+    with pylog.open("/s", fs=fs) as store:
+        assert not any(entry.name.endswith("-delete") for entry in memory.list("/s"))
+        assert store.create_topic("going").partitions == 1
