@@ -111,7 +111,12 @@ def test_a_link_that_leads_nowhere_is_not_a_log_directory(tmp_path: Path, mode: 
         pylog.open(tmp_path / "link", mode)
 
 
-@pytest.mark.parametrize("path", ["", "a\0b", None, 7, ["x"]])
+class BytesPath(os.PathLike[bytes]):
+    def __fspath__(self) -> bytes:
+        return b"shop"
+
+
+@pytest.mark.parametrize("path", ["", "a\0b", None, 7, ["x"], "\ud800", b"shop", BytesPath()])
 def test_what_is_no_path_is_refused(tmp_path: Path, path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with refused(pylog.InvalidArgumentError, "path", unchanged=tmp_path):

@@ -13,6 +13,7 @@ import pytest
 import pylog
 from faulty_fs import Faults, FaultyFileSystem
 from golden_data import case
+from neighbours import values
 from pylog.fs import OsFileSystem
 from pylog.topics import CATALOG, read_catalog
 
@@ -249,6 +250,50 @@ def test_reading_writes_nothing(tmp_path: Path) -> None:
         with pytest.raises(pylog.ReadOnlyError):
             store.log("txn", 0).append(b"x")
     assert {path: path.stat().st_mtime_ns for path in directory.rglob("*")} == before
+
+
+def test_a_store_stays_where_it_is_when_the_process_goes_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another store may be there under the same name, and nobody has its locks."""
+    for place in ("a", "b"):
+        (tmp_path / place).mkdir()
+        with pylog.open(tmp_path / place / "shop") as made:
+            made.create_topic("t", segment_bytes=300)
+            made.log("t").append(place.encode())
+    monkeypatch.chdir(tmp_path / "a")
+    store = pylog.open("shop")
+    log = store.log("t")
+    monkeypatch.chdir(tmp_path / "b")
+    assert [log.append(b"a" * 70) for _ in range(12)] == list(range(1, 13))
+    store.close()
+    for place, count in (("a", 13), ("b", 1)):
+        with pylog.open(tmp_path / place / "shop") as store:
+            assert set(b"".join(values(store.log("t")))) == set(place.encode())
+            assert store.log("t").end_offset == count
+            assert store.check().ok
+
+
+CLOSED = """
+import os, sys
+import pylog
+for standard in range(3):
+    os.close(standard)
+with pylog.open(sys.argv[1]) as store:
+    store.create_topic("t")
+    store.log("t").append(b"x")
+    taken = []
+    for standard in range(3):
+        try:
+            taken.append(os.write(standard, b"printed"))
+        except OSError:
+            pass
+    store.log("t").append(b"taken" if taken else b"free")
+"""
+
+
+def test_standard_descriptors_that_are_closed_never_lead_into_a_log(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", CLOSED, tmp_path / "s"], check=True)
+    with pylog.open(tmp_path / "s") as store:
+        assert values(store.log("t")) == [b"x", b"free"]
 
 
 @pytest.mark.parametrize("broker", [True, False])

@@ -8,7 +8,7 @@ from pylog import limits
 from pylog.clock import Clock, SystemClock
 from pylog.config import Durability, OffsetsConfig
 from pylog.errors import InvalidArgumentError
-from pylog.fs import FileSystem, OsFileSystem
+from pylog.fs import FileSystem, OsFileSystem, is_path, rooted
 from pylog.options import Committed, StoreOptions
 from pylog.store import Store
 
@@ -68,6 +68,7 @@ def open_store(
         cleaner_dedupe_buffer_size=cleaner_dedupe_buffer_size,
         cleaner_io_max_bytes_per_second=cleaner_io_max_bytes_per_second,
     )
-    if not isinstance(path, str | os.PathLike) or not os.fspath(path) or "\0" in os.fspath(path):
+    given = os.fspath(path) if isinstance(path, str | os.PathLike) else None
+    if not isinstance(given, str) or not is_path(given):
         raise InvalidArgumentError(f"path={path!r} is not a path")
-    return Store(os.fspath(path), options, fs or OsFileSystem(), clock or SystemClock())
+    return Store(given if fs is not None else rooted(given), options, fs or OsFileSystem(), clock or SystemClock())

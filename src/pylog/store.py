@@ -376,7 +376,7 @@ class Store(Clients):
 
     def _source(self, key: TopicPartition) -> Source:
         directory = join(self.path, directory_name(key))
-        self._fs.check_directory(directory, write=self._writable, follow=False)
+        catalogs.check_partition_directory(self._fs, directory, write=self._writable)
         locks = self._locks
         return Source(
             fs=self._fs,

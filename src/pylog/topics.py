@@ -539,6 +539,17 @@ def check_partition(root: str, topic: Topic, number: int) -> None:
         raise UnknownTopicOrPartitionError(f"topic {topic.name!r} has no partition {number}; it has {told}", path=root)
 
 
+def check_partition_directory(fs: FileSystem, directory: str, *, write: bool) -> None:
+    """As `FileSystem.check_directory`; of one that was there a moment ago: another process has deleted the topic since."""
+    try:
+        fs.check_directory(directory, write=write, follow=False)
+    except NotALogDirectoryError as error:
+        if fs.exists(directory):
+            raise
+        told = f"{directory} is not there any more: its topic was deleted meanwhile"
+        raise UnknownTopicOrPartitionError(told, path=directory) from error
+
+
 def check_more(fs: FileSystem, root: str, topic: Topic, count: int) -> int:
     """Refuses a number of partitions that is not larger than the one there is, which is returned."""
     present = topic.partition_ids[-1] + 1

@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import pylog
 from pylog.record import memory
 
@@ -20,10 +22,10 @@ print(kernels.checksum(np.arange(100, dtype=np.uint8), 0, 100), kernels.checksum
 """
 
 
-def told_by(source: Path, cache: Path) -> tuple[int, int]:
+def told_by(source: Path, cache: Path, before: str = "") -> tuple[int, int]:
     """A checksum that a new process makes with the package in `source`, and how many kernels it took from the cache."""
     given = {**os.environ, "PYTHONPATH": str(source), "NUMBA_CACHE_DIR": str(cache), "NUMBA_DISABLE_JIT": "0"}
-    done = subprocess.run([sys.executable, "-c", ASKING], env=given, capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", before + ASKING], env=given, capture_output=True, text=True, check=True)
     checksum, hits = done.stdout.split()
     return int(checksum), int(hits)
 
@@ -36,6 +38,48 @@ def test_a_kernel_is_compiled_anew_when_a_helper_in_another_file_has_changed(tmp
     helpers.write_text(helpers.read_text().replace("u64(0xFFFFFFFF)", "u64(0xFFFFFFFE)"))
     after, hits = told_by(tmp_path, tmp_path / "cache")
     assert (after != before, hits) == (True, 0)
+
+
+@pytest.mark.parametrize("size", [0, 100])
+@pytest.mark.parametrize("ending", ["nbi", "nbc"])
+def test_a_cache_that_a_power_loss_cut_short_costs_one_compilation_and_heals(tmp_path: Path, ending: str, size: int) -> None:
+    before, _ = told_by(PACKAGE.parent, tmp_path)
+    cut = [os.truncate(file, size) for file in tmp_path.rglob(f"*.{ending}")]
+    assert cut
+    assert told_by(PACKAGE.parent, tmp_path) == (before, 0)
+    assert told_by(PACKAGE.parent, tmp_path) == (before, 1)
+
+
+def test_a_cache_that_takes_no_more_bytes_is_done_without(tmp_path: Path) -> None:
+    limited = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))"
+    before, _ = told_by(PACKAGE.parent, tmp_path / "whole")
+    assert told_by(PACKAGE.parent, tmp_path / "full", limited) == (before, 0)
+
+
+FORKING = """
+import os, pathlib, sys, threading, time
+import numpy as np
+from pylog.record import kernels
+
+def use(kernel):
+    kernel.compile()
+
+thread = threading.Thread(target=use, args=(kernels.scan_batches,))
+thread.start()
+time.sleep(0.3)
+if (child := os.fork()) == 0:
+    print(kernels.checksum(np.arange(100, dtype=np.uint8), 0, 100), flush=True)
+    os._exit(0)
+thread.join()
+os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_child_forked_while_another_thread_compiles_a_kernel_compiles_its_own(tmp_path: Path) -> None:
+    """numba compiles under one lock of the whole process, which that thread would have kept in the child for ever."""
+    given = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "NUMBA_DISABLE_JIT": "0"}
+    done = subprocess.run([sys.executable, "-c", FORKING], env=given, capture_output=True, text=True, timeout=120, check=True)
+    assert int(done.stdout) > 0
 
 
 def names_in_kernels(tree: ast.Module) -> set[str]:

@@ -10,7 +10,20 @@ links, closed on exec; a sync that failed is never tried again; only files that 
 from pylog.fs.pages import ResidentPages
 from pylog.fs.processes import ProcessName, parent_process
 from pylog.fs.protocols import Bytes, DirectoryEntry, File, FileSystem, LockFile
-from pylog.fs.system import OsFileSystem, absolute, base_name, join, on_fork, parent_of, process_id, take_owner, write_atomically
+from pylog.fs.system import (
+    OsFileSystem,
+    absolute,
+    base_name,
+    hold_over_forks,
+    is_path,
+    join,
+    on_fork,
+    parent_of,
+    process_id,
+    rooted,
+    take_owner,
+    write_atomically,
+)
 
 __all__ = [
     "Bytes",
@@ -23,11 +36,14 @@ __all__ = [
     "ResidentPages",
     "absolute",
     "base_name",
+    "hold_over_forks",
+    "is_path",
     "join",
     "on_fork",
     "parent_of",
     "parent_process",
     "process_id",
+    "rooted",
     "take_owner",
     "write_atomically",
 ]

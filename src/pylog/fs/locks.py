@@ -23,6 +23,7 @@ from typing import Final
 from pylog.errors import StorageFailedError
 
 FILE_MODE: Final = 0o600
+_STANDARD_ERROR: Final = 2
 
 if sys.platform == "darwin":
     _SET, _GET = 90, 92
@@ -52,6 +53,16 @@ else:
 _open: weakref.WeakSet[OsLockFile] = weakref.WeakSet()
 
 
+def above_standard(descriptor: int) -> int:
+    """The same file under a descriptor that is no standard one: where these are closed, a `print` would write into it."""
+    if descriptor > _STANDARD_ERROR:
+        return descriptor
+    try:
+        return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _STANDARD_ERROR + 1)
+    finally:
+        os.close(descriptor)
+
+
 class OsLockFile:
     """A file whose bytes are locks; made if missing, never deleted by pylog.
 
@@ -66,7 +77,7 @@ class OsLockFile:
         self._path = path
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
         try:
-            self._descriptor = os.open(path, flags, FILE_MODE)
+            self._descriptor = above_standard(os.open(path, flags, FILE_MODE))
         except OSError as error:
             raise StorageFailedError(f"cannot open {path}: {error.strerror}", path=path, errno=error.errno) from error
         if not stat.S_ISREG(os.fstat(self._descriptor).st_mode):

@@ -11,6 +11,7 @@ import numpy as np
 
 from pylog import limits
 from pylog.fs.protocols import Bytes
+from pylog.fs.system import on_fork
 
 
 class ResidentPages:
@@ -25,6 +26,11 @@ class ResidentPages:
         self._budget = budget
         self._resident = 0
         self._regions: OrderedDict[tuple[int, int], tuple[mmap.mmap, int]] = OrderedDict()
+        self._guard = threading.Lock()
+        on_fork(self)
+
+    def forked(self) -> None:
+        """In a forked child, where another thread of the parent may have had the guard."""
         self._guard = threading.Lock()
 
     def passed(self, view: Bytes, start: int, end: int) -> None:

@@ -22,7 +22,7 @@ import numpy as np
 
 from pylog.errors import NotALogDirectoryError, StorageFailedError
 from pylog.fs import locks
-from pylog.fs.locks import OsLockFile
+from pylog.fs.locks import OsLockFile, above_standard
 from pylog.fs.protocols import Bytes, DirectoryEntry, FileSystem
 
 FILE_MODE: Final = 0o600
@@ -154,7 +154,7 @@ class OsFile:
 
 
 def _opened(path: str, flags: int) -> int:
-    descriptor = os.open(path, flags | _NO_LINKS)
+    descriptor = above_standard(os.open(path, flags | _NO_LINKS))
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(errno.EINVAL, "not a regular file")
@@ -184,7 +184,7 @@ class OsFileSystem:
     def create(self, path: str) -> OsFile:
         """Makes a new file, which must not exist. Its name is durable only after `sync_directory`."""
         with _reported("create", path):
-            return OsFile(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _NO_LINKS, FILE_MODE), path)
+            return OsFile(above_standard(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _NO_LINKS, FILE_MODE)), path)
 
     def map(self, path: str) -> Bytes:
         """A read-only view of a whole file that never changes again. It lives as long as any view of it."""
@@ -332,6 +332,11 @@ def _tell_in_child() -> None:
 os.register_at_fork(after_in_child=_tell_in_child)
 
 
+def hold_over_forks(acquire: Callable[[], object], release: Callable[[], object]) -> None:
+    """Has a lock held while this process forks: a child would wait for ever for one that another thread had."""
+    os.register_at_fork(before=acquire, after_in_parent=release, after_in_child=release)
+
+
 def join(*parts: str) -> str:
     """A path from its parts."""
     return os.path.join(*parts)
@@ -345,6 +350,26 @@ def base_name(path: str) -> str:
 def absolute(path: str) -> str:
     """A path from the root on."""
     return os.path.abspath(path)
+
+
+def is_path(text: str) -> bool:
+    """Whether a text can be the path of a file.
+
+    >>> is_path("shop"), is_path(""), is_path("a\\0b"), is_path("\\ud800")
+    (True, False, False, False)
+    """
+    try:
+        return bool(text) and b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
+
+
+def rooted(path: str) -> str:
+    """A path that leads to the same place wherever the process goes later on. Nothing of it is resolved: `link/..` stays."""
+    try:
+        return path if os.path.isabs(path) else os.path.join(os.getcwd(), path)
+    except OSError:  # this process's directory is gone, and so is what lies in it: whoever opens it says so
+        return path
 
 
 def parent_of(path: str) -> str:
@@ -361,13 +386,18 @@ def write_atomically(fs: FileSystem, directory: str, name: str, data: bytes) -> 
     temporary = target + ".tmp"
     if fs.exists(temporary):
         fs.remove(temporary)
-    file = fs.create(temporary)
     try:
-        file.write(memoryview(data), 0)
-        file.sync()
-    finally:
-        file.close()
-    fs.rename(temporary, target)
+        file = fs.create(temporary)
+        try:
+            file.write(memoryview(data), 0)
+            file.sync()
+        finally:
+            file.close()
+        fs.rename(temporary, target)
+    except StorageFailedError:
+        with contextlib.suppress(StorageFailedError):  # on a full disk it would take room for nothing
+            fs.remove(temporary)
+        raise
     fs.sync_directory(directory)
 
 

@@ -256,7 +256,7 @@ def make_header(fs: FileSystem, directory: str, slot: Slot, seed: int) -> Header
         fs.create(path).close()
     header = Header(fs, directory, write=True)
     if header.look() is None:
-        new = True  # made by a process that died before its name was durable, perhaps
+        new = True  # made by a process that died before its name was durable, or that had no room for more
         mixed = hashlib.blake2b(header.boot_mark + b"%d" % seed, digest_size=5).digest()
         start = int.from_bytes(mixed, "little")
         slot = replace(slot, counter=start, epoch=2 * start)

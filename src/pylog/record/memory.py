@@ -21,8 +21,12 @@ import numpy as np
 from llvmlite import ir
 from numba import config, njit, types
 from numba.core import cgutils, registry
+from numba.core.caching import FunctionCache
+from numba.core.compiler_lock import global_compiler_lock
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
+
+from pylog.fs import hold_over_forks
 
 u8, u32, u64, i64 = np.uint8, np.uint32, np.uint64, np.int64
 
@@ -85,16 +89,31 @@ class _LazyKernel:
         """
         self.py_func.__qualname__ = f"{self.__name__}.{source_digest()}"
         try:
-            self._compiled = njit(self._signature, nogil=self._nogil, cache=True)(self.py_func)
-        except RuntimeError:  # numba finds no directory that it may write its cache to
-            self._compiled = njit(self._signature, nogil=self._nogil)(self.py_func)
+            self._compiled = self._made(cache=True)
+        except Exception as error:  # noqa: BLE001 - of reading or writing a cache there are many; one of compiling comes again
+            self._compiled = self._made(cache=self._is_healed(error))
         return self._compiled
+
+    def _made(self, *, cache: bool) -> Any:
+        return njit(self._signature, nogil=self._nogil, cache=cache)(self.py_func)
+
+    def _is_healed(self, error: Exception) -> bool:
+        """Empties what the cache has of this kernel, if that was to blame: a power loss leaves files of it short or empty."""
+        if isinstance(error, OSError | RuntimeError):  # it cannot be written; RuntimeError: there is no directory for it
+            return False
+        try:
+            FunctionCache(self.py_func).flush()
+        except (OSError, RuntimeError):
+            return False
+        return True
 
     def __call__(self, *arguments: Any) -> Any:
         return (self._compiled or self.compile())(*arguments)
 
 
 if not INTERPRETED:
+    hold_over_forks(global_compiler_lock.acquire, global_compiler_lock.release)  # what is being compiled is waited for
+
     inlined = njit(forceinline=True)
     shared = njit(nogil=True)  # compiled once, called: a helper that many places use would make its callers slow to compile
 
