@@ -526,6 +526,12 @@ def test_leader_epochs_that_are_not_those_of_the_batches_are_told(root: Path, di
     assert told(root) == [("derived", path.name)]
 
 
+def test_entries_that_a_broker_cut_below_a_start_that_it_has_not_noted_yet_are_not_missed(root: Path, directory: Path) -> None:
+    """It cuts them at once, and is killed before it writes the start down; the log begins where it did."""
+    (directory / "leader-epoch-checkpoint").write_text("0\n1\n0 1\n")
+    assert told(root) == []
+
+
 def header(directory: Path, change: Callable[[bytes], bytes]) -> None:
     path = directory / "durable-point"
     path.write_bytes(change(path.read_bytes()))

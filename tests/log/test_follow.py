@@ -22,7 +22,9 @@ from pylog import Durability
 from pylog.clock import ManualClock
 from pylog.fs import OsFileSystem
 from pylog.log.durable_point import DELETED, SLOT_SIZE, Header, Slot, mark_deleted
+from pylog.log.lookup import TimeSearch
 from pylog.log.reader import Wanted, crc_before, good_batches
+from pylog.log.report import Partition
 from pylog.log.store_locks import KAFKA_LOCK
 from pylog.record.format import CONTROL_ABORT, CONTROL_BIT, CONTROL_COMMIT, CRC, TRANSACTIONAL_BIT
 from pylog.segment.names import DURABLE_POINT
@@ -433,6 +435,75 @@ def test_a_reader_without_a_header_sees_what_a_broker_appends_and_rolls(tmp_path
         (directory / f"{0:020d}.log").rename(directory / f"{0:020d}.log.deleted")
         assert reader.start_offset == 3
         assert reading.recovery_report == ()
+
+
+@pytest.fixture
+def cleaned_meanwhile(tmp_path: Path, clock: ManualClock) -> Iterator[tuple[Store, Callable[[], None]]]:
+    """A reader of a broker's log of three segments, and what makes the broker's cleaner put one in the place of the first two."""
+    directory = tmp_path / "t-0"
+    directory.mkdir()
+    for base, offsets in ((0, range(5)), (5, range(5, 10)), (10, range(10, 11))):
+        (directory / f"{base:020d}.log").write_bytes(b"".join(broker_batch(offset, b"%d" % offset) for offset in offsets))
+
+    def clean() -> None:
+        if (directory / f"{5:020d}.log").exists():
+            (directory / f"{0:020d}.log.swap").write_bytes(broker_batch(0, b"0") + broker_batch(7, b"7"))
+            for base in (0, 5):
+                (directory / f"{base:020d}.log").rename(directory / f"{base:020d}.log.deleted")
+            (directory / f"{0:020d}.log.swap").rename(directory / f"{0:020d}.log")
+
+    with pylog.open(tmp_path, mode="r", clock=clock) as reading:
+        yield reading, clean
+
+
+def test_a_reader_beside_a_brokers_cleaner_reads_on_in_what_that_has_left(
+    cleaned_meanwhile: tuple[Store, Callable[[], None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No header of pylog's tells that files were replaced; what is gone is no damage."""
+    store, clean = cleaned_meanwhile
+    scanning, reading, searching = (store.log("t") for _ in range(3))
+    frames = scanning.scan()
+    find = TimeSearch._find
+
+    def find_late(search: TimeSearch, *given: Any) -> Any:
+        clean()
+        return find(search, *given)
+
+    monkeypatch.setattr(TimeSearch, "_find", find_late)
+    found = searching.offset_for_timestamp(1_700_000_000_000)
+    assert found is not None
+    assert found.offset == 0
+    assert [offset for frame in frames for offset in frame.column("offset").to_pylist()] == [0, 7, 10]
+    assert reading.read(6).offset == 7
+
+
+def test_verify_beside_a_brokers_cleaner_tells_of_nothing_that_is_gone(
+    cleaned_meanwhile: tuple[Store, Callable[[], None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, clean = cleaned_meanwhile
+    shape = Partition.shape
+
+    def shape_of_late(partition: Partition) -> object:
+        clean()
+        return shape(partition)
+
+    monkeypatch.setattr(Partition, "shape", shape_of_late)
+    assert [finding for finding in store.verify().findings if finding.kind in ("missing", "corrupt")] == []
+
+
+def test_damage_beside_a_broker_that_appends_is_told_of(tmp_path: Path, clock: ManualClock) -> None:
+    directory = tmp_path / "t-0"
+    directory.mkdir()
+    damaged = bytearray(broker_batch(0, b"0") + broker_batch(1, b"1"))
+    damaged[66] ^= 1
+    (directory / f"{0:020d}.log").write_bytes(damaged)
+    with pylog.open(tmp_path, mode="r", clock=clock) as reading:
+        reader = reading.log("t")
+        add(directory, broker_batch(2, b"2"))
+        for _ in range(2):
+            with pytest.raises(pylog.CorruptionError):
+                reader.read(0)
+            add(directory, broker_batch(reader.end_offset, b"more"))
 
 
 def test_a_reader_sees_a_pylog_writer_begin_where_a_broker_left(tmp_path: Path, clock: ManualClock) -> None:

@@ -175,6 +175,27 @@ def test_the_start_is_kept_where_only_one_of_its_two_places_is_left(path: Path, 
             assert start in (5, 7)  # a copy's header is of another boot, and its checkpoint is authoritative
 
 
+def test_seals_of_segments_that_a_broker_removed_go_when_the_log_is_opened_for_writing(path: Path) -> None:
+    """A broker does not know them."""
+    with pylog.open(path) as store:
+        log = sized(store)
+        for number in range(15):
+            log.append(b"%d" % (number % 10))
+    directory = path / "t-0"
+    for name in ("log", "index", "timeindex"):
+        (directory / f"{0:020d}.{name}").unlink()
+    (directory / "leader-epoch-checkpoint").write_text("0\n1\n0 5\n")
+    assert (directory / f"{0:020d}.seal").exists()
+    with pylog.open(path, mode="r") as reading:
+        assert reading.log("t").start_offset == 5
+    assert (directory / f"{0:020d}.seal").exists()
+    with pylog.open(path) as store:
+        assert store.log("t").start_offset == 5
+        assert store.check().ok, str(store.check())
+    assert not (directory / f"{0:020d}.seal").exists()
+    assert (directory / f"{5:020d}.seal").exists()
+
+
 @pytest.mark.parametrize("killed", [False, True])
 @pytest.mark.parametrize("opened", [False, True])
 def test_what_a_broker_deleted_meanwhile_does_not_come_back_when_another_partition_is_written(

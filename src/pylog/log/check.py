@@ -321,14 +321,14 @@ class _EpochWatch:
     def __init__(self, partition: Partition) -> None:
         epochs, self.findings = partition.epochs()
         self._path = join(partition.directory, names.LEADER_EPOCH_CHECKPOINT)
-        self._start_offset = partition.state.start_offset
+        self._start_offset = partition.state.start_offset  # a broker cuts entries below the start as soon as that is raised
         self._judged = not self.findings  # a damaged one says nothing
         self._lacking = epochs is None
         self._epochs, self._starts = np.array(epochs or [EpochStart(-1, -1)], np.int64).T
         self.misfits: list[Finding] = []
 
     def take(self, segment: LogSegment, table: Table) -> None:
-        asked = (table[LEADER_EPOCH] >= 0) & (table[BASE_OFFSET] >= self._start_offset)
+        asked = (table[LEADER_EPOCH] >= 0) & (table[BASE_OFFSET] >= max(self._start_offset, self._starts[0]))
         if self.misfits or not self._judged or not asked.any():
             return
         places = self._starts.searchsorted(table[BASE_OFFSET], "right") - 1

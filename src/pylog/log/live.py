@@ -57,6 +57,7 @@ class Follower:
         self._producers: ProducerState | None = loaded.producers
         self.loaded = loaded
         self.gone = False
+        self._replacements = 0  # of segments, that the names and sizes of files have told of
         self._judged_size = 0  # of the active segment's file, when it was longer than what is published
         self._state = first_state(loaded)
         self._publish(self._state)
@@ -99,6 +100,7 @@ class Follower:
         """Where no header counts the names and sizes of the files tell: a broker writes here, or did."""
         files = [(entry.name, entry.size) for entry in listing(self._source) if entry.name.endswith(LOG)]
         if files != self._files:
+            self._replacements += _were_replaced(self._files, files)
             self.reload()
             self._files = files
 
@@ -170,7 +172,8 @@ class Follower:
         if not loaded.follows(self.loaded):
             raise deleted(self._source)
         self.loaded, self._slot, self._producers = loaded, loaded.found, None
-        self._set_state(first_state(loaded))
+        state = first_state(loaded)  # an epoch of its own where no header counts: whoever meets what is gone asks again
+        self._set_state(replace(state, epoch=-self._replacements) if self.slot is None else state)
 
     def know_transactions(self) -> None:
         """Finds the open transactions: a log opened for reading does so when it is first asked."""
@@ -203,6 +206,15 @@ class Follower:
 def _lasting(slot: Slot) -> tuple[int, int, int, int]:
     """What appends leave as it is, and a roll as long as it is under way."""
     return slot.active_base, slot.active_inode, slot.log_start_offset, slot.truncation_count
+
+
+def _were_replaced(before: list[tuple[str, int]], now: list[tuple[str, int]]) -> bool:
+    """Whether segments, by name and size, went or became others: not only the last one grew, or more were made."""
+    if not before:
+        return False
+    *sealed, (name, size) = before
+    last = now[len(sealed)] if len(now) > len(sealed) else ("", 0)
+    return now[: len(sealed)] != sealed or last[0] != name or last[1] < size
 
 
 def load_live(source: Source, clock: Clock) -> Loaded:

@@ -399,7 +399,7 @@ class Log:
         self._check_open()
         wanted = offset_given("offset", offset)
         state = self._state if wanted < self._state.end_offset else self.look()
-        return lookup.read_live(self.look, state, self.partition, wanted)
+        return lookup.of_live(self.look, state, partial(lookup.read_one, partition=self.partition, offset=wanted))
 
     def scan(
         self,
@@ -470,10 +470,9 @@ class Log:
         """
         self._check_open()
         committed = is_committed(isolation)
-        state = self.look(committed=committed)
-        found = self._times.find(state, offset_given("timestamp", timestamp))
-        last = state.stable_offset if committed else state.end_offset
-        return found if found is not None and found.offset < last else None
+        find = partial(self._times.find, timestamp=offset_given("timestamp", timestamp), committed=committed)
+        look = partial(self.look, committed=committed)
+        return lookup.of_live(look, look(), find)
 
     # ---- follow --------------------------------------------------------------------------------------------------------------
 

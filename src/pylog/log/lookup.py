@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable
 from itertools import accumulate
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -23,6 +23,8 @@ from pylog.record.format import FRAME_SIZE, LEADER_EPOCH, MAX_TIMESTAMP
 from pylog.record.rows import NO_BYTES
 from pylog.record.types import OffsetAndTimestamp, Record, TopicPartition
 from pylog.segment.segment import LogSegment
+
+Answer = TypeVar("Answer")
 
 
 def read_one(state: LogState, partition: TopicPartition, offset: int) -> Record:
@@ -48,11 +50,13 @@ def read_one(state: LogState, partition: TopicPartition, offset: int) -> Record:
     )
 
 
-def read_live(look: Callable[..., LogState], state: LogState, partition: TopicPartition, offset: int) -> Record:
-    """The same in a log that others change: what fails is tried again as long as they have since the last look (11e)."""
+def of_live(look: Callable[..., LogState], state: LogState, question: Callable[[LogState], Answer]) -> Answer:
+    """The answer to a question about a log that others change: what fails is asked again as long as they have since the last look
+    (reliability 11e).
+    """
     while True:
         try:
-            return read_one(state, partition, offset)
+            return question(state)
         except (CorruptionError, OffsetOutOfRangeError, StorageFailedError):
             now = look(settled=True)
             if now.epoch == state.epoch:
@@ -192,7 +196,13 @@ class TimeSearch:
     def __init__(self) -> None:
         self._largest = _Largest(None, 0, None, [], [])
 
-    def find(self, state: LogState, timestamp: int) -> OffsetAndTimestamp | None:
+    def find(self, state: LogState, timestamp: int, *, committed: bool) -> OffsetAndTimestamp | None:
+        """Kafka's answer, if it lies below the log's end (`committed`: its stable end). As `_find`."""
+        found = self._find(state, timestamp)
+        last = state.stable_offset if committed else state.end_offset
+        return found if found is not None and found.offset < last else None
+
+    def _find(self, state: LogState, timestamp: int) -> OffsetAndTimestamp | None:
         """Kafka's answer: the first record at or after `timestamp` in the first segment whose largest timestamp allows one.
 
         Where that is nothing only because a segment has no time index entry to go by, the answer is the first such record.

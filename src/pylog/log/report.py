@@ -255,10 +255,10 @@ def _agreed(look: Look, question: Callable[[Partition], Report]) -> Report:
     Something that is wrong after its segments were changed may be no more than an old name with a new file. If they are changed
     all the time, what two looks agree on counts.
     """
-    report = Report()
+    report, partition = Report(), look()
     for number in range(LOOKS):
-        partition, told = look(), report.findings
-        before = partition.shape()
+        before, told = partition.shape(), report.findings
+        partition = look()  # again: what was seen before that may be older than the files
         report = question(partition)
         if report.ok or partition.shape() == before:
             break

@@ -151,6 +151,8 @@ def plan_load(
         found.offset: name for name, found in parsed.items() if found.suffix == LOG and not found.state and name not in gone
     }
     segments.update({parsed[name].offset: name for name in swaps if parsed[name].suffix == LOG})
+    seals = [name for name, found in parsed.items() if found[1:] == (SEAL, "") and name not in gone]
+    removals += [name for name in seals if parsed[name].offset not in segments]  # a broker removes segments without them
     snapshots = [
         found.offset for name, found in parsed.items() if found.suffix == SNAPSHOT and not found.state and name not in gone
     ]
@@ -172,6 +174,8 @@ def plain_plan(names: Iterable[str]) -> LoadPlan | None:
                 segments[int(number)] = name
             elif suffix == SNAPSHOT:
                 snapshots.append(int(number))
+            elif suffix == SEAL and int(number) not in segments:
+                return None
         elif name[:1].isdigit():
             return None
     return LoadPlan(segments, [], [], [], snapshots)
