@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from pathlib import Path
 
 import pytest
 
 import pylog
 from golden_data import case
-from pylog import TopicPartition
+from pylog import OffsetsConfig, TopicPartition
 from pylog.errors import IllegalStateError, StorageFailedError
 from pylog.log.checkpoints import PARTITION_METADATA, format_partition_metadata
+from pylog.offsets.schema import partition_of_group
 from pylog.testing import FaultyFileSystem, MemoryFileSystem
 from pylog.topics import META_PROPERTIES
 
+T = TopicPartition("t", 0)
 ANOTHER_ID = "A" * 22
 BROKERS_MARKER = b'{"version":0,"brokerEpoch":7}'
 
@@ -83,6 +86,51 @@ def test_a_commit_that_a_broker_would_set_aside_is_refused(tmp_path: Path) -> No
         with pytest.raises(IllegalStateError, match="__consumer_offsets"):
             store.offsets.commit("g", {TopicPartition("t", 0): 1})
         assert set(store.topics()) == {"t"}
+
+
+@pytest.mark.parametrize("here", [(1, 3), (0, 2, 4), (0, 1)])
+def test_groups_are_found_where_their_records_are_if_only_some_partitions_of_the_offsets_are_here(
+    tmp_path: Path, here: tuple[int, ...]
+) -> None:
+    """A broker of several directories, or of several brokers, has the others elsewhere; how many there are nobody says."""
+    whole, part = tmp_path / "whole", tmp_path / "part"
+    groups = [f"group-{number}" for number in range(12)]
+    with pylog.open(whole, offsets=OffsetsConfig(topic_num_partitions=5)) as store:
+        store.create_topic("t")
+        store.log("t").append_many([b"x"] * 50)
+        for number, group in enumerate(groups):
+            store.offsets.commit(group, {T: number})
+    shutil.copytree(whole, part)
+    for number in set(range(5)) - set(here):
+        shutil.rmtree(part / f"__consumer_offsets-{number}")
+    (part / "pylog.json").unlink()
+    (part / META_PROPERTIES).write_text("version=1\nnode.id=1\n")
+    with pylog.open(part) as store, pylog.open(part, mode="r") as reading:
+        assert set(store.groups()) == {group for group in groups if partition_of_group(group, 5) in here}
+        for number, group in enumerate(groups):
+            if group in store.groups():
+                assert (store.offsets.position(group, T), reading.offsets.position(group, T)) == (number, number)
+                store.offsets.commit(group, {T: number + 20})
+                assert reading.offsets.position(group, T) == number + 20
+            else:  # what it has committed is elsewhere: "nothing" would be wrong
+                for asked in (
+                    lambda group=group: reading.offsets.fetch(group),
+                    lambda group=group: store.offsets.commit(group, {T: 1}),
+                ):
+                    with pytest.raises(IllegalStateError, match="only some partitions"):
+                        asked()
+
+
+def test_a_new_group_of_a_broker_with_all_partitions_of_the_offsets_has_its_usual_place(tmp_path: Path) -> None:
+    directory = case("4.3.0", "groups").copy(tmp_path / "broker")
+    with pylog.open(directory) as store:
+        topic = next(name for name in store.topics() if not name.startswith("__"))
+        count = store.topic("__consumer_offsets").partitions
+        ends = {number: store.log("__consumer_offsets", number).end_offset for number in range(count)}
+        assert store.offsets.fetch("new") == {}
+        store.offsets.commit("new", {TopicPartition(topic, 0): 0})
+        grown = [number for number, end in ends.items() if store.log("__consumer_offsets", number).end_offset > end]
+        assert grown == [partition_of_group("new", count)]
 
 
 @pytest.mark.damaged("the partition is missing")

@@ -30,10 +30,12 @@ class OffsetsPartition:
     Args:
         open_log: gives the partition's log; asked again once another process has deleted it.
         directory: where its files are.
+        number: of the partition.
     """
 
-    def __init__(self, open_log: Callable[[], Log], directory: str) -> None:
+    def __init__(self, open_log: Callable[[], Log], directory: str, number: int) -> None:
         self.directory = directory
+        self.number = number
         self._open_log = open_log
         self._guard = threading.RLock()  # taken before the log's own
         self._log = open_log()

@@ -14,6 +14,7 @@ from pylog.clock import Clock
 from pylog.config import Durability, OffsetsConfig
 from pylog.errors import (
     ClosedError,
+    IllegalStateError,
     InvalidArgumentError,
     NonEmptyGroupError,
     OffsetOutOfRangeError,
@@ -39,7 +40,7 @@ from pylog.offsets.schema import (
     place_key,
 )
 from pylog.record.types import OffsetAndMetadata, TopicPartition
-from pylog.topics import Topic, directory_name
+from pylog.topics import META_PROPERTIES, Topic, directory_name
 
 LOGGER = logging.getLogger("pylog")
 _TRIES: Final = 3  # while another process deletes the topic and makes it again
@@ -426,17 +427,43 @@ class OffsetStore:
                 self._forget()
 
     def _partition_of(self, group: str) -> OffsetsPartition | None:
+        number = self._numbers.get(group)
+        if number is None:
+            topic = self._store.topics().get(OFFSETS_TOPIC) if not self._count else None
+            self._count = self._count if topic is None else topic.partition_ids[-1] + 1
+            if not self._count:
+                return None
+            number = self._number_of(group, self._count)
         with self._guard:
-            number = self._numbers.get(group)
-            if number is None:
-                topic = self._store.topics().get(OFFSETS_TOPIC) if not self._count else None
-                self._count = self._count if topic is None else topic.partition_ids[-1] + 1
-                if not self._count:
-                    return None
-                number = partition_of_group(group, self._count)
-                if len(self._numbers) < limits.GROUP_NUMBERS:
-                    self._numbers[group] = number
+            if len(self._numbers) < limits.GROUP_NUMBERS:
+                self._numbers[group] = number
             return self._partition(number)
+
+    def _number_of(self, group: str, count: int) -> int:
+        """The partition that a group has its records in, or would have.
+
+        A broker of several, or with several directories, has some of the partitions here and some elsewhere, and how many there
+        are nobody says. So where its groups are counts before where they would be if all partitions were here.
+        """
+        number, name = partition_of_group(group, count), checked_group(group)
+        if not self.fs.exists(join(self._store.path, META_PROPERTIES)):
+            return number
+        for there in sorted(self._all_partitions(), key=lambda there: there.number != number):  # where it should be first
+            with there.image() as image:
+                if name in image.groups:
+                    return there.number
+        if not self._is_whole(count):
+            told = f"{self._store.path} has only some partitions of {OFFSETS_TOPIC}, and no records of group {group!r} in them"
+            raise IllegalStateError(f"{told}: where they belong is not known here", path=self._store.path)
+        return number
+
+    def _is_whole(self, count: int) -> bool:
+        """Whether all partitions are here, as far as their numbers and the groups in them tell."""
+        for number, there in enumerate(self._all_partitions()):
+            with there.image() as image:
+                if there.number != number or any(partition_of_group(group_name(name), count) != number for name in image.groups):
+                    return False
+        return True
 
     def _all_partitions(self) -> Iterator[OffsetsPartition]:
         topic = self._store.topics().get(OFFSETS_TOPIC)
@@ -449,7 +476,8 @@ class OffsetStore:
         there = self._partitions.get(number)
         if there is None:
             directory = join(self._store.path, directory_name(TopicPartition(OFFSETS_TOPIC, number)))
-            there = self._partitions[number] = OffsetsPartition(partial(self._store.log, OFFSETS_TOPIC, number), directory)
+            there = OffsetsPartition(partial(self._store.log, OFFSETS_TOPIC, number), directory, number)
+            self._partitions[number] = there
         return there
 
     def _forget(self) -> None:
