@@ -293,6 +293,25 @@ def test_a_large_table_with_headers_becomes_many_numbered_batches_in_order(store
     assert [record.headers[0][1] for record in store.log("one").records(end=3000)] == [b"%d" % n for n in range(3000)]
 
 
+@pytest.mark.parametrize("kind", [pa.int8(), pa.uint8(), pa.int32(), pa.uint64()])
+def test_partitions_may_be_named_by_any_integers_whatever_the_topics_number_of_partitions(
+    store: Store, kind: pa.DataType
+) -> None:
+    store.create_topic("many", partitions=300)
+    with store.producer() as producer:
+        sent = producer.send_arrow("many", pa.table({"value": [b"a", b"b"], "partition": pa.array([127, 5], kind)}))
+        with pytest.raises(UnknownTopicOrPartitionError, match=str(largest := 2 ** (kind.bit_width - 1) - 1)):
+            producer.send_arrow("four", pa.table({"value": [b"a"], "partition": pa.array([largest], kind)}))
+    assert [done.partition for done in sent] == [127, 5]
+
+
+def test_a_table_of_partitions_alone_is_so_many_records_of_nothing(store: Store) -> None:
+    with store.producer() as producer:
+        sent = producer.send_arrow("four", pa.table({"partition": [0, 1, 0]}))
+    assert [(done.partition, done.offsets) for done in sent] == [(0, range(2)), (1, range(1))]
+    assert [(record.key, record.value) for record in store.log("four").records()] == [(None, None)] * 2
+
+
 @pytest.mark.parametrize(
     ("columns", "error"),
     [

@@ -113,7 +113,7 @@ def columns_of_table(table: Any, route: Route, now_ms: int) -> list[tuple[Column
     pieces = []
     for batch in [table] if isinstance(table, pa.RecordBatch) else table.to_batches():
         named = _named(batch.column("partition"), route) if "partition" in table.schema.names else None
-        rest = batch.select(names)
+        rest = batch.select(names) if names else pa.record_batch({"value": pa.nulls(len(batch), pa.binary())})
         for rows in rows_from_arrow(rest, now_ms):
             sizes = _sizes(rows)
             _check_sizes(sizes, route)
@@ -127,11 +127,12 @@ def _named(given: pa.Array, route: Route) -> Longs | None:
         return None
     if not pa.types.is_integer(given.type):
         raise InvalidRecordError(f"column partition is {given.type}; it must be an integer")
-    unknown = pc.filter(given, pc.invert(pc.is_in(given, pa.array(route.partitions, given.type), skip_nulls=True))).drop_null()
+    wide = given if given.type == pa.uint64() else given.cast(pa.int64())  # which every partition's number fits into
+    unknown = pc.filter(wide, pc.invert(pc.is_in(wide, pa.array(route.partitions, wide.type), skip_nulls=True))).drop_null()
     if len(unknown):
         told = f"column partition has {unknown[0]}; topic {route.topic!r} has the partitions {list(route.partitions)[:20]}"
         raise UnknownTopicOrPartitionError(told)
-    return np.array(pc.fill_null(given.cast(pa.int64()), -1).to_numpy(zero_copy_only=False))
+    return np.array(pc.fill_null(wide.cast(pa.int64()), -1).to_numpy(zero_copy_only=False))
 
 
 def _check_sizes(sizes: Longs, route: Route) -> None:
