@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pylog.errors import InvalidRecordError, RecordTooLargeError, UnknownTopicOrPartitionError
+from pylog.log.log import Log
 from pylog.producer.future import PLAIN, FutureRecordMetadata
-from pylog.producer.route import Route
+from pylog.producer.route import Route, largest_batch
 from pylog.record.builder import HEADERS_TYPE, rows_from_arrow
 from pylog.record.format import HEADER_SIZE
 from pylog.record.rows import MAX_RECORD_OVERHEAD, Longs, Rows
@@ -146,6 +147,15 @@ def too_large(size: int, route: Route) -> RecordTooLargeError:
     return RecordTooLargeError(
         f"a record of up to {size} bytes with its batch header is more than the {route.limit} that max_message_bytes and "
         f"segment_bytes of topic {route.topic!r}, and max_request_size of the producer, allow; raise them, or send less"
+    )
+
+
+def too_large_for_log(rows: Rows, log: Log) -> RecordTooLargeError:
+    """The error of a batch that an open log does not take, although its topic may by now."""
+    return RecordTooLargeError(
+        f"a batch of {len(rows)} records, the largest of up to {rows.largest_record()} bytes with its header, is more than the "
+        f"{largest_batch(log.config)} that max_message_bytes and segment_bytes of topic {log.partition.topic!r} allowed when its "
+        "log was opened; if they were raised since, close the store and open it again; else send less"
     )
 
 

@@ -28,7 +28,7 @@ class ProducerConfig:
         max_request_size: of a record with the batch around it; what is larger is refused.
         delivery_timeout_ms: how long an append is tried again that another process holds up.
         retry_backoff_ms: between two of these attempts.
-        metadata_max_age_ms: how long the number of a topic's partitions is relied on.
+        metadata_max_age_ms: how long the number of a topic's partitions is relied on, unless one turns out to be gone.
         enable_idempotence: number the batches, so that none is appended twice.
         durability: what an acknowledgement promises; None is the topic's own, or the store's.
         partitioner: "default" (Kafka's: by the key's hash, sticky without one), "round_robin", or a callable that takes (key,

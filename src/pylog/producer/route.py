@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+
+from pylog.config import TopicConfig
 from pylog.partitioner import Partitioner
 from pylog.producer.buffer import RECORD_CHARGE, RECORD_OVERHEAD, Buffer
 from pylog.producer.config import ProducerConfig
@@ -37,11 +40,20 @@ class Route:
     def renew(self, topic: Topic, now: float) -> None:
         """Takes the topic as it is now."""
         self.partitions = topic.partition_ids
-        self.limit = min(topic.config.max_message_bytes, topic.config.segment_bytes, self._max_request_size)
+        self.limit = min(largest_batch(topic.config), self._max_request_size)
         self.small = min(RECORD_CHARGE - RECORD_OVERHEAD, self.limit - MAX_RECORD_OVERHEAD)
         self.stamped = topic.config.log_append_time
         self.looked_at = now
 
+    def distrust(self) -> None:
+        """Has the topic looked at again before anything else is sent to it."""
+        self.looked_at = -math.inf
+
     def numbering(self, partition: int, producer_id: int) -> Numbering:
         """The numbers of the producer's batches for a partition."""
         return self._numberings.setdefault(partition, Numbering(producer_id))
+
+
+def largest_batch(config: TopicConfig) -> int:
+    """Bytes that a batch may have."""
+    return min(config.max_message_bytes, config.segment_bytes)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -20,18 +20,31 @@ from pylog.clock import Clock
 from pylog.config import Durability
 from pylog.errors import (
     ClosedError,
+    NotALogDirectoryError,
     OutOfOrderSequenceError,
     PylogError,
+    RecordTooLargeError,
     StorageFailedError,
     StoreLockedError,
+    UnknownTopicOrPartitionError,
 )
 from pylog.log.log import Log
 from pylog.producer.buffer import Buffer
-from pylog.producer.columns import Columns, Futures, Part, batches, columns_of, columns_of_table, partitions_named, parts
+from pylog.producer.columns import (
+    Columns,
+    Futures,
+    Part,
+    batches,
+    columns_of,
+    columns_of_table,
+    partitions_named,
+    parts,
+    too_large_for_log,
+)
 from pylog.producer.config import ProducerConfig
 from pylog.producer.future import FutureRecordMetadata, Outcome, settle
 from pylog.producer.numbering import Numbering, new_producer_id
-from pylog.producer.route import Route
+from pylog.producer.route import Route, largest_batch
 from pylog.record.rows import Longs, Rows
 from pylog.record.types import Acknowledgement
 from pylog.topics import Topic
@@ -109,24 +122,40 @@ class Sender:
 
     def _deliver(self, route: Route, futures: Futures) -> None:
         """Appends the records of one topic, and settles their futures."""
-        now_ms = self._clock.now_ms()
         with self._turn:
             try:
                 self._renew(route)
-                columns = columns_of(futures, route, now_ms)
-                partitions = self._choose(route, columns, partitions_named(futures, route))
+                try:
+                    self._deliver_to(route, futures, first=True)
+                except UnknownTopicOrPartitionError:  # none of them is in a log yet: all go where they belong now, in their order
+                    self._renew_at_once(route)
+                    self._deliver_to(route, futures, first=False)
             except PylogError as error:
-                self._buffer.refuse(futures, error)
-                return
-            for partition, part in parts(columns, partitions, now_ms):
-                for batch in batches(part, self._config.batch_size, route.limit):
-                    self._settle(route, partition, batch, now_ms)
+                self._buffer.refuse([future for future in futures if not future.done()], error)
 
-    def _settle(self, route: Route, partition: int, batch: Part, now_ms: int) -> None:
-        """Appends one batch and answers its futures, in their order."""
+    def _deliver_to(self, route: Route, futures: Futures, *, first: bool) -> None:
+        """The same, to the partitions that the topic is known to have.
+
+        Raises:
+            UnknownTopicOrPartitionError: at the `first` attempt, when it has them no more; nothing was appended.
+        """
+        now_ms = self._clock.now_ms()
+        columns = columns_of(futures, route, now_ms)
+        placed = list(parts(columns, self._choose(route, columns, partitions_named(futures, route)), now_ms))
+        if first:
+            self._check_partitions(route, placed)
+        for partition, part in placed:
+            for batch in self._batches(route, partition, part):
+                self._settle(route, partition, batch, now_ms, first=first)
+                first = False
+
+    def _settle(self, route: Route, partition: int, batch: Part, now_ms: int, *, first: bool) -> None:
+        """Appends one batch and answers its futures, in their order. Raises as `_deliver_to`."""
         try:
-            done = self._append(route, partition, batch.rows)
+            done = self._append(route, partition, batch.rows, first=first)
         except PylogError as error:
+            if first and isinstance(error, UnknownTopicOrPartitionError):
+                raise
             self._buffer.refuse(batch.futures, error)
             return
         stamp = self._stamp(route, partition, done) if route.stamped else now_ms
@@ -136,32 +165,62 @@ class Sender:
     def _stamp(self, route: Route, partition: int, done: Acknowledgement) -> int:
         """The time of append, which only the log knows."""
         with contextlib.suppress(PylogError):  # the records are in the log, whatever reading them meets
-            return self._home.log(route.topic, partition).read(done.offsets.start).timestamp
+            return log_of(self._home, route.topic, partition).read(done.offsets.start).timestamp
         return -1
 
     # ---- tables --------------------------------------------------------------------------------------------------------------
 
     def send_table(self, route: Route, table: Any) -> list[BatchMetadata]:
         """Appends the rows of a table in the calling thread, behind all that was taken before."""
-        sent = []
+        sent: list[BatchMetadata] = []
         with self._turn:
             self._renew(route)
-            now_ms = self._clock.now_ms()
-            for columns, named in columns_of_table(table, route, now_ms):
-                partitions = self._choose(route, columns, named)
-                for partition, part in parts(columns, partitions, now_ms):
-                    for batch in batches(part, self._config.batch_size, route.limit):
-                        done = self._append(route, partition, batch.rows)
-                        sent.append(BatchMetadata(route.topic, partition, done.offsets, done.durability))
+            try:
+                self._send_table_to(route, table, sent, first=True)
+            except UnknownTopicOrPartitionError:
+                if sent:
+                    raise
+                self._renew_at_once(route)
+                self._send_table_to(route, table, sent, first=False)
         return sent
+
+    def _send_table_to(self, route: Route, table: Any, sent: list[BatchMetadata], *, first: bool) -> None:
+        """The same, to the partitions that the topic is known to have; adds what was appended. Raises as `_deliver_to`."""
+        now_ms = self._clock.now_ms()
+        for columns, named in columns_of_table(table, route, now_ms):
+            placed = list(parts(columns, self._choose(route, columns, named), now_ms))
+            self._check_partitions(route, placed)
+            for partition, part in placed:
+                for batch in self._batches(route, partition, part):
+                    done = self._append(route, partition, batch.rows, first=first and not sent)
+                    sent.append(BatchMetadata(route.topic, partition, done.offsets, done.durability))
 
     # ---- where to ------------------------------------------------------------------------------------------------------------
 
     def _renew(self, route: Route) -> None:
         """Looks at the topic again when what is known of it is old: it may have more partitions."""
-        now = self._clock.monotonic()
-        if now - route.looked_at > self._config.metadata_max_age_ms / 1000:
-            route.renew(self._home.topic(route.topic), now)
+        if self._clock.monotonic() - route.looked_at > self._config.metadata_max_age_ms / 1000:
+            self._renew_at_once(route)
+
+    def _renew_at_once(self, route: Route) -> None:
+        route.renew(self._home.topic(route.topic), self._clock.monotonic())
+
+    def _check_partitions(self, route: Route, placed: Sequence[tuple[int, Part]]) -> None:
+        """Raises UnknownTopicOrPartitionError if any of the partitions is gone, before anything is appended to the others."""
+        for partition, _ in placed:
+            try:
+                log_of(self._home, route.topic, partition)
+            except UnknownTopicOrPartitionError:
+                raise
+            except PylogError:
+                continue  # its own records meet it again: the others need not suffer
+
+    def _batches(self, route: Route, partition: int, part: Part) -> Iterator[Part]:
+        """The records of a partition in parts that are a batch each."""
+        limit = route.limit
+        with contextlib.suppress(PylogError):  # the append meets it again
+            limit = min(limit, largest_batch(log_of(self._home, route.topic, partition).config))  # as it was when that was opened
+        return batches(part, self._config.batch_size, limit)
 
     @staticmethod
     def _choose(route: Route, columns: Columns, named: Longs | None) -> Longs:
@@ -179,11 +238,11 @@ class Sender:
 
     # ---- appending -----------------------------------------------------------------------------------------------------------
 
-    def _append(self, route: Route, partition: int, rows: Rows) -> Acknowledgement:
-        """Appends one batch, once, however often it has to be sent."""
+    def _append(self, route: Route, partition: int, rows: Rows, *, first: bool) -> Acknowledgement:
+        """Appends one batch, once, however often it has to be sent; the `first` one not to a partition that was made again."""
         numbering = route.numbering(partition, self._producer_id) if self._config.enable_idempotence else None
         try:
-            done = self._append_patiently(route, partition, rows, numbering)
+            done = self._append_patiently(route, partition, rows, numbering, first=first)
         except BaseException:
             if numbering is not None:
                 numbering.restart()
@@ -192,26 +251,58 @@ class Sender:
             numbering.advance(len(rows))
         return done
 
-    def _append_patiently(self, route: Route, partition: int, rows: Rows, numbering: Numbering | None) -> Acknowledgement:
+    def _append_patiently(
+        self, route: Route, partition: int, rows: Rows, numbering: Numbering | None, *, first: bool
+    ) -> Acknowledgement:
         deadline = self._clock.monotonic() + self._config.delivery_timeout_ms / 1000
+        log = None
         while True:
             if self._buffer.abandoned:
                 raise ClosedError("the producer was closed before it could append the record")
             try:
-                return self._home.log(route.topic, partition).append_batch(
-                    rows,
-                    compression=self._config.compression,
-                    durability=self._config.durability,
-                    producer=None if numbering is None else numbering.next_batch(),
-                )
+                log = log_of(self._home, route.topic, partition)
+                return self._append_to(log, rows, numbering)
             except OutOfOrderSequenceError:  # the log was cut, or has forgotten: none of this batch is there
                 if numbering is None or numbering.next_batch().sequence == 0:
                     raise
                 numbering.restart()
+            except (UnknownTopicOrPartitionError, ClosedError):  # nothing was appended: the topic was deleted, perhaps
+                if not self._is_made_again(route, partition, log):
+                    raise
+                if first:
+                    raise UnknownTopicOrPartitionError(f"topic {route.topic!r} was deleted and made again") from None
             except (StoreLockedError, StorageFailedError) as error:
                 if not _may_pass(error, numbering) or self._clock.monotonic() >= deadline:
                     raise
                 self._clock.sleep(self._config.retry_backoff_ms / 1000)
+
+    def _append_to(self, log: Log, rows: Rows, numbering: Numbering | None) -> Acknowledgement:
+        try:
+            return log.append_batch(
+                rows,
+                compression=self._config.compression,
+                durability=self._config.durability,
+                producer=None if numbering is None else numbering.next_batch(),
+            )
+        except RecordTooLargeError as error:
+            raise too_large_for_log(rows, log) from error
+
+    def _is_made_again(self, route: Route, partition: int, log: Log | None) -> bool:
+        """Whether a partition has another log now. The topic is looked at again in any case.
+
+        Raises:
+            UnknownTopicOrPartitionError: it has none.
+        """
+        route.distrust()
+        return log_of(self._home, route.topic, partition) is not log
+
+
+def log_of(home: Home, topic: str, partition: int) -> Log:
+    """A partition as its store has it now."""
+    try:
+        return home.log(topic, partition)
+    except NotALogDirectoryError:  # deleted while it was opened: the second look says so, unless it is something else
+        return home.log(topic, partition)
 
 
 def _may_pass(error: PylogError, numbering: Numbering | None) -> bool:
