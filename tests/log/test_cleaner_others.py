@@ -237,6 +237,40 @@ def test_records_that_are_deleted_in_the_middle_stay_deleted(path: Path, fs: Hoo
         assert offsets(log) == [offset for offset in left(done.end) if offset >= 20]
 
 
+@pytest.mark.parametrize("how", ["deleted", "made again"])
+@pytest.mark.parametrize("moment", [("create", LOG), ("sync", LOG), ("create", ".index"), ("sync", SEAL)], ids=str)
+def test_a_topic_that_another_process_deletes_meanwhile_is_compacted_no_further_and_fails_nobody(
+    path: Path, store: Store, fs: HookedFileSystem, other: Neighbour, moment: tuple[str, str], how: str
+) -> None:
+    store.create_topic("u", **COMPACTED)
+    put(store.log("u"), range(COUNT))
+    again = "; _ = store.create_topic('t', cleanup_policy='compact')" if how == "made again" else ""
+    fs.before(moment[0], "0" + moment[1] + CLEANED, lambda: other.run("store.delete_topic('t')" + again))
+    assert store.clean("t") == []
+    assert store.tick() == 0
+    (done,) = store.clean("u")
+    assert offsets(store.log("u")) == left(done.end)
+    assert not [file for file in path.glob("t-0/*") if file.name.endswith((CLEANED, SWAP))]
+
+
+def test_a_log_that_another_process_deletes_while_the_dirtiest_is_looked_for_holds_up_no_other(
+    store: Store, other: Neighbour, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.create_topic("u", **{**COMPACTED, "min_cleanable_dirty_ratio": 0.1})
+    put(store.log("u"), range(COUNT))
+    look = pylog.Log.look
+
+    def deleting(log: pylog.Log, **how: Any) -> Any:
+        if how.get("settled") and log.partition == ("t", 0) and "t" in store.topics():
+            other.run("store.delete_topic('t')")
+        return look(log, **how)
+
+    monkeypatch.setattr(pylog.Log, "look", deleting)
+    store.tick()
+    assert "t" not in store.topics()
+    assert offsets(store.log("u")) == left(store.log("u").segments[-1].base_offset)
+
+
 # ---- failures ----------------------------------------------------------------------------------------------------------------
 
 

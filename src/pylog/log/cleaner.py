@@ -146,6 +146,7 @@ def clean(task: Task) -> Cleaning:
         StoreLockedError: another process or thread is at it, for longer than the store waits.
         CorruptionError: a segment is damaged: it stays as it is, and those behind it too.
         StorageFailedError: there is no room for the copy (nothing has changed then), or the swap failed.
+        UnknownTopicOrPartitionError: the partition was deleted meanwhile.
         ClosedError: the store is being closed.
 
     When records are cut off or deleted meanwhile it ends early. Cost: two passes over the dirty section and one over the rest.
@@ -186,13 +187,33 @@ def clean_due(tasks: Iterable[Task], spoiled: set[TopicPartition]) -> list[Clean
 
 
 def _due(tasks: list[Task]) -> list[Task]:
-    """Those that are due, the filthiest first."""
-    dirts = [(dirt_of(task.look(), task.source, task.now_ms), task) for task in tasks]
-    due = [(dirt.ratio, task) for dirt, task in dirts if dirt.is_due(task.source.config)]
+    """Those that are due, the filthiest first. What goes while it is looked at is not, now."""
+    due = []
+    for task in tasks:
+        try:
+            dirt = dirt_of(task.look(), task.source, task.now_ms)
+        except UnknownTopicOrPartitionError:
+            continue
+        except StorageFailedError as error:
+            if vanished(error):
+                continue
+            raise
+        if dirt.is_due(task.source.config):
+            due.append((dirt.ratio, task))
     return [task for _, task in sorted(due, key=lambda pair: -pair[0])]
 
 
 def _clean(task: Task) -> Cleaning:
+    try:
+        return _clean_in_rounds(task)
+    except StorageFailedError as error:
+        if vanished(error):
+            with contextlib.suppress(ClosedError, CorruptionError, StorageFailedError):
+                _view(task)  # raises that the partition was deleted meanwhile, if that is why
+        raise
+
+
+def _clean_in_rounds(task: Task) -> Cleaning:
     view = _view(task)
     done = Cleaning(task.source.partition, view.dirt.first_dirty, view.dirt.first_dirty)
     with contextlib.suppress(_ChangedError):
@@ -396,12 +417,18 @@ class _Round:
         )
 
     def _swap(self, made: CleanedSegment, sources: list[LogSegment]) -> None:
-        with self._task.mutator.changing() as writer:
-            sizes = {base: segment.size for base, segment in writer.state.segments}
-            if self._is_cut(writer) or any(sizes.get(segment.base_offset) != segment.size for segment in sources):
-                made.discard()
-                raise _ChangedError
-            made.swap_in(writer)
+        try:
+            with self._task.mutator.changing() as writer:
+                self._check_sources(writer, sources)
+                made.swap_in(writer)
+        except (_ChangedError, UnknownTopicOrPartitionError):  # nothing was swapped: the log is another one
+            made.discard()
+            raise
+
+    def _check_sources(self, writer: LogWriter, sources: list[LogSegment]) -> None:
+        sizes = {base: segment.size for base, segment in writer.state.segments}
+        if self._is_cut(writer) or any(sizes.get(segment.base_offset) != segment.size for segment in sources):
+            raise _ChangedError
 
     def _is_cut(self, writer: LogWriter) -> bool:
         """Whether the log was truncated: then the record that superseded another one may be gone."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pylog.errors import StorageFailedError
 from pylog.fs import File, join
 from pylog.index.builder import SegmentIndexBuilder
 from pylog.index.skiplist import SkipList
@@ -20,7 +21,7 @@ from pylog.log.writer import LogWriter
 from pylog.record.batch import Bytes, scan_batches
 from pylog.segment.names import CLEANED, INDEX, LOG, SEAL, SWAP, TIME_INDEX, TRANSACTION_INDEX, file_name, files_of
 from pylog.segment.seal import HeaderDigest, encode_seal, make_seal
-from pylog.segment.segment import LogSegment
+from pylog.segment.segment import LogSegment, vanished
 
 
 class CleanedSegment:
@@ -97,10 +98,14 @@ class CleanedSegment:
             file.close()
 
     def discard(self) -> None:
-        """Removes what was written."""
+        """Removes what was written, as far as it is there: the partition may have been deleted."""
         self._file.close()
         for name in self._names:
-            self._source.fs.remove(join(self._source.directory, name + CLEANED))
+            try:
+                self._source.fs.remove(join(self._source.directory, name + CLEANED))
+            except StorageFailedError as error:
+                if not vanished(error):
+                    raise
 
     def swap_in(self, writer: LogWriter) -> None:
         """Takes the place of the sources. Under the partition's lock; whatever fails ends writing."""
