@@ -435,6 +435,35 @@ store.close()
         assert set(values(store.log("t"))) == {b"v" * 100}
 
 
+WORKER = """
+import multiprocessing, sys, pylog
+def work(path):
+    producer = pylog.open(path).producer(linger_ms=10**9)
+    pylog.open(path).producer().close()
+    for number in range(100):
+        producer.send("t", b"%d" % number)
+if __name__ == "__main__":
+    context = multiprocessing.get_context(sys.argv[2])
+    process = context.Process(target=work, args=(sys.argv[1],))
+    process.start()
+    process.join()
+    sys.exit(process.exitcode)
+"""
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+def test_what_a_child_of_multiprocessing_sent_is_in_the_log_when_it_returns(tmp_path: Path, method: str) -> None:
+    with pylog.open(tmp_path / "s") as store:
+        store.create_topic("t")
+    program = tmp_path / "program.py"
+    program.write_text(WORKER)
+    command = [sys.executable, str(program), str(tmp_path / "s"), method]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    with pylog.open(tmp_path / "s") as store:
+        assert values(store.log("t")) == [b"%d" % number for number in range(100)]
+
+
 def test_two_processes_produce_to_one_partition_and_each_keeps_its_order(tmp_path: Path) -> None:
     with pylog.open(tmp_path / "s", durability=Durability.OS) as store, Neighbour() as other:
         store.create_topic("t")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import atexit
 import concurrent.futures.thread  # noqa: F401 - close at exit may be the first to have pyarrow import pandas, and that this: too late
+import sys
 import threading
 from collections.abc import Callable, Iterable
-from typing import Any, Self
+from functools import partial
+from typing import Any, Final, Self
 
 import numpy as np
 
@@ -24,6 +26,7 @@ from pylog.producer.sender import BatchMetadata, Home, Sender, log_of
 from pylog.record.rows import MAX_RECORD_OVERHEAD
 from pylog.record.types import Header
 
+_BEFORE_OTHERS: Final = 100  # of what multiprocessing ends with a child: its pools have 15, its managers 10
 OnDelivery = Callable[[Exception | None, RecordMetadata | None], object]
 
 
@@ -55,7 +58,7 @@ class Producer:
         self._plain: dict[str, Route] = {}  # for records that need no closer look; none, if all do
         self._looks_closer = bool(config.key_serializer or config.value_serializer or config.called_partitioner)
         self._buffer.start(self._sender.run)
-        atexit.register(self.close)
+        self._leave_exit = at_exit(self.close)
 
     def __enter__(self) -> Self:
         return self
@@ -248,7 +251,8 @@ class Producer:
         return set(self._home.topic(check_topic_name(topic)).partition_ids)
 
     def close(self, timeout: float | None = None) -> None:
-        """Appends what was sent, and ends the producer's thread. Its store does this too, and so does the end of the interpreter.
+        """Appends what was sent, and ends the producer's thread. Its store does this too, and so does the end of the interpreter,
+        and of a process of multiprocessing.
 
         Args:
             timeout: seconds for that; what is not appended by then is refused: its futures say so. An append that is under way is
@@ -257,8 +261,29 @@ class Producer:
         if self._buffer.is_foreign():
             return
         self._buffer.close(timeout)
-        atexit.unregister(self.close)
+        self._leave_exit()
         self._ended(self)
+
+
+def at_exit(close: Callable[[], object]) -> Callable[[], object]:
+    """Has `close` called when the interpreter ends, or the work of multiprocessing's child, which calls nothing of `atexit`.
+
+    Returns:
+        What takes that back.
+    """
+    atexit.register(close)
+    processes = sys.modules.get("multiprocessing.process")
+    if processes is None or processes.parent_process() is None:
+        return partial(atexit.unregister, close)
+    from multiprocessing.util import Finalize  # a child has it: others need not wait for its import
+
+    ending = Finalize(None, close, exitpriority=_BEFORE_OTHERS)
+
+    def leave() -> None:
+        atexit.unregister(close)
+        ending.cancel()
+
+    return leave
 
 
 # ---- what `send` is given --------------------------------------------------------------------------------------------------
