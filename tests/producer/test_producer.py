@@ -168,6 +168,50 @@ def test_partitions_that_a_topic_gets_meanwhile_are_used(store: Store) -> None:
     assert producer.partitions_for("one") == {0, 1, 2}
 
 
+def test_code_written_for_kafka_python_gets_its_answers(store: Store) -> None:
+    store.create_topic("narrow", max_message_bytes=500)
+    store.log("narrow").append(b"first")
+    store.alter_topic("narrow", max_message_bytes=5000)
+    with store.producer(compression_type="gzip", acks="all", linger_ms=10**9) as producer:
+        good, bad = producer.send("one", b"again and " * 100), producer.send("narrow", b"x" * 1000)
+        assert [future.succeeded() or future.failed() for future in (good, bad)] == [False, False]
+        producer.flush(PATIENCE)
+        assert good.get(timeout=PATIENCE) == good.result()
+        with pytest.raises(RecordTooLargeError):
+            bad.get()
+        assert (good.succeeded(), good.failed(), bad.succeeded(), bad.failed()) == (True, False, False, True)
+    assert producer.config.compression == "gzip"
+    assert store.log("one").size_between(0, 1) < 500
+
+
+@pytest.mark.parametrize("acks", ["all", -1, 1])
+def test_one_copy_is_all_copies(store: Store, acks: Any) -> None:
+    with store.producer(acks=acks) as producer:
+        assert producer.send("one", b"v").get(PATIENCE).durability == Durability.OS
+
+
+@pytest.mark.parametrize("timeout", [float("inf"), 1e300, threading.TIMEOUT_MAX, 10**30, 60, np.float32(60), np.int64(60)])
+def test_waiting_for_longer_than_the_system_can_is_waiting_for_ever(store: Store, timeout: float) -> None:
+    with store.producer(linger_ms=1) as producer:
+        assert producer.send("one", b"v").result(timeout).offset == 0
+        assert producer.send("one", b"v").exception(timeout) is None
+        producer.send("one", b"v")
+        producer.flush(timeout)
+        future = producer.send("one", b"v")
+        producer.close(timeout)
+    assert future.result().offset == 3
+
+
+@pytest.mark.parametrize("timeout", ["1", float("nan"), b"", [1]])
+def test_a_timeout_that_is_no_number_is_refused(store: Store, timeout: Any) -> None:
+    with store.producer(linger_ms=10**9) as producer:
+        future = producer.send("one", b"v")
+        for wait in (future.result, future.exception, future.get, producer.flush, producer.close):
+            with pytest.raises(InvalidArgumentError, match="is not a number of seconds"):
+                wait(timeout)
+        assert not future.done()
+
+
 # ---- batches ---------------------------------------------------------------------------------------------------------------
 
 
@@ -460,11 +504,22 @@ def test_the_largest_record_that_send_takes_is_one_that_the_log_takes(store: Sto
         {"enable_idempotence": 1},
         {"partitioner": "sticky"},
         {"key_serializer": "utf-8"},
+        {"compression_type": "gzip", "compression": "gzip"},
+        {"acks": 0},
+        {"acks": "0"},
+        {"acks": True},
+        {"acks": None},
+        {"transactional_id": "t"},
     ],
 )
 def test_a_wrong_option_is_refused(store: Store, option: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgumentError, match=next(iter(option))):
         store.producer(**option)
+
+
+def test_options_of_kafka_pythons_that_mean_nothing_here_are_refused_with_what_to_do(store: Store) -> None:
+    with pytest.raises(InvalidArgumentError, match=r"bootstrap_servers: a store is a directory.*; retries: delivery_timeout_ms"):
+        store.producer(bootstrap_servers="localhost:9092", retries=3)
 
 
 def test_what_a_serializer_or_a_partitioner_raises_is_raised_by_send(store: Store) -> None:

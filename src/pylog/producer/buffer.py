@@ -14,6 +14,7 @@ import threading
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from itertools import accumulate
+from numbers import Real
 from typing import Final
 
 from pylog import limits
@@ -37,6 +38,19 @@ def charge(value: bytes | None, key: bytes | None, headers: Sequence[Header] | N
     for name, held in headers or ():
         size += len(name) + len(held or b"")
     return max(RECORD_CHARGE, size)
+
+
+def waitable(timeout: float | None) -> float | None:
+    """Seconds to wait as threads take them: infinity, and what is too long for the system, are for ever.
+
+    >>> waitable(1.5), waitable(float("inf")), waitable(None)
+    (1.5, None, None)
+    """
+    if timeout is None:
+        return None
+    if not isinstance(timeout, Real) or timeout != timeout:  # not even to itself: NaN
+        raise InvalidArgumentError(f"timeout={timeout!r} is not a number of seconds, nor None")
+    return None if timeout >= threading.TIMEOUT_MAX else float(timeout)
 
 
 class Buffer:
@@ -176,10 +190,11 @@ class Buffer:
         """
         self._check_process()
         self._check_other("wait for a record")
+        seconds = waitable(timeout)
         with self._lock:
             self._waiting += 1
             try:
-                if not self._progress.wait_for(lambda: future.outcome is not None, timeout):
+                if not self._progress.wait_for(lambda: future.outcome is not None, seconds):
                     raise PylogTimeoutError(f"the record is not in the log after {timeout} s; it may still get there")
             finally:
                 self._waiting -= 1
@@ -192,11 +207,12 @@ class Buffer:
         """
         self._check_process()
         self._check_other("flush")
+        seconds = waitable(timeout)
         with self._lock:
             target = self._taken + len(self.items)
             self._urgent = max(self._urgent, target)
             self._work.notify()
-            if not self._progress.wait_for(lambda: self._taken - len(self._under_way) >= target, timeout):
+            if not self._progress.wait_for(lambda: self._taken - len(self._under_way) >= target, seconds):
                 raise PylogTimeoutError(f"not all records are in the log after {timeout} s; they may still get there")
 
     def _check_other(self, doing: str) -> None:
@@ -304,6 +320,7 @@ class Buffer:
         Args:
             timeout: seconds that it gets for that; then the rest is refused.
         """
+        seconds = waitable(timeout)
         with self._lock:
             self._closed = True
             self._set_room()
@@ -312,6 +329,6 @@ class Buffer:
         sender = self._sender
         if sender is None or sender is threading.current_thread():
             return
-        sender.join(timeout)
+        sender.join(seconds)
         self.abandoned = True
         sender.join()

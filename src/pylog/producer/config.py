@@ -11,6 +11,15 @@ from pylog.config import COMPRESSION_TYPES, Durability
 from pylog.errors import InvalidArgumentError
 from pylog.partitioner import Callback, DefaultPartitioner, Partitioner, RoundRobinPartitioner
 
+_ALIASES: Final = {"compression_type": "compression"}  # kafka-python's word → ours
+_INSTEAD: Final = {  # what other options of kafka-python's are here
+    "bootstrap_servers": "a store is a directory, and this one is open",
+    "client_id": "a producer has no name; leave it out",
+    "retries": "delivery_timeout_ms says how long an append is tried again",
+    "request_timeout_ms": "delivery_timeout_ms says how long an append is tried again",
+    "max_in_flight_requests_per_connection": "batches follow each other; leave it out",
+    "transactional_id": "there are no transactions; enable_idempotence has each batch in the log once",
+}
 PARTITIONERS: Final = ("default", "round_robin")
 Serializer = Callable[[Any], bytes | None]
 
@@ -18,6 +27,9 @@ Serializer = Callable[[Any], bytes | None]
 @dataclass(frozen=True, kw_only=True)
 class ProducerConfig:
     """The options of `Store.producer`. Times in milliseconds, sizes in bytes.
+
+    `Store.producer` also takes kafka-python's `compression_type`, which is `compression`, and `acks`: "all", -1 and 1 are the
+    same here, where a record has one copy (what an acknowledgement promises `durability` says), and 0 is refused.
 
     Attributes:
         compression: a codec's name; None is the topic's own.
@@ -77,16 +89,21 @@ class ProducerConfig:
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> ProducerConfig:
-        """A configuration from options by name.
+        """A configuration from options by name, `compression_type` and `acks` too.
 
         Raises:
             InvalidArgumentError: an option that does not exist; the error lists those that do.
         """
         known = [field.name for field in fields(cls)]
-        unknown = sorted(set(options) - set(known))
+        given = {_ALIASES.get(name, name): value for name, value in options.items()}
+        if len(given) < len(options):
+            raise InvalidArgumentError("compression and compression_type are one option; give one of them")
+        _check_acks(given.pop("acks", "all"))
+        unknown = sorted(set(given) - set(known))
         if unknown:
-            raise InvalidArgumentError(f"unknown producer option {', '.join(unknown)}; known: {', '.join(known)}")
-        return cls(**options)
+            told = "".join(f"; {name}: {_INSTEAD[name]}" for name in unknown if name in _INSTEAD)
+            raise InvalidArgumentError(f"unknown producer option {', '.join(unknown)}{told}; known: {', '.join(known)}")
+        return cls(**given)
 
     @property
     def called_partitioner(self) -> Callback | None:
@@ -96,6 +113,15 @@ class ProducerConfig:
     def new_partitioner(self) -> Partitioner:
         """What chooses partitions for whole columns of a topic's records."""
         return RoundRobinPartitioner() if self.partitioner == "round_robin" else DefaultPartitioner(self.batch_size)
+
+
+def _check_acks(acks: object) -> None:
+    """Refuses what would be no acknowledgement."""
+    if isinstance(acks, bool) or acks not in ("all", -1, 1):
+        raise InvalidArgumentError(
+            f"acks={acks!r} is not 'all', -1 or 1: every record is acknowledged or refused here; who does not care does not wait "
+            "for its future, and durability=Durability.OS is what costs least"
+        )
 
 
 _RANGES: Final[Mapping[str, tuple[int, int]]] = {

@@ -129,6 +129,18 @@ class FutureRecordMetadata(msgspec.Struct, gc=False, eq=False):
             stamp = outcome.timestamp
         return RecordMetadata(outcome.topic, outcome.partition, outcome.base_offset + self.value, stamp, outcome.durability)
 
+    def get(self, timeout: float | None = None) -> RecordMetadata:
+        """`result` under kafka-python's name."""
+        return self.result(timeout)
+
+    def succeeded(self) -> bool:
+        """Whether the record is in the log. Waits for nothing."""
+        return self.outcome is not None and self.outcome.error is None
+
+    def failed(self) -> bool:
+        """Whether the record will not be acknowledged: `exception` says why. Waits for nothing."""
+        return self.outcome is not None and self.outcome.error is not None
+
     def exception(self, timeout: float | None = None) -> Exception | None:
         """Waits as `result` does, and returns why the record is not acknowledged; None when it is.
 
