@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import linecache
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -188,6 +189,39 @@ def test_a_pattern_of_a_group_finds_topics_made_later(store: pylog.Store, clock:
         assert consumer.subscription() == {"t", "u"}
 
 
+def test_who_subscribes_to_a_pattern_that_matches_nothing_commits_leaves_and_joins_again_when_it_does(
+    store: pylog.Store, clock: ManualClock
+) -> None:
+    told = Told(store)
+    with member(store, told) as one, member(store) as two:
+        taken(one)
+        one.subscribe(pattern="u", listener=told)
+        store.log("t", 0).append(b"x")
+        assert taken(one, two) == [(0, 10)]
+        assert (owned(one), owned(two)) == (set(), set(range(4)))
+        assert told.told[1:] == [("revoked", set(range(4)), dict.fromkeys(range(4), 10))]
+        store.create_topic("u")
+        store.log("u").append(b"y")
+        clock.advance(3_000)
+        assert taken(one) == [(0, 0)]
+        assert one.assignment() == {TopicPartition("u", 0)}
+
+
+def test_a_member_whose_pattern_lost_all_its_topics_reads_those_made_later(store: pylog.Store, clock: ManualClock) -> None:
+    told = Told(store)
+    with store.consumer(group="g", auto_offset_reset="earliest") as consumer:
+        consumer.subscribe(pattern="t", listener=told)
+        taken(consumer)
+        store.delete_topic("t")
+        clock.advance(3_000)
+        assert (taken(consumer), consumer.assignment(), consumer.subscription()) == ([], set(), set())
+        assert [(what, numbers) for what, numbers, _ in told.told] == [("assigned", set(range(4))), ("revoked", set(range(4)))]
+        store.create_topic("t")
+        store.log("t").append(b"x")
+        clock.advance(3_000)
+        assert taken(consumer) == [(0, 0)]
+
+
 def test_a_topic_of_a_group_that_is_deleted_is_lost_and_the_rest_is_read_on(store: pylog.Store, clock: ManualClock) -> None:
     store.create_topic("u")
     told = Told(store)
@@ -220,6 +254,119 @@ def test_a_listener_that_raises_while_it_gives_up_keeps_nobody_waiting(store: py
             one.close()
         taken(two)
         assert owned(two) == set(range(4))
+
+
+class Leaving(Told):
+    """Leaves, in one way or the other, whenever it is told of one thing."""
+
+    def __init__(self, store: pylog.Store, when: str) -> None:
+        super().__init__(store)
+        self.leave: Callable[[], object] = lambda: None
+        self._when = when
+
+    def _note(self, what: str, partitions: set[TopicPartition]) -> None:
+        super()._note(what, partitions)
+        if what == self._when:
+            self.leave()
+
+
+@pytest.mark.parametrize("way", [Consumer.close, Consumer.unsubscribe])
+@pytest.mark.parametrize("when", ["assigned", "revoked"])
+def test_a_listener_may_close_or_unsubscribe_and_each_partition_is_revoked_once(
+    store: pylog.Store, way: Callable[[Consumer], None], when: str
+) -> None:
+    listener = Leaving(store, when)
+    one = member(store, listener)
+    with member(store) as two:
+        if when == "revoked":
+            one.poll()
+            two.poll()
+        listener.leave = partial(way, one)
+        assert one.poll() == {}
+        revoked = [number for what, numbers, _ in listener.told for number in numbers if what == "revoked"]
+        assert sorted(revoked) == [0, 1, 2, 3]
+        with pytest.raises((pylog.ClosedError, pylog.IllegalStateError)):
+            one.poll()
+        taken(two)
+        assert owned(two) == set(range(4))
+
+
+@pytest.mark.parametrize("way", [Consumer.close, Consumer.unsubscribe])
+def test_a_listener_that_leaves_when_it_is_told_of_leaving_is_told_once(
+    store: pylog.Store, way: Callable[[Consumer], None]
+) -> None:
+    for leave in (Consumer.close, Consumer.unsubscribe):
+        listener = Leaving(store, "revoked")
+        with member(store, listener) as one:
+            one.poll()
+            listener.leave = partial(way, one)
+            leave(one)
+        assert [what for what, *_ in listener.told] == ["assigned", "revoked"]
+    assert store.group("g").describe().state == "Empty"
+
+
+@pytest.mark.parametrize("way", [Consumer.close, Consumer.unsubscribe])
+def test_a_listener_may_close_or_unsubscribe_when_partitions_are_lost(
+    store: pylog.Store, clock: ManualClock, way: Callable[[Consumer], None]
+) -> None:
+    listener = Leaving(store, "lost")
+    slow = member(store, listener, max_poll_interval_ms=10_000)
+    listener.leave = partial(way, slow)
+    with member(store) as other:
+        slow.poll()
+        while len(owned(other)) < 4:
+            clock.advance(200)
+            other.poll()
+        assert slow.poll() == {}
+        assert [what for what, *_ in listener.told] == ["assigned", "lost"]
+    assert store.group("g").describe().state == "Empty"
+
+
+def test_a_listener_that_subscribes_anew_or_takes_partitions_of_its_own_choice_keeps_them(store: pylog.Store) -> None:
+    listener = Leaving(store, "revoked")
+    with member(store, listener) as one, member(store) as two:
+        one.poll()
+        two.poll()
+
+        def choose() -> None:
+            listener.leave = lambda: None
+            one.unsubscribe()
+            one.assign(PLACES)
+
+        listener.leave = choose
+        one.poll()
+        assert owned(one) == set(range(4))
+        one.unsubscribe()
+        listener.leave = lambda: one.subscribe(["t"])
+        one.subscribe(["t"], listener=listener)
+        taken(one, two)
+        one.subscribe(pattern="nothing", listener=listener)
+        taken(one, two)
+        assert (len(owned(one)), len(owned(two))) == (2, 2)
+
+
+@pytest.mark.parametrize("when", ["assigned", "revoked"])
+def test_a_poll_from_inside_of_a_listener_reads_and_finds_no_rebalance(store: pylog.Store, when: str) -> None:
+    listener = Leaving(store, when)
+    with member(store, listener) as one, member(store) as two:
+        one.poll(max_records=1)
+        two.poll()
+        seen: list[set[TopicPartition]] = []
+        listener.leave = lambda: seen.append(set(one.poll(max_records=100)))
+        taken(one, two)
+        assert len(seen) == 1
+        assert seen[0] <= one.assignment()
+
+
+def test_a_callback_of_a_commit_may_close_its_consumer(store: pylog.Store) -> None:
+    told = Told(store)
+    one = member(store, told)
+    found = one.poll()
+    one.commit_async(callback=lambda *_: one.close())
+    while len(told.told) < 2:
+        found = one.poll()
+    assert found == {}
+    assert [what for what, *_ in told.told] == ["assigned", "revoked"]
 
 
 def test_members_without_a_common_assignor_are_told(store: pylog.Store) -> None:

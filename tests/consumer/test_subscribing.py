@@ -117,6 +117,18 @@ def test_a_pattern_that_matches_nothing_yet_waits(store: pylog.Store, clock: Man
         assert read(consumer) == {("new-1", 0)}
 
 
+def test_a_pattern_that_matches_nothing_ends_the_subscription_before_it(store: pylog.Store, clock: ManualClock) -> None:
+    listener = Told()
+    with subscribed(store, listener, topics=["t"]) as consumer:
+        consumer.poll(max_records=1)
+        consumer.subscribe(pattern="new-", listener=listener)
+        assert read(consumer) == set()
+        assert (consumer.assignment(), consumer.subscription()) == (set(), set())
+        assert listener.told == [("assigned", {T0, T1}), ("revoked", {T0, T1})]
+        consumer.subscribe(["t"])
+        assert read(consumer) == {("t", 0), ("t", 1)}
+
+
 def test_a_topic_that_is_deleted_is_revoked_and_the_others_are_read_on(store: pylog.Store, clock: ManualClock) -> None:
     make(store, "u")
     listener = Told()

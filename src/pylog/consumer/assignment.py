@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 from pylog.clients import Clients
@@ -63,8 +64,10 @@ class Assignment:
         self._group = options.group
         self._interval = options.heartbeat_interval_ms / 1000
         self._due = 0.0  # to look for topics that match a pattern
-        self._names: frozenset[str] = frozenset()
+        self._names: frozenset[str] = frozenset()  # of the topics that are wanted
+        self._said: frozenset[str] | None = None  # the names that the membership knows; None: it is to be told in any case
         self._turn = threading.Lock()  # of the member: commits may come from another thread
+        self._following = threading.Lock()  # held while the membership is followed, and listeners run
         self._member_options = MemberOptions(
             client_id=options.client_id,
             group_instance_id=options.group_instance_id,
@@ -105,7 +108,7 @@ class Assignment:
             raise IllegalStateError("this consumer is subscribed to topics; unsubscribe() before assign()")
         self._around.commit()
         self.is_manual = bool(partitions)
-        self._drop([partition for partition in self.places if partition not in partitions])
+        self._drop([place for partition, place in self.places.items() if partition not in partitions])
         self._add({partition: None for partition in partitions if partition not in self.places})
 
     def subscribe(self, subscription: Subscription) -> None:
@@ -116,22 +119,13 @@ class Assignment:
             self._store.topic(topic)  # one that there is not is an error now
         names = subscription.names(self._store)
         self._membership = self._membership or self._new_membership()
-        self.subscription = subscription
-        self._names = frozenset()
-        self._tell(names)
+        self.subscription, self._names, self._said = subscription, names, None
+        self._due = self._clock.monotonic() + self._interval
 
     def _new_membership(self) -> Membership:
         if self._group is None:
             return Alone(self._store, self._clock, self._member_options.heartbeat_interval_ms)
         return GroupMember(self._store, self._group, self._member_options)
-
-    def _tell(self, names: frozenset[str]) -> None:
-        """Says which topics are wanted, unless that is known; no topics are not worth a word, they are gone anyway."""
-        self._due = self._clock.monotonic() + self._interval
-        if names and names != self._names and self._membership is not None:
-            with self._turn:
-                self._membership.subscribe(names)
-            self._names = names
 
     @property
     def topics(self) -> set[str]:
@@ -141,13 +135,33 @@ class Assignment:
     # ---- keeping up ----------------------------------------------------------------------------------------------------------
 
     def keep_up(self) -> None:
-        """Does what the membership says; listeners run."""
-        if self.subscription is None:
+        """Does what the membership says; listeners run. In a call from inside of a listener nothing is to be done."""
+        if self.subscription is None or self._following.locked():
             return
-        if self.subscription.pattern is not None and self._clock.monotonic() >= self._due:
-            self._tell(self.subscription.names(self._store))
-        while self._names and (event := self._next_event()) is not None:
-            self._follow(event)
+        with self._following:
+            self._look_for_topics(self.subscription)
+            while self._is_told() and (event := self._next_event()) is not None:
+                self._follow(event)
+
+    def _look_for_topics(self, subscription: Subscription) -> None:
+        """Which there are now that match a pattern."""
+        if subscription.pattern is not None and self._clock.monotonic() >= self._due:
+            self._names = subscription.names(self._store)
+            self._due = self._clock.monotonic() + self._interval
+
+    def _is_told(self) -> bool:
+        """Tells the membership which topics are wanted, unless it knows; whether there are any. Who wants none leaves the group:
+        as a member it would keep partitions from others.
+        """
+        names, membership = self._names, self._membership
+        if membership is not None and names != self._said:
+            if names:
+                with self._turn:
+                    membership.subscribe(names)
+            else:
+                self._give_up(self.places, membership.leave)
+            self._said = names
+        return bool(names)
 
     def _next_event(self) -> member.Event | None:
         """What an interrupt kept from being followed, or else what comes next."""
@@ -180,7 +194,7 @@ class Assignment:
             elif isinstance(event, member.Revoke):
                 self._revoke(event.partitions)
             else:
-                self._drop(event.partitions)
+                self._drop(self._present(event.partitions))
                 self._listener.on_partitions_lost(set(event.partitions))
         except Exception:  # of the listener, which is not told again
             self._event = None
@@ -189,23 +203,37 @@ class Assignment:
 
     def _revoke(self, partitions: Collection[TopicPartition]) -> None:
         assert self._membership is not None
+        self._give_up(partitions, partial(self._membership.gave_up, partitions))
+
+    def _give_up(self, partitions: Collection[TopicPartition], say: Callable[[], None]) -> None:
+        """Gives partitions up, then has the membership say so; both whatever the listener raises or does: it may leave."""
+        places = self._present(partitions)
         try:
-            self._stop(partitions)
+            self._stop(places)
         finally:
-            self._drop(partitions)
+            self._drop(places)
             with self._turn:
-                self._membership.gave_up(partitions)
+                say()
             self._event = None  # it is done, even if the listener was interrupted
 
-    def _stop(self, partitions: Collection[TopicPartition]) -> None:
-        """The last moments of partitions: nothing comes of them any more, and what came can be committed."""
-        for partition in partitions:
-            if partition in self.places:
-                self.places[partition].owned = False
+    def _stop(self, places: Iterable[AssignedPartition]) -> None:
+        """The last moments of partitions: nothing comes of them any more, and what came can be committed.
+
+        A listener that leaves while it is told of some is not told of those again.
+        """
+        going = [place for place in places if place.owned]
+        if not going:
+            return
+        listener = self._listener  # of now: a callback of the commit may leave too
+        for place in going:
+            place.owned = False
         try:
             self._around.commit()
         finally:  # whatever the callback of a commit raises
-            self._listener.on_partitions_revoked(set(partitions))
+            listener.on_partitions_revoked({place.partition for place in going})
+
+    def _present(self, partitions: Iterable[TopicPartition]) -> list[AssignedPartition]:
+        return [self.places[partition] for partition in partitions if partition in self.places]
 
     def _add(self, committed: Mapping[TopicPartition, OffsetAndMetadata | None]) -> None:
         for partition, found in committed.items():
@@ -215,11 +243,11 @@ class Assignment:
             self.places[partition] = place
         self._around.read(self.places.values())
 
-    def _drop(self, partitions: Collection[TopicPartition]) -> None:
-        for partition in partitions:
-            place = self.places.pop(partition, None)
-            if place is not None:
-                place.owned = False
+    def _drop(self, places: Iterable[AssignedPartition]) -> None:
+        for place in places:
+            place.owned = False
+            if self.places.get(place.partition) is place:  # else a listener has assigned it anew
+                del self.places[place.partition]
         self._around.read(self.places.values())
 
     @property
@@ -247,12 +275,9 @@ class Assignment:
         commits are fenced.
         """
         try:
-            if self.places and self.subscription is not None:
-                self._stop(list(self.places))
+            if self.subscription is not None and self._membership is not None:
+                self._give_up(self.places, self._membership.leave)
         finally:
-            self._drop(list(self.places))
-            membership, self._membership, self._event, self._is_asking = self._membership, None, None, False
+            self._drop(list(self.places.values()))
+            self._membership, self._event, self._is_asking = None, None, False
             self.subscription, self.is_manual, self._names = None, False, frozenset()
-            if membership is not None:
-                with self._turn:
-                    membership.leave()

@@ -208,6 +208,8 @@ class Consumer:
 
     def handed_out(self, found: list[Found]) -> dict[TopicPartition, Any]:
         """The second half: moves positions behind what was found; an interrupt takes them back."""
+        if not found:  # be it that a listener has closed the consumer
+            return {}
         with self._guard:
             before = [(place, place.position, place.leader_epoch) for place, _ in found]
             try:
@@ -258,6 +260,8 @@ class Consumer:
         naps = 0
         while True:
             self._keep_up()
+            if not self._reads:  # any more: a listener or a callback said so
+                return []
             found = self._take(count, how)
             if any(len(taken.records) for _, taken in found):
                 self._fetcher.read_ahead()
@@ -282,12 +286,17 @@ class Consumer:
 
     def _keep_up(self) -> None:
         """What is due, before records are handed out."""
-        if self._assignment.subscription is None and not self._assignment.is_manual:
+        if not self._reads:
             raise IllegalStateError("this consumer reads nothing; subscribe() to topics or assign() partitions")
         self._commits.run_callbacks()
         self._assignment.keep_up()
         if self._commits.are_due:
             self._commits.auto_commit(self._assignment.positions())
+
+    @property
+    def _reads(self) -> bool:
+        """Whether topics are subscribed to, or partitions assigned."""
+        return self._assignment.subscription is not None or self._assignment.is_manual
 
     def _find_positions(self) -> None:
         places = [place for place in self._assignment.places.values() if place.position is None]

@@ -9,7 +9,9 @@ class ConsumerRebalanceListener:
     """Is told which partitions a consumer has got and which it gives up; made for `Consumer.subscribe`.
 
     Every method runs inside a call of the consumer, in its thread, and may use the consumer: `seek` to an offset that was stored
-    elsewhere, say, or `commit`. What it raises comes out of that call; the rebalance goes on all the same.
+    elsewhere, say, `commit`, or unsubscribe and close it. Nothing is told twice for that: a partition that is being revoked
+    is not revoked again, and a `poll` from inside finds no rebalance. What a listener raises comes out of the call; the
+    rebalance goes on all the same.
 
     >>> class Prints(ConsumerRebalanceListener):
     ...     def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
