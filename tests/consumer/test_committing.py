@@ -114,6 +114,58 @@ def test_a_position_that_is_not_known_is_not_committed(store: pylog.Store) -> No
         assert committed(store) == {1: 4}
 
 
+def test_a_position_that_its_log_was_cut_below_keeps_no_other_from_being_committed(
+    store: pylog.Store, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    called: list[Any] = []
+    with assigned(store, auto_commit_interval_ms=1_000) as consumer, caplog.at_level(logging.WARNING):
+        consumer.poll(max_records=100)
+        consumer.pause(T0)
+        store.log("t", 0).truncate(5)
+        clock.advance(1_000)
+        consumer.poll()
+        assert committed(store) == {1: 10}
+        assert "10 lies beyond the end of t-0, which is 5" in caplog.text
+        caplog.clear()
+        consumer.seek(T1, 7)
+        consumer.commit()
+        assert committed(store) == {1: 7}
+        consumer.seek(T1, 6)
+        consumer.commit_async(callback=lambda *told: called.append(told)).result(60)
+        consumer.commit()
+        assert [(set(offsets), error) for offsets, error in called] == [({T1}, None)]
+        assert caplog.text == ""  # it was said
+        with pytest.raises(pylog.OffsetOutOfRangeError, match="beyond the end of t-0"):
+            consumer.commit({T0: 10, T1: 9})
+        store.log("t", 0).append_many([b"x"] * 5)
+        consumer.seek(T1, 5)
+        consumer.commit()
+        assert committed(store) == {0: 10, 1: 5}
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_topic_that_is_deleted_takes_no_progress_in_others_with_it(store: pylog.Store, *, shared: bool) -> None:
+    store.create_topic("u")
+    store.log("u").append_many([b"x"] * 10)
+    with store.consumer(group="g", auto_offset_reset="earliest") as consumer:
+        if shared:
+            consumer.subscribe(["t", "u"])
+        else:
+            consumer.assign([T0, T1, TopicPartition("u", 0)])
+        while consumer.poll():
+            pass
+        store.delete_topic("u")
+    assert {tuple(place): found.offset for place, found in store.offsets.fetch("g").items()} == {T0: 10, T1: 10}
+
+
+def test_when_no_position_can_be_committed_nothing_is_and_that_is_no_error(store: pylog.Store) -> None:
+    with assigned(store) as consumer:
+        consumer.poll(max_records=100)
+        store.delete_topic("t")
+        consumer.commit()
+        assert committed(store) == {}
+
+
 # ---- in the background -------------------------------------------------------------------------------------------------------
 
 

@@ -6,10 +6,11 @@ given up then, whatever the listener raised.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from pylog.clients import Clients
 from pylog.clock import Clock
@@ -19,11 +20,27 @@ from pylog.consumer.listener import ConsumerRebalanceListener
 from pylog.consumer.options import ConsumerOptions
 from pylog.consumer.partition import AssignedPartition
 from pylog.consumer.subscription import Subscription
-from pylog.errors import IllegalStateError
+from pylog.errors import (
+    ClosedError,
+    IllegalStateError,
+    NotALogDirectoryError,
+    OffsetOutOfRangeError,
+    PylogError,
+    UnknownTopicOrPartitionError,
+)
 from pylog.groups import member
 from pylog.groups.member import GroupMember, MemberOptions
 from pylog.log.lookup import name
+from pylog.offsets.store import Place
 from pylog.record.types import OffsetAndMetadata, TopicPartition
+
+LOGGER = logging.getLogger("pylog")
+_OF_A_LOG: Final = (  # that is gone, maybe while it was looked at, or was cut
+    UnknownTopicOrPartitionError,
+    OffsetOutOfRangeError,
+    ClosedError,
+    NotALogDirectoryError,
+)
 
 
 class Surroundings(NamedTuple):
@@ -76,6 +93,7 @@ class Assignment:
             heartbeat_interval_ms=options.heartbeat_interval_ms,
             assignors=options.assignors,
         )
+        self._left_out: frozenset[Place] = frozenset()  # of the last commit
         self._membership: Membership | None = None
         self._event: member.Event | None = None  # kept until it has been followed, whatever interrupts that
         self._is_asking = False  # the membership, which may have told something that an interrupt kept from arriving
@@ -256,12 +274,51 @@ class Assignment:
 
     # ---- committing and leaving ----------------------------------------------------------------------------------------------
 
-    def commit(self, offsets: Offsets) -> None:
+    def commit(self, offsets: Offsets, *, chosen: bool) -> Offsets:
         """Commits for the group, as its member where the consumer is one. From any thread.
+
+        Args:
+            offsets: what to commit.
+            chosen: they are the caller's choice: all or none. Else they are positions, and those are left out which their logs do
+                not have any more: they keep no others from being committed, as they do not at a broker, which looks at no log.
+
+        Returns:
+            What was committed.
 
         Raises:
             FencedMemberError: a partition is not the member's any more. As `OffsetStore.commit`.
         """
+        refused: dict[Place, PylogError] = {}
+        try:
+            self._write(offsets)
+        except _OF_A_LOG:
+            refused = {} if chosen else self._refused(offsets)
+            if not refused:
+                raise
+            offsets = {place: offset for place, offset in offsets.items() if place not in refused}
+            if offsets:
+                self._write(offsets)
+        self._warn(refused)
+        return offsets
+
+    def _refused(self, offsets: Offsets) -> dict[Place, PylogError]:
+        """Those that cannot be committed, and why."""
+        assert self._group is not None
+        found: dict[Place, PylogError] = {}
+        for place, offset in offsets.items():
+            try:
+                self._store.offsets.items(self._group, {place: offset})
+            except (UnknownTopicOrPartitionError, OffsetOutOfRangeError) as error:
+                found[place] = error
+        return found
+
+    def _warn(self, refused: Mapping[Place, PylogError]) -> None:
+        """Once, and again when others are left out."""
+        if refused.keys() - self._left_out:
+            LOGGER.warning("a commit leaves positions out: %s", "; ".join(map(str, refused.values())))
+        self._left_out = frozenset(refused)
+
+    def _write(self, offsets: Offsets) -> None:
         assert self._group is not None
         membership = self._membership
         if isinstance(membership, GroupMember):

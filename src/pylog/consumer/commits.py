@@ -7,6 +7,8 @@ from _thread import allocate_lock
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, Future
+from functools import partial
+from typing import Protocol
 
 from pylog import limits
 from pylog.clock import Clock
@@ -23,7 +25,7 @@ Callback = Callable[[Offsets, BaseException | None], object]
 class _Pending:
     """A commit in the background. The future is its caller's: nothing here waits for its lock, which an interrupt can keep."""
 
-    def __init__(self, write: Callable[[Offsets], None], offsets: Offsets, callback: Callback | None) -> None:
+    def __init__(self, write: Callable[[Offsets], Offsets], offsets: Offsets, callback: Callback | None) -> None:
         self._write = write
         self._offsets = offsets
         self._callback = callback
@@ -46,7 +48,7 @@ class _Pending:
             self._error = CancelledError()
             return
         try:
-            self._write(self._offsets)
+            self._offsets = self._write(self._offsets)
         except BaseException as error:  # noqa: BLE001 - the future raises it
             self._error = error
             self.future.set_exception(error)
@@ -64,6 +66,12 @@ class _Pending:
             self._callback(self._offsets, self._error)
 
 
+class Write(Protocol):
+    """What writes a commit; see `Assignment.commit`."""
+
+    def __call__(self, offsets: Offsets, *, chosen: bool) -> Offsets: ...
+
+
 class Commits:
     """Commits of one consumer, whose thread calls every method. They are done in the order in which they were asked for.
 
@@ -73,7 +81,7 @@ class Commits:
         interval_ms: between two automatic ones; None: there are none.
     """
 
-    def __init__(self, write: Callable[[Offsets], None], clock: Clock, interval_ms: int | None) -> None:
+    def __init__(self, write: Write, clock: Clock, interval_ms: int | None) -> None:
         self._write = write
         self._clock = clock
         self._interval = None if interval_ms is None else interval_ms / 1000
@@ -83,15 +91,15 @@ class Commits:
         self._written: Offsets = {}  # by the last automatic commit
         self._written_at = 0.0
 
-    def commit(self, offsets: Offsets) -> None:
+    def commit(self, offsets: Offsets, *, chosen: bool) -> None:
         """Commits, after everything that was asked for before."""
         self.finish()
         if offsets:
-            self._write(offsets)
+            self._write(offsets, chosen=chosen)
 
-    def commit_async(self, offsets: Offsets, callback: Callback | None) -> Future[None]:
+    def commit_async(self, offsets: Offsets, callback: Callback | None, *, chosen: bool) -> Future[None]:
         """Commits in the background."""
-        pending = _Pending(self._write, offsets, callback)
+        pending = _Pending(partial(self._write, chosen=chosen), offsets, callback)
         if not self._worker.ask(pending.carry_out):  # there can be no more threads
             self.finish()
             pending.carry_out()
@@ -128,7 +136,7 @@ class Commits:
         if not offsets or (offsets == self._written and now - self._written_at < limits.COMMIT_AGAIN_SECONDS):
             return
         try:
-            self.commit(offsets)
+            self.commit(offsets, chosen=False)
         except PylogError as error:
             LOGGER.warning("an automatic commit failed: %s", error)
         else:

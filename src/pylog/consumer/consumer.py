@@ -398,24 +398,26 @@ class Consumer:
         """Commits offsets for the group: all of them, or none.
 
         Args:
-            offsets: of the next record to read, by partition; by default the positions of all partitions assigned.
+            offsets: of the next record to read, by partition; by default the positions of all partitions assigned, less those
+                whose logs are gone or were cut below them: a warning is logged.
 
         Raises:
             FencedMemberError: one of the partitions is not this consumer's any more; nothing was committed.
-            OffsetOutOfRangeError: an offset lies beyond the partition's end. UnknownTopicOrPartitionError: there is no such one.
-            IllegalStateError: the consumer has no group. As `OffsetStore.commit`.
+            OffsetOutOfRangeError: an offset given lies beyond the partition's end. UnknownTopicOrPartitionError: there is no such
+                partition. IllegalStateError: the consumer has no group. As `OffsetStore.commit`.
 
         Cost: one append at the store's level of durability.
         """
         with self._guard:
-            self._commits.commit(self._to_commit(offsets))
+            self._commits.commit(self._to_commit(offsets), chosen=offsets is not None)
 
     def commit_async(self, offsets: Offsets | None = None, callback: Callback | None = None) -> Future[None]:
         """The same in the background.
 
         Args:
             offsets: as for `commit`; positions are those of now.
-            callback: is called with the offsets and the error, or None, in a later `poll`, `commit` or `close`.
+            callback: is called with the offsets that were committed and None, or with all of them and the error, in a later
+                `poll`, `commit` or `close`.
 
         Returns:
             A future that is done when the offsets are committed; its `exception()` is what `commit` would have raised.
@@ -424,7 +426,7 @@ class Consumer:
             IllegalStateError: the consumer has no group.
         """
         with self._guard:
-            return self._commits.commit_async(self._to_commit(offsets), callback)
+            return self._commits.commit_async(self._to_commit(offsets), callback, chosen=offsets is not None)
 
     def _to_commit(self, given: Offsets | None) -> Offsets:
         self._group()
