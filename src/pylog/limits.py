@@ -32,7 +32,7 @@ MAX_CLIENT_TEXT_CHARACTERS = 1024  # of a client's or an instance's id: all memb
 MEMBER_SLOTS = 65_536  # of a file of living group members: as many as are looked at
 MAX_METADATA_CHARACTERS = (2**15 - 1) // 3  # of a committed offset: each takes up to three bytes, and their size is an int16
 
-COMMIT_AGAIN_SECONDS = 3600  # a consumer's automatic commit of what has not moved: far more often than offsets can expire
+COMMIT_AGAIN_SECONDS = 3600  # a consumer's automatic commit of what has not moved, or a quarter of the time that offsets are kept
 
 # Sizes that trade memory for speed.
 APPEND_BATCH_BYTES = 128 << 10  # record bytes of one batch: large enough for columns, small enough to read at random

@@ -252,6 +252,23 @@ def test_what_has_not_moved_is_not_committed_again_before_it_could_expire(store:
         assert {found.commit_timestamp for found in store.offsets.fetch("g").values()} == {clock.now_ms()}
 
 
+def test_what_has_not_moved_does_not_expire_while_its_consumer_polls_however_short_offsets_are_kept(clock: ManualClock) -> None:
+    short = OffsetsConfig(topic_num_partitions=1, retention_minutes=10, retention_check_interval_ms=1_000)
+    with pylog.open("/s", fs=MemoryFileSystem(), clock=clock, durability=Durability.OS, offsets=short) as store:
+        store.create_topic("t", partitions=2)
+        with assigned(store) as consumer:
+            consumer.poll()
+            for _ in range(60):
+                clock.advance(60_000)
+                consumer.poll()
+                store.tick()
+                assert committed(store) == {0: 0, 1: 0}
+            assert store.log("__consumer_offsets", 0).end_offset == 2 * 20  # every third minute
+        clock.advance(600_000)
+        store.tick()
+        assert committed(store) == {}
+
+
 def test_an_automatic_commit_that_fails_is_logged_and_tried_again(
     store: pylog.Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -79,12 +79,14 @@ class Commits:
         write: commits offsets; from another thread too, one call at a time.
         clock: for the automatic ones.
         interval_ms: between two automatic ones; None: there are none.
+        retention_minutes: how long offsets are kept.
     """
 
-    def __init__(self, write: Write, clock: Clock, interval_ms: int | None) -> None:
+    def __init__(self, write: Write, clock: Clock, interval_ms: int | None, retention_minutes: int) -> None:
         self._write = write
         self._clock = clock
         self._interval = None if interval_ms is None else interval_ms / 1000
+        self._again = min(limits.COMMIT_AGAIN_SECONDS, retention_minutes * 60 / 4)
         self._pending: deque[_Pending] = deque()
         self._worker = Worker("pylog-commits")
         self._due = clock.monotonic() + (self._interval or 0)
@@ -127,13 +129,13 @@ class Commits:
     def auto_commit(self, offsets: Offsets) -> None:
         """Commits if there are automatic commits; what fails is logged, and tried again at the next one.
 
-        What has not moved is committed once an hour, so that it does not expire.
+        What has not moved is committed now and then, so that it does not expire.
         """
         now = self._clock.monotonic()
         if self._interval is None:
             return
         self._due = now + self._interval
-        if not offsets or (offsets == self._written and now - self._written_at < limits.COMMIT_AGAIN_SECONDS):
+        if not offsets or (offsets == self._written and now - self._written_at < self._again):
             return
         try:
             self.commit(offsets, chosen=False)

@@ -70,7 +70,8 @@ class Consumer:
         self._fetcher = Fetcher(options.fetch_max_bytes, options.max_partition_fetch_bytes, self._positions.out_of_range)
         around = Surroundings(self._place_of, self._fetcher.set_partitions, self._commit_before_leaving)
         self._assignment = Assignment(store, clock, options, around)
-        self._commits = Commits(self._assignment.commit, clock, options.auto_commit_interval_ms if options.auto_commits else None)
+        interval = options.auto_commit_interval_ms if options.auto_commits else None
+        self._commits = Commits(self._assignment.commit, clock, interval, store.offsets.retention_minutes)
         self._in_hand: Iterator[Record] = iter(())
         names = tuple(topics)
         if names:

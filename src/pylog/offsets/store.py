@@ -122,6 +122,11 @@ class OffsetStore:
         self._numbers: dict[str, int] = {}  # group → partition
         self._next_check_ms: int | None = None
 
+    @property
+    def retention_minutes(self) -> int:
+        """How long offsets are kept that nobody uses: see `OffsetsConfig`."""
+        return self._config.retention_minutes
+
     # ---- commit --------------------------------------------------------------------------------------------------------------
 
     def commit(
