@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterator
+from concurrent.futures import CancelledError
 from typing import Any
 
 import pytest
@@ -194,6 +196,35 @@ def test_what_fails_in_the_background_is_told_by_future_and_callback(store: pylo
     assert isinstance(future.exception(60), pylog.OffsetOutOfRangeError)
     consumer.close()
     assert called == [future.exception()]
+
+
+def test_a_commit_that_is_cancelled_before_it_begins_is_told_so_and_the_others_go_on(
+    store: pylog.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    commit = store.offsets.commit
+
+    def slow(*given: Any) -> None:
+        begun.set()
+        go_on.wait(60)
+        commit(*given)
+
+    monkeypatch.setattr(store.offsets, "commit", slow)
+    told: list[tuple[int, BaseException | None]] = []
+    consumer = assigned(store, enable_auto_commit=False)
+    first, second, third = (
+        consumer.commit_async({T0: offset}, lambda offsets, error: told.append((offsets[T0].offset, error)))
+        for offset in (1, 2, 3)
+    )
+    assert begun.wait(60)
+    assert second.cancel()
+    go_on.set()
+    consumer.commit({T1: 4})
+    assert committed(store) == {0: 3, 1: 4}
+    assert [(offset, type(error)) for offset, error in told] == [(1, type(None)), (2, CancelledError), (3, type(None))]
+    assert (first.exception(), second.cancelled(), third.exception()) == (None, True, None)
+    consumer.close()
+    assert len(told) == 3
 
 
 # ---- by itself ---------------------------------------------------------------------------------------------------------------
