@@ -10,6 +10,7 @@ import pytest
 
 import pylog
 from pylog import Consumer, TopicPartition
+from pylog.clock import ManualClock
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -66,6 +67,22 @@ def test_other_partitions_go_on_meanwhile(store: pylog.Store) -> None:
     got, raised = drained(assigned(store, T0, T1))
     assert got == {T0: list(range(30)), T1: list(range(100))}
     assert raised
+
+
+def test_a_partition_whose_first_record_of_a_time_is_not_known_keeps_no_other_from_being_handed_out(tmp_path: Path) -> None:
+    clock = ManualClock(1_700_000_000_000)
+    with pylog.open(tmp_path / "s", clock=clock) as made:
+        made.create_topic("t", partitions=2)
+        for value in (b"000000001", b"000000002", b"000000003"):
+            for number in range(2):
+                made.log("t", number).append(value)
+            clock.advance(60_000)
+    file = tmp_path / "s" / "t-0" / f"{0:020d}.log"
+    file.write_bytes(file.read_bytes().replace(b"000000002", b"00000000x"))
+    with pylog.open(tmp_path / "s", mode="r", clock=clock) as store:
+        consumer = store.consumer("t", auto_offset_reset="by_duration:PT2M")
+        got, raised = drained(consumer)
+        assert (got, {error.partition for error in raised}) == ({T1: [1, 2]}, {T0})
 
 
 def test_an_iteration_raises_at_the_damage_and_goes_on_behind_it(store: pylog.Store) -> None:

@@ -279,6 +279,21 @@ def test_without_an_offset_and_a_policy_it_is_an_error_until_somebody_seeks(stor
         assert values(consumer.poll(max_records=1)) == {0: [3]}
 
 
+def test_a_partition_without_an_offset_and_a_policy_keeps_no_other_from_being_handed_out(store: pylog.Store) -> None:
+    def polled() -> object:
+        try:
+            return values(consumer.poll())
+        except pylog.NoOffsetForPartitionError as error:
+            return error.partition
+
+    store.offsets.commit("g", {T1: 0, T2: 5})
+    with store.consumer("t", group="g", auto_offset_reset="none", max_poll_records=5) as consumer:
+        turns = [polled() for _ in range(7)]
+        assert turns == [T0, {1: [0, 1, 2, 3, 4]}, {2: [5, 6, 7, 8, 9]}, T0, {1: [5, 6, 7, 8, 9]}, T0, T0]
+        consumer.seek(T0, 9)
+        assert polled() == {0: [9]}
+
+
 @pytest.mark.parametrize(("policy", "values_after"), [("earliest", list(range(4, 10))), ("latest", [])])
 def test_a_position_below_the_logs_start_is_reset_by_the_policy(store: pylog.Store, policy: str, values_after: list[int]) -> None:
     with store.consumer(auto_offset_reset=policy) as consumer:

@@ -342,6 +342,8 @@ class Consumer:
             place = self._assignment.place(checked_partition(partition))
             if place.position is None:
                 self._positions.find([place])
+                if place.failure is not None:
+                    raise place.failure
             return place.position
 
     def seek(self, partition: TopicPartition, offset: int) -> None:

@@ -92,7 +92,7 @@ class Fetcher:
         for place in self._turns:
             if count <= 0:
                 break
-            if not place.is_fetchable or (is_full and not place.buffer):  # what is there is handed out first
+            if not place.has_turn or (is_full and not place.buffer):  # what is there is handed out first
                 continue
             try:
                 taken = self._take(place, count, how)
@@ -122,6 +122,8 @@ class Fetcher:
 
     def _take(self, place: AssignedPartition, count: int, how: Take) -> Taken | None:
         """What one partition gives: of what was read, or else of one piece more."""
+        if place.failure is not None:
+            raise place.failure
         for _ in range(_TRIES):
             try:
                 buffer = place.buffer_at_position()

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pylog import limits
 from pylog.consumer.options import Deserializer
 from pylog.consumer.reading import PartitionReader, Piece
-from pylog.errors import RecordDeserializationError
+from pylog.errors import PylogError, RecordDeserializationError
 from pylog.record.decoder import RECORD_COLUMNS, records_of
 from pylog.record.types import Record, TopicPartition
 
@@ -205,6 +205,7 @@ class AssignedPartition:
         paused: nothing is handed out.
         owned: false once it is another consumer's.
         buffer: what was read, up to now from wherever.
+        failure: why the position could not be found out; None otherwise.
     """
 
     def __init__(
@@ -218,11 +219,17 @@ class AssignedPartition:
         self._read_from = read_from
         self._deserializers = deserializers
         self.buffer: Buffer | None = None
+        self.failure: PylogError | None = None
 
     @property
     def is_fetchable(self) -> bool:
         """Whether records of it may be handed out."""
         return self.owned and not self.paused and self.position is not None
+
+    @property
+    def has_turn(self) -> bool:
+        """Whether it has something to say: records, maybe, or an error."""
+        return self.is_fetchable or (self.owned and self.failure is not None)
 
     def goes_on(self, position: int | None) -> bool:
         """Whether records that begin at a position are still what is to be handed out."""
@@ -239,7 +246,7 @@ class AssignedPartition:
         """Goes to an offset; None: to where it has to be found out."""
         self.position = position
         self.leader_epoch = leader_epoch
-        self.buffer = None
+        self.buffer = self.failure = None
 
     def forget_what_was_read(self) -> None:
         """Reads again from the position on."""

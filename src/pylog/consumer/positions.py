@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pylog.clock import Clock
 from pylog.consumer.options import ConsumerOptions, ResetPolicy
 from pylog.consumer.partition import AssignedPartition
-from pylog.errors import NoOffsetForPartitionError, OffsetOutOfRangeError
+from pylog.errors import CorruptionError, NoOffsetForPartitionError, OffsetOutOfRangeError, PylogError
 from pylog.log.log import Log
 from pylog.log.lookup import name
 from pylog.offsets.store import OffsetStore
@@ -40,10 +40,11 @@ class Positions:
     def find(self, places: Sequence[AssignedPartition]) -> None:
         """Finds the positions of partitions that have none.
 
-        Those wait for which a transaction that is still open has committed offsets (groups-and-transactions 1.12).
+        Those wait for which a transaction that is still open has committed offsets (groups-and-transactions 1.12). Where none
+        can be found (nothing is committed and the policy is "none", or the log is damaged) the partition's `failure` says so:
+        others can be read all the same.
 
         Raises:
-            NoOffsetForPartitionError: nothing is committed, and the policy is "none".
             CorruptionError: what is committed is not known.
         """
         if self._group is None:
@@ -52,6 +53,7 @@ class Positions:
             pending = self._offsets.pending(self._group)  # first: what a transaction commits meanwhile is fetched
             committed = self._offsets.fetch(self._group, [place.partition for place in places])
         for place in places:
+            place.failure = None  # of the last time
             if place.partition in pending:
                 continue
             found = committed.get(place.partition)
@@ -62,14 +64,20 @@ class Positions:
 
     def _reset(self, place: AssignedPartition) -> None:
         if self._policy.kind != "none":
-            place.seek(self.offset_at(place.partition, self._policy))
+            try:
+                place.seek(self.offset_at(place.partition, self._policy))
+            except CorruptionError as error:
+                self._failed(place, error)
             return
-        error = NoOffsetForPartitionError(
+        none = NoOffsetForPartitionError(
             f"the group {self._group!r} has committed nothing for {name(place.partition)} and auto_offset_reset is 'none'; "
             "seek to where reading should begin"
         )
+        self._failed(place, none)
+
+    def _failed(self, place: AssignedPartition, error: PylogError) -> None:
         error.partition = place.partition
-        raise error
+        place.failure = error
 
     def out_of_range(self, place: AssignedPartition, error: OffsetOutOfRangeError) -> None:
         """Goes on as the policy says if the position is not in the log.
