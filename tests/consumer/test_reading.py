@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import pylog
@@ -511,6 +512,9 @@ def test_what_fails_ahead_is_tried_again_when_it_is_wanted(
         {"consumer_timeout_ms": math.nan},
         {"value_deserializer": "json"},
         {"heartbeat_interval_ms": 0},
+        {"partition_assignment_strategy": None},
+        {"partition_assignment_strategy": 5},
+        {"partition_assignment_strategy": [["range"]]},
         {"bootstrap_servers": "localhost:9092"},
     ],
     ids=str,
@@ -532,3 +536,29 @@ def test_kafka_pythons_words_for_options_mean_the_same() -> None:
 )
 def test_durations_are_read_as_java_reads_them(text: str, ms: int) -> None:
     assert ResetPolicy.of(f"by_duration:{text}") == ResetPolicy("by_duration", ms)
+
+
+def test_ints_of_numpy_are_ints(store: pylog.Store) -> None:
+    options = {"max_poll_records": np.int32(4), "session_timeout_ms": np.int64(9_000), "consumer_timeout_ms": np.int64(0)}
+    with store.consumer(group="g", auto_offset_reset="earliest", **options) as consumer:
+        place = ("t", np.int64(0))
+        consumer.assign([place])  # type: ignore[list-item]
+        assert values(consumer.poll(np.int64(0))) == {0: [0, 1, 2, 3]}
+        assert values(consumer.poll(max_records=np.int64(2))) == {0: [4, 5]}  # type: ignore[arg-type]
+        consumer.seek(place, np.int64(1))  # type: ignore[arg-type]
+        consumer.commit({place: np.int64(3)})  # type: ignore[dict-item]
+        found = store.offsets.fetch("g", [place])  # type: ignore[list-item]
+        assert [(each, type(each.partition), offset.offset) for each, offset in found.items()] == [(T0, int, 3)]
+        store.offsets.commit("other", {T0: pylog.OffsetAndMetadata(np.int64(3), "", np.int32(0))})  # type: ignore[arg-type]
+    plan = store.group("g").reset(5, scope=[place])  # type: ignore[list-item]
+    assert plan.offsets == {T0: 5}
+
+
+@pytest.mark.parametrize("topic", [["t"], b"t", None])
+def test_what_is_no_topics_name_has_no_partitions_to_be_asked_for(consumer: Consumer, topic: Any) -> None:
+    with pytest.raises(pylog.InvalidArgumentError, match="not a topic's name"):
+        consumer.partitions_for_topic(topic)
+
+
+def test_a_timeout_longer_than_any_clock_runs_is_for_ever() -> None:
+    assert ConsumerOptions(consumer_timeout_ms=10**400).consumer_timeout_ms == math.inf

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -236,6 +237,8 @@ def test_unsubscribing_tells_the_listener_and_another_choice_is_free(store: pylo
         {"topics": ["a/b"]},
         {"pattern": "("},
         {"pattern": 7},
+        {"pattern": b"t"},
+        {"pattern": re.compile(b"t")},
         {"topics": ["t"], "listener": "no listener"},
     ],
     ids=str,

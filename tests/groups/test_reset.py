@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -134,6 +135,14 @@ def test_what_is_no_duration_is_refused(duration: Any) -> None:
         milliseconds_of(duration)
 
 
+@pytest.mark.parametrize("digits", [20, 5_000])
+@pytest.mark.parametrize("form", ["P{}D", "PT{}H", "-PT{}M", "PT{}S"])
+def test_a_duration_of_more_digits_than_java_has_room_for_is_refused(form: str, digits: int) -> None:
+    assert milliseconds_of(form.format("0" * 18 + "1")) == milliseconds_of(form.format(1))
+    with pytest.raises(InvalidArgumentError, match="not a timedelta, or text such as"):
+        milliseconds_of(form.format("9" * digits))
+
+
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"to": "tomorrow"}, "to='tomorrow' is not 'earliest'"),
     ({"to": "2023-13-01T00:00:00.000"}, "is not 'earliest'"),
@@ -151,6 +160,11 @@ BAD: list[tuple[dict[str, Any], str]] = [
 def test_what_names_no_target_is_refused(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidArgumentError, match=message):
         target(**arguments)
+
+
+def test_ints_of_numpy_are_offsets() -> None:
+    assert (target(np.int64(7)), target(shift_by=np.int32(-7))) == (Target("offset", 7), Target("shift", -7))
+    assert type(target(np.int64(7)).value) is int
 
 
 def test_nothing_given_is_no_target() -> None:

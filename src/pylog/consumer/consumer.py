@@ -499,6 +499,8 @@ class Consumer:
 
     def partitions_for_topic(self, topic: str) -> set[int] | None:
         """The numbers of a topic's partitions, None when there is no such topic."""
+        if not isinstance(topic, str):
+            raise InvalidArgumentError(f"topic={topic!r} is not a topic's name")
         with self._guard:
             found = self._store.topics().get(topic)
             return None if found is None else set(found.partition_ids)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
+
+import numpy as np
 
 from pylog import limits
 from pylog.errors import InvalidArgumentError
@@ -108,7 +111,8 @@ class ConsumerOptions:
 
     def __post_init__(self) -> None:
         for name, low in _LOWEST.items():
-            check_int(name, getattr(self, name), low)
+            object.__setattr__(self, name, check_int(name, getattr(self, name), low))  # which makes ints of NumPy's
+        object.__setattr__(self, "partition_assignment_strategy", _checked_names(self.partition_assignment_strategy))
         if self.isolation not in ISOLATIONS:
             raise InvalidArgumentError(f"isolation={self.isolation!r} is not one of {', '.join(ISOLATIONS)}")
         for name in ("key_deserializer", "value_deserializer"):
@@ -119,7 +123,7 @@ class ConsumerOptions:
         if self.group is None and self.enable_auto_commit:
             raise InvalidArgumentError("enable_auto_commit=True wants a group: a consumer without one commits nothing")
         if self.consumer_timeout_ms is not None:
-            checked_timeout("consumer_timeout_ms", self.consumer_timeout_ms)
+            object.__setattr__(self, "consumer_timeout_ms", checked_timeout("consumer_timeout_ms", self.consumer_timeout_ms))
         ResetPolicy.of(self.auto_offset_reset)
 
     @classmethod
@@ -150,18 +154,27 @@ class ConsumerOptions:
     def assignors(self) -> tuple[str, ...]:
         """The names of `partition_assignment_strategy`."""
         given = self.partition_assignment_strategy
-        return (given,) if isinstance(given, str) else tuple(given)
+        return (given,) if isinstance(given, str) else given
+
+
+def _checked_names(given: object) -> str | tuple[str, ...]:
+    """Names of assignors, be there such or not."""
+    if isinstance(given, str):
+        return given
+    if not isinstance(given, list | tuple) or not all(isinstance(each, str) for each in given):
+        raise InvalidArgumentError(f"partition_assignment_strategy={given!r} is not a list of names of assignors")
+    return tuple(given)
 
 
 def check_int(name: str, value: object, low: int) -> int:
     """An int of at least `low`, under the name of its argument."""
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= limits.INT64_MAX:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not low <= value <= limits.INT64_MAX:
         raise InvalidArgumentError(f"{name}={value!r} is not an int of at least {low}")
-    return value
+    return int(value)
 
 
 def checked_timeout(name: str, value: object) -> float:
     """Milliseconds to wait, under the name of their argument; infinity is for ever."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating) or not value >= 0:
         raise InvalidArgumentError(f"{name}={value!r} is not a number of milliseconds of at least 0")
-    return value
+    return float(value) if value <= limits.INT64_MAX else math.inf

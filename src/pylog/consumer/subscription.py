@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable
 
+import numpy as np
+
 from pylog.clients import Clients
 from pylog.consumer.listener import ConsumerRebalanceListener
 from pylog.errors import InvalidArgumentError
@@ -56,9 +58,12 @@ class Subscription:
 
 def _compiled(pattern: str | re.Pattern[str]) -> re.Pattern[str]:
     try:
-        return re.compile(pattern)
+        compiled = re.compile(pattern)
     except (re.error, TypeError) as error:
         raise InvalidArgumentError(f"pattern={pattern!r} is not a regular expression: {error}") from error
+    if not isinstance(compiled.pattern, str):
+        raise InvalidArgumentError(f"pattern={pattern!r} is of bytes; names of topics are text")
+    return compiled
 
 
 def visible_topics(store: Clients, *, exclude_internal: bool) -> set[str]:
@@ -70,8 +75,8 @@ def checked_partition(given: object) -> TopicPartition:
     """A partition as callers give it, also as a plain pair."""
     if isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], str):
         topic, number = given
-        if isinstance(number, int) and not isinstance(number, bool):
-            return TopicPartition(topic, number)
+        if isinstance(number, int | np.integer) and not isinstance(number, bool):
+            return TopicPartition(topic, int(number))
     raise InvalidArgumentError(f"{given!r} is not a partition: a TopicPartition, or a pair of its topic and its number")
 
 

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Final, Literal, NamedTuple
 
+import numpy as np
+
 from pylog import limits
 from pylog.errors import InvalidArgumentError
 from pylog.record.types import TopicPartition
@@ -18,9 +20,10 @@ Adjustment = Literal["beyond end", "before start", "no such time", "nothing comm
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
-_DURATION: Final = re.compile(  # that of Java's `Duration.parse`
-    r"(?P<sign>[-+]?)P(?:(?P<days>[-+]?\d+)D)?"
-    r"(?P<time>T(?:(?P<hours>[-+]?\d+)H)?(?:(?P<minutes>[-+]?\d+)M)?(?:(?P<seconds>[-+]?\d+)(?:[.,](?P<fraction>\d{0,9}))?S)?)?",
+_DURATION: Final = re.compile(  # that of Java's `Duration.parse`, which has no room for more digits either
+    r"(?P<sign>[-+]?)P(?:(?P<days>[-+]?\d{1,19})D)?"
+    r"(?P<time>T(?:(?P<hours>[-+]?\d{1,19})H)?(?:(?P<minutes>[-+]?\d{1,19})M)?"
+    r"(?:(?P<seconds>[-+]?\d{1,19})(?:[.,](?P<fraction>\d{0,9}))?S)?)?",
     re.IGNORECASE | re.ASCII,
 )
 _UNITS_MS: Final = {"days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds": 1000}
@@ -126,6 +129,8 @@ def target_of(
 
 
 def _where(to: object) -> Target:
+    if isinstance(to, int | np.integer):  # first: NumPy compares with text in its own way
+        return Target("offset", _checked_offset("to", to))
     if isinstance(to, datetime):
         return Target("time", _milliseconds_at(to))
     if to == "earliest" or to == "latest" or to == "current":
@@ -137,11 +142,11 @@ def _where(to: object) -> Target:
 
 def _checked_offset(name: str, value: object) -> int:
     """An offset or a distance: what lies outside the log is clamped to it, so it may be negative."""
-    if isinstance(value, bool) or not isinstance(value, int) or not -limits.INT64_MAX <= value <= limits.INT64_MAX:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not -limits.INT64_MAX <= value <= limits.INT64_MAX:
         raise InvalidArgumentError(
             f"{name}={value!r} is not an int of 64 bits" + (", a datetime, 'earliest', 'latest' or 'current'" * (name == "to"))
         )
-    return value
+    return int(value)
 
 
 def _parsed_time(text: str) -> datetime:

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast
 
+import numpy as np
+
 from pylog import limits
 from pylog.clock import Clock
 from pylog.config import Durability, OffsetsConfig
@@ -528,14 +530,14 @@ def _encoded(text: str, what: str, encoding: str = "utf-8") -> bytes:
 
 def checked_place(place: object) -> TopicPartition:
     """A partition that a caller names, checked for its form."""
-    if isinstance(place, TopicPartition):
+    if isinstance(place, TopicPartition) and isinstance(place.partition, int):
         return place
-    if isinstance(place, tuple) and len(place) == 2 and isinstance(place[0], str) and isinstance(place[1], int):
-        return TopicPartition(*place)
+    if isinstance(place, tuple) and len(place) == 2 and isinstance(place[0], str) and isinstance(place[1], int | np.integer):
+        return TopicPartition(place[0], int(place[1]))
     raise InvalidArgumentError(f"{place!r} is not a partition: a pair of its topic and its number")
 
 
 def _checked_int(name: str, value: object, high: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= high:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 0 <= value <= high:
         raise InvalidArgumentError(f"{name}={value!r} is not an int from 0 to {high}")
-    return value
+    return int(value)
