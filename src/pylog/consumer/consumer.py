@@ -507,11 +507,11 @@ class Consumer:
 
     # ---- the end -------------------------------------------------------------------------------------------------------------
 
-    def close(self, *, autocommit: bool = True) -> None:
+    def close(self, autocommit: bool = True) -> None:
         """Commits if that is automatic, tells the listener, leaves the group, ends the threads. May be called twice.
 
         Args:
-            autocommit: false leaves out the commit.
+            autocommit: false leaves out the commit. By place too, as in kafka-python.
 
         Raises:
             What the listener raises; it is closed all the same.
