@@ -358,6 +358,18 @@ def test_a_poll_from_inside_of_a_listener_reads_and_finds_no_rebalance(store: py
         assert seen[0] <= one.assignment()
 
 
+def test_a_poll_from_inside_of_a_listener_that_is_told_of_leaving_takes_nothing_more(
+    store: pylog.Store, clock: ManualClock
+) -> None:
+    listener = Leaving(store, "revoked")
+    with member(store, listener) as one:
+        one.poll()
+        store.add_partitions("t", 5)
+        clock.advance(3_000)
+        listener.leave = one.poll
+    assert [what for what, *_ in listener.told] == ["assigned", "revoked"]
+
+
 def test_a_callback_of_a_commit_may_close_its_consumer(store: pylog.Store) -> None:
     told = Told(store)
     one = member(store, told)
@@ -463,6 +475,20 @@ def test_what_a_member_is_to_give_up_is_not_kept_by_an_interrupt(store: pylog.St
             taken(one, two)
             assert (len(owned(one)), len(owned(two))) == (2, 2), line
             assert owned(one) | owned(two) == set(range(4)), line
+        if not was_interrupted:
+            break
+    assert line > 10
+
+
+@pytest.mark.parametrize("modules", INSIDE)
+def test_what_a_member_leaves_is_not_kept_by_an_interrupt(store: pylog.Store, modules: tuple[str, ...]) -> None:
+    for line in itertools.count(1):
+        with member(store, enable_auto_commit=False) as one, member(store, enable_auto_commit=False) as two:
+            one.poll(max_records=1)
+            one.subscribe(pattern="nothing")
+            was_interrupted = is_interrupted(line, modules, one, [])
+            taken(one, two)
+            assert (owned(one), owned(two)) == (set(), set(range(4))), line
         if not was_interrupted:
             break
     assert line > 10

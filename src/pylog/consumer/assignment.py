@@ -331,6 +331,13 @@ class Assignment:
         """Gives everything up, and subscribes to nothing. It stays a member until the listener is done, so that its last
         commits are fenced.
         """
+        if self._following.locked():  # by the call that runs the listener that leaves
+            self._leave()
+            return
+        with self._following:
+            self._leave()
+
+    def _leave(self) -> None:
         try:
             if self.subscription is not None and self._membership is not None:
                 self._give_up(self.places, self._membership.leave)
