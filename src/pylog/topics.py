@@ -544,8 +544,9 @@ def check_partition_directory(fs: FileSystem, directory: str, *, write: bool) ->
     try:
         fs.check_directory(directory, write=write, follow=False)
     except NotALogDirectoryError as error:
-        if fs.exists(directory):
-            raise
+        if fs.exists(directory):  # made again, unless it is something else that has its name
+            fs.check_directory(directory, write=write, follow=False)
+            return
         told = f"{directory} is not there any more: its topic was deleted meanwhile"
         raise UnknownTopicOrPartitionError(told, path=directory) from error
 

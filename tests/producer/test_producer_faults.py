@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 import textwrap
@@ -215,7 +216,7 @@ def test_what_is_acknowledged_is_there_once_and_what_failed_is_not_whatever_writ
 def test_a_batch_is_sent_again_when_another_thread_was_interrupted_with_it_and_is_there_once(
     store: Store, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
-    append, failures = Log.append_batch, [StorageFailedError("the thread that wrote it was interrupted")]
+    append, failures = Log.append_batch, [StorageFailedError("the thread that wrote it was interrupted", errno=errno.EINTR)]
 
     def interrupted(log: Log, *given: object, **named: object) -> object:
         if when == "behind":
@@ -477,3 +478,18 @@ def test_two_processes_produce_to_one_partition_and_each_keeps_its_order(tmp_pat
         found = values(store.log("t"))
     for who in (b"o", b"t"):
         assert [value for value in found if value and value.startswith(who)] == [who + b"%d" % number for number in range(5000)]
+
+
+@pytest.mark.damaged("a link stands in the place of a file")
+def test_what_will_never_pass_is_told_at_once(tmp_path: Path) -> None:
+    """A link in the place of a file: no call of the system has failed, and no time heals it."""
+    with pylog.open(tmp_path) as store:
+        store.create_topic("t")
+        store.log("t").append(b"x")
+    file = tmp_path / "t-0" / f"{0:020d}.log"
+    file.rename(tmp_path / "moved")
+    file.symlink_to(tmp_path / "moved")
+    with pylog.open(tmp_path) as store, store.producer() as producer:
+        assert isinstance(producer.send("t", b"y").exception(20), StorageFailedError)
+    file.unlink()
+    (tmp_path / "moved").rename(file)

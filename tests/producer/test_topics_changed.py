@@ -16,7 +16,6 @@ from pylog.errors import RecordTooLargeError, UnknownTopicOrPartitionError
 from pylog.log.log import Log
 from pylog.partitioner import hashes, murmur2
 from pylog.producer.future import FutureRecordMetadata
-from pylog.producer.sender import log_of
 from pylog.store import Store
 
 PATIENCE = 60.0  # seconds that a test waits for what takes milliseconds
@@ -208,5 +207,5 @@ def test_what_is_no_directory_at_the_second_look_either_is_told(store: Store) ->
     shutil.rmtree(directory)
     directory.write_bytes(b"")
     with pytest.raises(pylog.NotALogDirectoryError, match="is not a directory"):
-        log_of(store, "x", 0)
+        store.log("x", 0)
     directory.unlink()

@@ -23,7 +23,6 @@ from pylog.consumer.subscription import Subscription
 from pylog.errors import (
     ClosedError,
     IllegalStateError,
-    NotALogDirectoryError,
     OffsetOutOfRangeError,
     PylogError,
     UnknownTopicOrPartitionError,
@@ -39,7 +38,6 @@ _OF_A_LOG: Final = (  # that is gone, maybe while it was looked at, or was cut
     UnknownTopicOrPartitionError,
     OffsetOutOfRangeError,
     ClosedError,
-    NotALogDirectoryError,
 )
 
 

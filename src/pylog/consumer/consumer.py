@@ -30,7 +30,6 @@ from pylog.errors import (
     ClosedError,
     IllegalStateError,
     InvalidArgumentError,
-    NotALogDirectoryError,
     UnknownTopicOrPartitionError,
 )
 from pylog.log.arguments import offset_given
@@ -308,10 +307,7 @@ class Consumer:
         """A partition; opened again once it was deleted and made anew."""
         known = self._logs.get(partition)
         if known is None or known.is_gone or self._store.mode == "rw":  # which keeps it itself
-            try:
-                known = self._store.log(*partition)
-            except NotALogDirectoryError:  # deleted while it was opened: the second look says so, unless it is something else
-                known = self._store.log(*partition)
+            known = self._store.log(*partition)
             self._logs[partition] = known
         return known
 

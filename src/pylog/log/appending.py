@@ -8,6 +8,7 @@ its work done. Small requests of plain records become one batch together, as a p
 from __future__ import annotations
 
 import copy
+import errno
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -95,7 +96,7 @@ class Request:
     def refuse(self, error: BaseException) -> None:
         """It is not. What interrupts the thread that commits for others is theirs only as a failure."""
         told = "the thread that wrote these records together with its own was interrupted: not acknowledged, they may be there"
-        self.error = error if isinstance(error, Exception) else StorageFailedError(told)
+        self.error = error if isinstance(error, Exception) else StorageFailedError(told, errno=errno.EINTR)
         self._settled()
 
     def _settled(self) -> None:

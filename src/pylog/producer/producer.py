@@ -22,7 +22,7 @@ from pylog.producer.columns import too_large
 from pylog.producer.config import ProducerConfig, Serializer
 from pylog.producer.future import Details, FutureRecordMetadata, RecordMetadata
 from pylog.producer.route import Route
-from pylog.producer.sender import BatchMetadata, Home, Sender, log_of
+from pylog.producer.sender import BatchMetadata, Home, Sender
 from pylog.record.rows import MAX_RECORD_OVERHEAD
 from pylog.record.types import Header
 
@@ -176,7 +176,7 @@ class Producer:
         if isinstance(given, bool) or not isinstance(given, int | np.integer):
             raise InvalidArgumentError(f"partition={given!r} is not an int")
         if given not in route.partitions:
-            log_of(self._home, route.topic, int(given))  # raises, unless the topic has got it meanwhile
+            self._home.log(route.topic, int(given))  # raises, unless the topic has got it meanwhile
             route.renew(self._home.topic(route.topic), self._clock.monotonic())
         return int(given)
 

@@ -8,6 +8,7 @@ its numbers with it (`Numbering.restart`), because its records may be in the log
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,7 +21,6 @@ from pylog.clock import Clock
 from pylog.config import Durability
 from pylog.errors import (
     ClosedError,
-    NotALogDirectoryError,
     OutOfOrderSequenceError,
     PylogError,
     RecordTooLargeError,
@@ -165,7 +165,7 @@ class Sender:
     def _stamp(self, route: Route, partition: int, done: Acknowledgement) -> int:
         """The time of append, which only the log knows."""
         with contextlib.suppress(PylogError):  # the records are in the log, whatever reading them meets
-            return log_of(self._home, route.topic, partition).read(done.offsets.start).timestamp
+            return self._home.log(route.topic, partition).read(done.offsets.start).timestamp
         return -1
 
     # ---- tables --------------------------------------------------------------------------------------------------------------
@@ -209,7 +209,7 @@ class Sender:
         """Raises UnknownTopicOrPartitionError if any of the partitions is gone, before anything is appended to the others."""
         for partition, _ in placed:
             try:
-                log_of(self._home, route.topic, partition)
+                self._home.log(route.topic, partition)
             except UnknownTopicOrPartitionError:
                 raise
             except PylogError:
@@ -219,7 +219,7 @@ class Sender:
         """The records of a partition in parts that are a batch each."""
         limit = route.limit
         with contextlib.suppress(PylogError):  # the append meets it again
-            limit = min(limit, largest_batch(log_of(self._home, route.topic, partition).config))  # as it was when that was opened
+            limit = min(limit, largest_batch(self._home.log(route.topic, partition).config))  # as it was when that was opened
         return batches(part, self._config.batch_size, limit)
 
     @staticmethod
@@ -260,7 +260,7 @@ class Sender:
             if self._buffer.abandoned:
                 raise ClosedError("the producer was closed before it could append the record")
             try:
-                log = log_of(self._home, route.topic, partition)
+                log = self._home.log(route.topic, partition)
                 return self._append_to(log, rows, numbering)
             except OutOfOrderSequenceError:  # the log was cut, or has forgotten: none of this batch is there
                 if numbering is None or numbering.next_batch().sequence == 0:
@@ -294,21 +294,13 @@ class Sender:
             UnknownTopicOrPartitionError: it has none.
         """
         route.distrust()
-        return log_of(self._home, route.topic, partition) is not log
-
-
-def log_of(home: Home, topic: str, partition: int) -> Log:
-    """A partition as its store has it now."""
-    try:
-        return home.log(topic, partition)
-    except NotALogDirectoryError:  # deleted while it was opened: the second look says so, unless it is something else
-        return home.log(topic, partition)
+        return self._home.log(route.topic, partition) is not log
 
 
 def _may_pass(error: PylogError, numbering: Numbering | None) -> bool:
     """Whether the same append may succeed, and do no harm: nothing was written, or the numbers tell what was."""
-    if isinstance(error, StorageFailedError):  # one that no call of the system has caused: another thread was interrupted
-        return error.errno is None and numbering is not None
+    if isinstance(error, StorageFailedError):  # the thread was interrupted that wrote these records together with its own
+        return error.errno == errno.EINTR and numbering is not None
     return True
 
 
