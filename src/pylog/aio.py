@@ -10,7 +10,8 @@ import asyncio
 import math
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Self, TypeVar
 
@@ -18,6 +19,8 @@ import pyarrow as pa
 
 from pylog.consumer.commits import Offsets
 from pylog.consumer.consumer import Consumer
+from pylog.errors import ClosedError
+from pylog.fs import on_fork
 from pylog.producer.future import FutureRecordMetadata, RecordMetadata, copied
 from pylog.producer.producer import Producer
 from pylog.producer.sender import BatchMetadata
@@ -25,6 +28,74 @@ from pylog.record.types import Record, TopicPartition
 
 T = TypeVar("T")
 _SLICE_MS: Final = 200  # of a wait: who cancels one, or closes, waits no longer than that for the consumer's thread
+
+
+class _Thread:
+    """A thread that one client alone has: its calls follow each other, and go on when who waits for one is cancelled.
+
+    Args:
+        client: whose it is, for messages.
+
+    Attributes:
+        closed: whether the last call has been made.
+    """
+
+    def __init__(self, client: str) -> None:
+        self.closed = False
+        self._client = client
+        self.forked()
+        on_fork(self)
+
+    def forked(self) -> None:
+        """A child has none of its parent's threads: in a new one, the client says itself that it does not live on there."""
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix=f"pylog-aio-{self._client}")
+        self._last: Future[Any] | None = None  # call that was made; None once it is known to be done
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether all calls are done."""
+        return self._last is None or self._last.done()
+
+    async def quiet(self) -> None:
+        """Waits until all calls are done: those, too, that nobody waits for any more."""
+        if self._last is not None and not self._last.done():
+            with suppress(Exception):  # it is for who made the call
+                await _result(self._last)
+
+    def check_open(self) -> None:
+        """Raises ClosedError when no call is taken any more."""
+        if self.closed:
+            raise ClosedError(f"the {self._client} is closed; make another one")
+
+    def begin(self, call: Callable[[], T]) -> Future[T]:
+        """Makes a call behind those that were made."""
+        self.check_open()
+        made = self._last = self._pool.submit(call)
+        return made
+
+    async def call(self, call: Callable[[], T]) -> T:
+        """The same, and what comes of it."""
+        made = self.begin(call)
+        try:
+            return await _result(made)
+        finally:
+            if self._last is made and made.done():
+                self._last = None  # it holds what was returned
+
+    async def end(self, call: Callable[[], object]) -> None:
+        """The last call; who ends it again waits for that."""
+        if self.closed:
+            await self.quiet()
+            return
+        last = self.begin(call)
+        self.closed = True
+        self._pool.shutdown(wait=False)  # which does what it has
+        await _result(last)
+
+
+async def _result(call: Future[T]) -> T:
+    """Of a call in another thread, which is not cancelled with who waits for it."""
+    return await asyncio.shield(asyncio.wrap_future(call))
 
 
 class AsyncProducer:
@@ -118,6 +189,7 @@ class AsyncConsumer:
     """A `Consumer` for the coroutines of one event loop; an asynchronous context manager and iterator, which closes it.
 
     A call that was cancelled has handed out nothing: its records come again. Coroutines may share it: calls follow each other.
+    When one of them closes it, those that wait in a call or iterate get a `ClosedError`.
 
     Args:
         consumer: what `Store.consumer` made. Listeners and callbacks run in a thread that only this consumer has.
@@ -138,7 +210,7 @@ class AsyncConsumer:
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
         self._turn = asyncio.Lock()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="pylog-aio-consumer")
+        self._thread = _Thread("consumer")
 
     async def __aenter__(self) -> Self:
         return self
@@ -152,11 +224,11 @@ class AsyncConsumer:
         Returns, Raises: As the method.
         """
         async with self._turn:
-            return await self._in_thread(method, *arguments, **options)
+            return await self._in_thread(partial(method, self._consumer, *arguments, **options))
 
-    async def _in_thread(self, method: Callable[..., T], *arguments: Any, **options: Any) -> T:
-        call = partial(method, self._consumer, *arguments, **options)
-        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
+    async def _in_thread(self, call: Callable[[], T]) -> T:
+        await self._thread.quiet()  # so that no more than one of those that were cancelled is under way
+        return await self._thread.call(call)
 
     async def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> dict[TopicPartition, list[Record]]:
         """`Consumer.poll`."""
@@ -177,7 +249,9 @@ class AsyncConsumer:
         deadline = loop.time() + timeout_ms / 1000
         while True:
             left_ms = 1000 * (deadline - loop.time())
-            found = await self._in_thread(method, timeout_ms=min(_SLICE_MS, max(0.0, left_ms)), **options)
+            slice_ms = min(_SLICE_MS, max(0.0, left_ms))
+            found = await self._in_thread(partial(method, self._consumer, timeout_ms=slice_ms, **options))
+            self._thread.check_open()  # else the consumer is in its thread's hands, to be closed
             if found or left_ms <= _SLICE_MS:
                 return found
 
@@ -187,6 +261,8 @@ class AsyncConsumer:
 
     async def __anext__(self) -> Record:
         async with self._turn:
+            if not self._thread.is_idle:  # a cancelled one takes in hand what it had asked for, or the consumer closes
+                await self._thread.quiet()
             record = self._consumer.next_in_hand()
             while record is None:
                 timeout = self._consumer.timeout_ms
@@ -200,8 +276,8 @@ class AsyncConsumer:
         await self.run(Consumer.commit, offsets)
 
     async def close(self, *, autocommit: bool = True) -> None:
-        """`Consumer.close`. It waits for what is under way in the consumer's thread."""
-        try:
-            await self.run(Consumer.close, autocommit=autocommit)
-        finally:
-            self._thread.shutdown(wait=False)
+        """`Consumer.close`, when what is under way in the consumer's thread is done: at the next look of a call that waits.
+
+        It goes on if it is cancelled; a second one waits for it.
+        """
+        await self._thread.end(partial(self._consumer.close, autocommit=autocommit))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -84,18 +86,90 @@ def test_what_a_cancelled_poll_had_found_comes_again(store: pylog.Store) -> None
     assert run(work) == list(range(10))
 
 
+class Gate:
+    """A deserializer that says when it begins with the first record, and waits there until it may go on."""
+
+    def __init__(self) -> None:
+        self.reached = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._may_go_on = threading.Semaphore(0)
+
+    def __call__(self, value: bytes) -> int:
+        if value == b"0":
+            self._loop.call_soon_threadsafe(self.reached.set)
+            assert self._may_go_on.acquire(timeout=60)
+        return int(value)
+
+    def go_on(self, times: int = 1) -> None:
+        self.reached.clear()
+        self._may_go_on.release(times)
+
+
+async def cancelled(waiting: asyncio.Future[Any]) -> None:
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+
+
 def test_what_a_cancelled_iteration_had_found_comes_again(store: pylog.Store) -> None:
     async def work() -> list[int]:
-        async with opened(store, consumer_timeout_ms=50) as consumer:
+        gate = Gate()
+        async with opened(store, consumer_timeout_ms=50, value_deserializer=gate) as consumer:
+            first = asyncio.ensure_future(anext(consumer))
+            await gate.reached.wait()
+            await cancelled(first)
             for _ in range(5):
                 waiting = asyncio.ensure_future(anext(consumer))
                 await asyncio.sleep(0)
-                waiting.cancel()
-                with pytest.raises(asyncio.CancelledError):
-                    await waiting
-            return [record.offset async for record in consumer]
+                await cancelled(waiting)
+            gate.go_on(times=9)
+            return [record.value async for record in consumer]
 
     assert run(work) == list(range(10))
+
+
+def test_no_record_comes_twice_when_an_iteration_is_cancelled_beside_what_another_one_had_left_under_way(
+    store: pylog.Store,
+) -> None:
+    async def work() -> list[int]:
+        gate = Gate()
+        async with opened(store, max_poll_records=5, consumer_timeout_ms=50, value_deserializer=gate) as consumer:
+            first = asyncio.ensure_future(anext(consumer))
+            await gate.reached.wait()
+            await cancelled(first)
+            second = asyncio.ensure_future(anext(consumer))
+            gate.go_on()
+            again = asyncio.ensure_future(gate.reached.wait())  # it reads for itself, beside the first
+            await asyncio.wait({second, again}, return_when=asyncio.FIRST_COMPLETED)
+            seen = [] if second.cancel() else [second.result().value]
+            seen.append((await anext(consumer)).value)
+            gate.go_on(times=9)
+            again.cancel()
+            await consumer.run(Consumer.paused)  # behind all that is under way
+            return seen + [record.value async for record in consumer]
+
+    assert run(work) == list(range(10))
+
+
+def test_many_cancelled_calls_leave_no_more_than_one_under_way(store: pylog.Store) -> None:
+    begun = []
+
+    async def work() -> None:
+        async with opened(store) as consumer:
+            may_go_on = threading.Event()
+
+            def call(_: Consumer) -> None:
+                begun.append(threading.current_thread())
+                assert may_go_on.wait(60)
+
+            for _ in range(5):
+                waiting = asyncio.ensure_future(consumer.run(call))
+                await asyncio.sleep(0)
+                await cancelled(waiting)
+            may_go_on.set()
+
+    run(work)
+    assert len(begun) == 1
 
 
 def test_several_coroutines_may_share_a_consumer(store: pylog.Store) -> None:
@@ -134,4 +208,104 @@ def test_closing_ends_the_consumer(store: pylog.Store) -> None:
 
     with pytest.raises(pylog.ClosedError):
         run(work)._consumer.poll()
+    assert store.offsets.position("g", T0) == 10
+
+
+def test_who_iterates_or_waits_while_another_task_closes_gets_an_error_and_closing_does_not_wait_for_records(
+    store: pylog.Store,
+) -> None:
+    async def work() -> None:
+        consumer = AsyncConsumer(store.consumer("t", group="g", auto_offset_reset="earliest"))
+        last = asyncio.Event()
+
+        async def iterate() -> None:
+            async for record in consumer:
+                if record.offset == 9:
+                    last.set()
+
+        iterating = asyncio.create_task(iterate())
+        await last.wait()
+        polling = asyncio.create_task(consumer.poll(timeout_ms=10**9))
+        await asyncio.sleep(0)
+        await consumer.close()
+        for task in (iterating, polling):
+            with pytest.raises(pylog.ClosedError):
+                await task
+
+    run(work)
+    assert store.offsets.position("g", T0) == 10
+
+
+def test_closing_that_is_cancelled_goes_on_and_another_one_waits_for_its_end(store: pylog.Store) -> None:
+    async def work() -> None:
+        consumer = AsyncConsumer(store.consumer("t", group="g", auto_offset_reset="earliest"))
+        assert len((await consumer.poll())[T0]) == 10
+        begun, may_go_on = asyncio.Event(), threading.Event()
+        loop = asyncio.get_running_loop()
+        under_way = asyncio.create_task(
+            consumer.run(lambda _: (loop.call_soon_threadsafe(begun.set), may_go_on.wait(60))[1]),
+        )
+        await begun.wait()
+        closing = asyncio.ensure_future(consumer.close())
+        await asyncio.sleep(0)
+        await cancelled(closing)
+        may_go_on.set()
+        await consumer.close()
+        assert await under_way
+
+    run(work)
+    assert store.offsets.position("g", T0) == 10
+    assert store.group("g").describe().members == ()
+
+
+def test_a_closed_consumer_says_so_and_closing_it_again_does_nothing(store: pylog.Store) -> None:
+    async def work() -> None:
+        async with opened(store) as consumer:
+            assert (await anext(consumer)).offset == 0
+            await consumer.close()
+            for call in (consumer.poll, consumer.poll_arrow, consumer.commit, lambda: anext(consumer)):
+                with pytest.raises(pylog.ClosedError, match="closed"):
+                    await call()
+            with pytest.raises(pylog.ClosedError, match="closed"):
+                await consumer.run(Consumer.assignment)
+            await consumer.close()
+
+    run(work)
+    assert store.offsets.position("g", T0) == 1
+
+
+def test_what_a_listener_raises_comes_out_of_the_first_close_alone(store: pylog.Store) -> None:
+    class Listener(pylog.ConsumerRebalanceListener):
+        def on_partitions_revoked(self, revoked: object) -> None:
+            raise ZeroDivisionError
+
+    async def work() -> None:
+        consumer = AsyncConsumer(store.consumer(group="g"))
+        await consumer.run(Consumer.subscribe, ["t"], listener=Listener())
+        await consumer.poll()
+        with pytest.raises(ZeroDivisionError):
+            await consumer.close()
+        await consumer.close()
+
+    run(work)
+    assert store.group("g").describe().members == ()
+
+
+def test_a_forked_child_is_told_that_the_consumer_is_not_for_it(store: pylog.Store) -> None:
+    consumer = AsyncConsumer(store.consumer("t", group="g", auto_offset_reset="earliest"))
+
+    async def in_child() -> bool:
+        try:
+            await consumer.poll()
+        except pylog.ClosedError:
+            await consumer.close()
+            return True
+        return False
+
+    run(consumer.poll)
+    child = os.fork()
+    if child == 0:
+        os._exit(7 if asyncio.run(in_child()) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    run(consumer.close)
     assert store.offsets.position("g", T0) == 10

@@ -247,9 +247,10 @@ class Consumer:
 
     def take_in_hand(self, timeout_ms: float) -> bool:
         """Gets records for iteration; whether there are any."""
-        found = self.collect(timeout_ms)
-        self._in_hand = _one_by_one(found)
-        return bool(found)
+        with self._guard:  # up to the end, so that the positions are those at which the records were found
+            found = self.collect(timeout_ms)
+            self._in_hand = _one_by_one(found)
+            return bool(found)
 
     def next_in_hand(self) -> Record | None:
         """The next record that iteration has already, None when it has to get more."""
