@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -21,12 +22,13 @@ from pylog.consumer.commits import Offsets
 from pylog.consumer.consumer import Consumer
 from pylog.errors import ClosedError
 from pylog.fs import on_fork
-from pylog.producer.future import FutureRecordMetadata, RecordMetadata, copied
+from pylog.producer.future import FutureRecordMetadata, RecordMetadata
 from pylog.producer.producer import Producer
 from pylog.producer.sender import BatchMetadata
 from pylog.record.types import Record, TopicPartition
 
 T = TypeVar("T")
+Sent = FutureRecordMetadata | Future[RecordMetadata]
 _SLICE_MS: Final = 200  # of a wait: who cancels one, or closes, waits no longer than that for the consumer's thread
 
 
@@ -99,7 +101,9 @@ async def _result(call: Future[T]) -> T:
 
 
 class AsyncProducer:
-    """A `Producer` for the coroutines of one event loop; an asynchronous context manager, which closes it.
+    """A `Producer` for the coroutines of one event loop at a time; an asynchronous context manager, which closes it.
+
+    Records are sent in the order in which `send` is called, also while the buffer is full.
 
     Args:
         producer: what `Store.producer` made. Threads may go on using it.
@@ -118,8 +122,10 @@ class AsyncProducer:
 
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
+        self._thread = _Thread("producer")
+        self._line: deque[Callable[[], object]] = deque()  # sends that wait for room, and what comes behind them
         self._guard = threading.Lock()
-        self._settled: list[tuple[asyncio.Future[RecordMetadata], FutureRecordMetadata]] = []
+        self._answers: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any]]] = {}  # which it was told of
 
     async def __aenter__(self) -> Self:
         return self
@@ -137,52 +143,86 @@ class AsyncProducer:
             Where the record is.
 
         Raises:
-            As `Producer.send`, and as the `result` of its future. Who is cancelled waits no longer; the record is sent all
-            the same.
+            As `Producer.send`, and as the `result` of its future; one after the other waits `max_block_ms` for room. Who is
+            cancelled waits no longer; the record is sent all the same.
 
         Cost: some 40 µs, most of them asyncio's; what is worth more goes through `send_arrow`, or a thread.
         """
         loop = asyncio.get_running_loop()
-        if self._producer.has_room():
-            sent = self._producer.send(topic, value, **more)
+        answer: asyncio.Future[Sent] = loop.create_future()
+        note = partial(self._note, loop, answer)
+        if not self._line and self._producer.has_room():
+            self._producer.send(topic, value, **more).when_done(note)
         else:
-            sent = await loop.run_in_executor(None, partial(self._producer.send, topic, value, **more))
-        answer: asyncio.Future[RecordMetadata] = loop.create_future()
-        sent.when_done(partial(self._note, loop, answer))
-        return await answer
+            self._line_up(partial(_send, partial(self._producer.send, topic, value, **more), note))
+        return (await answer).result()
 
-    def _note(self, loop: asyncio.AbstractEventLoop, answer: asyncio.Future[RecordMetadata], sent: FutureRecordMetadata) -> None:
-        """In the producer's thread: has the event loop take the answer, with all others that are there by then."""
+    def _line_up(self, call: Callable[[], object]) -> None:
+        """Has a call made in the thread, behind those that wait there already. It raises nothing."""
+        self._thread.check_open()
+        self._line.append(call)
+        if len(self._line) == 1:  # else one before it is under way, and the thread looks again behind each
+            self._thread.begin(self._work_off)
+
+    def _work_off(self) -> None:
+        """In the thread: makes the calls. Each is in line until it is done, so that nobody overtakes it."""
+        while self._line:
+            self._line[0]()
+            self._line.popleft()
+
+    async def _worked_off(self) -> None:
+        """Waits until what is in line now has been sent."""
+        if self._line:
+            loop = asyncio.get_running_loop()
+            answer: asyncio.Future[None] = loop.create_future()
+            self._line_up(partial(self._note, loop, answer, None))
+            await answer
+
+    def _note(self, loop: asyncio.AbstractEventLoop, answer: asyncio.Future[T], result: T) -> None:
+        """In another thread: has the event loop take an answer, with all others that are there by then."""
         with self._guard:
-            first = not self._settled
-            self._settled.append((answer, sent))
-        if first and not loop.is_closed():
-            loop.call_soon_threadsafe(self._answer)
+            answers = self._answers.setdefault(loop, [])
+            answers.append((answer, result))
+            first = len(answers) == 1
+        if first:
+            try:
+                loop.call_soon_threadsafe(self._answer, loop)
+            except RuntimeError:  # it is closed: nobody waits there any more
+                self._taken(loop)
 
-    def _answer(self) -> None:
+    def _taken(self, loop: asyncio.AbstractEventLoop) -> list[tuple[asyncio.Future[Any], Any]]:
+        with self._guard:
+            return self._answers.pop(loop)
+
+    def _answer(self, loop: asyncio.AbstractEventLoop) -> None:
         """In the event loop: hands out the answers."""
-        with self._guard:
-            settled, self._settled = self._settled, []
-        for answer, sent in settled:
-            error = sent.exception()
-            if answer.done():  # its coroutine was cancelled
-                continue
-            if error is None:
-                answer.set_result(sent.result())
-            else:
-                answer.set_exception(copied(error))
+        for answer, result in self._taken(loop):
+            if not answer.done():  # its coroutine was not cancelled
+                answer.set_result(result)
 
     async def send_arrow(self, topic: str, table: Any) -> list[BatchMetadata]:
         """`Producer.send_arrow`, in another thread."""
+        await self._worked_off()
         return await asyncio.to_thread(self._producer.send_arrow, topic, table)
 
     async def flush(self) -> None:
         """`Producer.flush`, in another thread."""
+        await self._worked_off()
         await asyncio.to_thread(self._producer.flush)
 
     async def close(self) -> None:
-        """`Producer.close`, in another thread."""
-        await asyncio.to_thread(self._producer.close)
+        """`Producer.close`, in another thread, behind all that was sent. Cancelled, it goes on; a second one waits for it."""
+        await self._thread.end(self._producer.close)
+
+
+def _send(send: Callable[[], FutureRecordMetadata], note: Callable[[Sent], object]) -> None:
+    """Sends a record in another thread. What is raised there becomes the answer."""
+    try:
+        send().when_done(note)
+    except BaseException as error:  # noqa: BLE001 - it is raised again where the answer is awaited
+        refused: Future[RecordMetadata] = Future()
+        refused.set_exception(error)
+        note(refused)
 
 
 class AsyncConsumer:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
+from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
@@ -12,6 +14,7 @@ import pylog
 from neighbours import HookedFileSystem
 from pylog.aio import AsyncProducer
 from pylog.errors import ClosedError, InvalidRecordError, StorageFailedError
+from pylog.producer.future import RecordMetadata
 from pylog.store import Store
 from pylog.testing import FaultyFileSystem, MemoryFileSystem
 
@@ -47,6 +50,143 @@ def test_errors_come_out_of_await(store: Store) -> None:
     with pylog.open("/s", fs=fs) as faulty:
         faulty.create_topic("t")
         asyncio.run(produce(faulty))
+
+
+def test_records_are_in_the_log_in_the_order_in_which_they_were_sent_also_when_the_buffer_fills(store: Store) -> None:
+    async def produce() -> None:
+        async with AsyncProducer(store.producer(buffer_memory=1 << 16)) as producer:
+            await asyncio.gather(*(producer.send("t", b"%d" % number) for number in range(2000)))
+
+    asyncio.run(produce())
+    assert [record.value for record in store.log("t").records(start=1)] == [b"%d" % number for number in range(2000)]
+
+
+@pytest.fixture
+def stopped(fs: HookedFileSystem) -> Iterator[threading.Event]:
+    """The first append waits for this event."""
+    go_on = threading.Event()
+    fs.before("write", ".log", lambda: go_on.wait(60))
+    yield go_on
+    go_on.set()
+
+
+async def sent_with_a_full_buffer(producer: AsyncProducer) -> list[asyncio.Task[RecordMetadata]]:
+    tasks = [asyncio.create_task(producer.send("t", b"%d" % number)) for number in range(40)]
+    await asyncio.sleep(0)
+    return tasks
+
+
+def small(store: Store) -> AsyncProducer:
+    return AsyncProducer(store.producer(buffer_memory=4096, max_request_size=1000))
+
+
+def test_a_record_whose_send_was_cancelled_while_it_waited_for_room_is_sent_all_the_same(
+    store: Store, stopped: threading.Event
+) -> None:
+    async def produce() -> None:
+        async with small(store) as producer:
+            tasks = await sent_with_a_full_buffer(producer)
+            for task in tasks[20:]:
+                task.cancel()
+            stopped.set()
+            done = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [isinstance(each, asyncio.CancelledError) for each in done] == [number >= 20 for number in range(40)]
+
+    asyncio.run(produce())
+    assert [record.value for record in store.log("t").records(start=1)] == [b"%d" % number for number in range(40)]
+
+
+@pytest.mark.parametrize("name", ["flush", "send_arrow", "close"])
+def test_what_waits_for_room_comes_before_what_is_asked_for_after_it(store: Store, stopped: threading.Event, name: str) -> None:
+    async def produce() -> None:
+        async with small(store) as producer:
+            tasks = await sent_with_a_full_buffer(producer)
+            arguments = ("t", pa.table({"value": [b"40"]})) if name == "send_arrow" else ()
+            after = asyncio.create_task(getattr(producer, name)(*arguments))
+            await asyncio.sleep(0)
+            stopped.set()
+            await after
+            assert store.log("t").end_offset == 1 + 40 + len(arguments) // 2
+            await asyncio.gather(*tasks)
+
+    asyncio.run(produce())
+    assert [record.value for record in store.log("t").records(start=1, end=41)] == [b"%d" % number for number in range(40)]
+
+
+def test_what_is_raised_while_others_wait_for_room_is_raised_by_its_own_send(store: Store, stopped: threading.Event) -> None:
+    async def produce() -> None:
+        async with small(store) as producer:
+            tasks = await sent_with_a_full_buffer(producer)
+            wrong = asyncio.create_task(producer.send("t", "text"))
+            after = asyncio.create_task(producer.send("t", b"40"))
+            await asyncio.sleep(0)
+            stopped.set()
+            with pytest.raises(InvalidRecordError):
+                await wrong
+            assert [each.offset for each in await asyncio.gather(*tasks, after)] == list(range(1, 42))
+
+    asyncio.run(produce())
+
+
+def test_closing_that_is_cancelled_goes_on_and_what_comes_later_is_refused(store: Store, stopped: threading.Event) -> None:
+    async def produce() -> None:
+        producer = small(store)
+        tasks = await sent_with_a_full_buffer(producer)
+        closing = asyncio.create_task(producer.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        for call in (producer.send("t", b"late"), producer.send("t", b"later")):
+            with pytest.raises(ClosedError):
+                await call
+        stopped.set()
+        await producer.close()
+        assert len(await asyncio.gather(*tasks)) == 40
+
+    asyncio.run(produce())
+    assert store.log("t").end_offset == 41
+
+
+def test_a_second_event_loop_gets_its_answers_after_the_first_ended_with_a_send_open(
+    store: Store, stopped: threading.Event
+) -> None:
+    producer = AsyncProducer(store.producer())
+
+    left = []
+
+    async def begin() -> None:
+        left.append(asyncio.create_task(producer.send("t", b"1")))
+        await asyncio.sleep(0)
+
+    asyncio.run(begin())
+    assert left[0].cancelled()
+    stopped.set()
+    assert asyncio.run(asyncio.wait_for(producer.send("t", b"2"), 60)).offset == 2
+    asyncio.run(producer.close())
+
+
+def test_a_forked_child_is_told_that_the_producer_is_not_for_it(store: Store) -> None:
+    producer = small(store)
+
+    async def produce() -> None:
+        await asyncio.gather(*(producer.send("t", b"v") for _ in range(40)))
+
+    async def in_child() -> bool:
+        try:
+            await producer.send("t", b"child")
+        except ClosedError:
+            await producer.close()
+            return True
+        return False
+
+    asyncio.run(produce())
+    child = os.fork()
+    if child == 0:
+        os._exit(7 if asyncio.run(in_child()) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    asyncio.run(producer.close())
+    assert store.log("t").end_offset == 41
 
 
 def test_the_loop_goes_on_while_the_buffer_is_full_and_who_is_cancelled_does_not_stop_the_record(
