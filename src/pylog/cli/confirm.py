@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from pylog.cli.exits import CommandFailed, UsageError
+from pylog.cli.exits import CommandFailed, UsageError, tell
 from pylog.cli.text import printable
 
 
@@ -19,11 +19,11 @@ def confirm(what: str, *, yes: bool) -> None:
         UsageError: there is nobody to ask.
         CommandFailed: the person said no.
     """
-    print(f"{printable(what)}.", file=sys.stderr, flush=True)
+    tell(f"{printable(what)}.\n")
     if yes:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError("nothing was done: say --yes if this is what you want")
-    print("Go on? [y/N] ", end="", file=sys.stderr, flush=True)
+    tell("Go on? [y/N] ")
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise CommandFailed("nothing was done")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from pylog.cli.app import CARE, Flag, Json, command
-from pylog.cli.exits import UsageError
+from pylog.cli.exits import UsageError, tell
 from pylog.cli.output import json_line, to_terminal
 from pylog.cli.text import printable
 
@@ -110,7 +110,7 @@ def _as_kafka(files: Iterable[str], options: DumpOptions) -> None:
     finally:
         sys.stdout.flush()
         for line in tool.complaints:
-            print(printable(line) if sys.stderr.isatty() else line, file=sys.stderr)
+            tell(f"{printable(line) if sys.stderr.isatty() else line}\n")
 
 
 def _write(text: str) -> None:

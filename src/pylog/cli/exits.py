@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
+from pylog.cli.streams import Closed
 from pylog.cli.text import printable
 from pylog.errors import (
     InvalidArgumentError,
@@ -53,7 +54,10 @@ class CommandFailed(PylogError):  # noqa: N818 - it is what happened, said to a 
 
 
 def ended(call: Callable[[], int | None]) -> int:
-    """Runs a command, reports what it raises, and returns the exit code. What is no error of ours is a bug, and goes on up."""
+    """Runs a command, reports what it raises, and returns the exit code. What is no error of ours is a bug, and goes on up.
+
+    An OSError that names no file is stdout's: of files all come as errors of ours.
+    """
     try:
         code = call() or OK
         sys.stdout.flush()
@@ -68,19 +72,39 @@ def ended(call: Callable[[], int | None]) -> int:
     except BrokenPipeError:
         _let_go_of_output()
         return PIPE_CLOSED
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        _let_go_of_output()
+        complain(f"cannot write the output: {error.strerror or error}")
+        return FAILED
 
 
 def complain(sentence: str) -> None:
     """Prints a sentence on stderr, for people. Nobody reading it is no error."""
-    with contextlib.suppress(BrokenPipeError):
-        print(f"pylog: {printable(sentence)}", file=sys.stderr, flush=True)
+    tell(f"pylog: {printable(sentence)}\n")
+
+
+def tell(text: str) -> None:
+    """Prints text on stderr, for people. That it cannot be written is no error: the exit code and the output say enough."""
+    try:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+    except OSError:
+        _let_go_of("stderr")
 
 
 def _let_go_of_output() -> None:
-    """Writes what is buffered; if nobody reads it any more the interpreter, as it ends, shall not complain about that."""
-    for stream in (sys.stdout, sys.stderr):
+    """Writes what is buffered; if that cannot be, the interpreter, as it ends, shall not complain about that."""
+    for name in ("stdout", "stderr"):
         try:
-            stream.flush()
-        except BrokenPipeError:
-            with contextlib.suppress(BrokenPipeError):
-                stream.close()
+            getattr(sys, name).flush()
+        except OSError:
+            _let_go_of(name)
+
+
+def _let_go_of(name: str) -> None:
+    stream = getattr(sys, name)
+    setattr(sys, name, Closed(name))
+    with contextlib.suppress(OSError):
+        stream.close()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from cyclopts import App, Parameter
 
 from pylog.cli.app import CONSUMERS, Flag, Json, StorePath, app, command
-from pylog.cli.exits import UsageError
+from pylog.cli.exits import UsageError, tell
 from pylog.cli.output import MISSING, print_json
 from pylog.cli.stores import reading
 from pylog.cli.text import printable, shown
@@ -121,7 +121,7 @@ def describe(
         return
     for each in found:
         if not each.members:
-            print(f"\nConsumer group '{printable(each.name)}' has no active members.", file=sys.stderr)
+            tell(f"\nConsumer group '{printable(each.name)}' has no active members.\n")
         table = _members_table(each, verbose=verbose) if members else _state_table(each) if state else _offsets_table(each)
         sys.stdout.write(table)
 

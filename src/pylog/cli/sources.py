@@ -17,6 +17,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from pylog.cli.exits import CommandFailed, UsageError
+from pylog.cli.streams import Closed
 from pylog.limits import SCAN_ROWS
 from pylog.record.builder import HEADERS_TYPE
 
@@ -85,8 +86,10 @@ def open_source(path: str | None, form: Format, reading: Reading) -> Source:
 
     Raises:
         CommandFailed: it cannot be read, or is none of that format; also while it is read.
-        UsageError: Parquet on a pipe.
+        UsageError: Parquet on a pipe; a stdin that is closed.
     """
+    if path is None and isinstance(sys.stdin, Closed):
+        raise UsageError("stdin is closed, so nothing can come from there; name a file with --from")
     name = path or "stdin"
     stream: Any = sys.stdin.buffer if path is None else _opened(path)
     if form == "parquet":

@@ -1,0 +1,118 @@
+"""Standard streams that are closed, full, or of another encoding than UTF-8: every command ends with its own exit code."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import pylog
+from cli_harness import Outcome, Stream
+from pylog.cli.exits import ended
+
+PYLOG = f"{sys.executable} -m pylog "
+FULL = Path("/dev/full")
+needs_a_full_device = pytest.mark.skipif(not FULL.exists(), reason="only Linux has a device that is always full")
+
+
+def shell(line: str, directory: Path, **environment: str) -> Outcome:
+    """Runs a line of shell, `pylog` in it, as a process below a directory."""
+    script = line.replace("pylog ", PYLOG, 1)
+    surroundings = {**os.environ, **environment}
+    done = subprocess.run(["/bin/sh", "-c", script], check=False, cwd=directory, env=surroundings, capture_output=True)
+    return Outcome(done.returncode, done.stdout, done.stderr.decode())
+
+
+# ---- closed ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("line", ["topics shop", "cat shop orders --json", "cat shop orders --format parquet", "--help"])
+def test_a_stdout_that_is_closed_is_one_that_nobody_reads(shop: Path, line: str) -> None:
+    assert shell(f"pylog {line} >&-", shop.parent) == (0, b"", "")
+
+
+def test_what_was_done_with_stdout_closed_ends_with_0(shop: Path) -> None:
+    assert shell("pylog create shop new >&-", shop.parent) == (0, b"", "")
+    with pylog.open(shop, mode="r") as store:
+        assert "new" in store.topics()
+
+
+def test_who_cannot_be_asked_because_stdin_is_closed_has_to_say_yes(shop: Path) -> None:
+    done = shell("pylog delete shop orders <&-", shop.parent)
+    assert done.code == 2
+    assert "say --yes" in done.complaints
+
+
+@pytest.mark.parametrize("form", ["lines", "csv", "arrow", "parquet"])
+def test_nothing_is_produced_from_a_stdin_that_is_closed(shop: Path, form: str) -> None:
+    done = shell(f"pylog produce shop orders --format {form} <&-", shop.parent)
+    assert (done.code, done.output) == (2, b"")
+    assert done.complaints == "pylog: stdin is closed, so nothing can come from there; name a file with --from\n"
+
+
+def test_complaints_are_not_among_the_output_when_stderr_is_closed(shop: Path) -> None:
+    assert shell("pylog topics shop/nothing 2>&-", shop.parent)[:2] == (1, b"")
+    assert shell("pylog produce 2>&-", shop.parent)[:2] == (2, b"")
+
+
+def test_a_command_works_with_all_streams_closed_and_no_log_takes_their_descriptors(shop: Path) -> None:
+    program = shop.parent / "program.py"
+    program.write_text(
+        "import os; from pylog.cli.streams import stand_in; stand_in();"
+        "open('found', 'w').write(str([os.path.samestat(os.fstat(number), os.stat('/dev/null')) for number in range(3)]))"
+    )
+    shell(f"{sys.executable} {program} <&- >&- 2>&-", shop.parent)
+    assert (shop.parent / "found").read_text() == "[True, True, True]"
+    assert shell("pylog create shop new <&- >&- 2>&-", shop.parent).code == 0
+
+
+# ---- full --------------------------------------------------------------------------------------------------------------------
+
+
+@needs_a_full_device
+@pytest.mark.parametrize(
+    "line", ["topics shop", "cat shop orders --json", "cat shop orders --format arrow", "dump shop/orders-0", "cat --help"]
+)
+def test_output_that_cannot_be_written_is_one_sentence_and_code_1(shop: Path, line: str) -> None:
+    done = shell(f"pylog {line} >/dev/full", shop.parent)
+    assert done == (1, b"", "pylog: cannot write the output: No space left on device\n")
+
+
+@needs_a_full_device
+def test_complaints_that_cannot_be_written_change_no_exit_code(shop: Path) -> None:
+    assert shell("pylog topics 2>/dev/full", shop.parent).code == 2
+    assert shell("pylog topics shop/nothing 2>/dev/full", shop.parent).code == 1
+    with pylog.open(shop, exclusive=True):
+        assert shell("pylog create shop new >/dev/full 2>/dev/full", shop.parent).code == 3
+    assert shell("pylog delete shop orders 2>/dev/full", shop.parent).code == 2
+    assert shell("pylog delete shop orders --yes 2>/dev/full", shop.parent).code == 0
+
+
+class FullDisk(Stream):
+    """A file on a disk without room, of which something is in the buffer already."""
+
+    def flush(self) -> None:
+        raise OSError(28, "No space left on device")
+
+    def close(self) -> None:
+        """Nothing of it can be written."""
+
+
+def test_a_command_that_fails_keeps_its_exit_code_when_its_output_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    def locked() -> int:
+        sys.stdout.write("begun")
+        raise pylog.StoreLockedError("somebody has it")
+
+    errors = Stream()
+    monkeypatch.setattr(sys, "stdout", FullDisk())
+    monkeypatch.setattr(sys, "stderr", errors)
+    assert ended(locked) == 3
+    assert errors.written() == b"pylog: somebody has it\n"
+
+
+def test_an_error_of_a_file_is_not_taken_for_one_of_the_output() -> None:
+    with pytest.raises(FileNotFoundError):
+        ended(lambda: len(Path("/nothing/there").read_bytes()))
