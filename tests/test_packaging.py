@@ -66,6 +66,12 @@ def test_the_wheel_asks_for_no_more_than_it_needs(wheel: Path) -> None:
     assert needed == {"numpy", "numba", "pyarrow", "sortedcontainers", "msgspec", "google-crc32c", "cramjam"}
 
 
+def test_the_program_asks_for_a_cyclopts_that_puts_examples_below_the_options() -> None:
+    extras = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    asked = {name: next(line for line in extras[name] if line.startswith("cyclopts")) for name in ("cli", "test")}
+    assert asked == {"cli": "cyclopts>=4.1", "test": "cyclopts>=4.1"}  # 4.0 has no help_epilogue: every command died
+
+
 def test_the_sdist_builds_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
     source = unpacked(build("sdist", tmp_path / "dist"), tmp_path / "unpacked")
     assert not [name for name in (".cache", ".venv", ".git", "site") if (source / name).exists()]
