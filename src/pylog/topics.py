@@ -503,6 +503,8 @@ def _check_id(fs: FileSystem, directory: str, expected: str) -> Iterator[Finding
         found = read_topic_id(fs, directory)
         if found not in (None, expected):
             yield about("derived", directory, f"has the topic id {found}, and the catalog says {expected}")
+    except StorageFailedError as error:  # nobody knows what it holds: made again, it would be lost
+        yield of_error(error, directory)
     except PylogError as error:
         yield of_error(error, directory, "derived")
 

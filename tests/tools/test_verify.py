@@ -13,6 +13,7 @@ import golden_data
 import pylog
 from golden_data import CorruptVariant
 from pylog.errors import InvalidArgumentError, NotALogDirectoryError, StorageFailedError
+from pylog.fs import OsFileSystem
 from pylog.tools.verify import DAMAGED, SOUND, UNREADABLE, Affected, verify
 
 BATCH = re.compile(r"batch \d+ at (\d+)")
@@ -48,6 +49,25 @@ def test_every_damaged_copy_is_told_by_file_position_and_offsets():
 def only_readable(found: object) -> tuple[tuple[int, int], ...]:
     (one,) = found.readable  # type: ignore[attr-defined]
     return one.ranges  # type: ignore[no-any-return]
+
+
+class Withheld(OsFileSystem):
+    """Files of one name may not be read by this user."""
+
+    def read(self, path: str, limit: int) -> bytes | None:
+        if path.endswith("partition.metadata"):
+            raise StorageFailedError(f"cannot open {path}: Permission denied", path=path, errno=13)
+        return super().read(path, limit)
+
+
+def test_a_topics_id_that_may_not_be_read_is_unreadable_and_nobody_is_told_to_have_it_made_again(tmp_path: Path):
+    with pylog.open(tmp_path / "s") as store:
+        store.create_topic("t")
+    metadata = tmp_path / "s" / "t-0" / "partition.metadata"
+    found = verify(str(tmp_path / "s"), fs=Withheld())
+    assert found.exit_code == UNREADABLE
+    assert {(each.finding.kind, each.finding.path) for each in found.affected} == {("unreadable", str(metadata))}
+    assert "find out why" in found.affected[0].advice
 
 
 def test_directories_of_brokers_are_sound():
