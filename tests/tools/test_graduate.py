@@ -15,6 +15,7 @@ import pytest
 
 import pylog
 from neighbours import Neighbour
+from pylog import limits
 from pylog.config import TopicConfig
 from pylog.errors import (
     CorruptionError,
@@ -157,6 +158,10 @@ def _a_foreign_directory(shop: Path) -> None:
     (shop / "lost+found").mkdir()
 
 
+def _a_number_beyond_all_partitions(shop: Path) -> None:
+    (shop / f"orders-{limits.MAX_PARTITIONS}").mkdir()
+
+
 def _a_name_that_stops_brokers(shop: Path) -> None:
     (shop / "orders-0" / "copy.log").write_bytes(b"")
 
@@ -183,6 +188,7 @@ def _a_torn_end(shop: Path) -> None:
     [
         (_broker_was_here, IllegalStateError, "is a broker's already: it has meta.properties"),
         (_a_foreign_directory, NotALogDirectoryError, r"lost\+found is a directory that is no partition"),
+        (_a_number_beyond_all_partitions, NotALogDirectoryError, "orders-1000000 .* 1000000 are the most; move it away"),
         (_a_name_that_stops_brokers, NotALogDirectoryError, "copy.log has no number before its ending"),
         (_another_topics_partition, (NotALogDirectoryError, CorruptionError), "orders-1"),
         (_damage, CorruptionError, "orders-0.*`pylog verify` tells everything, `pylog repair` mends it"),

@@ -172,14 +172,18 @@ def _check_free(fs: FileSystem, root: str) -> None:
 
 
 def _check_names(fs: FileSystem, root: str) -> None:
-    """Refuses what stops a broker when it starts (interop 1.1.2, 1.2.2)."""
+    """Refuses what stops a broker when it starts (interop 1.1.2, 1.2.2), and a number that no topic's partitions reach."""
     for entry in fs.list(root):
         if not entry.is_directory or _SKIPPED.fullmatch(entry.name):
             continue
         path = join(root, entry.name)
-        if parse_partition_directory(entry.name) is None:
+        partition = parse_partition_directory(entry.name)
+        if partition is None:
             told = f"{path} is a directory that is no partition: no broker starts beside it; move it away"
             raise NotALogDirectoryError(told, path=path)
+        if partition.partition >= limits.MAX_PARTITIONS:
+            told = f"{path} would have the broker make all partitions of topic {partition.topic} before it"
+            raise NotALogDirectoryError(f"{told}, and {limits.MAX_PARTITIONS} are the most; move it away", path=path)
         for file in fs.list(path):
             if file.is_file and file.name.endswith(_NUMBERED_ENDINGS) and not file.name.split(".")[0].isdigit():
                 told = f"{join(path, file.name)} has no number before its ending: no broker starts with it; move it away"
