@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import pylog
-from cli_harness import Outcome, Stream
+from cli_harness import Outcome, Stream, call
 from pylog.cli.exits import ended
 
 PYLOG = f"{sys.executable} -m pylog "
@@ -116,3 +116,77 @@ def test_a_command_that_fails_keeps_its_exit_code_when_its_output_cannot_be_writ
 def test_an_error_of_a_file_is_not_taken_for_one_of_the_output() -> None:
     with pytest.raises(FileNotFoundError):
         ended(lambda: len(Path("/nothing/there").read_bytes()))
+
+
+# ---- of another encoding -----------------------------------------------------------------------------------------------------
+
+ENCODINGS = (
+    {"PYTHONIOENCODING": "ascii"},
+    {"PYTHONIOENCODING": "latin-1"},
+    {"LC_ALL": "POSIX", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"},
+)
+
+
+@pytest.mark.parametrize("environment", ENCODINGS, ids=str)
+@pytest.mark.parametrize("line", ["stats shop", "cat shop orders"])
+def test_what_an_encoding_does_not_have_is_escaped(shop: Path, line: str, environment: dict[str, str]) -> None:
+    done = shell(f"pylog {line}", shop.parent, **environment)
+    assert (done.code, "Traceback" in done.complaints) == (0, False)
+
+
+def test_a_key_that_an_encoding_does_not_have_is_shown_as_it_is_asked_for(shop: Path) -> None:
+    (line,) = shell("pylog cat shop orders -p 1", shop.parent, PYTHONIOENCODING="ascii").lines
+    key = line.split("\t")[3]
+    assert key == "\\u00e9"
+    assert call("cat", shop, "orders", "--key", key, "--json").json["key"] == "é"
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv", "arrow", "parquet"])
+def test_records_for_programs_are_the_same_bytes_in_every_encoding(shop: Path, form: str) -> None:
+    line = f"cat shop orders -p 1 --format {form}"
+    expected = call(*line.replace("shop", str(shop)).split())
+    assert shell(f"pylog {line}", shop.parent, PYTHONIOENCODING="latin-1") == expected
+
+
+@pytest.fixture
+def oddly_named(shop: Path) -> Path:
+    """The shop in a directory whose name is no UTF-8; some file systems have no such names."""
+    odd = shop.parent / os.fsdecode(b"sh\xffop")
+    try:
+        return shop.rename(odd)
+    except OSError:
+        pytest.skip("names on this file system are UTF-8")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["verify", "SHOP", "--json"],
+        ["doctor", "SHOP", "--json"],
+        ["graduate", "SHOP", "--dry-run", "--json"],
+        ["graduate", "SHOP", "--dry-run"],
+        ["dump", "SHOP/orders-0"],
+        ["repair", "skip", "SHOP", "--json"],
+        ["compare", "SHOP", "SHOP", "--json"],
+    ],
+    ids=" ".join,
+)
+def test_a_directory_whose_name_is_no_utf8_is_told_with_its_bytes_escaped(oddly_named: Path, words: list[str]) -> None:
+    done = call(*(word.replace("SHOP", str(oddly_named)) for word in words))
+    assert done.code == 0
+    assert r"sh\xffop" in done.text.replace("\\\\", "\\") + done.complaints or words[0] in ("repair", "compare")
+
+
+def test_a_dump_like_kafkas_has_a_files_name_as_it_is(oddly_named: Path) -> None:
+    done = call("dump", "--like-kafka", oddly_named / "orders-0" / f"{0:020d}.log")
+    assert (done.code, done.complaints) == (0, "")
+    assert done.output.startswith(b"Dumping " + os.fsencode(oddly_named))
+
+
+def test_records_come_from_a_file_whose_name_is_no_utf8(oddly_named: Path) -> None:
+    source = oddly_named.parent / os.fsdecode(b"f\xff.csv")
+    source.write_text("key,value\nk,v\n")
+    assert call("produce", oddly_named, "prices", "--from", source, "--json").json["records"] == 1
+    done = call("produce", oddly_named, "prices", "--from", f"{source}x")
+    assert (done.code, done.output) == (1, b"")
+    assert r"f\xff.csvx" in done.complaints

@@ -13,14 +13,14 @@ from __future__ import annotations
 import sys
 from typing import NoReturn
 
-from pylog.cli.streams import stand_in
+from pylog.cli.streams import prepare
 
 _NEEDED = ("cyclopts", "rich")
 
 
 def main() -> NoReturn:
     """The program `pylog`. Ends the process with one of the exit codes of `pylog.cli.exits`."""
-    stand_in()
+    prepare()
     try:
         from pylog.cli.run import run
     except ModuleNotFoundError as error:

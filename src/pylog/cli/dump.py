@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from pylog.cli.app import CARE, Flag, Json, command
 from pylog.cli.exits import UsageError, tell
-from pylog.cli.output import json_line, to_terminal
+from pylog.cli.output import json_line, to_terminal, write_data
 from pylog.cli.text import printable
 
 if TYPE_CHECKING:
@@ -93,9 +93,9 @@ def _as_json(files: Iterable[str], records: bool, decoder: str | None) -> None:
 
     fs = OsFileSystem()
     for path in _each(files, known_only=True):
-        sys.stdout.write(json_line({"kind": "file", "path": path}))
+        write_data(json_line({"kind": "file", "path": path}))
         for document in documents(fs, path, records=records, decoder=decoder):
-            sys.stdout.write(json_line(document))
+            write_data(json_line(document))
 
 
 def _as_kafka(files: Iterable[str], options: DumpOptions) -> None:
@@ -118,7 +118,7 @@ def _write(text: str) -> None:
         sys.stdout.writelines(f"{printable(line)}\n" for line in text.split("\n")[:-1])
     else:
         sys.stdout.flush()
-        sys.stdout.buffer.write(text.encode())
+        sys.stdout.buffer.write(text.encode(errors="surrogateescape"))  # a file's name is what it is
 
 
 def _each(files: Iterable[str], *, known_only: bool) -> Iterator[str]:

@@ -18,7 +18,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from pylog.cli.exits import CommandFailed, UsageError
-from pylog.cli.output import jsonable, to_terminal
+from pylog.cli.output import jsonable, to_terminal, write_data
 from pylog.cli.text import json_text, lines_text, shown
 from pylog.cli.times import time_text
 from pylog.record.builder import HEADERS_TYPE
@@ -98,7 +98,7 @@ class JsonWriter:
 
     def write(self, batch: pa.RecordBatch) -> None:
         rows = map(self._row, *_columns(batch))
-        sys.stdout.write(json_text(self._encoder.encode_lines(rows).decode()))
+        write_data(json_text(self._encoder.encode_lines(rows).decode()))
 
     def close(self) -> None: ...
 
@@ -136,7 +136,7 @@ class CsvWriter:
         pa.csv.write_csv(pa.RecordBatch.from_arrays([*columns.values()], [*columns]), sink, options)
         self._begun = True
         text = sink.getvalue().to_pybytes().decode()
-        sys.stdout.write(lines_text(text) if to_terminal() else text)
+        write_data(lines_text(text) if to_terminal() else text)
 
     def close(self) -> None:
         if not self._begun:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 from cyclopts import Parameter
 
 from pylog.cli.app import CONSUMERS, Json, StorePath, command
 from pylog.cli.groups import groups
-from pylog.cli.output import print_json, to_terminal
+from pylog.cli.output import print_json, to_terminal, write_data
 from pylog.cli.stores import reading
 from pylog.cli.text import lines_text
 
@@ -51,4 +50,4 @@ def export(
     if to is not None:
         plan_file.write(to, text)
     else:
-        sys.stdout.write(lines_text(text) if to_terminal() else text)
+        write_data(lines_text(text) if to_terminal() else text)

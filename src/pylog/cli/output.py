@@ -16,6 +16,7 @@ import msgspec
 from pylog.cli.text import json_text, printable, shown
 
 MISSING: Final = "-"
+_UTF_8: Final = ("utf-8", "utf8")
 _UNITS: Final = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
@@ -40,6 +41,15 @@ class Column(NamedTuple):
 Row = Mapping[str, Any]
 
 
+def write_data(text: str) -> None:
+    """Writes text that programs read: UTF-8 on a pipe, whatever people's language here is written in."""
+    if to_terminal() or sys.stdout.encoding.lower() in _UTF_8:
+        sys.stdout.write(text)
+    else:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(text.encode())
+
+
 def to_terminal() -> bool:
     """Whether somebody looks at stdout."""
     return sys.stdout.isatty()
@@ -55,7 +65,7 @@ def print_json(document: Any) -> None:
         document: of what JSON has, and bytes, which become text or an object (see `as_json`).
     """
     encoded = msgspec.json.format(msgspec.json.encode(jsonable(document)), indent=2)
-    sys.stdout.write(json_text(encoded.decode()) + "\n")
+    write_data(json_text(encoded.decode()) + "\n")
 
 
 def json_line(document: Any) -> str:
@@ -64,7 +74,10 @@ def json_line(document: Any) -> str:
 
 
 def jsonable(value: Any) -> Any:
-    """The value with bytes as what JSON has: text, and where it is no UTF-8 an object `{"base64": …}`."""
+    """The value with bytes as what JSON has: text, and where it is no UTF-8 an object `{"base64": …}`.
+
+    Text is a name, such as a file's; what of it is no UTF-8 is escaped.
+    """
     if isinstance(value, bytes):
         try:
             return value.decode()
@@ -74,7 +87,15 @@ def jsonable(value: Any) -> Any:
         return {name: jsonable(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
         return [jsonable(each) for each in value]
-    return value
+    return _encodable(value) if isinstance(value, str) else value
+
+
+def _encodable(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return printable(text)
+    return text
 
 
 # ---- tables ------------------------------------------------------------------------------------------------------------------

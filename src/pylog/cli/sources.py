@@ -100,9 +100,9 @@ def open_source(path: str | None, form: Format, reading: Reading) -> Source:
 
 
 def _opened(path: str) -> Any:
-    try:
-        return pa.OSFile(path)
-    except OSError as error:
+    try:  # as bytes: of text Arrow makes UTF-8, which a file's name need not be
+        return pa.OSFile(path.encode(sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()))
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise CommandFailed(f"cannot read {path}: {error}", path=path) from error
 
 

@@ -6,6 +6,8 @@ import io
 import sys
 from typing import Final
 
+from pylog.cli.text import ESCAPES
+
 _NULL_DEVICE: Final = "/dev/null"
 
 
@@ -24,6 +26,14 @@ class Closed(io.TextIOWrapper):
 
     def __del__(self) -> None:
         self.close()  # without the warning that nobody had closed it: it is wanted until the program ends
+
+
+def prepare() -> None:
+    """What the program begins with."""
+    stand_in()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # Python's own choice is to raise in the midst of a table
+            stream.reconfigure(errors=ESCAPES)
 
 
 def stand_in() -> None:

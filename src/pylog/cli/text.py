@@ -6,9 +6,11 @@ of writing or take no room, and bytes that are no UTF-8. A backslash is doubled,
 
 from __future__ import annotations
 
+import codecs
 import re
 from typing import Final
 
+ESCAPES: Final = "pylog-escapes"  # how text is encoded whose characters the encoding has not all: `errors=`
 _ESCAPES: Final = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _OTHER_SPACES: Final = "\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"
 _SUSPECT: Final = re.compile(r"[^ -\[\]-~]")  # what is not plain ASCII, and the backslash
@@ -67,12 +69,25 @@ def _escaped(character: str) -> str:
         return _ESCAPES[character]
     if character.isprintable() or character in _OTHER_SPACES:
         return character
+    return _in_ascii(character)
+
+
+def _in_ascii(character: str) -> str:
     code = ord(character)
     if 0xDC80 <= code <= 0xDCFF:  # a byte that is no UTF-8, as `surrogateescape` has it
         return f"\\x{code - 0xDC00:02x}"
     if code < 0x80:
         return f"\\x{code:02x}"
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _not_encoded(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return "".join(map(_in_ascii, error.object[error.start : error.end])), error.end
+
+
+codecs.register_error(ESCAPES, _not_encoded)
 
 
 def json_text(document: str) -> str:
