@@ -89,6 +89,31 @@ def test_a_group_with_an_offset_of_a_topic_that_is_gone_has_no_lag_there() -> No
         assert [each.labels["topic"] for each in store.metrics() if each.name == "group_lag"] == ["u"]
 
 
+class DeletedMeanwhile(MemoryFileSystem):
+    """A store deletes the topic `t` just before another one opens a partition of it."""
+
+    deleting: Store | None = None
+
+    def check_directory(self, path: str, *, write: bool, follow: bool = True) -> None:
+        if path == "/s/t-0" and self.deleting is not None:
+            store, self.deleting = self.deleting, None
+            store.delete_topic("t")
+        super().check_directory(path, write=write, follow=follow)
+
+
+@pytest.mark.parametrize("mode", ["rw", "r"])
+def test_a_topic_that_another_store_deletes_while_samples_are_taken_has_none(mode: str) -> None:
+    fs = DeletedMeanwhile()
+    with pylog.open("/s", fs=fs) as other:
+        other.create_topic("t", partitions=2)
+        other.create_topic("u")
+        with pylog.open("/s", fs=fs, mode=mode) as store:
+            fs.deleting = other
+            samples = store.metrics()
+        assert fs.deleting is None
+    assert {(each.labels["topic"], each.labels["partition"]) for each in samples} == {("u", "0")}
+
+
 def test_a_store_that_only_reads_has_metrics_of_all_partitions() -> None:
     fs = MemoryFileSystem()
     with pylog.open("/s", fs=fs) as store:

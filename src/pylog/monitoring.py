@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from pylog.clients import Clients
-from pylog.errors import UnknownTopicOrPartitionError
+from pylog.errors import NotALogDirectoryError, UnknownTopicOrPartitionError
 from pylog.log.log import Log
 from pylog.log.state import LogState
 from pylog.metrics import Sample
 from pylog.record.types import TopicPartition
 
+if TYPE_CHECKING:
+    from pylog.clients import Clients
+
 
 def samples_of(store: Clients) -> Iterator[Sample]:
-    """All samples of a store. A partition that is deleted meanwhile has none."""
+    """All samples of a store. A partition that is deleted meanwhile, or whose directory is not to be had, has none."""
     ends: dict[TopicPartition, int] = {}
     for topic in store.topics().values():
         for number in topic.partition_ids:
-            with contextlib.suppress(UnknownTopicOrPartitionError):
+            with contextlib.suppress(UnknownTopicOrPartitionError, NotALogDirectoryError):
                 log = store.log(topic.name, number)
                 state = log.look()
                 ends[log.partition] = state.end_offset
