@@ -74,8 +74,8 @@ def cat(
 
     if follow and (end is not None or format == "parquet"):
         raise UsageError("--follow has no end, so it goes neither with --to nor with --format parquet")
-    if count is not None and count < 0:
-        raise UsageError(f"--count {count} is less than nothing; give a number from 0 on")
+    if count is not None and not 0 <= count <= INT64_MAX:
+        raise UsageError(f"--count {count} is not from 0 to {INT64_MAX}, as many records as a log may have")
     first, last = (parse_place(place or "latest", SystemClock()) for place in (start, end))
     wanted = None if key is None else as_bytes(key)
     with reading(store) as opened:
