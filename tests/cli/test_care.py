@@ -190,6 +190,19 @@ def test_problems_are_code_1_with_what_to_do(tmp_path: Path, monkeypatch: pytest
     assert (found["numba"], found["kernels"], found["pyspark"]) == ("problem", "problem", "ok")
 
 
+def test_a_lock_that_may_not_be_written_is_a_problem_where_the_directory_may(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def permissions() -> list[tuple[str, str]]:
+        answers = call("doctor", shop, "--json").json["answers"]
+        return [(answer["found"], answer["verdict"]) for answer in answers if answer["what"] == "permission"]
+
+    assert permissions() == []
+    withheld = {str(shop / "pylog.lock")}
+    monkeypatch.setattr(surroundings, "may_write", lambda path: path not in withheld)
+    assert permissions() == [(f"{shop}/pylog.lock may not be written by this user", "problem")]
+    withheld.add(str(shop))
+    assert permissions() == [("read only", "note")]
+
+
 @pytest.mark.parametrize(
     ("kind", "verdict"), [("ext4", "ok"), ("nfs4", "problem"), ("tmpfs", "note"), ("fuse.sshfs", "note"), (None, "note")]
 )

@@ -134,6 +134,8 @@ def _directory(path: str) -> Iterator[Answer]:
     yield from _file_system(path)
     if not may_write(path):
         yield Answer("permission", "read only", "note", "pylog can read it: commands that write need its owner")
+    else:
+        yield from _withheld_locks(path)
     yield from _locks(path)
 
 
@@ -172,6 +174,19 @@ def _file_system(path: str) -> Iterator[Answer]:
         free, size = room
         told = f"{size_text(free)} free of {size_text(size)}"
         yield Answer("room", told, "note", "make some") if free < _LITTLE_ROOM else Answer("room", told)
+
+
+def _withheld_locks(path: str) -> Iterator[Answer]:
+    """Files of locks that somebody else made, and kept for himself: who writes the directory has to open them for writing."""
+    from pylog.fs import OsFileSystem, join
+    from pylog.fs.surroundings import may_write
+    from pylog.log.store_locks import KAFKA_LOCK, PYLOG_LOCK
+
+    for name in (KAFKA_LOCK, PYLOG_LOCK):
+        file = join(path, name)
+        if OsFileSystem().exists(file) and not may_write(file):
+            advice = "pylog can read the directory: before it writes, the file's owner has to let this user write the file"
+            yield Answer("permission", f"{file} may not be written by this user", "problem", advice)
 
 
 def _locks(path: str) -> Iterator[Answer]:
