@@ -15,6 +15,7 @@ from pylog.clock import Clock
 from pylog.errors import IllegalStateError
 from pylog.log.log import Log
 from pylog.metrics import Sample
+from pylog.monitoring import samples_of
 from pylog.offsets.store import OffsetStore
 from pylog.topics import Topic
 
@@ -188,8 +189,6 @@ class Clients(ABC):
         ...     {sample.name: sample.value for sample in store.metrics()}["log_appended_records"]
         2
         """
-        from pylog.monitoring import samples_of
-
         return list(samples_of(self))
 
 
