@@ -33,6 +33,7 @@ def call(kind: str, fs: FaultyFileSystem, file: Any) -> Callable[[], object]:
         "sync_directory": lambda: fs.sync_directory("/"),
         "create": lambda: fs.create("/new") if not fs.exists("/new") else None,
         "rename": lambda: fs.rename("/a", "/a"),
+        "open": lambda: fs.open("/a").close(),
         "remove": lambda: fs.remove("/new") if fs.exists("/new") else fs.remove("/a"),
     }
     return calls[FAULTS[kind].call]
@@ -89,8 +90,8 @@ def test_only_calls_for_the_files_that_are_meant_count() -> None:
         other.write(memoryview(b"x"), 0)
 
 
-def test_there_are_twelve_kinds() -> None:
-    assert len(FAULTS) == 12
+def test_there_are_thirteen_kinds() -> None:
+    assert len(FAULTS) == 13
     with pytest.raises(InvalidArgumentError, match="write ENOSPC"):
         faulty()[0].fail("write ESTALE")
 

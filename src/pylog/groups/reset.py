@@ -8,9 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from numbers import Integral
 from typing import Final, Literal, NamedTuple
-
-import numpy as np
 
 from pylog import limits
 from pylog.errors import InvalidArgumentError
@@ -129,7 +128,7 @@ def target_of(
 
 
 def _where(to: object) -> Target:
-    if isinstance(to, int | np.integer):  # first: NumPy compares with text in its own way
+    if isinstance(to, Integral):  # first: NumPy compares with text in its own way
         return Target("offset", _checked_offset("to", to))
     if isinstance(to, datetime):
         return Target("time", _milliseconds_at(to))
@@ -142,11 +141,10 @@ def _where(to: object) -> Target:
 
 def _checked_offset(name: str, value: object) -> int:
     """An offset or a distance: what lies outside the log is clamped to it, so it may be negative."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not -limits.INT64_MAX <= value <= limits.INT64_MAX:
-        raise InvalidArgumentError(
-            f"{name}={value!r} is not an int of 64 bits" + (", a datetime, 'earliest', 'latest' or 'current'" * (name == "to"))
-        )
-    return int(value)
+    if isinstance(value, Integral) and not isinstance(value, bool) and -limits.INT64_MAX <= int(value) <= limits.INT64_MAX:
+        return int(value)
+    others = ", a datetime, 'earliest', 'latest' or 'current'" * (name == "to")
+    raise InvalidArgumentError(f"{name}={value!r} is not an int of 64 bits{others}")
 
 
 def _parsed_time(text: str) -> datetime:
