@@ -149,6 +149,61 @@ def test_partitions_that_a_broker_has_not_are_not_made_at_the_next_opening(tmp_p
     assert not (tmp_path / "t-1").exists()
 
 
+def test_what_a_broker_deleted_before_it_died_keeps_no_other_topic_from_being_read(tmp_path: Path) -> None:
+    with pylog.open(tmp_path) as store:
+        for name in ("gone", "there"):
+            store.create_topic(name)
+            store.log(name).append(b"x")
+        store.offsets.commit("g", {TopicPartition("there", 0): 0})
+    (tmp_path / META_PROPERTIES).write_text("version=1\nnode.id=1\n")
+    (tmp_path / ".kafka_cleanshutdown").unlink()
+    shutil.rmtree(tmp_path / "gone-0")
+    for mode in ("r", "rw", "r"):
+        with pylog.open(tmp_path, mode=mode) as store:
+            assert set(store.topics()) == {"there", "__consumer_offsets"}
+            assert store.groups() == ["g"]
+            with store.consumer(auto_offset_reset="earliest") as consumer:
+                consumer.subscribe(pattern=".*e")
+                assert sum(map(len, consumer.poll().values())) == 1
+
+
+@pytest.mark.damaged("a partition that the catalog names is missing")
+def test_partitions_that_a_broker_gave_to_another_one_are_asked_for_nothing(tmp_path: Path) -> None:
+    with pylog.open(tmp_path, offsets=OffsetsConfig(topic_num_partitions=3)) as store:
+        for name in ("t", "u"):
+            store.create_topic(name)
+            store.log(name).append(b"x")
+        store.offsets.commit("g", {T: 1})
+    (tmp_path / META_PROPERTIES).write_text("version=1\nnode.id=1\n")
+    shutil.rmtree(tmp_path / f"__consumer_offsets-{(partition_of_group('g', 3) + 1) % 3}")
+    with pylog.open(tmp_path) as store:
+        assert store.groups() == ["g"]
+        assert store.metrics()
+        assert store.offsets.position("g", T) == 1
+        store.delete_topic("u")
+
+
+@pytest.mark.damaged("it was damaged on purpose")
+def test_damage_in_one_partition_of_a_brokers_offsets_is_for_the_groups_that_belong_there(tmp_path: Path) -> None:
+    with pylog.open(tmp_path, offsets=OffsetsConfig(topic_num_partitions=2)) as store:
+        store.create_topic("t")
+        store.log("t").append(b"x")
+        groups = {partition_of_group(group, 2): group for group in ("a", "b", "c", "d")}
+        others = {partition_of_group(group, 2): group for group in ("e", "f", "g", "h")}
+        for _ in range(3):
+            store.offsets.commit(groups[0], {T: 1})
+    (tmp_path / META_PROPERTIES).write_text("version=1\nnode.id=1\n")
+    path = tmp_path / "__consumer_offsets-0" / f"{0:020d}.log"
+    data = bytearray(path.read_bytes())
+    data[80] ^= 1
+    path.write_bytes(data)
+    with pylog.open(tmp_path, mode="r") as store:
+        assert store.offsets.fetch(others[1]) == {}
+        for group in (groups[0], others[0]):
+            with pytest.raises(pylog.CorruptionError):
+                store.offsets.fetch(group)
+
+
 def test_a_deletion_that_cannot_be_finished_keeps_nobody_from_the_other_topics(caplog: pytest.LogCaptureFixture) -> None:
     memory = MemoryFileSystem()
     fs = FaultyFileSystem(memory)

@@ -162,7 +162,11 @@ class AsyncProducer:
         self._thread.check_open()
         self._line.append(call)
         if len(self._line) == 1:  # else one before it is under way, and the thread looks again behind each
-            self._thread.begin(self._work_off)
+            try:
+                self._thread.begin(self._work_off)
+            except BaseException:  # there can be no more threads: who comes next asks again
+                self._line.pop()
+                raise
 
     def _work_off(self) -> None:
         """In the thread: makes the calls. Each is in line until it is done, so that nobody overtakes it."""
@@ -292,7 +296,7 @@ class AsyncConsumer:
             slice_ms = min(_SLICE_MS, max(0.0, left_ms))
             found = await self._in_thread(partial(method, self._consumer, timeout_ms=slice_ms, **options))
             self._thread.check_open()  # else the consumer is in its thread's hands, to be closed
-            if found or left_ms <= _SLICE_MS:
+            if found or left_ms <= _SLICE_MS or not self._consumer.reads:  # any more: a listener or a callback said so
                 return found
 
     def __aiter__(self) -> Self:

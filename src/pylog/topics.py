@@ -189,8 +189,9 @@ def find_topics(fs: FileSystem, root: str) -> dict[str, Topic]:
     catalog, entries = _listed(fs, root)
     found = _present(entry for entry in entries if entry.name not in catalog.deleting)
     catalog = _without(catalog, _made_again(fs, root, catalog, entries))
-    names = sorted(catalog.topics.keys() | found.keys())
-    return {name: _topic(fs, root, catalog, name, found.get(name, [])) for name in names}
+    whole = not is_kraft_brokers(fs, root)  # there the directories alone say what there is: nobody here makes the others
+    names = sorted(catalog.topics.keys() | found.keys() if whole else found)
+    return {name: _topic(fs, root, catalog, name, found.get(name, []), whole=whole) for name in names}
 
 
 def _present(entries: Iterable[DirectoryEntry]) -> dict[str, list[int]]:
@@ -252,9 +253,9 @@ def partition_of(entry: DirectoryEntry) -> TopicPartition | None:
     return None if partition is None or partition.topic == CLUSTER_METADATA else partition
 
 
-def _topic(fs: FileSystem, root: str, catalog: Catalog, name: str, numbers: list[int]) -> Topic:
+def _topic(fs: FileSystem, root: str, catalog: Catalog, name: str, numbers: list[int], *, whole: bool) -> Topic:
     known = catalog.topics.get(name)
-    ids = tuple(sorted(set(numbers) | set(range(known.partitions) if known is not None else ())))
+    ids = tuple(sorted({*numbers, *(range(known.partitions) if known is not None and whole else ())}))
     if known is not None:
         return Topic(name, known.id, len(ids), catalog.config_of(name), ids)
     return Topic(name, _id_of(fs, root, TopicPartition(name, ids[0])), len(ids), catalog.config_of(name), ids)
@@ -456,13 +457,13 @@ def finish_changes(fs: FileSystem, root: str, *, broker_was_last: bool) -> None:
         write_catalog(fs, root, catalog)
     _remove_strays(fs, root)
     entries = fs.list(root)
-    present, gone = _present(entries), _made_again(fs, root, catalog, entries)
-    gone += [name for name in catalog.topics if broker_was_last and name not in present]
+    present, gone, is_brokers = _present(entries), _made_again(fs, root, catalog, entries), is_kraft_brokers(fs, root)
+    gone += [name for name in catalog.topics if (broker_was_last or is_brokers) and name not in present]
     if gone:
         LOGGER.warning("%s: topics that the broker deleted: %s", root, ", ".join(gone))
         catalog = _without(catalog, gone)
         write_catalog(fs, root, catalog)
-    if is_kraft_brokers(fs, root):
+    if is_brokers:
         return  # it would set aside what is made here
     for name, topic in catalog.topics.items():
         if missing := sorted(set(range(topic.partitions)) - set(present.get(name, ()))):

@@ -86,6 +86,10 @@ def test_wherever_an_interrupt_comes_each_record_is_handed_out_once_and_closing_
         while not found or any(map(len, found[-1].values())):
             step(consumer, found)
         assert offsets(found) == {0: list(range(RECORDS)), 1: list(range(RECORDS))}, number
+        if step is by_commits:
+            consumer.commit()  # behind all that were asked for, whichever an interrupt kept from being known
+            assert [store.offsets.position(f"g{number}", ("t", each)) for each in range(2)] == [RECORDS, RECORDS]
+            assert not consumer._commits._worker.has_result  # nothing is kept of what is done
         in_another_thread(lambda: consumer.close() is None)  # noqa: B023
         if not came:
             break

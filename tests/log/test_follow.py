@@ -18,7 +18,7 @@ import pytest
 
 import pylog
 from neighbours import HookedFileSystem, Neighbour, last_segment, values
-from pylog import Durability
+from pylog import Durability, TopicPartition
 from pylog.clock import ManualClock
 from pylog.fs import OsFileSystem
 from pylog.log.durable_point import DELETED, SLOT_SIZE, Header, Slot, mark_deleted
@@ -475,6 +475,31 @@ def test_a_reader_beside_a_brokers_cleaner_reads_on_in_what_that_has_left(
     assert found.offset == 0
     assert [offset for frame in frames for offset in frame.column("offset").to_pylist()] == [0, 7, 10]
     assert reading.read(6).offset == 7
+
+
+def test_a_reader_of_a_log_that_pylog_wrote_goes_on_behind_what_a_broker_removes_from_it(
+    path: Path, store: Store, clock: ManualClock
+) -> None:
+    """The broker appends nothing meanwhile, so the header is still right about the log's end."""
+    store.create_topic("cut", segment_bytes=300)
+    store.log("cut").append_many([b"%d" % number for number in range(2)])
+    for number in range(2, 30):
+        store.log("cut").append(b"%d" % number)
+    second = store.log("cut").segments[1].base_offset
+    store.close()
+    with pylog.open(path, mode="r", clock=clock) as reading, reading.consumer(auto_offset_reset="earliest") as consumer:
+        late = reading.log("cut")
+        consumer.assign([TopicPartition("cut", 0)])
+        assert late.start_offset == consumer.position(TopicPartition("cut", 0)) == 0
+        for file in (path / "cut-0").glob(f"{0:020d}.*"):
+            file.unlink()
+        for segment in late.segments:
+            segment.release()
+        with pytest.raises(pylog.OffsetOutOfRangeError):
+            late.read(0)
+        assert (late.start_offset, late.read(second).offset) == (second, second)
+        found = [record.offset for _ in range(3) for part in consumer.poll().values() for record in part]
+        assert found == list(range(second, 30))
 
 
 def test_verify_beside_a_brokers_cleaner_tells_of_nothing_that_is_gone(

@@ -304,7 +304,9 @@ def test_rolled_and_truncated_offsets_are_replayed(fs: MemoryFileSystem) -> None
         assert [each.offsets.position("g", T0) for each in (store, other, reading)] == [4] * 3
 
 
-def test_a_topic_that_another_process_deletes_begins_anew(store: Store, fs: MemoryFileSystem) -> None:
+def test_a_topic_that_another_process_deletes_begins_anew(
+    store: Store, fs: MemoryFileSystem, caplog: pytest.LogCaptureFixture
+) -> None:
     with opened(fs.process()) as other:
         store.offsets.commit("g", {T0: 3})
         assert other.offsets.position("g", T0) == 3
@@ -312,6 +314,7 @@ def test_a_topic_that_another_process_deletes_begins_anew(store: Store, fs: Memo
         assert other.offsets.fetch("g") == {}
         other.offsets.commit("g", {T0: 4})
         assert store.offsets.position("g", T0) == 4
+    assert caplog.text == ""
 
 
 def test_what_was_committed_for_a_topic_goes_with_it_and_nothing_else(store: Store, fs: MemoryFileSystem) -> None:

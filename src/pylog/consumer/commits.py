@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-from _thread import allocate_lock
-from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, Future
 from functools import partial
@@ -23,30 +21,20 @@ Callback = Callable[[Offsets, BaseException | None], object]
 
 
 class _Pending:
-    """A commit in the background. The future is its caller's: nothing here waits for its lock, which an interrupt can keep."""
+    """A commit in the background."""
 
     def __init__(self, write: Callable[[Offsets], Offsets], offsets: Offsets, callback: Callback | None) -> None:
         self._write = write
         self._offsets = offsets
         self._callback = callback
         self._error: BaseException | None = None
-        self._signal = allocate_lock()  # held until it is done
-        self._signal.acquire()
         self.future: Future[None] = Future()
-        self.is_done = False
 
-    def carry_out(self) -> None:
-        """Commits, in the other thread."""
-        try:
-            self._resolve()
-        finally:
-            self.is_done = True
-            self._signal.release()
-
-    def _resolve(self) -> None:
+    def carry_out(self) -> _Pending:
+        """Commits, in the other thread, unless the future was cancelled; what comes back is to call back."""
         if not self.future.set_running_or_notify_cancel():
             self._error = CancelledError()
-            return
+            return self
         try:
             self._offsets = self._write(self._offsets)
         except BaseException as error:  # noqa: BLE001 - the future raises it
@@ -54,16 +42,24 @@ class _Pending:
             self.future.set_exception(error)
         else:
             self.future.set_result(None)
-
-    def wait(self) -> None:
-        """Waits until it is done; once only, or again after an interrupt."""
-        if not self.is_done:
-            self._signal.acquire()
+        return self
 
     def call_back(self) -> None:
         """Tells the callback."""
         if self._callback is not None:
             self._callback(self._offsets, self._error)
+
+
+class _Mark:
+    """Comes back behind all commits that were asked for before it."""
+
+    is_back = False
+
+    def carry_out(self) -> _Mark:
+        return self
+
+    def call_back(self) -> None:
+        self.is_back = True
 
 
 class Write(Protocol):
@@ -87,8 +83,8 @@ class Commits:
         self._clock = clock
         self._interval = None if interval_ms is None else interval_ms / 1000
         self._again = min(limits.COMMIT_AGAIN_SECONDS, retention_minutes * 60 / 4)
-        self._pending: deque[_Pending] = deque()
         self._worker = Worker("pylog-commits")
+        self._asked = False  # it may be at something
         self._due = clock.monotonic() + (self._interval or 0)
         self._written: Offsets = {}  # by the last automatic commit
         self._written_at = 0.0
@@ -102,22 +98,25 @@ class Commits:
     def commit_async(self, offsets: Offsets, callback: Callback | None, *, chosen: bool) -> Future[None]:
         """Commits in the background."""
         pending = _Pending(partial(self._write, chosen=chosen), offsets, callback)
+        self._asked = True  # before it is: an interrupt may come behind that
         if not self._worker.ask(pending.carry_out):  # there can be no more threads
             self.finish()
-            pending.carry_out()
-        self._pending.append(pending)
+            pending.carry_out().call_back()
         return pending.future
 
     def run_callbacks(self) -> None:
         """Calls the callbacks of what is done, in the order in which it was asked for."""
-        while self._pending and self._pending[0].is_done:
-            self._pending.popleft().call_back()
+        while self._worker.has_result:
+            self._worker.result().call_back()
 
     def finish(self) -> None:
         """Waits for what was asked for, and calls its callbacks."""
-        while self._pending:
-            self._pending[0].wait()
-            self._pending.popleft().call_back()
+        mark = _Mark()
+        if self._asked and self._worker.ask(mark.carry_out):
+            while not mark.is_back:  # a callback that finishes too may have met it
+                self._worker.result().call_back()
+            self._asked = False
+        self.run_callbacks()
 
     # ---- automatic -----------------------------------------------------------------------------------------------------------
 

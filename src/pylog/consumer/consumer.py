@@ -261,7 +261,7 @@ class Consumer:
         naps = 0
         while True:
             self._keep_up()
-            if not self._reads:  # any more: a listener or a callback said so
+            if not self.reads:  # any more: a listener or a callback said so
                 return []
             found = self._take(count, how)
             if any(len(taken.records) for _, taken in found):
@@ -287,7 +287,7 @@ class Consumer:
 
     def _keep_up(self) -> None:
         """What is due, before records are handed out."""
-        if not self._reads:
+        if not self.reads:
             raise IllegalStateError("this consumer reads nothing; subscribe() to topics or assign() partitions")
         self._commits.run_callbacks()
         self._assignment.keep_up()
@@ -295,7 +295,7 @@ class Consumer:
             self._commits.auto_commit(self._assignment.positions())
 
     @property
-    def _reads(self) -> bool:
+    def reads(self) -> bool:
         """Whether topics are subscribed to, or partitions assigned."""
         return self._assignment.subscription is not None or self._assignment.is_manual
 

@@ -7,7 +7,13 @@ from collections.abc import Callable, Sequence
 from pylog.clock import Clock
 from pylog.consumer.options import ConsumerOptions, ResetPolicy
 from pylog.consumer.partition import AssignedPartition
-from pylog.errors import CorruptionError, NoOffsetForPartitionError, OffsetOutOfRangeError, PylogError
+from pylog.errors import (
+    CorruptionError,
+    NoOffsetForPartitionError,
+    OffsetOutOfRangeError,
+    PylogError,
+    UnknownTopicOrPartitionError,
+)
 from pylog.log.log import Log
 from pylog.log.lookup import name
 from pylog.offsets.store import OffsetStore
@@ -41,8 +47,8 @@ class Positions:
         """Finds the positions of partitions that have none.
 
         Those wait for which a transaction that is still open has committed offsets (groups-and-transactions 1.12). Where none
-        can be found (nothing is committed and the policy is "none", or the log is damaged) the partition's `failure` says so:
-        others can be read all the same.
+        can be found (nothing is committed and the policy is "none", or the log is damaged or gone) the partition's `failure` says
+        so: others can be read all the same.
 
         Raises:
             CorruptionError: what is committed is not known.
@@ -66,7 +72,7 @@ class Positions:
         if self._policy.kind != "none":
             try:
                 place.seek(self.offset_at(place.partition, self._policy))
-            except CorruptionError as error:
+            except (CorruptionError, UnknownTopicOrPartitionError) as error:
                 self._failed(place, error)
             return
         none = NoOffsetForPartitionError(

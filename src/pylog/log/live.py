@@ -93,7 +93,7 @@ class Follower:
                 self.reload()
         elif header is None or self.slot is None:
             self._look_at_files()
-        else:
+        elif not settled or not self._look_at_sealed():
             self._look_behind()
 
     def _look_at_files(self) -> None:
@@ -103,6 +103,19 @@ class Follower:
             self._replacements += _were_replaced(self._files, files)
             self.reload()
             self._files = files
+
+    def _look_at_sealed(self) -> bool:
+        """Loads the log again if a broker has removed or replaced segments, and appended nothing since: the header counts still.
+        Whoever met one that is gone asks.
+        """
+        known = [(segment.log_name, segment.size) for segment in self.loaded.segments]
+        known[-1:] = [(name, 0) for name, _ in known[-1:]]  # the header knows more of the one that is appended to
+        files = [(entry.name, entry.size) for entry in listing(self._source) if entry.name.endswith(LOG)]
+        if not _were_replaced(known, files):
+            return False
+        self._replacements += 1
+        self.reload()
+        return True
 
     def _look_behind(self) -> None:
         """Loads the log again if a broker goes on with it, which says nothing in the header."""
@@ -173,7 +186,8 @@ class Follower:
             raise deleted(self._source)
         self.loaded, self._slot, self._producers = loaded, loaded.found, None
         state = first_state(loaded)  # an epoch of its own where no header counts: whoever meets what is gone asks again
-        self._set_state(replace(state, epoch=-self._replacements) if self.slot is None else state)
+        counts = self.slot is not None and not self._replacements
+        self._set_state(state if counts else replace(state, epoch=-self._replacements))
 
     def know_transactions(self) -> None:
         """Finds the open transactions: a log opened for reading does so when it is first asked."""
@@ -209,12 +223,17 @@ def _lasting(slot: Slot) -> tuple[int, int, int, int]:
 
 
 def _were_replaced(before: list[tuple[str, int]], now: list[tuple[str, int]]) -> bool:
-    """Whether segments, by name and size, went or became others: not only the last one grew, or more were made."""
-    if not before:
-        return False
-    *sealed, (name, size) = before
-    last = now[len(sealed)] if len(now) > len(sealed) else ("", 0)
-    return now[: len(sealed)] != sealed or last[0] != name or last[1] < size
+    """Whether a log's segments, by name and size, went at its front, or became others, as a broker's do.
+
+    The last one may have grown, and more may have been made. Others that are not there any more are missed by whoever reads them.
+    """
+    sizes = dict(now)
+    altered = any(sizes.get(name, size) != size for name, size in before[:-1])
+    return (
+        altered
+        or any(name not in sizes for name, _ in before[:1])
+        or any(sizes.get(name, 0) < size for name, size in before[-1:])
+    )
 
 
 def load_live(source: Source, clock: Clock) -> Loaded:

@@ -16,6 +16,7 @@ from pylog.clock import Clock
 from pylog.config import Durability, OffsetsConfig
 from pylog.errors import (
     ClosedError,
+    CorruptionError,
     IllegalStateError,
     InvalidArgumentError,
     NonEmptyGroupError,
@@ -302,11 +303,13 @@ class OffsetStore:
         there = list(self._all_partitions())
         ends = [each.end_offset for each in there]
         yield
+        if topic == OFFSETS_TOPIC:
+            return
         for each, end in zip(there, ends, strict=True):
             try:
                 self._forget_topic(each, topic.encode(), end)
             except UnknownTopicOrPartitionError:
-                continue  # it was `__consumer_offsets` itself
+                continue  # another process has deleted `__consumer_offsets` meanwhile
             except PylogError as error:
                 told = "%s is deleted, but what groups have committed for it could not be deleted from %s: %s"
                 LOGGER.warning(told, topic, each.directory, error)
@@ -436,11 +439,13 @@ class OffsetStore:
     def _partition_of(self, group: str) -> OffsetsPartition | None:
         number = self._numbers.get(group)
         if number is None:
-            topic = self._store.topics().get(OFFSETS_TOPIC) if not self._count else None
-            self._count = self._count if topic is None else topic.partition_ids[-1] + 1
-            if not self._count:
-                return None
-            number = self._number_of(group, self._count)
+            count = self._count
+            if not count:
+                topic = self._store.topics().get(OFFSETS_TOPIC)
+                if topic is None:
+                    return None
+                count = self._count = topic.partition_ids[-1] + 1
+            number = self._number_of(group, count)
         with self._guard:
             if len(self._numbers) < limits.GROUP_NUMBERS:
                 self._numbers[group] = number
@@ -456,7 +461,7 @@ class OffsetStore:
         if not self.fs.exists(join(self._store.path, META_PROPERTIES)):
             return number
         for there in sorted(self._all_partitions(), key=lambda there: there.number != number):  # where it should be first
-            with there.image() as image:
+            with _passing_over_damage(unless=there.number == number), there.image() as image:
                 if name in image.groups:
                     return there.number
         if not self._is_whole(count):
@@ -467,8 +472,10 @@ class OffsetStore:
     def _is_whole(self, count: int) -> bool:
         """Whether all partitions are here, as far as their numbers and the groups in them tell."""
         for number, there in enumerate(self._all_partitions()):
-            with there.image() as image:
-                if there.number != number or any(partition_of_group(group_name(name), count) != number for name in image.groups):
+            if there.number != number:
+                return False
+            with _passing_over_damage(), there.image() as image:
+                if any(partition_of_group(group_name(name), count) != number for name in image.groups):
                     return False
         return True
 
@@ -504,6 +511,16 @@ def tombstones(name: bytes, group: GroupImage, gone: Expiry) -> Iterator[Item]:
         yield from ((key, None) for key in sorted(group.membership, key=lambda key: (DELETION_ORDER.index(key[1]), key)))
     elif gone.group:
         yield group_key(name), None
+
+
+@contextmanager
+def _passing_over_damage(*, unless: bool = False) -> Iterator[None]:
+    """Of partitions that are only looked through for a group: damage is for the groups that belong there."""
+    try:
+        yield
+    except CorruptionError:
+        if unless:
+            raise
 
 
 # ---- what callers give -------------------------------------------------------------------------------------------------------
