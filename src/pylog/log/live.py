@@ -100,7 +100,7 @@ class Follower:
         """Where no header counts the names and sizes of the files tell: a broker writes here, or did."""
         files = [(entry.name, entry.size) for entry in listing(self._source) if entry.name.endswith(LOG)]
         if files != self._files:
-            self._replacements += _were_replaced(self._files, files)
+            self._replacements += not _has_only_grown(self._files, files)
             self.reload()
             self._files = files
 
@@ -108,10 +108,9 @@ class Follower:
         """Loads the log again if a broker has removed or replaced segments, and appended nothing since: the header counts still.
         Whoever met one that is gone asks.
         """
-        known = [(segment.log_name, segment.size) for segment in self.loaded.segments]
-        known[-1:] = [(name, 0) for name, _ in known[-1:]]  # the header knows more of the one that is appended to
+        sealed = [(segment.log_name, segment.size) for segment in self.loaded.segments][:-1]
         files = [(entry.name, entry.size) for entry in listing(self._source) if entry.name.endswith(LOG)]
-        if not _were_replaced(known, files):
+        if not _were_replaced(sealed, files):
             return False
         self._replacements += 1
         self.reload()
@@ -222,18 +221,18 @@ def _lasting(slot: Slot) -> tuple[int, int, int, int]:
     return slot.active_base, slot.active_inode, slot.log_start_offset, slot.truncation_count
 
 
-def _were_replaced(before: list[tuple[str, int]], now: list[tuple[str, int]]) -> bool:
-    """Whether a log's segments, by name and size, went at its front, or became others, as a broker's do.
+def _has_only_grown(before: list[tuple[str, int]], now: list[tuple[str, int]]) -> bool:
+    """Whether all that has happened to a log's segments, by name and size, is that the last one grew, and more were made."""
+    if not before:
+        return True
+    *sealed, (last, size) = before
+    return now[: len(sealed)] == sealed and any(name == last and grown >= size for name, grown in now[len(sealed) :][:1])
 
-    The last one may have grown, and more may have been made. Others that are not there any more are missed by whoever reads them.
-    """
+
+def _were_replaced(sealed: list[tuple[str, int]], now: list[tuple[str, int]]) -> bool:
+    """Whether sealed segments went at the log's front, or became others, as a broker's do; not whether some are missing."""
     sizes = dict(now)
-    altered = any(sizes.get(name, size) != size for name, size in before[:-1])
-    return (
-        altered
-        or any(name not in sizes for name, _ in before[:1])
-        or any(sizes.get(name, 0) < size for name, size in before[-1:])
-    )
+    return any(name not in sizes for name, _ in sealed[:1]) or any(sizes.get(name, size) != size for name, size in sealed)
 
 
 def load_live(source: Source, clock: Clock) -> Loaded:
