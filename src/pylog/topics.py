@@ -189,7 +189,8 @@ def find_topics(fs: FileSystem, root: str) -> dict[str, Topic]:
     catalog, entries = _listed(fs, root)
     found = _present(entry for entry in entries if entry.name not in catalog.deleting)
     catalog = _without(catalog, _made_again(fs, root, catalog, entries))
-    whole = not is_kraft_brokers(fs, root)  # there the directories alone say what there is: nobody here makes the others
+    # in a KRaft broker's directory what is there is all: nobody here makes the rest
+    whole = not (_is_brokers(entries) and is_kraft_brokers(fs, root))
     names = sorted(catalog.topics.keys() | found.keys() if whole else found)
     return {name: _topic(fs, root, catalog, name, found.get(name, []), whole=whole) for name in names}
 
@@ -205,7 +206,7 @@ def _present(entries: Iterable[DirectoryEntry]) -> dict[str, list[int]]:
 
 def _made_again(fs: FileSystem, root: str, catalog: Catalog, entries: Collection[DirectoryEntry]) -> list[str]:
     """The topics of the catalog that a broker has deleted, and another of each one's name made since: they have other ids."""
-    if not any(entry.name == META_PROPERTIES for entry in entries):
+    if not _is_brokers(entries):
         return []
     present = _present(entries)
     return [
@@ -225,6 +226,11 @@ def _without(catalog: Catalog, names: Collection[str]) -> Catalog:
     """A catalog without the entries of some topics."""
     kept = {name: entry for name, entry in catalog.topics.items() if name not in names}
     return msgspec.structs.replace(catalog, topics=kept)
+
+
+def _is_brokers(entries: Collection[DirectoryEntry]) -> bool:
+    """Whether a directory is a broker's, as its names tell: no file is read to find out that it is not."""
+    return any(entry.name == META_PROPERTIES for entry in entries)
 
 
 def is_kraft_brokers(fs: FileSystem, root: str) -> bool:

@@ -98,7 +98,7 @@ class Follower:
 
     def _look_at_files(self) -> None:
         """Where no header counts the names and sizes of the files tell: a broker writes here, or did."""
-        files = [(entry.name, entry.size) for entry in listing(self._source) if entry.name.endswith(LOG)]
+        files = self._listed()
         if files != self._files:
             self._replacements += not _has_only_grown(self._files, files)
             self.reload()
@@ -109,12 +109,15 @@ class Follower:
         Whoever met one that is gone asks.
         """
         sealed = [(segment.log_name, segment.size) for segment in self.loaded.segments][:-1]
-        files = [(entry.name, entry.size) for entry in listing(self._source) if entry.name.endswith(LOG)]
-        if not _were_replaced(sealed, files):
+        if not _were_replaced(sealed, self._listed()):
             return False
         self._replacements += 1
         self.reload()
         return True
+
+    def _listed(self) -> list[tuple[str, int]]:
+        """The segments in the directory now, by name and size."""
+        return [(entry.name, entry.size) for entry in listing(self._source) if entry.name.endswith(LOG)]
 
     def _look_behind(self) -> None:
         """Loads the log again if a broker goes on with it, which says nothing in the header."""

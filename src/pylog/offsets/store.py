@@ -315,14 +315,10 @@ class OffsetStore:
                 LOGGER.warning(told, topic, each.directory, error)
 
     def _forget_topic(self, there: OffsetsPartition, topic: bytes, before: int) -> None:
-        with there.image() as image:  # most often there is nothing to be done, and nobody has to wait
-            if not image.committed_for(topic, before):
-                return
-        with there.exclusively() as image:
-            gone = image.committed_for(topic, before).items()
-            items = [item for name, places in gone for item in tombstones(name, image.groups[name], Expiry(places, group=False))]
-            if items:
-                there.append(items, self.clock.now_ms(), None, atomic=False)
+        def found(image: Image) -> dict[bytes, Expiry]:
+            return {name: Expiry(places, group=False) for name, places in image.committed_for(topic, before).items()}
+
+        self._delete(there, found, self.clock.now_ms())
 
     def look(self, group: str, action: Callable[[View], Found]) -> Found | None:
         """What `action` makes of a group as its records are now; None if there is no such group. As `fetch`."""
@@ -386,11 +382,15 @@ class OffsetStore:
 
     def _expire(self, there: OffsetsPartition, now_ms: int) -> int:
         retention_ms = self._config.retention_minutes * 60_000
+        return self._delete(there, lambda image: self._expired(there, image, now_ms, retention_ms), now_ms)
+
+    def _delete(self, there: OffsetsPartition, find: Callable[[Image], dict[bytes, Expiry]], now_ms: int) -> int:
+        """Deletes what is found in a partition, by group; how many offsets."""
         with there.image() as image:  # most often there is nothing to be done, and nobody has to wait
-            if not self._expired(there, image, now_ms, retention_ms):
+            if not find(image):
                 return 0
         with there.exclusively() as image:
-            found = self._expired(there, image, now_ms, retention_ms)
+            found = find(image)
             items = [item for name, gone in found.items() for item in tombstones(name, image.groups[name], gone)]
             if items:
                 there.append(items, now_ms, None, atomic=False)
