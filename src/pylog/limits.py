@@ -49,6 +49,7 @@ LOOKUP_CHUNK_BYTES = 34 << 10  # one pread when a record is looked for: its batc
 SCAN_ROWS = 65_536  # rows of one Arrow batch: measured best for Arrow and for Spark
 SCAN_BYTES = 16 << 20  # record bytes of one Arrow batch
 SCAN_BATCHES = 8192  # batch headers looked at in one kernel call
+UNPACKED_ROOM_BYTES = 8 << 20  # for a group: larger batches are decompressed by one thread, into one place
 UNPACKED_GROUP_BYTES = 1 << 20  # decompressed records decoded at a time: they stay in the cache, and threads meet seldom
 MAPPED_RESIDENT_BYTES = 96 << 20  # pages of mapped segments that scans keep in memory, over the whole process
 OPEN_FILES = 256  # segments and headers that one store keeps open for reading (`RLIMIT_NOFILE`, `vm.max_map_count`)

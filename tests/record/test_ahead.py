@@ -8,22 +8,41 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from functools import partial
 
 import pytest
 
+from pylog.errors import ClosedError
 from pylog.record import ahead
-from pylog.record.ahead import one_ahead
+from pylog.record.ahead import by_two, one_ahead
+
+Ahead = Callable[[Iterator[int]], AbstractContextManager[Iterator[int]]]
+
+
+def shared(items: Iterator[int]) -> AbstractContextManager[Iterator[int]]:
+    """The items as results of tasks."""
+    return by_two((partial(int, item) for item in items), at_once=4)
+
+
+both_ways = pytest.mark.parametrize("begin", [one_ahead, shared])
 
 INTERRUPTED = """
-import faulthandler, random, signal
-from pylog.record.ahead import one_ahead
+import faulthandler, random, signal, sys
+from functools import partial
+from pylog.record.ahead import by_two, one_ahead
 
 def interrupt(*_):
     raise KeyboardInterrupt
 
+def shared(items):
+    return by_two((partial(int, item) for item in items), at_once=4)
+
+begin = {"one_ahead": one_ahead, "shared": shared}[sys.argv[1]]
+
 def use(items):
-    with one_ahead(items) as numbers:
+    with begin(items) as numbers:
         return list(numbers)
 
 def is_interrupted(items, after):
@@ -72,13 +91,14 @@ next(left)
 """
 
 
-def run(script: str) -> tuple[str, str, int]:
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=False)
+def run(script: str, *arguments: str) -> tuple[str, str, int]:
+    done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, timeout=300, check=False)
     return done.stdout, done.stderr, done.returncode
 
 
-def test_an_interrupt_at_any_moment_ends_it_and_keeps_no_lock() -> None:
-    assert run(INTERRUPTED) == ("all ended\n", "", 0)
+@pytest.mark.parametrize("begin", ["one_ahead", "shared"])
+def test_an_interrupt_at_any_moment_ends_it_and_keeps_no_lock(begin: str) -> None:
+    assert run(INTERRUPTED, begin) == ("all ended\n", "", 0)
 
 
 def test_one_that_is_left_unfinished_at_the_exit_makes_its_item_and_holds_nothing_up() -> None:
@@ -119,30 +139,33 @@ def test_an_interrupted_wait_goes_on_until_the_thread_uses_the_items_no_more(mon
     assert list(items) == []
 
 
-def test_nothing_is_lost_when_no_thread_can_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+@both_ways
+def test_nothing_is_lost_when_no_thread_can_begin(begin: Ahead, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> object:
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(ahead, "start_new_thread", refuse)
-    with one_ahead(iter("abc")) as letters:
-        assert list(letters) == ["a", "b", "c"]
+    with begin(iter(range(20))) as numbers:
+        assert list(numbers) == list(range(20))
 
 
-def test_nothing_is_lost_when_only_one_thread_more_can_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+@both_ways
+def test_nothing_is_lost_when_only_one_thread_more_can_begin(begin: Ahead, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    with one_ahead(iter("abc")) as letters:
-        assert list(letters) == ["a", "b", "c"]
+    with begin(iter(range(20))) as numbers:
+        assert list(numbers) == list(range(20))
 
 
+@both_ways
 @pytest.mark.parametrize("before", [0, 1, 2, 3])
-def test_nothing_is_lost_when_the_interpreter_ends_the_thread(before: int) -> None:
-    with one_ahead(iter("abc")) as letters:
-        first = [next(letters) for _ in range(before)]
+def test_nothing_is_lost_when_the_interpreter_ends_the_thread(begin: Ahead, before: int) -> None:
+    with begin(iter(range(9))) as numbers:
+        first = [next(numbers) for _ in range(before)]
         ahead._end_all()
-        assert first + list(letters) == ["a", "b", "c"]
+        assert first + list(numbers) == list(range(9))
 
 
 def test_no_more_than_one_is_made_ahead() -> None:
@@ -152,6 +175,46 @@ def test_no_more_than_one_is_made_ahead() -> None:
             time.sleep(0.001)
             assert len(made) <= number + 2
     assert made == list(range(100))
+
+
+@pytest.mark.parametrize("can_begin", [True, False])
+def test_no_more_tasks_are_taken_than_may_be_under_way(can_begin: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = 0
+
+    def tasks() -> Iterator[Callable[[], int]]:
+        nonlocal taken
+        for number in range(100):
+            taken += 1
+            yield partial(int, number)
+
+    if not can_begin:
+        monkeypatch.setattr(ahead.Worker, "ask", lambda *_: False)
+    with by_two(tasks(), at_once=4) as numbers:
+        for number in numbers:
+            time.sleep(0.001)
+            assert taken <= number + 1 + 4
+    assert taken == 100
+
+
+def test_this_thread_works_while_it_would_wait_and_the_order_stays() -> None:
+    workers = set()
+    waits = threading.Event()
+
+    def task(number: int) -> int:
+        workers.add(threading.current_thread())
+        if number == 0:
+            assert waits.wait(60)  # the other thread's: this one does what comes behind it
+        if threading.current_thread() is threading.main_thread():
+            waits.set()
+        return number
+
+    with by_two((partial(task, number) for number in range(50)), at_once=4) as numbers:
+        assert list(numbers) == list(range(50))
+    assert len(workers) == 2
+
+
+def fails(number: int) -> int:
+    raise ZeroDivisionError(number)
 
 
 def test_an_error_comes_where_the_item_would() -> None:
@@ -165,8 +228,20 @@ def test_an_error_comes_where_the_item_would() -> None:
             next(numbers)
 
 
-def test_a_forked_child_waits_for_no_thread_that_it_does_not_have() -> None:
-    with one_ahead(iter(range(10))) as numbers:
+@pytest.mark.parametrize("bad", range(12))
+def test_whoever_does_a_task_its_error_comes_where_the_result_would(bad: int) -> None:
+    tasks = (partial(fails if number == bad else int, number) for number in range(12))
+    with by_two(tasks, at_once=4) as numbers:
+        for number in range(bad):
+            assert next(numbers) == number
+            time.sleep(0.0005 * (number % 3))
+        with pytest.raises(ZeroDivisionError, match=str(bad)):
+            next(numbers)
+
+
+@both_ways
+def test_a_forked_child_waits_for_no_thread_that_it_does_not_have(begin: Ahead) -> None:
+    with begin(iter(range(10))) as numbers:
         next(numbers)
         child = os.fork()
         if child == 0:
@@ -176,3 +251,27 @@ def test_a_forked_child_waits_for_no_thread_that_it_does_not_have() -> None:
             os._exit(7)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
         assert list(numbers) == list(range(1, 10))
+
+
+@pytest.mark.parametrize("begin", [one_ahead, lambda items: by_two((partial(next, items) for _ in range(2)), at_once=4)])
+def test_a_forked_child_that_goes_on_is_told_so_and_does_not_hang(begin: Ahead) -> None:
+    may_go_on = threading.Event()
+
+    def items() -> Iterator[int]:
+        yield 0
+        may_go_on.wait(60)
+        yield 1
+
+    with begin(items()) as numbers:
+        next(numbers)
+        child = os.fork()
+        if child == 0:
+            signal.alarm(60)
+            try:
+                next(numbers)
+            except ClosedError:
+                os._exit(7)
+            os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        may_go_on.set()
+        assert list(numbers) == [1]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from itertools import pairwise, repeat
 from typing import Any
 
@@ -19,7 +20,6 @@ from numpy.typing import NDArray
 from pylog import limits
 from pylog.errors import CorruptionError, InvalidArgumentError, PylogError
 from pylog.record import kernels, legacy
-from pylog.record.ahead import one_ahead
 from pylog.record.batch import WHY, Bytes, Table, corruption, placed
 from pylog.record.builder import HEADERS_TYPE
 from pylog.record.format import (
@@ -182,9 +182,6 @@ class _Output:
         return pa.Array.from_buffers(kind, self.rows, [None, pa.py_buffer(values[: self.rows])], 0)
 
 
-_WORTH_A_THREAD = 32  # compressed batches of one region: fewer are decompressed before a thread has started
-
-
 class RecordDecoder:
     """Turns tables of batches into Arrow batches of chosen columns.
 
@@ -328,14 +325,9 @@ class RecordDecoder:
 
     def _compressed(self, buffer: Bytes, table: Table, first: int, last: int) -> Iterator[pa.RecordBatch]:
         """Compressed batches: while one group of them is decoded, another thread decompresses the next."""
-        groups = self._unpacker.groups(buffer, table, first, last)
-        if last - first < _WORTH_A_THREAD:
+        with closing(self._unpacker.groups(buffer, table, first, last)) as groups:
             for group in groups:
                 yield from self._group_frames(table, group)
-        else:
-            with one_ahead(groups) as ahead:
-                for group in ahead:
-                    yield from self._group_frames(table, group)
 
     def _group_frames(self, table: Table, group: Group) -> Iterator[pa.RecordBatch]:
         try:

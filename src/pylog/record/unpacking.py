@@ -1,8 +1,12 @@
-"""Decompressing runs of batches: some at a time, one behind the other, so that one kernel call decodes them like plain ones."""
+"""Decompressing runs of batches: some at a time, one behind the other, so that one kernel call decodes them like plain ones.
+
+Two threads share the work: this one decodes what is decompressed, and decompresses too whenever it would have to wait.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -10,10 +14,13 @@ import numpy as np
 from pylog import limits
 from pylog.errors import CorruptionError, DecompressionLimitError, PylogError
 from pylog.record import compression, kernels
+from pylog.record.ahead import by_two
 from pylog.record.batch import WHY, Bytes, Table, placed
 from pylog.record.format import ATTRIBUTES, CODEC_MASK, COUNT, HEADER_SIZE, POSITION, SIZE
 
 _ENTRY = [POSITION, SIZE, ATTRIBUTES, COUNT]
+_WORTH_A_THREAD = 32  # compressed batches of one region: fewer are decompressed before a thread has started
+_AT_ONCE = 4  # groups that are being decompressed, or wait to be decoded
 
 
 class Group(NamedTuple):
@@ -26,7 +33,7 @@ class Group(NamedTuple):
 
 
 class Unpacker:
-    """Decompresses batches in groups, into two rooms in turn: a group is good until the next but one is asked for.
+    """Decompresses batches in groups.
 
     Args:
         verify: check each batch's CRC.
@@ -34,76 +41,108 @@ class Unpacker:
 
     def __init__(self, *, verify: bool) -> None:
         self._verify = verify
-        self._rooms = [np.empty(0, np.uint8), np.empty(0, np.uint8)]
+        self._rooms: list[Bytes] = []  # that no group lies in
+        self._large_room: Bytes = np.empty(0, np.uint8)  # for batches that have no place in one of these
+        self._expansion = 4.0  # bytes that a compressed one has become: what the next group is likely to take
 
-    def groups(self, buffer: Bytes, table: Table, first: int, last: int) -> Iterator[Group]:
-        """The batches `first` to before `last` of a table, in order.
+    def groups(self, buffer: Bytes, table: Table, first: int, last: int) -> Generator[Group]:
+        """The batches `first` to before `last` of a table, in order; a group is good until the next one is asked for.
 
         Raises:
             CorruptionError, DecompressionLimitError, UnsupportedFormatError: about the first batch that has not been handed out.
         """
-        good = first  # what lies before it may be decompressed
-        while first < last:
-            self._rooms.reverse()
-            try:
-                if first == good:
-                    good = self._checked(buffer, table, first, last)
-                group = self._group(buffer, table, first, good)
-            except PylogError as error:
-                raise placed(error, table, first) from error
-            yield group
-            first = group.end
+        tasks = self._tasks(buffer, table, first, last)
+        if last - first < _WORTH_A_THREAD:
+            for task in tasks:
+                yield from self._completed(buffer, table, *task())
+        else:
+            with by_two(tasks, at_once=_AT_ONCE) as results:
+                for group, end in results:
+                    yield from self._completed(buffer, table, group, end)
 
-    def _checked(self, buffer: Bytes, table: Table, first: int, last: int) -> int:
-        """How far batches match their checksums, looking ahead about as far as the next group will reach.
+    def _tasks(self, buffer: Bytes, table: Table, first: int, last: int) -> Iterator[Callable[[], tuple[Group, int]]]:
+        """Each makes a group, and says before which batch it was meant to end."""
+        behind = np.cumsum(table[SIZE, first:last])
+        at = first
+        while at < last:
+            size = int(limits.UNPACKED_GROUP_BYTES / self._expansion)
+            wanted = size + (int(behind[at - first - 1]) if at > first else 0)
+            end = max(at + 1, first + int(np.searchsorted(behind, wanted)))
+            room = self._rooms.pop() if self._rooms else np.empty(min(limits.UNPACKED_ROOM_BYTES, _largest_room()), np.uint8)
+            yield partial(self._unpacked, room, buffer, table, at, end)
+            at = end
+
+    def _unpacked(self, room: Bytes, buffer: Bytes, table: Table, first: int, end: int) -> tuple[Group, int]:
+        return self._group(room, buffer, table, first, self._checked(buffer, table, first, end)), end
+
+    def _completed(self, buffer: Bytes, table: Table, group: Group, end: int) -> Iterator[Group]:
+        """A group, and behind it what it was meant to hold: batches that had no place there, or are not what they should be."""
+        self._note_expansion(table, group)
+        room = group.room
+        while True:
+            if group.end > group.first:
+                yield group
+            if group.end == end:
+                break
+            group = self._large(buffer, table, group.end, end)
+        self._rooms.append(room)
+
+    def _note_expansion(self, table: Table, group: Group) -> None:
+        packed = int(table[SIZE, group.first : group.end].sum())
+        if packed:
+            self._expansion = max(1.0, int(group.table[SIZE].sum()) / packed)
+
+    def _checked(self, buffer: Bytes, table: Table, first: int, end: int) -> int:
+        """How far batches match their checksums.
 
         All of them in one call: each gives up the GIL, and may wait for it longer than it works.
         """
-        ends = np.cumsum(table[SIZE, first:last])
-        end = first + max(1, int(np.searchsorted(ends, limits.UNPACKED_GROUP_BYTES // 2)))
         if not self._verify:
             return end
         good = int(kernels.first_bad_crc(buffer, table, first, end))
         if good == first:
-            raise CorruptionError(WHY[kernels.BAD_CRC])
+            raise placed(CorruptionError(WHY[kernels.BAD_CRC]), table, first)
         return good
 
-    def _group(self, buffer: Bytes, table: Table, first: int, last: int) -> Group:
-        """Some batches, one behind the other. Any error is about the batch `first`; the next group meets the others."""
+    def _large(self, buffer: Bytes, table: Table, first: int, end: int) -> Group:
+        """The next group in the large room, which grows until one batch has a place in it."""
+        good = self._checked(buffer, table, first, end)
+        while True:
+            group = self._group(self._large_room, buffer, table, first, good)
+            if group.end > first:
+                return group
+            try:
+                self._large_room = _larger_room(self._large_room)
+            except DecompressionLimitError as error:
+                raise placed(error, table, first) from error
+
+    def _group(self, room: Bytes, buffer: Bytes, table: Table, first: int, last: int) -> Group:
+        """As many batches as have a place in a room. Any error is about the batch `first`; the next group meets the others."""
         sizes: list[int] = []
         used = 0
         for position, size, attributes, count in table[_ENTRY, first:last].T.tolist():
             payload = buffer[position + HEADER_SIZE : position + size]
             try:
-                unpacked = self._unpack(attributes & CODEC_MASK, payload, count, used)
-            except PylogError:
+                unpacked = _unpack(attributes & CODEC_MASK, payload, count, room[used + HEADER_SIZE :])
+            except PylogError as error:
                 if not sizes:
-                    raise
+                    raise placed(error, table, first) from error
                 break
             if unpacked is None:
                 break
             sizes.append(HEADER_SIZE + unpacked)
             used += HEADER_SIZE + unpacked
-            if used >= limits.UNPACKED_GROUP_BYTES:
-                break
         plain = table[:, first : first + len(sizes)].copy()
         plain[SIZE] = sizes
         plain[POSITION] = np.cumsum(sizes) - sizes
-        return Group(self._rooms[0], plain, first, first + len(sizes))
+        return Group(room, plain, first, first + len(sizes))
 
-    def _unpack(self, codec: int, payload: Bytes, count: int, used: int) -> int | None:
-        """Decompresses into the room, `HEADER_SIZE` bytes behind `used`: the size, or None if there is too little room left.
 
-        The first batch of a group always finds enough: the room grows.
-        """
-        while True:
-            out = self._rooms[0][used + HEADER_SIZE :]
-            size = None
-            if out.size:  # an empty batch is not looked into (storage-format 1.5.4)
-                size = compression.decompress_into(codec, payload, out) if count else 0
-            if size is not None or used:
-                return size
-            self._rooms[0] = _larger_room(self._rooms[0])
+def _unpack(codec: int, payload: Bytes, count: int, out: Bytes) -> int | None:
+    """Decompresses into a buffer: the size, or None if it is too small."""
+    if not out.size:
+        return None
+    return compression.decompress_into(codec, payload, out) if count else 0  # else it is not looked into (storage-format 1.5.4)
 
 
 def _larger_room(room: Bytes) -> Bytes:
@@ -112,7 +151,10 @@ def _larger_room(room: Bytes) -> Bytes:
     Raises:
         DecompressionLimitError: it is that large already.
     """
-    limit = HEADER_SIZE + limits.MAX_BATCH_DECOMPRESSED_BYTES
-    if room.size >= limit:
+    if room.size >= _largest_room():
         raise DecompressionLimitError(f"decompresses to more than {limits.MAX_BATCH_DECOMPRESSED_BYTES} bytes")
-    return np.empty(min(max(4 * room.size, limits.READ_CHUNK_BYTES), limit), np.uint8)
+    return np.empty(min(max(4 * room.size, limits.UNPACKED_ROOM_BYTES), _largest_room()), np.uint8)
+
+
+def _largest_room() -> int:
+    return HEADER_SIZE + limits.MAX_BATCH_DECOMPRESSED_BYTES
