@@ -19,6 +19,7 @@ from benchmarks import databases
 from benchmarks.data import FIRST_TIMESTAMP, disk_bytes
 from benchmarks.files import CountedFileSystem
 from benchmarks.measure import Row, Sample, Settings, at_least, race, seconds, times
+from benchmarks.processors import on_one_processor
 
 SYNC_LEVEL = "Durability.SYNC"
 BROKER = "as a broker with flush.messages=1"
@@ -218,11 +219,16 @@ def _many_threads(settings: Settings, directory: Path) -> None:
             grouped.append(THREADS * calls / (files.syncs - syncs))
             return speed
 
+        def held() -> float:
+            with on_one_processor():
+                return _by_threads(log, calls)
+
         one = lambda: _a_second(calls, lambda: log.append(VALUE, timestamp=FIRST_TIMESTAMP))  # noqa: E731 - a contestant
-        found = race({"many": many, "one": one}, settings.repeated(15, 5))
+        found = race({"many": many, "held": held, "one": one}, settings.repeated(15, 5))
         assert log.durable_offset == log.end_offset
     work = f"append of 100 bytes by {THREADS} threads, group commit"
     _report(settings, work, "calls/s", found["many"], "pylog, one thread", found["one"], limit=5)
+    _report(settings, f"{work}, the process held to one processor", "calls/s", found["held"], "pylog, one thread", found["one"])
     per_sync = Sample(tuple(grouped[1:]))  # the first round warms up
     settings.report(
         Row(part="P7", work=f"{work}: appends a sync", unit="", measured=per_sync, durability=SYNC_LEVEL, target=at_least(8))

@@ -132,6 +132,7 @@ SOURCES = {
     "scan.one": Source("P3", _TOUCHED),
     "scan.two": Source("P3", f"{_TOUCHED}, two threads"),
     "scan.two.of_one": Source("P3", f"{_TOUCHED}, two threads", "one thread", "ratio"),
+    "scan.apart.of_one": Source("P3", f"{_TOUCHED}, two threads, each*", "one thread", "ratio"),
     "scan.active": Source("P3", _FEW),
     "scan.active.sqlite": Source("P3", _FEW, "SQLite", "ratio"),
     "scan.active.lmdb": Source("P3", _FEW, "LMDB", "ratio"),
