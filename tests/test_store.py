@@ -15,7 +15,7 @@ from faulty_fs import Faults, FaultyFileSystem
 from golden_data import case
 from neighbours import values
 from pylog.fs import OsFileSystem
-from pylog.topics import CATALOG, read_catalog
+from pylog.topics.catalog import CATALOG, read_catalog
 
 
 def test_topics_come_back_with_their_configuration_and_id(tmp_path: Path) -> None:

@@ -23,7 +23,8 @@ from pylog.log.checkpoints import CLEANER, LOG_START, RECOVERY_POINT, parse_offs
 from pylog.log.durable_point import mark_deleted
 from pylog.record.types import TopicPartition
 from pylog.store import Store
-from pylog.topics import CATALOG, CatalogTopic, read_catalog, write_topic
+from pylog.topics import deleting
+from pylog.topics.catalog import CATALOG, CatalogTopic, read_catalog, write_topic
 
 PATIENCE = 20.0  # seconds that a test waits for what takes milliseconds
 HEX = "0123456789abcdef" * 2
@@ -272,7 +273,7 @@ def test_the_end_of_a_deletion_takes_no_checkpoint_of_a_topic_that_was_made_mean
     one: Store, two: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one.create_topic("t")
-    remove = pylog.topics.remove_directories
+    remove = deleting.remove_directories
 
     def made_again(*given: Any) -> None:
         monkeypatch.undo()
@@ -281,7 +282,7 @@ def test_the_end_of_a_deletion_takes_no_checkpoint_of_a_topic_that_was_made_mean
         two.log("t").delete_records(5)
         remove(*given)
 
-    monkeypatch.setattr(pylog.topics, "remove_directories", made_again)
+    monkeypatch.setattr(deleting, "remove_directories", made_again)
     one.delete_topic("t")
     assert lines(tmp_path, LOG_START) == {TopicPartition("t", 0): 5}
 

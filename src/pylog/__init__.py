@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from pylog.reading import read_batches, read_table
     from pylog.record.types import Acknowledgement, OffsetAndMetadata, OffsetAndTimestamp, ProducerBatch, Record, TopicPartition
     from pylog.store import Store
-    from pylog.topics import Topic
+    from pylog.topics.topic import Topic
 
 __all__ = [
     "Acknowledgement",
@@ -153,7 +153,7 @@ _HOMES = {
     "open": "pylog.opening",
     "read_batches": "pylog.reading",
     "read_table": "pylog.reading",
-    "Topic": "pylog.topics",
+    "Topic": "pylog.topics.topic",
 }
 
 

@@ -17,7 +17,7 @@ from pylog.log.log import Log
 from pylog.metrics import Sample
 from pylog.monitoring import samples_of
 from pylog.offsets.store import OffsetStore
-from pylog.topics import Topic
+from pylog.topics.topic import Topic
 
 if TYPE_CHECKING:
     from pylog.consumer.consumer import Consumer

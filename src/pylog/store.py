@@ -10,7 +10,6 @@ from typing import Any, Self
 from weakref import WeakSet
 
 from pylog import limits
-from pylog import topics as catalogs
 from pylog.background import Background
 from pylog.clients import Clients
 from pylog.clock import Clock
@@ -35,7 +34,13 @@ from pylog.options import StoreOptions
 from pylog.record.types import TopicPartition
 from pylog.segment.segment import OpenFiles
 from pylog.staging.names import sweep
-from pylog.topics import CLUSTER_METADATA, Catalog, CatalogTopic, Topic, directory_name
+from pylog.topics import deleting, making
+from pylog.topics.catalog import Catalog, CatalogTopic, read_catalog, write_topic
+from pylog.topics.checking import check_catalog
+from pylog.topics.finishing import finish_changes
+from pylog.topics.listing import find_topics, is_kraft_brokers
+from pylog.topics.partitions import CLUSTER_METADATA, check_partition_directory, directory_name, for_each_partition, partition_of
+from pylog.topics.topic import Topic, check_partition
 
 
 class Store(Clients):
@@ -97,7 +102,7 @@ class Store(Clients):
 
     def _open_for_writing(self) -> None:
         if not self._fs.exists(self.path):
-            catalogs.make_root(self._fs, self.path)
+            making.make_root(self._fs, self.path)
         self._fs.check_directory(self.path, write=True)
         how = self._options
         self._locks = StoreLocks(self._fs, self.path, self._clock, exclusive=how.exclusive, timeout_ms=how.lock_timeout_ms)
@@ -107,7 +112,7 @@ class Store(Clients):
             if self._locks.was_alone:
                 with self._root_lock():
                     foreign = self._marker not in (None, NEW_MARKER)
-                    catalogs.finish_changes(self._fs, self.path, broker_was_last=foreign)
+                    finish_changes(self._fs, self.path, broker_was_last=foreign)
             if self._marker is None and not self._partitions():
                 self._marker = NEW_MARKER  # nothing can have been left under way in an empty directory
             elif self._marker is None:
@@ -150,7 +155,7 @@ class Store(Clients):
     # ---- topics --------------------------------------------------------------------------------------------------------------
 
     def _catalog(self) -> Catalog:
-        return catalogs.read_catalog(self._fs, self.path)
+        return read_catalog(self._fs, self.path)
 
     def topics(self) -> dict[str, Topic]:
         """The store's topics, by name. Cost: one listing of the directory.
@@ -162,7 +167,7 @@ class Store(Clients):
         2
         """
         self._check_open()
-        return catalogs.find_topics(self._fs, self.path)
+        return find_topics(self._fs, self.path)
 
     def topic(self, name: str) -> Topic:
         """One topic.
@@ -192,17 +197,17 @@ class Store(Clients):
         """
         self._check_writable()
         checked = TopicConfig.of(config)
-        count = catalogs.check_partition_count(partitions)
+        count = making.check_partition_count(partitions)
         check_topic_name(name)
         with self._guard:
             self._leave_clean_state()
             with self._names_free(name):
-                catalogs.check_new(self.path, name, self.topics())
-                catalogs.check_may_be_made(self._fs, self.path, name, range(count))
+                making.check_new(self.path, name, self.topics())
+                making.check_may_be_made(self._fs, self.path, name, range(count))
                 added = CatalogTopic(checkpoints.new_topic_id(), count, checked.changed())
                 self._forget_ends(name, range(count))  # of a topic of that name that is gone
-                catalogs.write_topic(self._fs, self.path, name, added)
-                catalogs.make_partitions(self._fs, self.path, name, added.id, range(count))
+                write_topic(self._fs, self.path, name, added)
+                making.make_partitions(self._fs, self.path, name, added.id, range(count))
                 list(self._let_go(name))  # of one that another store deleted
                 return self.topic(name)
 
@@ -217,17 +222,17 @@ class Store(Clients):
             UnknownTopicOrPartitionError, InvalidArgumentError, ReadOnlyError: nothing was written. IllegalStateError: as above.
         """
         self._check_writable()
-        count = catalogs.check_partition_count(partitions)
+        count = making.check_partition_count(partitions)
         with self._guard:
-            catalogs.check_more(self._fs, self.path, self.topic(name), count)
+            making.check_more(self._fs, self.path, self.topic(name), count)
             self._leave_clean_state()
             with self._names_free(name):
                 topic = self.topic(name)
-                present = catalogs.check_more(self._fs, self.path, topic, count)
+                present = making.check_more(self._fs, self.path, topic, count)
                 changed = CatalogTopic(topic.id or checkpoints.new_topic_id(), count, topic.config.changed())
                 self._forget_ends(name, range(present, count))
-                catalogs.write_topic(self._fs, self.path, name, changed)
-                catalogs.make_partitions(self._fs, self.path, name, changed.id, range(present, count))
+                write_topic(self._fs, self.path, name, changed)
+                making.make_partitions(self._fs, self.path, name, changed.id, range(present, count))
                 return self.topic(name)
 
     def alter_topic(self, name: str, **config: Any) -> Topic:
@@ -243,7 +248,7 @@ class Store(Clients):
         self._check_writable()
         with self._guard, self._root_lock():
             topic = self.topic(name)
-            catalogs.write_topic(self._fs, self.path, name, catalogs.altered(topic, config))
+            write_topic(self._fs, self.path, name, making.altered(topic, config))
             return self.topic(name)
 
     def delete_topic(self, name: str) -> None:
@@ -260,13 +265,13 @@ class Store(Clients):
                 log.close()
             with self._root_lock():
                 topic = self.topic(name)  # another store may have deleted it meanwhile, and made it again
-                directories = catalogs.decide_deletion(self._fs, self.path, topic)
+                directories = deleting.decide_deletion(self._fs, self.path, topic)
                 self._forget_ends(name, topic.partition_ids)
             for directory, target in directories.items():
                 self._rename_partition(directory, target)
-            catalogs.remove_directories(self._fs, self.path, directories.values())
+            deleting.remove_directories(self._fs, self.path, directories.values())
             with self._root_lock():
-                catalogs.note_removed(self._fs, self.path, directories.values())
+                deleting.note_removed(self._fs, self.path, directories.values())
 
     def _let_go(self, topic: str) -> Iterator[Log]:
         """Forgets the logs of a topic, one by one; the background flushes them no more."""
@@ -285,7 +290,7 @@ class Store(Clients):
         assert self._locks is not None
         with self._locks.partition(directory), self._root_lock():
             gone = checkpoints.parse_partition_directory(directory)
-            if catalogs.rename_deleted(self._fs, self.path, directory, target) and gone is not None:
+            if deleting.rename_deleted(self._fs, self.path, directory, target) and gone is not None:
                 self._forget_ends(gone.topic, [gone.partition])  # who had it open may have noted some since
 
     @contextmanager
@@ -297,13 +302,13 @@ class Store(Clients):
         while True:
             self._free_names(topic)
             with self._root_lock():
-                if not catalogs.pending_names(self._catalog(), topic):
+                if not deleting.pending_names(self._catalog(), topic):
                     yield
                     return
 
     def _free_names(self, topic: str) -> None:
         """Renames a topic's directories that are being deleted."""
-        catalogs.free_names(self._fs, self.path, topic, self._rename_partition, self._root_lock)
+        deleting.free_names(self._fs, self.path, topic, self._rename_partition, self._root_lock)
 
     # ---- logs ----------------------------------------------------------------------------------------------------------------
 
@@ -356,15 +361,15 @@ class Store(Clients):
 
     def _check_partition(self, key: TopicPartition) -> None:
         """Whether the topic has the partition; then its directory is made, which its maker did not get to, by who may write."""
-        catalogs.check_partition(self.path, self.topic(key.topic), key.partition)
-        if not self._writable or catalogs.is_kraft_brokers(self._fs, self.path):
+        check_partition(self.path, self.topic(key.topic), key.partition)
+        if not self._writable or is_kraft_brokers(self._fs, self.path):
             told = f"{directory_name(key)} is not made yet: who makes the topic is at it, or died; a writer completes it"
             raise UnknownTopicOrPartitionError(told, path=self.path)
         self._leave_clean_state()
         with self._root_lock():
             known = self.topic(key.topic)  # as it is now: what was deleted meanwhile must not come back
-            catalogs.check_partition(self.path, known, key.partition)
-            catalogs.make_partitions(self._fs, self.path, key.topic, known.id or checkpoints.new_topic_id(), [key.partition])
+            check_partition(self.path, known, key.partition)
+            making.make_partitions(self._fs, self.path, key.topic, known.id or checkpoints.new_topic_id(), [key.partition])
 
     def outline(self, topic: str, partition: int = 0) -> Outline:
         """The ends and segments of a partition, for who plans reads of many; nothing stays open. Raises what `log` does.
@@ -376,7 +381,7 @@ class Store(Clients):
 
     def _source(self, key: TopicPartition) -> Source:
         directory = join(self.path, directory_name(key))
-        catalogs.check_partition_directory(self._fs, directory, write=self._writable)
+        check_partition_directory(self._fs, directory, write=self._writable)
         locks = self._locks
         return Source(
             fs=self._fs,
@@ -439,7 +444,7 @@ class Store(Clients):
         with nullcontext(False) if self._locks is None else self._locks.alone_meanwhile() as quiet:
             report = check_store(self._fs, self.path, self._views(quiet=quiet))
             with self._root_lock() if quiet else nullcontext():
-                return report.with_findings(catalogs.check_catalog(self._fs, self.path, self._catalog(), quiet=quiet))
+                return report.with_findings(check_catalog(self._fs, self.path, self._catalog(), quiet=quiet))
 
     def verify(self, rate_limit: float | None = None, progress: Progress | None = None, *, records: bool = False) -> Report:
         """Reads everything again: each batch's checksum, the digests of the seals, indexes, transactions, snapshots.
@@ -502,9 +507,9 @@ class Store(Clients):
         now = self._clock.now_ms() if now_ms is None else now_ms
         keys = [(topic, number) for topic in self.topics().values() for number in topic.partition_ids]
         retain = [partial(self._retain, topic, number, now) for topic, number in keys]
-        deleted = sum(catalogs.for_each_partition([*retain, partial(self._expire_offsets, now)]))
+        deleted = sum(for_each_partition([*retain, partial(self._expire_offsets, now)]))
         compacted = [TopicPartition(topic.name, number) for topic, number in keys if topic.config.is_compacted]
-        clean_due(catalogs.for_each_partition(partial(self._cleaning, key, now) for key in compacted), self._spoiled)
+        clean_due(for_each_partition(partial(self._cleaning, key, now) for key in compacted), self._spoiled)
         return deleted
 
     def _expire_offsets(self, now_ms: int) -> int:
@@ -543,7 +548,7 @@ class Store(Clients):
             policy = found.config.cleanup_policy
             raise InvalidArgumentError(f"topic {topic!r} has cleanup_policy={policy!r}; only topics with 'compact' are compacted")
         keys = [TopicPartition(topic, number) for number in (found.partition_ids if partition is None else [partition])]
-        return catalogs.for_each_partition(partial(clean, self._cleaning(key, self._clock.now_ms())) for key in keys)
+        return for_each_partition(partial(clean, self._cleaning(key, self._clock.now_ms())) for key in keys)
 
     def _cleaning(self, key: TopicPartition, now_ms: int) -> Task:
         options = self._options
@@ -562,7 +567,7 @@ class Store(Clients):
             StorageFailedError: a sync failed.
         """
         self._check_open()
-        catalogs.for_each_partition(log.flush for log in list(self._logs.values()))
+        for_each_partition(log.flush for log in list(self._logs.values()))
 
     def _close_logs(self) -> None:
         if process_id() != self._pid:
@@ -589,7 +594,7 @@ class Store(Clients):
                     self._locks.close()
 
     def _shut_down(self, locks: StoreLocks) -> None:
-        clean = all(catalogs.for_each_partition(log.close for log in self._logs.values()))
+        clean = all(for_each_partition(log.close for log in self._logs.values()))
         if not self._fs.exists(join(self.path, CLEAN_SHUTDOWN)) and locks.alone():
             names = {partition: join(self.path, directory_name(partition)) for partition in self._partitions()}
             ends = self._recovery_points, self._log_starts
@@ -597,4 +602,4 @@ class Store(Clients):
                 write_atomically(self._fs, self.path, CLEAN_SHUTDOWN, NEW_MARKER if self._marker is None else self._marker)
 
     def _partitions(self) -> list[TopicPartition]:
-        return [found for entry in self._fs.list(self.path) if (found := catalogs.partition_of(entry)) is not None]
+        return [found for entry in self._fs.list(self.path) if (found := partition_of(entry)) is not None]

@@ -26,7 +26,8 @@ from pylog.testing import Found, Image, MemoryFileSystem
 from pylog.testing.disk import ROOT as DISK_ROOT
 from pylog.testing.disk import DirectoryNode, Disk, FileNode, Node
 from pylog.testing.models import GAP
-from pylog.topics import CATALOG, Catalog, check_catalog, read_catalog
+from pylog.topics.catalog import CATALOG, Catalog, read_catalog
+from pylog.topics.checking import check_catalog
 
 PROBE_BYTES = 35  # of the record that is appended to see that a log goes on
 EXPECTED = ("torn", "rebuilt")  # the kinds of findings that a crash may leave

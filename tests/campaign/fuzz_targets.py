@@ -45,7 +45,8 @@ from pylog.record.decoder import RECORD_COLUMNS, TYPES, RecordDecoder, records_o
 from pylog.record.legacy import iterate_legacy
 from pylog.segment.seal import parse_seal
 from pylog.testing import Image, MemoryFileSystem
-from pylog.topics import Catalog, find_topics
+from pylog.topics.catalog import Catalog
+from pylog.topics.listing import find_topics
 from reference_legacy import GZIP, LZ4, SNAPPY, Message, message_set, wrapper
 
 # libFuzzer watches all of pylog but the modules whose functions numba compiles: from their bytecode, and it must be their own.

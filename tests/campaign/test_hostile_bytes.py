@@ -41,7 +41,7 @@ from pylog.segment.names import SEAL
 from pylog.spark.options import read_options
 from pylog.spark.planner import plan
 from pylog.testing import MemoryFileSystem
-from pylog.topics import Catalog
+from pylog.topics.catalog import Catalog
 
 TESTS = Path(__file__).parent.parent
 CASES = 1_200_000  # calls of kernels, beside forbidden pages

@@ -36,7 +36,8 @@ from pylog.record.format import BASE_OFFSET, LAST_OFFSET, POSITION, SIZE
 from pylog.record.types import TopicPartition
 from pylog.segment.names import INDEX, LOG, SEAL, SNAPSHOT, TIME_INDEX, TRANSACTION_INDEX, file_name
 from pylog.segment.seal import digest_of, make_seal, write_seal
-from pylog.topics import Catalog, CatalogTopic, check_catalog, read_catalog
+from pylog.topics.catalog import Catalog, CatalogTopic, read_catalog
+from pylog.topics.checking import check_catalog
 
 FS = OsFileSystem()
 SMALL = {"segment_bytes": 600, "index_interval_bytes": 100}

@@ -38,6 +38,7 @@ from pylog.record.format import (
 )
 from pylog.segment.names import DURABLE_POINT, LOG, file_name
 from pylog.testing import MemoryFileSystem
+from pylog.topics.catalog import CatalogTopic, write_topic
 from reference import Batch, Record
 from reference_compacting import Entry, Model
 
@@ -59,8 +60,8 @@ def opened(golden: GoldenPartition, path: Path) -> pylog.Store:
     config = {name.removeprefix("internal.").replace(".", "_"): given[name] for name in OPTIONS if name in given}
     store = pylog.open(path)
     topic = store.topic(golden.topic)
-    known = pylog.topics.CatalogTopic(topic.id or "A" * 22, 1, {name: as_option(value) for name, value in config.items()})
-    pylog.topics.write_topic(OsFileSystem(), store.path, golden.topic, known)
+    known = CatalogTopic(topic.id or "A" * 22, 1, {name: as_option(value) for name, value in config.items()})
+    write_topic(OsFileSystem(), store.path, golden.topic, known)
     return store
 
 

@@ -14,7 +14,7 @@ from pylog.producer.config import ProducerConfig
 from pylog.producer.future import Details, FutureRecordMetadata
 from pylog.producer.route import Route
 from pylog.record.few import few_of
-from pylog.topics import Topic
+from pylog.topics.topic import Topic
 
 NOW = 1_700_000_000_000
 Sent = tuple[int, bytes | None, bytes | None]  # partition, key, value

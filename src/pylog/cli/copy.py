@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pylog.log.log import Log
     from pylog.store import Store
-    from pylog.topics import Topic
+    from pylog.topics.topic import Topic
 
 _FLUSH_MS = 1000  # while it works, a power loss takes the records of the last second; at the end all are synced
 _RECORD = ("timestamp", "key", "value", "headers")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pylog.cli.sources import Format, Source
     from pylog.producer.producer import Producer
-    from pylog.topics import Topic
+    from pylog.topics.topic import Topic
 
 _FLUSH_MS = 1000  # while records come, a power loss takes those of the last second; at the end all are synced
 

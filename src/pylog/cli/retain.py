@@ -14,7 +14,7 @@ from pylog.clock import SystemClock
 
 if TYPE_CHECKING:
     from pylog.store import Store
-    from pylog.topics import Topic
+    from pylog.topics.topic import Topic
 
 _COLUMNS = (
     Column("topic"),

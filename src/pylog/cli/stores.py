@@ -10,7 +10,7 @@ import pylog
 if TYPE_CHECKING:
     from pylog.log.log import Log
     from pylog.store import Store
-    from pylog.topics import Topic
+    from pylog.topics.topic import Topic
 
 
 def reading(path: str) -> Store:

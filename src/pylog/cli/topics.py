@@ -10,7 +10,7 @@ from pylog.cli.stores import logs_of, reading
 
 if TYPE_CHECKING:
     from pylog.store import Store
-    from pylog.topics import Topic
+    from pylog.topics.topic import Topic
 
 _COLUMNS = (
     Column("topic"),

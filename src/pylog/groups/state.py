@@ -48,7 +48,7 @@ from pylog.offsets.partition import Item
 from pylog.offsets.primitives import Reader, Tags, Writer
 from pylog.offsets.schema import GroupMetadata, group_key
 from pylog.record.types import TopicPartition
-from pylog.topics import Topic
+from pylog.topics.topic import Topic
 
 # Tagged fields. Of a member: that it is none of the classic protocol, which a broker takes it for if nothing is said; and pylog's
 # own, the names of its assignors, as Kafka's schema has room for one only. Of partitions that a member has: since which epoch.

@@ -43,7 +43,9 @@ from pylog.offsets.schema import (
     place_key,
 )
 from pylog.record.types import OffsetAndMetadata, TopicPartition
-from pylog.topics import META_PROPERTIES, Topic, directory_name
+from pylog.topics.listing import META_PROPERTIES
+from pylog.topics.partitions import directory_name
+from pylog.topics.topic import Topic
 
 LOGGER = logging.getLogger("pylog")
 _TRIES: Final = 3  # while another process deletes the topic and makes it again

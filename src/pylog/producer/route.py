@@ -10,7 +10,7 @@ from pylog.producer.buffer import RECORD_CHARGE, RECORD_OVERHEAD, Buffer
 from pylog.producer.config import ProducerConfig
 from pylog.producer.numbering import Numbering
 from pylog.record.rows import MAX_RECORD_OVERHEAD
-from pylog.topics import Topic
+from pylog.topics.topic import Topic
 
 
 class Route:

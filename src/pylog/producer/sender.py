@@ -47,7 +47,7 @@ from pylog.producer.numbering import Numbering, new_producer_id
 from pylog.producer.route import Route, largest_batch
 from pylog.record.rows import Longs, Rows
 from pylog.record.types import Acknowledgement
-from pylog.topics import Topic
+from pylog.topics.topic import Topic
 
 LOGGER = logging.getLogger("pylog")
 

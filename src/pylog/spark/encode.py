@@ -27,7 +27,7 @@ from pylog.record.builder import rows_from_arrow
 from pylog.record.types import TopicPartition
 from pylog.spark.write_options import WriteOptions
 from pylog.staging.file import StagingFile
-from pylog.topics import Topic
+from pylog.topics.topic import Topic
 
 _RECORD = ("key", "value", "timestamp", "headers")
 

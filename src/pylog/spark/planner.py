@@ -44,7 +44,7 @@ from pylog.spark.pushdown import NO_PRUNING, Pruning, Range, Ranges, united
 from pylog.spark.roots import Root
 from pylog.spark.steady import steadily
 from pylog.spark.values import named
-from pylog.topics import directory_name
+from pylog.topics.partitions import directory_name
 
 if TYPE_CHECKING:
     from pylog.log.log import Log

@@ -14,7 +14,9 @@ from pylog.log.checkpoints import CLEAN_SHUTDOWN, LOG_START, NEW_MARKER, Checkpo
 from pylog.log.glance import Glance, glance, is_still_so
 from pylog.log.outline import Outline
 from pylog.record.types import TopicPartition
-from pylog.topics import Topic, directory_name, find_topics
+from pylog.topics.listing import find_topics
+from pylog.topics.partitions import directory_name
+from pylog.topics.topic import Topic
 
 if TYPE_CHECKING:
     from pylog.log.log import Log

@@ -16,7 +16,7 @@ from pylog.log.checkpoints import check_topic_name
 from pylog.record.compression import codec_id
 from pylog.spark import values
 from pylog.spark.given import Given
-from pylog.topics import check_partition_count
+from pylog.topics.making import check_partition_count
 
 _BYTES: tuple[type[DataType], ...] = (BinaryType, StringType)
 _TYPES: Mapping[str, tuple[type[DataType], ...]] = {

@@ -11,7 +11,7 @@ from pylog.log.trimming import decide
 from pylog.offsets.schema import OFFSETS_TOPIC
 from pylog.store import Store
 from pylog.tools.metadata import KafkaTopic
-from pylog.topics import Topic
+from pylog.topics.topic import Topic
 
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
 _SMALLEST_SEGMENT: Final = 1 << 20  # that a broker of 4.3 takes for an option (interop 7.3)

@@ -23,7 +23,8 @@ from pylog.log.log import Log
 from pylog.record.types import TopicPartition
 from pylog.segment.names import LOG
 from pylog.store import Store
-from pylog.topics import Topic, directory_name
+from pylog.topics.partitions import directory_name
+from pylog.topics.topic import Topic
 
 LEFT: Final = "left"
 RIGHT: Final = "right"

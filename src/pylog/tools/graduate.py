@@ -39,7 +39,10 @@ from pylog.tools.metadata import BOOTSTRAP, KafkaTopic, bootstrap_checkpoint
 from pylog.tools.partitions import is_in_use, look_at, targets
 from pylog.tools.producers import highest_numbers
 from pylog.tools.verify import Verification, verify
-from pylog.topics import CATALOG, CLUSTER_METADATA, META_PROPERTIES, Topic, directory_name
+from pylog.topics.catalog import CATALOG
+from pylog.topics.listing import META_PROPERTIES
+from pylog.topics.partitions import CLUSTER_METADATA, directory_name
+from pylog.topics.topic import Topic
 
 RECORD: Final = "pylog-graduated.json"
 _BROKERS: Final = (META_PROPERTIES, BOOTSTRAP, f"{CLUSTER_METADATA}-0")

@@ -26,7 +26,7 @@ from pylog.log.store_locks import KAFKA_LOCK
 from pylog.record.types import TopicPartition
 from pylog.segment.names import LOG, parse
 from pylog.segment.segment import OpenFiles
-from pylog.topics import partition_of
+from pylog.topics.partitions import partition_of
 
 _MARKER_BYTES: Final = 4096
 

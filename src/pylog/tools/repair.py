@@ -26,7 +26,7 @@ from pylog.segment.segment import LogSegment
 from pylog.tools.backup import Backup
 from pylog.tools.partitions import Target, sizes_of, targets
 from pylog.tools.plan import POLICIES, Copy, PartitionPlan, SegmentPlan, plan_partition, segments_of
-from pylog.topics import read_catalog
+from pylog.topics.catalog import read_catalog
 
 _INDEXES = (names.INDEX, names.TIME_INDEX, names.TRANSACTION_INDEX, names.SEAL)
 

@@ -23,7 +23,8 @@ from pylog.segment import names
 from pylog.tools.behind import behind_the_end
 from pylog.tools.names import is_directory, place_of, segment_at
 from pylog.tools.partitions import Target, look_at, sizes_of, targets
-from pylog.topics import CATALOG, check_catalog, read_catalog
+from pylog.topics.catalog import CATALOG, read_catalog
+from pylog.topics.checking import check_catalog
 
 SOUND: Final = 0
 DAMAGED: Final = 1

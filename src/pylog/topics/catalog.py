@@ -1,0 +1,130 @@
+"""`pylog.json`: the topics that pylog has made or altered, and what of them is being deleted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from typing import Any, Final
+
+import msgspec
+
+from pylog import limits
+from pylog.config import TopicConfig
+from pylog.errors import CorruptionError, UnsupportedFormatError
+from pylog.fs import FileSystem, join, write_atomically
+from pylog.log.checkpoints import is_topic_name, parse_partition_directory
+from pylog.record.checksum import crc32c
+
+CATALOG: Final = "pylog.json"
+DELETED_NAME: Final = re.compile(
+    r"[a-zA-Z0-9._-]+\.[0-9a-f]{32}-delete"
+)  # what a partition directory is renamed to (storage-format 3.2.3)
+_COMPACTED: Final = TopicConfig(cleanup_policy="compact", segment_bytes=limits.DEFAULT_OFFSETS_SEGMENT_BYTES)
+_INTERNAL: Final = {"__consumer_offsets": _COMPACTED, "__transaction_state": _COMPACTED}  # what Kafka sets for its own topics
+_VERSION: Final = 1
+_TOPIC_ID = re.compile(r"[A-Za-z0-9_-]{22}")
+
+# Of a topic that `pylog.json` does not name: a broker made it, and only that knows how long it keeps it. So nothing of it goes.
+UNKNOWN_CONFIG: Final = TopicConfig(retention_ms=-1)
+
+
+class CatalogTopic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A topic in `pylog.json`."""
+
+    id: str
+    partitions: int
+    config: dict[str, Any] = {}
+
+
+class _Versioned(msgspec.Struct, frozen=True):
+    """What every version of `pylog.json` has."""
+
+    version: int
+
+
+class Catalog(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The content of `pylog.json`.
+
+    Attributes:
+        version: of the file's format.
+        topics: by name.
+        deleting: partition directories whose deletion was decided and may not be done, with the names that they get for it.
+        crc32c: of all that, so that no flipped bit of a retention time deletes anything; eight hexadecimal digits.
+    """
+
+    version: int = _VERSION
+    topics: dict[str, CatalogTopic] = {}
+    deleting: dict[str, str] = {}
+    crc32c: str = ""
+
+    def config_of(self, topic: str) -> TopicConfig:
+        """A topic's configuration, as far as it is known."""
+        known = self.topics.get(topic)
+        return _INTERNAL.get(topic, UNKNOWN_CONFIG) if known is None else TopicConfig.of(known.config)
+
+    def sealed(self) -> Catalog:
+        """The same with the checksum that belongs to it."""
+        bare = msgspec.structs.replace(self, crc32c="")
+        return msgspec.structs.replace(bare, crc32c=f"{crc32c(msgspec.json.encode(bare)):08x}")
+
+
+def read_catalog(fs: FileSystem, root: str) -> Catalog:
+    """The catalog of a directory; an empty one where there is none.
+
+    Raises:
+        CorruptionError: the file is not as it was written.
+        UnsupportedFormatError: it is of a later version.
+    """
+    path = join(root, CATALOG)
+    return parsed_catalog(path, fs.read(path, limits.MAX_CHECKPOINT_BYTES))
+
+
+def parsed_catalog(path: str, data: bytes | None) -> Catalog:
+    if data is None:
+        return Catalog()
+    try:
+        version = msgspec.json.decode(data, type=_Versioned).version
+        if version != _VERSION:
+            raise UnsupportedFormatError(f"{path} has version {version}; this pylog knows version {_VERSION}", path=path)
+        catalog = msgspec.json.decode(data, type=Catalog)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:  # ValueError: bytes that are no UTF-8
+        raise _damaged(path, str(error)) from error
+    wrong = next(_impossible(catalog), None)
+    if wrong is not None:
+        raise _damaged(path, wrong)
+    return catalog
+
+
+def _damaged(path: str, why: str) -> CorruptionError:
+    return CorruptionError(f"{path} is damaged ({why}); restore it: without it every topic has default settings", path=path)
+
+
+def _impossible(catalog: Catalog) -> Iterator[str]:
+    """What no pylog wrote. Names become paths, and those to be deleted are removed: nothing may lead out of the directory."""
+    if catalog != catalog.sealed():
+        yield "its checksum is of another content"
+    for name, topic in catalog.topics.items():
+        if not is_topic_name(name):
+            yield f"{name!r} is not a topic name"
+        if not 1 <= topic.partitions <= limits.MAX_PARTITIONS or not _TOPIC_ID.fullmatch(topic.id):
+            yield f"topic {name!r} has an impossible number of partitions, or id"
+    for old, new in catalog.deleting.items():
+        if (parse_partition_directory(old) is None and not DELETED_NAME.fullmatch(old)) or not DELETED_NAME.fullmatch(new):
+            yield f"{old!r} and {new!r} are not names of a partition that is deleted"
+
+
+def without(catalog: Catalog, names: Collection[str]) -> Catalog:
+    """A catalog without the entries of some topics."""
+    kept = {name: entry for name, entry in catalog.topics.items() if name not in names}
+    return msgspec.structs.replace(catalog, topics=kept)
+
+
+def write_catalog(fs: FileSystem, root: str, catalog: Catalog) -> None:
+    """Replaces `pylog.json` atomically."""
+    write_atomically(fs, root, CATALOG, msgspec.json.format(msgspec.json.encode(catalog.sealed()), indent=1) + b"\n")
+
+
+def write_topic(fs: FileSystem, root: str, name: str, topic: CatalogTopic) -> None:
+    """Adds a topic to `pylog.json`, or replaces its entry. Under the root's lock."""
+    catalog = read_catalog(fs, root)
+    write_catalog(fs, root, msgspec.structs.replace(catalog, topics=catalog.topics | {name: topic}))

@@ -1,0 +1,152 @@
+"""Deleting topics: the decision is one line in the catalog, the rest can be done again by whoever comes next."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import secrets
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from typing import Final
+
+import msgspec
+
+from pylog.errors import PylogError, StorageFailedError
+from pylog.fs import FileSystem, join
+from pylog.log.checkpoints import parse_partition_directory
+from pylog.log.durable_point import DELETED, mark_deleted, open_header
+from pylog.record.types import TopicPartition
+from pylog.segment.names import PARTITION_METADATA
+from pylog.topics.catalog import DELETED_NAME, Catalog, read_catalog, without, write_catalog
+from pylog.topics.partitions import directory_name
+from pylog.topics.topic import Topic
+
+LOGGER = logging.getLogger("pylog")
+_DIRECTORY_NAME_CHARACTERS: Final = 255
+
+
+def decide_deletion(fs: FileSystem, root: str, topic: Topic) -> dict[str, str]:
+    """Writes down that a topic goes, which decides it. Under the root's lock, as `topic` was read.
+
+    Returns:
+        Its partition directories, with the names that they get for it.
+    """
+    catalog = read_catalog(fs, root)
+    names = [directory_name(TopicPartition(topic.name, number)) for number in topic.partition_ids]
+    directories = {name: catalog.deleting.get(name) or deletion_name(name) for name in names}
+    write_catalog(fs, root, msgspec.structs.replace(without(catalog, [topic.name]), deleting=catalog.deleting | directories))
+    return directories
+
+
+def deletion_name(name: str) -> str:
+    """What a partition directory is renamed to before it is removed (storage-format 3.2.3)."""
+    suffix = f".{secrets.token_hex(16)}-delete"
+    return name[: _DIRECTORY_NAME_CHARACTERS - len(suffix)] + suffix
+
+
+def pending_names(catalog: Catalog, topic: str) -> dict[str, str]:
+    """A topic's partition directories whose deletion was decided, and which may have their names still."""
+    parsed = {old: parse_partition_directory(old) for old in catalog.deleting}
+    return {old: catalog.deleting[old] for old, found in parsed.items() if found is not None and found.topic == topic}
+
+
+def free_names(
+    fs: FileSystem,
+    root: str,
+    topic: str,
+    rename: Callable[[str, str], object],
+    root_lock: Callable[[], AbstractContextManager[object]],
+) -> None:
+    """Renames a topic's directories that are being deleted: `rename` does it to one, under its locks."""
+    pending = pending_names(read_catalog(fs, root), topic)
+    for name, target in pending.items():
+        rename(name, target)
+    if not pending:
+        return
+    fs.sync_directory(root)
+    with root_lock():  # they are still to be removed, under the names that they have now
+        catalog = read_catalog(fs, root)
+        moved = {new if pending.get(old) == new else old: new for old, new in catalog.deleting.items()}
+        write_catalog(fs, root, msgspec.structs.replace(catalog, deleting=moved))
+
+
+def rename_deleted(fs: FileSystem, root: str, directory: str, target: str) -> bool:
+    """Renames a partition whose deletion was decided; every process that has it open sees the flag before it writes again.
+
+    Under the partition's lock and the root's. Returns False when somebody who needed the name has done it: what has the name now
+    is another one.
+    """
+    path = join(root, directory)
+    if read_catalog(fs, root).deleting.get(directory) != target or not fs.exists(path):
+        return False
+    mark_deleted(fs, path)
+    fs.rename(path, join(root, target))
+    return True
+
+
+def note_removed(fs: FileSystem, root: str, removed: Iterable[str]) -> None:
+    """Writes down that directories are gone, given by the names that they had last. Under the root's lock."""
+    catalog, gone = read_catalog(fs, root), set(removed)
+    left = {old: new for old, new in catalog.deleting.items() if new not in gone}
+    write_catalog(fs, root, msgspec.structs.replace(catalog, deleting=left))
+
+
+def delete_directories(fs: FileSystem, root: str, names: Mapping[str, str]) -> dict[str, str]:
+    """Deletes partition directories; those that cannot be, because they belong to somebody else, keep nobody from the others."""
+    left = {}
+    for name, target in names.items():
+        try:
+            _rename_and_remove(fs, root, {name: target})
+        except StorageFailedError as error:
+            LOGGER.warning("%s: %s; what is left of a deleted topic is tried again when the store is opened next", root, error)
+            left[name] = target
+    return left
+
+
+def _rename_and_remove(fs: FileSystem, root: str, names: Mapping[str, str]) -> None:
+    """Renames partition directories as Kafka does before it deletes them, then removes them. May be repeated after a crash."""
+    for name, target in names.items():
+        if name != target and fs.exists(join(root, name)):
+            fs.rename(join(root, name), join(root, target))
+    remove_directories(fs, root, names.values())
+
+
+def remove_directories(fs: FileSystem, root: str, names: Iterable[str]) -> None:
+    """Removes directories that were renamed for it; no crash brings them back under their old names."""
+    fs.sync_directory(root)
+    for name in names:
+        _remove(fs, join(root, name))
+    fs.sync_directory(root)
+
+
+def _remove(fs: FileSystem, path: str) -> None:
+    """Removes a directory, perhaps beside a process that has just opened the store and finishes the same deletion."""
+    while fs.exists(path):
+        try:
+            fs.remove_tree(path)
+        except StorageFailedError as error:
+            if error.errno != errno.ENOENT:
+                raise
+
+
+def remove_strays(fs: FileSystem, root: str) -> None:
+    """Removes what was renamed for its deletion and then forgotten, as earlier versions did. Under the root's lock."""
+    names = [entry.name for entry in fs.list(root) if entry.is_directory and DELETED_NAME.fullmatch(entry.name)]
+    strays = [name for name in names if _is_stray(fs, join(root, name))]
+    if strays:
+        LOGGER.warning("%s: removing what is left of deleted topics: %s", root, ", ".join(strays))
+        delete_directories(fs, root, {name: name for name in strays})
+
+
+def _is_stray(fs: FileSystem, directory: str) -> bool:
+    """Whether pylog has deleted it: its header says so, or nobody has written into it. What a broker deletes is left to that."""
+    with contextlib.suppress(PylogError):
+        if {entry.name for entry in fs.list(directory)} <= {PARTITION_METADATA}:
+            return True
+        header = open_header(fs, directory)
+        if header is not None:
+            with contextlib.closing(header):
+                slot = header.look()
+            return slot is not None and bool(slot.flags & DELETED)
+    return False

@@ -1,0 +1,42 @@
+"""Completing what an earlier process decided about topics and did not get to do."""
+
+from __future__ import annotations
+
+import logging
+
+import msgspec
+
+from pylog.fs import FileSystem
+from pylog.topics.catalog import read_catalog, without, write_catalog
+from pylog.topics.deleting import delete_directories, remove_strays
+from pylog.topics.listing import is_kraft_brokers, made_again, present_numbers
+from pylog.topics.making import make_partitions
+
+LOGGER = logging.getLogger("pylog")
+
+
+def finish_changes(fs: FileSystem, root: str, *, broker_was_last: bool) -> None:
+    """Completes what an earlier process decided and did not get to do: topics made and deleted. Under the root's lock.
+
+    Args:
+        fs, root: the log directory.
+        broker_was_last: a broker has closed it cleanly, and no process of pylog died after that while it made a topic: one
+            without any directory is one that the broker deleted.
+    """
+    catalog = read_catalog(fs, root)
+    if catalog.deleting:
+        catalog = msgspec.structs.replace(catalog, deleting=delete_directories(fs, root, catalog.deleting))
+        write_catalog(fs, root, catalog)
+    remove_strays(fs, root)
+    entries = fs.list(root)
+    present, gone, is_brokers = present_numbers(entries), made_again(fs, root, catalog, entries), is_kraft_brokers(fs, root)
+    gone += [name for name in catalog.topics if (broker_was_last or is_brokers) and name not in present]
+    if gone:
+        LOGGER.warning("%s: topics that the broker deleted: %s", root, ", ".join(gone))
+        catalog = without(catalog, gone)
+        write_catalog(fs, root, catalog)
+    if is_brokers:
+        return  # it would set aside what is made here
+    for name, topic in catalog.topics.items():
+        if missing := sorted(set(range(topic.partitions)) - set(present.get(name, ()))):
+            make_partitions(fs, root, name, topic.id, missing)

@@ -1,0 +1,93 @@
+"""Which topics a directory has: its names and its catalog together."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Iterable
+from typing import Final
+
+from pylog import limits
+from pylog.errors import CorruptionError
+from pylog.fs import DirectoryEntry, FileSystem, join
+from pylog.log.checkpoints import read_topic_id
+from pylog.record.types import TopicPartition
+from pylog.topics.catalog import CATALOG, Catalog, parsed_catalog, without
+from pylog.topics.partitions import directory_name, partition_of
+from pylog.topics.topic import Topic
+
+META_PROPERTIES: Final = "meta.properties"  # who a broker is; in its directories only
+
+
+def find_topics(fs: FileSystem, root: str) -> dict[str, Topic]:
+    """The topics of a log directory, by name. Directories that are not partitions are not pylog's business.
+
+    Raises:
+        CorruptionError, UnsupportedFormatError: as `read_catalog`.
+    """
+    catalog, entries = _listed(fs, root)
+    found = present_numbers(entry for entry in entries if entry.name not in catalog.deleting)
+    catalog = without(catalog, made_again(fs, root, catalog, entries))
+    # in a KRaft broker's directory what is there is all: nobody here makes the rest
+    whole = not (_is_brokers(entries) and is_kraft_brokers(fs, root))
+    names = sorted(catalog.topics.keys() | found.keys() if whole else found)
+    return {name: _topic(fs, root, catalog, name, found.get(name, []), whole=whole) for name in names}
+
+
+def present_numbers(entries: Iterable[DirectoryEntry]) -> dict[str, list[int]]:
+    """The numbers of the partitions that have a directory, by topic."""
+    found: dict[str, list[int]] = {}
+    for entry in entries:
+        if (partition := partition_of(entry)) is not None:
+            found.setdefault(partition.topic, []).append(partition.partition)
+    return found
+
+
+def made_again(fs: FileSystem, root: str, catalog: Catalog, entries: Collection[DirectoryEntry]) -> list[str]:
+    """The topics of the catalog that a broker has deleted, and another of each one's name made since: they have other ids."""
+    if not _is_brokers(entries):
+        return []
+    present = present_numbers(entries)
+    return [
+        name
+        for name, entry in catalog.topics.items()
+        if present.get(name) and _id_of(fs, root, TopicPartition(name, min(present[name]))) not in (None, entry.id)
+    ]
+
+
+def _id_of(fs: FileSystem, root: str, partition: TopicPartition) -> str | None:
+    with contextlib.suppress(CorruptionError):  # reported when the partition is opened; an id is not needed to read
+        return read_topic_id(fs, join(root, directory_name(partition)))
+    return None
+
+
+def _is_brokers(entries: Collection[DirectoryEntry]) -> bool:
+    """Whether a directory is a broker's, as its names tell: no file is read to find out that it is not."""
+    return any(entry.name == META_PROPERTIES for entry in entries)
+
+
+def is_kraft_brokers(fs: FileSystem, root: str) -> bool:
+    """Whether a directory is that of a broker whose own metadata alone says which topics there are (interop 3.9)."""
+    data = fs.read(join(root, META_PROPERTIES), limits.MAX_CHECKPOINT_BYTES)
+    return data is not None and b"version=1" in data.split()
+
+
+def _listed(fs: FileSystem, root: str) -> tuple[Catalog, list[DirectoryEntry]]:
+    """The catalog and what is listed while it is true.
+
+    Who makes a topic writes the catalog first, and who deletes one does so first and last: some of its directories without what
+    the catalog says of them would pass for a broker's topic of as many partitions.
+    """
+    path = join(root, CATALOG)
+    while True:
+        data = fs.read(path, limits.MAX_CHECKPOINT_BYTES)
+        entries = fs.list(root)
+        if fs.read(path, limits.MAX_CHECKPOINT_BYTES) == data:
+            return parsed_catalog(path, data), entries
+
+
+def _topic(fs: FileSystem, root: str, catalog: Catalog, name: str, numbers: list[int], *, whole: bool) -> Topic:
+    known = catalog.topics.get(name)
+    ids = tuple(sorted({*numbers, *(range(known.partitions) if known is not None and whole else ())}))
+    if known is not None:
+        return Topic(name, known.id, len(ids), catalog.config_of(name), ids)
+    return Topic(name, _id_of(fs, root, TopicPartition(name, ids[0])), len(ids), catalog.config_of(name), ids)

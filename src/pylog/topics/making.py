@@ -1,0 +1,105 @@
+"""Making topics and partitions: what is refused, and how the directories come to be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pylog import limits
+from pylog.config import TopicConfig
+from pylog.errors import IllegalStateError, InvalidArgumentError, NotALogDirectoryError, TopicAlreadyExistsError
+from pylog.fs import FileSystem, join, parent_of, write_atomically
+from pylog.log.checkpoints import format_partition_metadata, new_topic_id
+from pylog.record.types import TopicPartition
+from pylog.segment.names import PARTITION_METADATA
+from pylog.topics.catalog import CatalogTopic
+from pylog.topics.listing import META_PROPERTIES, is_kraft_brokers
+from pylog.topics.partitions import directory_name
+from pylog.topics.topic import Topic
+
+
+def check_new(root: str, name: str, present: Iterable[str]) -> None:
+    """Kafka refuses names that differ only in '.' and '_'; names that differ only in case collide on some file systems."""
+    for other in present:
+        if other == name:
+            raise TopicAlreadyExistsError(f"topic {name!r} exists already", path=root)
+        if other.replace(".", "_").lower() == name.replace(".", "_").lower():
+            raise TopicAlreadyExistsError(
+                f"topic {name!r} is too like {other!r}: '.' and '_', or the case, are all that differs", path=root
+            )
+
+
+def check_may_be_made(fs: FileSystem, root: str, topic: str, numbers: Iterable[int]) -> None:
+    """What stands in the way of new partitions must be noticed before the catalog says that they are there: a broker that would
+    set them aside when it starts, with all that was acknowledged in them, and files or links that have their names.
+    """
+    if is_kraft_brokers(fs, root):
+        told = f"{root} belongs to a Kafka broker, which alone makes partitions: have it make those of {topic!r}; if it is never "
+        raise IllegalStateError(f"{told}to start on this directory again, remove {META_PROPERTIES} there", path=root)
+    taken = {entry.name for entry in fs.list(root) if not entry.is_directory}
+    for found in sorted(taken & {directory_name(TopicPartition(topic, number)) for number in numbers}):
+        path = join(root, found)
+        raise NotALogDirectoryError(f"{path} is not a directory, so partition {found} cannot be made; move it away", path=path)
+
+
+def check_partition_count(count: object) -> int:
+    """A number of partitions, checked."""
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= limits.MAX_PARTITIONS:
+        raise InvalidArgumentError(f"partitions={count!r} is not an int from 1 to {limits.MAX_PARTITIONS}")
+    return count
+
+
+def check_more(fs: FileSystem, root: str, topic: Topic, count: int) -> int:
+    """Refuses a number of partitions that is not larger than the one there is, which is returned."""
+    present = topic.partition_ids[-1] + 1
+    if count <= present:
+        raise InvalidArgumentError(f"topic {topic.name!r} has {present} partitions; {count} is not more")
+    check_may_be_made(fs, root, topic.name, range(present, count))
+    return present
+
+
+def make_root(fs: FileSystem, root: str) -> None:
+    """Makes a log directory, durably.
+
+    Raises:
+        NotALogDirectoryError: there is no directory to make it in, or it may not be written.
+    """
+    parent = parent_of(root)
+    if not fs.exists(parent):
+        raise NotALogDirectoryError(f"there is no directory {parent} to make {root} in; make it first", path=root)
+    fs.check_directory(parent, write=True)
+    fs.make_directory(root)
+    fs.sync_directory(parent)
+
+
+def make_partitions(fs: FileSystem, root: str, topic: str, topic_id: str, numbers: Iterable[int]) -> None:
+    """Makes the partition directories that are missing, each with its `partition.metadata`, durably."""
+    for number in numbers:
+        directory = join(root, directory_name(TopicPartition(topic, number)))
+        if fs.exists(directory):
+            fs.check_directory(directory, write=True, follow=False)
+        else:
+            fs.make_directory(directory)
+        if not fs.exists(join(directory, PARTITION_METADATA)):
+            write_atomically(fs, directory, PARTITION_METADATA, format_partition_metadata(topic_id))
+    fs.sync_directory(root)
+
+
+def altered(topic: Topic, options: Mapping[str, Any]) -> CatalogTopic:
+    """The entry of a topic whose configuration changes.
+
+    Args:
+        topic: as it is.
+        options: of `TopicConfig` by name; None is the option's default.
+
+    Raises:
+        InvalidArgumentError: no such option or value; or the store has only some of the topic's partitions: an entry would have
+            the others made, empty.
+    """
+    if topic.partition_ids != tuple(range(topic.partitions)):
+        some = ", ".join(map(str, topic.partition_ids[:10]))
+        raise InvalidArgumentError(f"of topic {topic.name!r} only the partitions {some} are here; alter it where all of them are")
+    defaults = TopicConfig()
+    given = {name: getattr(defaults, name, None) if value is None else value for name, value in options.items()}
+    config = TopicConfig.of(topic.config.changed() | given)
+    return CatalogTopic(topic.id or new_topic_id(), topic.partitions, config.changed())

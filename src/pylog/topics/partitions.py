@@ -1,0 +1,55 @@
+"""A topic's partition directories."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from pylog.errors import NotALogDirectoryError, PylogError, UnknownTopicOrPartitionError
+from pylog.fs import DirectoryEntry, FileSystem
+from pylog.log.checkpoints import parse_partition_directory
+from pylog.record.types import TopicPartition
+
+CLUSTER_METADATA: Final = "__cluster_metadata"  # a KRaft controller's log: no lock covers it, so it is never written
+
+
+def directory_name(partition: TopicPartition) -> str:
+    """A partition's directory: `<topic>-<partition>`.
+
+    >>> directory_name(TopicPartition("orders", 3))
+    'orders-3'
+    """
+    return f"{partition.topic}-{partition.partition}"
+
+
+def partition_of(entry: DirectoryEntry) -> TopicPartition | None:
+    """The partition that a directory entry is; a controller's metadata log is none (storage-format 3.1)."""
+    partition = parse_partition_directory(entry.name) if entry.is_directory else None
+    return None if partition is None or partition.topic == CLUSTER_METADATA else partition
+
+
+def check_partition_directory(fs: FileSystem, directory: str, *, write: bool) -> None:
+    """As `FileSystem.check_directory`; of one that was there a moment ago: another process has deleted the topic since."""
+    try:
+        fs.check_directory(directory, write=write, follow=False)
+    except NotALogDirectoryError as error:
+        if fs.exists(directory):  # made again, unless it is something else that has its name
+            fs.check_directory(directory, write=write, follow=False)
+            return
+        told = f"{directory} is not there any more: its topic was deleted meanwhile"
+        raise UnknownTopicOrPartitionError(told, path=directory) from error
+
+
+def for_each_partition(calls: Iterable[Callable[[], Any]]) -> list[Any]:
+    """Makes every call, one for each partition, and then raises the first error. What another process deleted needs nothing."""
+    results, errors = [], []
+    for call in calls:
+        try:
+            results.append(call())
+        except UnknownTopicOrPartitionError:
+            continue
+        except PylogError as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
+    return results

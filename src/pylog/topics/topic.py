@@ -1,0 +1,35 @@
+"""`Topic`: what is known of one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pylog.config import TopicConfig
+from pylog.errors import UnknownTopicOrPartitionError
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic.
+
+    Attributes:
+        name: its name.
+        id: 22 characters, or None when no partition has one (directories of brokers before 2.8).
+        partitions: how many partitions this store has of it.
+        config: its configuration; where nothing is known of it Kafka's defaults, but retention keeps everything.
+        partition_ids: their numbers, ascending; a broker of a cluster may have any of them.
+    """
+
+    name: str
+    id: str | None
+    partitions: int
+    config: TopicConfig
+    partition_ids: tuple[int, ...]
+
+
+def check_partition(root: str, topic: Topic, number: int) -> None:
+    """Refuses a partition that a topic does not have."""
+    ids = topic.partition_ids
+    if number not in ids:
+        told = f"from {ids[0]} to {ids[-1]}" if len(ids) > 1 else f"{ids[0]} only"
+        raise UnknownTopicOrPartitionError(f"topic {topic.name!r} has no partition {number}; it has {told}", path=root)
