@@ -23,7 +23,7 @@ from pylog.log.checkpoints import CLEANER, LOG_START, RECOVERY_POINT, parse_offs
 from pylog.log.durable_point import mark_deleted
 from pylog.record.types import TopicPartition
 from pylog.store import Store
-from pylog.topics import deleting
+from pylog.topics import changes
 from pylog.topics.catalog import CATALOG, CatalogTopic, read_catalog, write_topic
 
 PATIENCE = 20.0  # seconds that a test waits for what takes milliseconds
@@ -50,22 +50,27 @@ def deletions(path: Path) -> list[str]:
 def just_before_the_roots_lock(store: Store, monkeypatch: pytest.MonkeyPatch, action: Callable[[], object]) -> None:
     """Does something once, when a store is about to take the lock: to decide something, if nothing is to be done before."""
     store._leave_clean_state()
-    lock, done = store._root_lock, []
+    assert store._locks is not None
+    lock, done = store._locks.root, []
 
-    def first_this() -> Any:
-        if not done:
-            done.append(True)
-            action()
-        return lock()
+    class FirstThis:
+        def __enter__(self) -> None:
+            if not done:
+                done.append(True)
+                action()
+            lock.__enter__()
 
-    monkeypatch.setattr(store, "_root_lock", first_this)
+        def __exit__(self, *given: object) -> None:
+            lock.__exit__(*given)
+
+    monkeypatch.setattr(store._locks, "root", FirstThis())
 
 
 @contextlib.contextmanager
 def halted_deletion(one: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
     """Has a thread decide to delete "t" through a store, and stand still, until this ends, before its directories are renamed."""
     decided, go_on = threading.Event(), threading.Event()
-    rename = one._rename_partition
+    rename = one._changes._rename
 
     def late(*which: str) -> None:
         decided.set()
@@ -76,7 +81,7 @@ def halted_deletion(one: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cal
         thread.start()
         assert decided.wait(PATIENCE)
 
-    monkeypatch.setattr(one, "_rename_partition", late)
+    monkeypatch.setattr(one._changes, "_rename", late)
     thread = threading.Thread(target=one.delete_topic, args=("t",))
     yield delete
     go_on.set()
@@ -273,7 +278,7 @@ def test_the_end_of_a_deletion_takes_no_checkpoint_of_a_topic_that_was_made_mean
     one: Store, two: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one.create_topic("t")
-    remove = deleting.remove_directories
+    remove = changes.remove_directories
 
     def made_again(*given: Any) -> None:
         monkeypatch.undo()
@@ -282,7 +287,7 @@ def test_the_end_of_a_deletion_takes_no_checkpoint_of_a_topic_that_was_made_mean
         two.log("t").delete_records(5)
         remove(*given)
 
-    monkeypatch.setattr(deleting, "remove_directories", made_again)
+    monkeypatch.setattr(changes, "remove_directories", made_again)
     one.delete_topic("t")
     assert lines(tmp_path, LOG_START) == {TopicPartition("t", 0): 5}
 
@@ -298,7 +303,7 @@ def test_what_a_process_notes_of_a_partition_that_is_being_deleted_does_not_outl
     assert lines(tmp_path, LOG_START) == {}
     log.delete_records(5)  # it has not met the flag yet
     assert lines(tmp_path, LOG_START) == {TopicPartition("t", 0): 5}
-    two._free_names("t")
+    two._changes._free_names("t")
     assert lines(tmp_path, LOG_START) == {}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any, Self
@@ -17,7 +17,7 @@ from pylog.config import TopicConfig
 from pylog.errors import ClosedError, InvalidArgumentError, ReadOnlyError, UnknownTopicOrPartitionError
 from pylog.fs import FileSystem, join, process_id, write_atomically
 from pylog.groups.attendance import Attendance
-from pylog.log import checkpoints, shutdown
+from pylog.log import shutdown
 from pylog.log.check import check_store
 from pylog.log.checkpoints import CLEAN_SHUTDOWN, CLEANER, LOG_START, NEW_MARKER, RECOVERY_POINT, Checkpoint, check_topic_name
 from pylog.log.cleaner import Cleaning, Task, Throttle, clean, clean_due
@@ -34,11 +34,12 @@ from pylog.options import StoreOptions
 from pylog.record.types import TopicPartition
 from pylog.segment.segment import OpenFiles
 from pylog.staging.names import sweep
-from pylog.topics import deleting, making
-from pylog.topics.catalog import Catalog, CatalogTopic, read_catalog, write_topic
+from pylog.topics.catalog import Catalog, read_catalog
+from pylog.topics.changes import TopicChanges
 from pylog.topics.checking import check_catalog
 from pylog.topics.finishing import finish_changes
-from pylog.topics.listing import find_topics, is_kraft_brokers
+from pylog.topics.listing import find_topic, find_topics, is_kraft_brokers
+from pylog.topics.making import check_more, check_partition_count, make_root
 from pylog.topics.partitions import CLUSTER_METADATA, check_partition_directory, directory_name, for_each_partition, partition_of
 from pylog.topics.topic import Topic, check_partition
 
@@ -49,6 +50,8 @@ class Store(Clients):
     A store opened with mode "rw" keeps Kafka brokers out until it is closed; other pylog processes may open it too, and append
     in turn. One opened with mode "r" takes no lock and writes nothing; it sees what others write.
     """
+
+    _changes: TopicChanges  # of a store that is open for writing
 
     def __init__(self, path: str, options: StoreOptions, fs: FileSystem, clock: Clock) -> None:
         super().__init__()
@@ -102,10 +105,11 @@ class Store(Clients):
 
     def _open_for_writing(self) -> None:
         if not self._fs.exists(self.path):
-            making.make_root(self._fs, self.path)
+            make_root(self._fs, self.path)
         self._fs.check_directory(self.path, write=True)
         how = self._options
         self._locks = StoreLocks(self._fs, self.path, self._clock, exclusive=how.exclusive, timeout_ms=how.lock_timeout_ms)
+        self._changes = TopicChanges(self._fs, self.path, self._locks, self._checkpoints)
         try:
             self._report_checkpoints()
             self._marker = self._read_marker()
@@ -175,12 +179,8 @@ class Store(Clients):
         Raises:
             UnknownTopicOrPartitionError: there is none of that name; the error names some that there are.
         """
-        check_topic_name(name)
-        found = self.topics()
-        if name not in found:
-            some = ", ".join(list(found)[:10]) or "none"
-            raise UnknownTopicOrPartitionError(f"{self.path} has no topic {name!r}; it has {some}", path=self.path)
-        return found[name]
+        self._check_open()
+        return find_topic(self._fs, self.path, name)
 
     def create_topic(self, name: str, partitions: int = 1, **config: Any) -> Topic:
         """Makes a topic. It is durable when this returns.
@@ -197,19 +197,13 @@ class Store(Clients):
         """
         self._check_writable()
         checked = TopicConfig.of(config)
-        count = making.check_partition_count(partitions)
+        count = check_partition_count(partitions)
         check_topic_name(name)
         with self._guard:
             self._leave_clean_state()
-            with self._names_free(name):
-                making.check_new(self.path, name, self.topics())
-                making.check_may_be_made(self._fs, self.path, name, range(count))
-                added = CatalogTopic(checkpoints.new_topic_id(), count, checked.changed())
-                self._forget_ends(name, range(count))  # of a topic of that name that is gone
-                write_topic(self._fs, self.path, name, added)
-                making.make_partitions(self._fs, self.path, name, added.id, range(count))
-                list(self._let_go(name))  # of one that another store deleted
-                return self.topic(name)
+            self._changes.create(name, count, checked)
+            list(self._let_go(name))  # of one that another store deleted
+            return self.topic(name)
 
     def add_partitions(self, name: str, partitions: int) -> Topic:
         """Raises a topic's number of partitions.
@@ -222,18 +216,12 @@ class Store(Clients):
             UnknownTopicOrPartitionError, InvalidArgumentError, ReadOnlyError: nothing was written. IllegalStateError: as above.
         """
         self._check_writable()
-        count = making.check_partition_count(partitions)
+        count = check_partition_count(partitions)
         with self._guard:
-            making.check_more(self._fs, self.path, self.topic(name), count)
+            check_more(self._fs, self.path, self.topic(name), count)
             self._leave_clean_state()
-            with self._names_free(name):
-                topic = self.topic(name)
-                present = making.check_more(self._fs, self.path, topic, count)
-                changed = CatalogTopic(topic.id or checkpoints.new_topic_id(), count, topic.config.changed())
-                self._forget_ends(name, range(present, count))
-                write_topic(self._fs, self.path, name, changed)
-                making.make_partitions(self._fs, self.path, name, changed.id, range(present, count))
-                return self.topic(name)
+            self._changes.add_partitions(name, count)
+            return self.topic(name)
 
     def alter_topic(self, name: str, **config: Any) -> Topic:
         """Changes a topic's configuration, durably. Logs that are open, here or elsewhere, go on as they were opened.
@@ -246,9 +234,8 @@ class Store(Clients):
             UnknownTopicOrPartitionError, InvalidArgumentError, ReadOnlyError: nothing was written.
         """
         self._check_writable()
-        with self._guard, self._root_lock():
-            topic = self.topic(name)
-            write_topic(self._fs, self.path, name, making.altered(topic, config))
+        with self._guard:
+            self._changes.alter(name, config)
             return self.topic(name)
 
     def delete_topic(self, name: str) -> None:
@@ -263,15 +250,7 @@ class Store(Clients):
             self._leave_clean_state()
             for log in self._let_go(name):
                 log.close()
-            with self._root_lock():
-                topic = self.topic(name)  # another store may have deleted it meanwhile, and made it again
-                directories = deleting.decide_deletion(self._fs, self.path, topic)
-                self._forget_ends(name, topic.partition_ids)
-            for directory, target in directories.items():
-                self._rename_partition(directory, target)
-            deleting.remove_directories(self._fs, self.path, directories.values())
-            with self._root_lock():
-                deleting.note_removed(self._fs, self.path, directories.values())
+            self._changes.delete(name)
 
     def _let_go(self, topic: str) -> Iterator[Log]:
         """Forgets the logs of a topic, one by one; the background flushes them no more."""
@@ -279,36 +258,6 @@ class Store(Clients):
             log = self._logs.pop(key)
             self._background.drop(log.flush_behind)
             yield log
-
-    def _forget_ends(self, topic: str, numbers: Iterable[int]) -> None:
-        """Removes partitions from the checkpoints. Under the root's lock."""
-        for checkpoint in self._checkpoints:
-            checkpoint.update({}, [TopicPartition(topic, number) for number in numbers])
-
-    def _rename_partition(self, directory: str, target: str) -> None:
-        """Frees the name of a partition that is deleted, unless somebody who needed it has done so."""
-        assert self._locks is not None
-        with self._locks.partition(directory), self._root_lock():
-            gone = checkpoints.parse_partition_directory(directory)
-            if deleting.rename_deleted(self._fs, self.path, directory, target) and gone is not None:
-                self._forget_ends(gone.topic, [gone.partition])  # who had it open may have noted some since
-
-    @contextmanager
-    def _names_free(self, topic: str) -> Iterator[None]:
-        """The root's lock, with no directory there that another store has decided to delete, and may never get to.
-
-        Who decides that does it under this lock, and renames under those of partitions, which lie outside.
-        """
-        while True:
-            self._free_names(topic)
-            with self._root_lock():
-                if not deleting.pending_names(self._catalog(), topic):
-                    yield
-                    return
-
-    def _free_names(self, topic: str) -> None:
-        """Renames a topic's directories that are being deleted."""
-        deleting.free_names(self._fs, self.path, topic, self._rename_partition, self._root_lock)
 
     # ---- logs ----------------------------------------------------------------------------------------------------------------
 
@@ -366,10 +315,7 @@ class Store(Clients):
             told = f"{directory_name(key)} is not made yet: who makes the topic is at it, or died; a writer completes it"
             raise UnknownTopicOrPartitionError(told, path=self.path)
         self._leave_clean_state()
-        with self._root_lock():
-            known = self.topic(key.topic)  # as it is now: what was deleted meanwhile must not come back
-            check_partition(self.path, known, key.partition)
-            making.make_partitions(self._fs, self.path, key.topic, known.id or checkpoints.new_topic_id(), [key.partition])
+        self._changes.complete(key)
 
     def outline(self, topic: str, partition: int = 0) -> Outline:
         """The ends and segments of a partition, for who plans reads of many; nothing stays open. Raises what `log` does.

@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable
 from typing import Final
 
 from pylog import limits
-from pylog.errors import CorruptionError
+from pylog.errors import CorruptionError, UnknownTopicOrPartitionError
 from pylog.fs import DirectoryEntry, FileSystem, join
-from pylog.log.checkpoints import read_topic_id
+from pylog.log.checkpoints import check_topic_name, read_topic_id
 from pylog.record.types import TopicPartition
 from pylog.topics.catalog import CATALOG, Catalog, parsed_catalog, without
 from pylog.topics.partitions import directory_name, partition_of
@@ -31,6 +31,20 @@ def find_topics(fs: FileSystem, root: str) -> dict[str, Topic]:
     whole = not (_is_brokers(entries) and is_kraft_brokers(fs, root))
     names = sorted(catalog.topics.keys() | found.keys() if whole else found)
     return {name: _topic(fs, root, catalog, name, found.get(name, []), whole=whole) for name in names}
+
+
+def find_topic(fs: FileSystem, root: str, name: str) -> Topic:
+    """One topic of a log directory.
+
+    Raises:
+        UnknownTopicOrPartitionError: there is none of that name; the error names some that there are.
+    """
+    check_topic_name(name)
+    found = find_topics(fs, root)
+    if name not in found:
+        some = ", ".join(list(found)[:10]) or "none"
+        raise UnknownTopicOrPartitionError(f"{root} has no topic {name!r}; it has {some}", path=root)
+    return found[name]
 
 
 def present_numbers(entries: Iterable[DirectoryEntry]) -> dict[str, list[int]]:

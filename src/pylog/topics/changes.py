@@ -1,0 +1,107 @@
+"""`TopicChanges`: topics made, altered and deleted by one process beside others, each change under the locks that it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from pylog.config import TopicConfig
+from pylog.fs import FileSystem
+from pylog.log.checkpoints import Checkpoint, new_topic_id, parse_partition_directory
+from pylog.log.store_locks import StoreLocks
+from pylog.record.types import TopicPartition
+from pylog.topics.catalog import CatalogTopic, read_catalog, write_topic
+from pylog.topics.deleting import decide_deletion, free_names, note_removed, pending_names, remove_directories, rename_deleted
+from pylog.topics.listing import find_topic, find_topics
+from pylog.topics.making import altered, check_may_be_made, check_more, check_new, make_partitions
+from pylog.topics.topic import check_partition
+
+
+class TopicChanges:
+    """Changes the topics of a directory that is open for writing. What a caller is refused has changed nothing.
+
+    Args:
+        fs, root: the log directory.
+        locks: of the process there.
+        checkpoints: what a partition that goes is to be removed from.
+    """
+
+    def __init__(self, fs: FileSystem, root: str, locks: StoreLocks, checkpoints: Sequence[Checkpoint]) -> None:
+        self._fs = fs
+        self._root = root
+        self._locks = locks
+        self._checkpoints = checkpoints
+
+    def create(self, name: str, count: int, config: TopicConfig) -> None:
+        """Makes a topic."""
+        with self._names_free(name):
+            check_new(self._root, name, find_topics(self._fs, self._root))
+            check_may_be_made(self._fs, self._root, name, range(count))
+            self._make(name, CatalogTopic(new_topic_id(), count, config.changed()), range(count))
+
+    def add_partitions(self, name: str, count: int) -> None:
+        """Raises a topic's number of partitions."""
+        with self._names_free(name):
+            topic = find_topic(self._fs, self._root, name)
+            present = check_more(self._fs, self._root, topic, count)
+            self._make(name, CatalogTopic(topic.id or new_topic_id(), count, topic.config.changed()), range(present, count))
+
+    def _make(self, name: str, topic: CatalogTopic, numbers: Iterable[int]) -> None:
+        """Makes partitions of a topic, as the catalog is to name it. Of a topic of that name that is gone nothing is believed."""
+        self._forget_ends(name, numbers)
+        write_topic(self._fs, self._root, name, topic)
+        make_partitions(self._fs, self._root, name, topic.id, numbers)
+
+    def complete(self, key: TopicPartition) -> None:
+        """Makes the directory of a partition that its topic's maker did not get to."""
+        with self._locks.root:
+            known = find_topic(self._fs, self._root, key.topic)  # as it is now: what was deleted meanwhile must not come back
+            check_partition(self._root, known, key.partition)
+            make_partitions(self._fs, self._root, key.topic, known.id or new_topic_id(), [key.partition])
+
+    def alter(self, name: str, options: Mapping[str, Any]) -> None:
+        """Changes a topic's configuration: options by name, None for the default."""
+        with self._locks.root:
+            write_topic(self._fs, self._root, name, altered(find_topic(self._fs, self._root, name), options))
+
+    def delete(self, name: str) -> None:
+        """Deletes a topic, for good when this returns."""
+        with self._locks.root:
+            topic = find_topic(self._fs, self._root, name)  # another store may have deleted it meanwhile, and made it again
+            directories = decide_deletion(self._fs, self._root, topic)
+            self._forget_ends(name, topic.partition_ids)
+        for directory, target in directories.items():
+            self._rename(directory, target)
+        remove_directories(self._fs, self._root, directories.values())
+        with self._locks.root:
+            note_removed(self._fs, self._root, directories.values())
+
+    def _forget_ends(self, topic: str, numbers: Iterable[int]) -> None:
+        """Removes partitions from the checkpoints. Under the root's lock."""
+        for checkpoint in self._checkpoints:
+            checkpoint.update({}, [TopicPartition(topic, number) for number in numbers])
+
+    def _rename(self, directory: str, target: str) -> None:
+        """Frees the name of a partition that is deleted, unless somebody who needed it has done so."""
+        with self._locks.partition(directory), self._locks.root:
+            gone = parse_partition_directory(directory)
+            if rename_deleted(self._fs, self._root, directory, target) and gone is not None:
+                self._forget_ends(gone.topic, [gone.partition])  # who had it open may have noted some since
+
+    @contextmanager
+    def _names_free(self, topic: str) -> Iterator[None]:
+        """The root's lock, with no directory there that another store has decided to delete, and may never get to.
+
+        Who decides that does it under this lock, and renames under those of partitions, which lie outside.
+        """
+        while True:
+            self._free_names(topic)
+            with self._locks.root:
+                if not pending_names(read_catalog(self._fs, self._root), topic):
+                    yield
+                    return
+
+    def _free_names(self, topic: str) -> None:
+        """Renames a topic's directories that are being deleted."""
+        free_names(self._fs, self._root, topic, self._rename, lambda: self._locks.root)
