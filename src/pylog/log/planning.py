@@ -64,25 +64,27 @@ def _cuts(outline: Outline, pieces: Iterable[_Piece], max_bytes: int) -> Iterato
         if used + size <= max_bytes:
             used += size
             continue
-        if used:
+        if size <= max_bytes or used >= max_bytes:
             yield outline.bases[segment]
+            used = 0
         if size > max_bytes:  # a segment that is not cut is not looked into
-            used = yield from _cuts_inside(outline.segment(segment), first, end, max_bytes)
+            used = yield from _cuts_inside(outline.segment(segment), first, end, max_bytes, used)
         else:
             used = size
 
 
-def _cuts_inside(segment: Indexed, first: int, end: int, max_bytes: int) -> Generator[int, None, int]:
-    """The cuts between two positions of a segment; returns the bytes behind the last one."""
+def _cuts_inside(segment: Indexed, first: int, end: int, max_bytes: int, used: int) -> Generator[int, None, int]:
+    """The cuts between two positions of a segment, `used` bytes before which are uncut; returns the bytes behind the last one."""
     index = segment.offset_index()
-    while end - first > max_bytes:
-        offset = index.upper_bound_offset(first + max_bytes)
+    begin = first - used
+    while end - begin > max_bytes:
+        offset = index.upper_bound_offset(begin + max_bytes)
         entry = None if offset is None else index.upper(offset)
-        if entry is None or not first < entry.position < end:
+        if entry is None or not max(begin, first) < entry.position < end:
             break
         yield entry.offset + 1  # an entry names its batch's last offset, so the next batch begins here
-        first = entry.position
-    return end - first
+        begin = entry.position
+    return end - begin
 
 
 def _pieces(outline: Outline, start: int, end: int) -> list[_Piece]:
