@@ -66,6 +66,10 @@ SPLICE_FILES = 64  # staging files open for that
 STAGING_UNSEEN_MS = 7 * 86_400_000  # how long files of a job on another machine are left alone: jobs do not take longer
 RECORD_CHUNK_ROWS = 2048  # records turned into Python objects at a time: they stay in the cache until they are used
 
+# Threads that share syncs (`log/appending.py`), in seconds.
+SLOW_COMMIT_S = 0.001  # behind one that takes less there is no time to lose
+LONGEST_GIVING_WAY_S = 0.002  # a commit may also have waited for another process
+
 MEMBER_PROBE_S = 0.25  # seconds between two looks of a polling consumer at the other members of its group
 
 # Waiting for other processes, in seconds: measured, a reader that waits at the longest naps takes 4 % of a core.

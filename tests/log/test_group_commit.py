@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import dis
+import itertools
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -15,7 +19,9 @@ import pytest
 import pylog
 from neighbours import HookedFileSystem, last_segment, values
 from pylog import Durability, ProducerBatch, limits
+from pylog.clock import ManualClock
 from pylog.errors import StorageFailedError
+from pylog.log import appending
 from pylog.log.appending import Request, Requests, append_in_turn, grouped
 from pylog.record.batch import scan_batches
 from pylog.record.builder import BatchEncoder, rows_from_records
@@ -372,7 +378,7 @@ def test_an_interrupt_right_after_queueing_leaves_no_leader_that_never_leads() -
             super().add(request)
             raise KeyboardInterrupt
 
-    requests = Interrupting()
+    requests = Interrupting(ManualClock())
     with pytest.raises(KeyboardInterrupt):
         append_in_turn(requests, request(), threading.RLock(), lambda group: None)
     assert requests._leader is None
@@ -388,23 +394,166 @@ def request(size: int = 1, level: Durability = Durability.SYNC) -> Request:
     return made
 
 
-def test_the_first_one_leads_and_hands_over_to_the_oldest_that_waits() -> None:
-    requests = Requests()
+def may_go_on(requests: list[Request]) -> list[Request]:
+    """Those whose threads have been woken and have not left."""
+    return [each for each in requests if not each.signal.locked() and not each.left]
+
+
+def test_the_first_one_leads_and_the_oldest_that_waits_leads_next_when_all_others_have_gone_on() -> None:
+    requests = Requests(ManualClock())
     first, second, third = (request() for _ in range(3))
     assert [requests.add(each) for each in (first, second, third)] == [True, False, False]
     assert requests.take() == [first, second, third]
     late, later = request(), request()
     assert not requests.add(late)
     assert not requests.add(later)
-    requests.leave(first)
-    late.wait()  # returns: it leads
-    assert requests.take() == [late, later]
-    requests.leave(late)
-    assert requests.add(request())
+    for leaving, woken in ((first, second), (second, third), (third, late)):
+        requests.leave(leaving)
+        assert may_go_on([second, third, late, later]) == [woken]
+    assert not requests.add(request())  # it leads
+    assert requests.take()[:2] == [late, later]
+
+
+def settle(group: list[Request]) -> None:
+    for each in group:
+        each.acknowledge(range(1), Durability.SYNC)
+
+
+def time_to_append(requests: Requests, clock: ManualClock) -> float:
+    """The milliseconds that a new thread waits before it commits, if it may lead at once."""
+    before = clock.monotonic()
+    append_in_turn(requests, request(), threading.RLock(), settle)
+    return round(1000 * (clock.monotonic() - before), 6)
+
+
+@pytest.mark.parametrize(("took_ms", "given_ms"), [(0.9, 0), (1, 0.1), (10, 1), (5_000, 2)])
+def test_behind_a_slow_commit_of_several_threads_the_next_leader_gives_them_time_to_come_back(
+    took_ms: float, given_ms: float
+) -> None:
+    clock = ManualClock()
+    requests = Requests(clock)
+    both = [request(), request()]
+    for each in both:
+        requests.add(each)
+    requests.take()
+    clock.sleep(took_ms / 1000)
+    for each in both:
+        requests.leave(each)
+    assert time_to_append(requests, clock) == given_ms
+    assert time_to_append(requests, clock) == 0  # behind one that was alone
+
+
+def test_who_was_waiting_alone_gives_time_to_the_leader_before_it(log: pylog.Log) -> None:
+    clock = ManualClock()
+    requests = Requests(clock)
+    leader = request()
+    requests.add(leader)
+    requests.take()
+    waiting = threading.Thread(target=append_in_turn, args=(requests, request(), threading.RLock(), settle))
+    waiting.start()
+    wait_until(lambda: len(requests._waiting) == 1)
+    clock.sleep(0.01)
+    before = clock.monotonic()
+    requests.leave(leader)
+    waiting.join(PATIENCE)
+    assert clock.monotonic() - before == pytest.approx(0.001)
+
+
+def test_nobody_waits_for_threads_that_have_not_come_back_for_long() -> None:
+    clock = ManualClock()
+    requests = Requests(clock)
+    both = [request(), request()]
+    for each in both:
+        requests.add(each)
+    requests.take()
+    clock.sleep(0.01)
+    for each in both:
+        requests.leave(each)
+    clock.sleep(0.0015)
+    assert time_to_append(requests, clock) == 0
+
+
+def test_who_stops_waiting_is_passed_over_when_the_others_are_woken() -> None:
+    requests = Requests(ManualClock())
+    leader, *others = [request() for _ in range(5)]
+    for each in (leader, *others):
+        requests.add(each)
+    requests.take()
+    late = request()
+    requests.add(late)
+    requests.leave(others[0])  # interrupted while it waited
+    requests.leave(leader)
+    assert may_go_on([*others, late]) == [others[1]]
+    requests.leave(others[2])  # interrupted too: it wakes one more, which hurts nobody
+    assert may_go_on([*others, late]) == [others[1], others[3]]
+    requests.leave(others[3])
+    requests.leave(others[1])
+    assert may_go_on([late]) == [late]
+
+
+HANDLERS_RUN_BEHIND = ("RESUME", "JUMP_BACKWARD", "CALL", "CALL_FUNCTION_EX")  # Python's instructions
+
+
+def interrupted_at_step(number: int, work: Callable[[], object]) -> bool:
+    """Whether an interrupt came amid some work, at the n-th place in this module where Python runs handlers of signals."""
+    left, before = number, ""
+
+    def step(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal left, before
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            left -= before in HANDLERS_RUN_BEHIND
+            before = dis.opname[frame.f_code.co_code[frame.f_lasti]]
+            if left == 0:
+                raise KeyboardInterrupt
+        return step
+
+    def trace(frame: FrameType, event: str, given: object) -> Any:
+        return step(frame, event, given) if frame.f_code.co_filename == appending.__file__ else None
+
+    sys.settrace(trace)
+    try:
+        work()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(None)
+    return False
+
+
+@pytest.mark.parametrize("who", [0, 2], ids=["the leader", "one that it has written for"])
+@pytest.mark.parametrize("again", [False, True], ids=["once", "and its second attempt"])
+def test_wherever_one_is_interrupted_as_it_leaves_all_others_are_woken(who: int, again: bool) -> None:
+    for number in itertools.count(1):
+        requests = Requests(ManualClock())
+        waiting = [request() for _ in range(4)]
+        for each in waiting:
+            requests.add(each)
+        requests.take()
+        late = [request() for _ in range(2)]
+        for each in late:
+            requests.add(each)
+        if who:
+            requests.leave(waiting[0])
+            requests.leave(waiting[1])
+        came = interrupted_at_step(number, lambda: requests.leave(waiting[who]))  # noqa: B023 - called at once
+        if again:
+            interrupted_at_step(number // 2 + 1, lambda: requests.leave(waiting[who]))  # noqa: B023
+        assert not requests._guard.locked()
+        requests.leave(waiting[who])
+        left = [each for each in (*waiting, *late[:1]) if not each.left]
+        while woken := may_go_on(left):
+            for each in woken:
+                requests.leave(each)
+        assert [each.left for each in (*waiting, *late[:1])] == [True] * 5
+        assert may_go_on(late[1:]) == late[1:]  # it leads, because the one before has left without taking anything
+        if not came:
+            break
+    assert number > 4
 
 
 def test_a_group_is_not_larger_than_one_write_but_one_request_may_be() -> None:
-    requests = Requests()
+    requests = Requests(ManualClock())
     sizes = [limits.APPEND_CHUNK_BYTES // 2, limits.APPEND_CHUNK_BYTES // 2, 1, 10 * limits.APPEND_CHUNK_BYTES, 1]
     waiting = [request(size) for size in sizes]
     for each in waiting:
@@ -413,7 +562,7 @@ def test_a_group_is_not_larger_than_one_write_but_one_request_may_be() -> None:
 
 
 def test_who_has_left_is_neither_taken_nor_made_leader() -> None:
-    requests = Requests()
+    requests = Requests(ManualClock())
     first, second, third = (request() for _ in range(3))
     for each in (first, second, third):
         requests.add(each)

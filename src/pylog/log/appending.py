@@ -1,8 +1,14 @@
 """Group commit: appends of several threads that wait for each other become one write, one sync, one publication.
 
-A thread puts its request into the queue. The first one leads: it commits what is waiting, wakes those whose requests are settled,
-and hands over to one that has come meanwhile. So a request waits for one commit, or two, and no thread takes a lock only to find
-its work done. Small requests of plain records become one batch together, as a producer's `linger` would make of them.
+A thread puts its request into the queue. The first one leads: it commits what is waiting and hands over to one that has come
+meanwhile. So a request waits for one commit, or two, and no thread takes a lock only to find its work done. Small requests of
+plain records become one batch together, as a producer's `linger` would make of them.
+
+Those whose requests are settled wake one after the other, each woken by the one before, and the next leader last. Woken together
+they would all wait once more, for Python's global lock, and the leader among them after each of its system calls. Where the disk
+is slow the leader also gives those who went on the time to come back, so that not every sync is of half the threads. Measured
+with two processors: 32 threads append a quarter more a second, each for three quarters of the work; 8 threads with syncs of one
+to ten milliseconds a quarter to a half more.
 """
 
 from __future__ import annotations
@@ -15,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from pylog import limits
+from pylog.clock import Clock
 from pylog.config import Durability
 from pylog.errors import PylogError, StorageFailedError
 from pylog.record.builder import BatchEncoder, Encoded
@@ -45,8 +52,8 @@ class Request:
         acknowledgement: once it is done.
         error: why it failed.
         done: whether one of the two is there, or its thread does not wait any more.
-        signal: released once for its thread to go on. By whoever noted why, with nothing in between that an interrupt could come
-            before: not even the call of a function of our own.
+        left: whether its thread does not wait any more.
+        signal: released for its thread to go on.
     """
 
     __slots__ = (
@@ -55,6 +62,7 @@ class Request:
         "done",
         "encoder",
         "error",
+        "left",
         "level",
         "pieces",
         "producer",
@@ -81,6 +89,7 @@ class Request:
         self.acknowledgement: Acknowledgement | None = None
         self.error: Exception | None = None
         self.done = False
+        self.left = False
         self.signal = threading.Lock()  # held until then
         self.signal.acquire()
 
@@ -91,17 +100,13 @@ class Request:
     def acknowledge(self, offsets: range, level: Durability, *, duplicate: bool = False) -> None:
         """It is in the log."""
         self.acknowledgement = Acknowledgement(offsets, level, duplicate)
-        self._settled()
+        self.done = True
 
     def refuse(self, error: BaseException) -> None:
         """It is not. What interrupts the thread that commits for others is theirs only as a failure."""
         told = "the thread that wrote these records together with its own was interrupted: not acknowledged, they may be there"
         self.error = error if isinstance(error, Exception) else StorageFailedError(told, errno=errno.EINTR)
-        self._settled()
-
-    def _settled(self) -> None:
         self.done = True
-        self.signal.release()
 
     def result(self) -> Acknowledgement:
         """The acknowledgement, or the error: a copy, because other threads raise it too."""
@@ -112,13 +117,24 @@ class Request:
 
 
 class Requests:
-    """The requests that wait to be committed, and whose thread does it."""
+    """The requests that wait to be committed, whose thread does it, and whose threads are to go on.
 
-    def __init__(self) -> None:
+    What is done under the guard may be begun a second time, after an interrupt in its midst.
+
+    Args:
+        clock: tells how long commits take.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._began = clock.monotonic()  # the commit that is at work, or the last one
+        self._begins = 0.0  # the next one, at the earliest
         self._guard = threading.Lock()
         self._waiting: deque[Request] = deque()
         self._taken: list[Request] = []
+        self._to_wake: deque[Request] = deque()
         self._leader: Request | None = None
+        self._asleep: Request | None = None  # the leader, while nothing has been done to wake it
 
     def add(self, request: Request) -> bool:
         """Takes a request; whether its thread is to lead."""
@@ -131,9 +147,11 @@ class Requests:
     def take(self) -> list[Request]:
         """Those to commit together: in order, of one call's size at most, with nobody waiting for those left out."""
         group: list[Request] = []
-        self._taken = group
         size = 0
+        self._began = self._clock.monotonic()
         with self._guard:
+            self._to_wake.extend(self._taken)
+            self._taken = group
             while self._waiting and (not group or size + self._waiting[0].size <= limits.APPEND_CHUNK_BYTES):
                 request = self._waiting[0]
                 if not request.done:
@@ -143,19 +161,50 @@ class Requests:
         return group
 
     def leave(self, request: Request) -> None:
-        """Its thread does not wait any more; if it led, the next one does, and what it took and did not settle is refused."""
+        """Its thread does not wait any more; one that need not wait either is woken, and goes on likewise."""
         with self._guard:
-            request.done = True
-            if self._leader is not request:
+            request.done = request.left = True
+            if self._leader is request:
+                self._hand_over()
+            if self._asleep is not None:
+                self._to_wake.append(self._asleep)
+                self._asleep = None
+            self._wake()
+
+    def _hand_over(self) -> None:
+        """Makes the oldest one that waits the leader. What was taken and not settled is refused."""
+        for taken in self._taken:
+            if not taken.done:
+                taken.refuse(KeyboardInterrupt())
+        while self._waiting and self._waiting[0].done:
+            self._waiting.popleft()
+        if self._waiting or len(self._taken) > 1:
+            self._begins = _next_begin(self._began, self._clock.monotonic())
+        self._to_wake.extend(self._taken)
+        self._taken = []
+        self._leader = self._asleep = self._waiting[0] if self._waiting else None  # both, or it would lead for nobody
+
+    def _wake(self) -> None:
+        """Wakes the next one in turn; whoever has been woken and has not left yet will do the same."""
+        while self._to_wake:
+            following = self._to_wake[0]
+            if following.signal.locked() and not following.left:
+                following.signal.release()
+            self._to_wake.popleft()
+            if not following.left:
                 return
-            for taken in self._taken:
-                if not taken.done:
-                    taken.refuse(KeyboardInterrupt())
-            while self._waiting and self._waiting[0].done:
-                self._waiting.popleft()
-            self._leader = self._waiting[0] if self._waiting else None
-            if self._leader is not None:
-                self._leader.signal.release()
+
+    def give_way(self) -> None:
+        """Waits, before leading, until those who have just been woken had some time to come back."""
+        seconds = self._begins - self._clock.monotonic()
+        if seconds > 0:
+            self._clock.sleep(seconds)
+
+
+def _next_begin(began: float, ended: float) -> float:
+    """When the commit behind one of several threads begins: after a tenth of what that took, unless it was quick."""
+    took = ended - began
+    return ended + min(0.1 * took, limits.LONGEST_GIVING_WAY_S) if took >= limits.SLOW_COMMIT_S else 0.0
 
 
 class Group(NamedTuple):
@@ -258,6 +307,7 @@ def append_in_turn(requests: Requests, request: Request, lock: Any, commit: Call
         if not requests.add(request):
             request.wait()
         if not request.done:
+            requests.give_way()
             with lock:
                 while not request.done:
                     commit(requests.take())

@@ -100,7 +100,7 @@ class Mutator:
         self._counters = counters
         self._doomed = trimming.Doomed(source.fs)
         self.lock = threading.RLock()
-        self.requests = Requests()
+        self.requests = Requests(clock)
         self.writer: LogWriter | None = None
         self.gone = False
         self._failure: str | None = None  # why no writer can be made
