@@ -426,10 +426,8 @@ def time_to_append(requests: Requests, clock: ManualClock) -> float:
     return round(1000 * (clock.monotonic() - before), 6)
 
 
-@pytest.mark.parametrize(("took_ms", "given_ms"), [(0.9, 0), (1, 0.1), (10, 1), (5_000, 2)])
-def test_behind_a_slow_commit_of_several_threads_the_next_leader_gives_them_time_to_come_back(
-    took_ms: float, given_ms: float
-) -> None:
+def behind_a_commit_of_two(took_ms: float) -> tuple[Requests, ManualClock]:
+    """Requests that two threads have just left, and their clock."""
     clock = ManualClock()
     requests = Requests(clock)
     both = [request(), request()]
@@ -439,11 +437,19 @@ def test_behind_a_slow_commit_of_several_threads_the_next_leader_gives_them_time
     clock.sleep(took_ms / 1000)
     for each in both:
         requests.leave(each)
+    return requests, clock
+
+
+@pytest.mark.parametrize(("took_ms", "given_ms"), [(0.9, 0), (1, 0.1), (10, 1), (5_000, 2)])
+def test_behind_a_slow_commit_of_several_threads_the_next_leader_gives_them_time_to_come_back(
+    took_ms: float, given_ms: float
+) -> None:
+    requests, clock = behind_a_commit_of_two(took_ms)
     assert time_to_append(requests, clock) == given_ms
     assert time_to_append(requests, clock) == 0  # behind one that was alone
 
 
-def test_who_was_waiting_alone_gives_time_to_the_leader_before_it(log: pylog.Log) -> None:
+def test_who_was_waiting_alone_gives_time_to_the_leader_before_it() -> None:
     clock = ManualClock()
     requests = Requests(clock)
     leader = request()
@@ -460,15 +466,7 @@ def test_who_was_waiting_alone_gives_time_to_the_leader_before_it(log: pylog.Log
 
 
 def test_nobody_waits_for_threads_that_have_not_come_back_for_long() -> None:
-    clock = ManualClock()
-    requests = Requests(clock)
-    both = [request(), request()]
-    for each in both:
-        requests.add(each)
-    requests.take()
-    clock.sleep(0.01)
-    for each in both:
-        requests.leave(each)
+    requests, clock = behind_a_commit_of_two(10)
     clock.sleep(0.0015)
     assert time_to_append(requests, clock) == 0
 
