@@ -200,10 +200,11 @@ class Store(Clients):
         count = check_partition_count(partitions)
         check_topic_name(name)
         with self._guard:
+            self._check_open()  # once more: it may have been closed meanwhile, and somebody else have the directory
             self._leave_clean_state()
-            self._changes.create(name, count, checked)
+            topic = self._changes.create(name, count, checked)
             list(self._let_go(name))  # of one that another store deleted
-            return self.topic(name)
+            return topic
 
     def add_partitions(self, name: str, partitions: int) -> Topic:
         """Raises a topic's number of partitions.
@@ -220,8 +221,7 @@ class Store(Clients):
         with self._guard:
             check_more(self._fs, self.path, self.topic(name), count)
             self._leave_clean_state()
-            self._changes.add_partitions(name, count)
-            return self.topic(name)
+            return self._changes.add_partitions(name, count)
 
     def alter_topic(self, name: str, **config: Any) -> Topic:
         """Changes a topic's configuration, durably. Logs that are open, here or elsewhere, go on as they were opened.
@@ -235,8 +235,8 @@ class Store(Clients):
         """
         self._check_writable()
         with self._guard:
-            self._changes.alter(name, config)
-            return self.topic(name)
+            self._check_open()
+            return self._changes.alter(name, config)
 
     def delete_topic(self, name: str) -> None:
         """Deletes a topic and its records, for good when this returns, and then what groups have committed for it.
@@ -315,7 +315,9 @@ class Store(Clients):
             told = f"{directory_name(key)} is not made yet: who makes the topic is at it, or died; a writer completes it"
             raise UnknownTopicOrPartitionError(told, path=self.path)
         self._leave_clean_state()
-        self._changes.complete(key)
+        with self._guard:
+            self._check_open()
+            self._changes.complete(key)
 
     def outline(self, topic: str, partition: int = 0) -> Outline:
         """The ends and segments of a partition, for who plans reads of many; nothing stays open. Raises what `log` does.
@@ -453,14 +455,22 @@ class Store(Clients):
         now = self._clock.now_ms() if now_ms is None else now_ms
         keys = [(topic, number) for topic in self.topics().values() for number in topic.partition_ids]
         retain = [partial(self._retain, topic, number, now) for topic, number in keys]
-        deleted = sum(for_each_partition([*retain, partial(self._expire_offsets, now)]))
         compacted = [TopicPartition(topic.name, number) for topic, number in keys if topic.config.is_compacted]
-        clean_due(for_each_partition(partial(self._cleaning, key, now) for key in compacted), self._spoiled)
-        return deleted
+        others = [partial(self._expire_offsets, now), partial(self._compact, compacted, now)]
+        return sum(for_each_partition([*retain, *others]))
 
     def _expire_offsets(self, now_ms: int) -> int:
         self.offsets.expire_if_due(now_ms)
         return 0  # segments were deleted
+
+    def _compact(self, keys: list[TopicPartition], now_ms: int) -> int:
+        """Compacts what is dirty enough, also when some of the partitions cannot be opened."""
+        tasks: list[Task] = []
+        try:
+            for_each_partition(partial(lambda key: tasks.append(self._cleaning(key, now_ms)), key) for key in keys)
+        finally:
+            clean_due(tasks, self._spoiled)
+        return 0
 
     def clean(self, topic: str, partition: int | None = None) -> list[Cleaning]:
         """Compacts a topic now, however clean it is: of each key the last record stays (storage-format 7).
@@ -504,7 +514,10 @@ class Store(Clients):
     def _retain(self, topic: Topic, number: int, now_ms: int) -> int:
         group, ask = topic.config.retention_group, self._options.committed or self.offsets.position
         committed = None if group is None else ask(group, TopicPartition(topic.name, number))
-        return self.log(topic.name, number).retain(now_ms, committed)
+        log = self.log(topic.name, number)
+        if committed is not None and committed > log.end_offset:
+            committed = None  # of a log that was truncated, or a topic made again: it tells nothing of what is here
+        return log.retain(now_ms, committed)
 
     def flush(self) -> None:
         """Makes every record appended so far durable.

@@ -67,10 +67,13 @@ def copy(
         pylog copy shop orders shop --as orders-2024
     """
     from pylog import Durability
+    from pylog.fs import resolved
 
     name = topic if name is None else name
     with reading(store) as opened:
         found = opened.topic(topic)
+        if name == topic and resolved(store) == resolved(target):
+            raise UsageError(f"topic {name!r} would be copied to itself; --as names the copy")
         states = [(log, log.look()) for log in logs_of(opened, found)]
         extents = [(log, state.start_offset, state.end_offset) for log, state in states]
         with writing(target, make=True, durability=Durability.INTERVAL(_FLUSH_MS)) as other:
@@ -90,8 +93,6 @@ def _prepare(store: Store, name: str, source: Topic, *, append: bool) -> None:
         options.pop("message_timestamp_type", None)  # else the records would have the time of the copying
         store.create_topic(name, partitions, **options)
         return
-    if known.id is not None and known.id == source.id:
-        raise UsageError(f"topic {name!r} would be copied to itself; --as names the copy")
     missing = set(source.partition_ids) - set(known.partition_ids)
     if missing:
         raise UsageError(f"{store.path} has a topic {name!r} without the partition {min(missing)}; nothing was copied")

@@ -352,6 +352,11 @@ def absolute(path: str) -> str:
     return os.path.abspath(path)
 
 
+def resolved(path: str) -> str:
+    """The same with all symbolic links followed: where a lock must be that others ask for."""
+    return os.path.realpath(path)
+
+
 def is_path(text: str) -> bool:
     """Whether a text can be the path of a file.
 

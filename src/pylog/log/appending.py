@@ -53,7 +53,8 @@ class Request:
         error: why it failed.
         done: whether one of the two is there, or its thread does not wait any more.
         left: whether its thread does not wait any more.
-        signal: released for its thread to go on.
+        thread: its thread, once it waits.
+        signal: released, once or more often, for its thread to go on; it then leaves, which wakes the next one.
     """
 
     __slots__ = (
@@ -68,6 +69,7 @@ class Request:
         "producer",
         "signal",
         "size",
+        "thread",
         "whole",
     )
 
@@ -90,12 +92,13 @@ class Request:
         self.error: Exception | None = None
         self.done = False
         self.left = False
+        self.thread = 0
         self.signal = threading.Lock()  # held until then
         self.signal.acquire()
 
-    def wait(self) -> None:
-        """Waits until the request is settled, or it is its thread's turn to lead."""
-        self.signal.acquire()
+    def wait(self) -> bool:
+        """Waits until it is woken, or some time has gone by: whoever should wake it may be in a handler of signals."""
+        return self.signal.acquire(timeout=limits.LONGEST_SLEEP_S)
 
     def acknowledge(self, offsets: range, level: Durability, *, duplicate: bool = False) -> None:
         """It is in the log."""
@@ -127,9 +130,11 @@ class Requests:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._began = clock.monotonic()  # the commit that is at work, or the last one
-        self._begins = 0.0  # the next one, at the earliest
+        self._commit_began = clock.monotonic()  # of the one that is at work, or the last one
+        self._next_begins = 0.0  # at the earliest
+        self._in_turn_until = 0.0  # then all are woken: somebody else keeps Python's global lock
         self._guard = threading.Lock()
+        self._inside: dict[int, Request] = {}  # by thread
         self._waiting: deque[Request] = deque()
         self._taken: list[Request] = []
         self._to_wake: deque[Request] = deque()
@@ -138,6 +143,8 @@ class Requests:
 
     def add(self, request: Request) -> bool:
         """Takes a request; whether its thread is to lead."""
+        request.thread = threading.get_ident()
+        self._inside[request.thread] = request
         with self._guard:
             self._waiting.append(request)
             if self._leader is None:
@@ -148,7 +155,7 @@ class Requests:
         """Those to commit together: in order, of one call's size at most, with nobody waiting for those left out."""
         group: list[Request] = []
         size = 0
-        self._began = self._clock.monotonic()
+        self._commit_began = self._clock.monotonic()
         with self._guard:
             self._to_wake.extend(self._taken)
             self._taken = group
@@ -170,6 +177,12 @@ class Requests:
                 self._to_wake.append(self._asleep)
                 self._asleep = None
             self._wake()
+        self._inside.pop(request.thread, None)
+
+    def has_called(self) -> bool:
+        """Whether this thread is in the midst of a request: a handler that runs amid it would wait for itself."""
+        request = self._inside.get(threading.get_ident())
+        return request is not None and (not request.left or self._guard.locked())
 
     def _hand_over(self) -> None:
         """Makes the oldest one that waits the leader. What was taken and not settled is refused."""
@@ -178,27 +191,34 @@ class Requests:
                 taken.refuse(KeyboardInterrupt())
         while self._waiting and self._waiting[0].done:
             self._waiting.popleft()
+        ended = self._clock.monotonic()
+        self._in_turn_until = ended + limits.WAKING_S
         if self._waiting or len(self._taken) > 1:
-            self._begins = _next_begin(self._began, self._clock.monotonic())
+            self._next_begins = _next_begin(self._commit_began, ended)
         self._to_wake.extend(self._taken)
         self._taken = []
         self._leader = self._asleep = self._waiting[0] if self._waiting else None  # both, or it would lead for nobody
 
     def _wake(self) -> None:
-        """Wakes the next one in turn; whoever has been woken and has not left yet will do the same."""
+        """Wakes the next one in turn, who has not left yet and will do the same; all of them when that takes too long."""
+        in_turn = self._clock.monotonic() < self._in_turn_until if self._to_wake else True
         while self._to_wake:
             following = self._to_wake[0]
             if following.signal.locked() and not following.left:
                 following.signal.release()
             self._to_wake.popleft()
-            if not following.left:
+            if in_turn and not following.left:
                 return
+
+    def may_go_on(self, request: Request) -> bool:
+        """Whether a request is settled, or its thread is to lead: also when nobody has woken it."""
+        return request.done or self._leader is request
 
     def give_way(self) -> None:
         """Waits, before leading, until those who have just been woken had some time to come back."""
-        seconds = self._begins - self._clock.monotonic()
+        seconds = self._next_begins - self._clock.monotonic()
         if seconds > 0:
-            self._clock.sleep(seconds)
+            self._clock.sleep(min(seconds, limits.LONGEST_GIVING_WAY_S))
 
 
 def _next_begin(began: float, ended: float) -> float:
@@ -305,7 +325,8 @@ def append_in_turn(requests: Requests, request: Request, lock: Any, commit: Call
     """
     try:
         if not requests.add(request):
-            request.wait()
+            while not request.wait() and not requests.may_go_on(request):
+                pass
         if not request.done:
             requests.give_way()
             with lock:

@@ -267,7 +267,7 @@ class Mutator:
 
     def append(self, request: Request) -> Acknowledgement:
         """Appends in turn with other threads; at once for the one that keeps them out, because they wait for it."""
-        if self.at_work and is_owned(self.lock):
+        if (self.at_work and is_owned(self.lock)) or self.requests.has_called():
             told = f"this thread is appending to {self._source.directory}: what interrupts it, as a handler of signals or of log "
             raise IllegalStateError(told + "messages does, cannot append to the same log", path=self._source.directory)
         if self._inside != threading.get_ident():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast
@@ -399,11 +399,12 @@ class OffsetStore:
             return sum(len(gone.places) for gone in found.values())
 
     def _expired(self, there: OffsetsPartition, image: Image, now_ms: int, retention_ms: int) -> dict[bytes, Expiry]:
-        """What has expired, by group."""
+        """What has expired, by group. Not what retention waits for: its group would begin anew, behind what was kept for it."""
+        topics = self._topics_that_wait()
         found = {
             name: expired(
                 group,
-                image.pending_of(name) if image.pending else (),
+                {*image.pending_of(name), *_places_in(group, topics.get(name, ()))},
                 now_ms,
                 retention_ms,
                 at_work=lambda name=name: bool(self.members.at_work(_view(there, image, name))),  # type: ignore[misc]
@@ -412,6 +413,14 @@ class OffsetStore:
             if group.exists
         }
         return {name: gone for name, gone in found.items() if gone.places or gone.group}
+
+    def _topics_that_wait(self) -> dict[bytes, set[str]]:
+        """The topics whose retention waits for a group, by group."""
+        found: dict[bytes, set[str]] = {}
+        for topic in self._store.topics().values():
+            if topic.config.retention_group is not None:
+                found.setdefault(checked_group(topic.config.retention_group), set()).add(topic.name)
+        return found
 
     # ---- partitions ----------------------------------------------------------------------------------------------------------
 
@@ -560,3 +569,8 @@ def _checked_int(name: str, value: object, high: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 0 <= value <= high:
         raise InvalidArgumentError(f"{name}={value!r} is not an int from 0 to {high}")
     return int(value)
+
+
+def _places_in(group: GroupImage, topics: Collection[str]) -> list[bytes]:
+    """The places of a group's offsets that are in some topics."""
+    return [place for place in group.entries if parse_place(place).topic in topics] if topics else []

@@ -29,6 +29,7 @@ T = TypeVar("T")
 Requests = SimpleQueue[Any]  # each something to call; None or a dead reference: nothing more is to be done
 _END: Final = object()
 _ASKED: Final = object()
+_OWN: Final = threading.local()  # a worker's thread: its requests
 _AT_WORK: Final[dict[LockType, Requests]] = {}  # of threads that may be at work, by the lock they hold as long
 
 
@@ -135,9 +136,9 @@ class _ByTwo(_WithWorker[T]):
         return task is not None
 
     def _take(self) -> T:
-        result = self._results.popleft()
-        if result is not _ASKED:
-            return cast(T, _given(result))
+        if self._results[0] is not _ASKED:
+            return cast(T, _given(self._results.popleft()))
+        self._results.popleft()
         self._asked -= 1
         return cast(T, self._worker.result())
 
@@ -231,7 +232,8 @@ class Worker:
     def end(self) -> None:
         """Ends the thread, and waits until it has done all that it was asked for. May be called twice."""
         self._requests.put(None)
-        _wait_for(self._at_work)
+        if getattr(_OWN, "requests", None) is not self._requests:  # the thread itself collects what had forgotten it
+            _wait_for(self._at_work)
 
 
 def _wait_for(at_work: LockType) -> None:
@@ -274,6 +276,7 @@ def _watch(name: str, requests: Requests, results: SimpleQueue[Any], at_work: Lo
 
 
 def _work(requests: Requests, results: SimpleQueue[Any], left: ref[Any], is_over: LockType) -> None:
+    _OWN.requests = requests
     try:
         while (work := requests.get()) is not None and work is not left:
             try:

@@ -324,7 +324,7 @@ class RecordDecoder:
             raise
 
     def _compressed(self, buffer: Bytes, table: Table, first: int, last: int) -> Iterator[pa.RecordBatch]:
-        """Compressed batches: while one group of them is decoded, another thread decompresses the next."""
+        """Compressed batches, made plain a group at a time."""
         with closing(self._unpacker.groups(buffer, table, first, last)) as groups:
             for group in groups:
                 yield from self._group_frames(table, group)

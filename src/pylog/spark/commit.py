@@ -152,25 +152,34 @@ def _complete(place: Place, intent: Intent, how: Splicing, *, repeated: bool) ->
     producer = producer_of(intent.query, intent.batch)
     for target in intent.targets:
         partition = TopicPartition(target.topic, target.partition)
-        done = _appended(place.store.log(*partition), target, producer, intent) if repeated else 0
+        done = _appended(place.store, partition, target, producer, intent) if repeated else 0
         _append(place, partition, staged, how, producer, done)
     write_intent(place.fs, place.root, Intent(intent.query, intent.batch, done=True))
 
 
-def _appended(log: Log, target: Target, producer: ProducerBatch, intent: Intent) -> int:
-    """How many records of a micro-batch a log has: as it remembers its producers, or else as its batches say."""
+def _appended(store: Store, partition: TopicPartition, target: Target, producer: ProducerBatch, intent: Intent) -> int:
+    """How many records of a micro-batch a log has: as it remembers its producers, or else as its batches say.
+
+    Raises:
+        OffsetOutOfRangeError: what may have been its records is gone.
+    """
+    log = store.log(*partition)
     known = log.next_sequence(producer.producer_id, producer.epoch)
     if known is not None:
         return known
     start, end = log.start_offset, log.end_offset
-    for batch in log.scan(min(max(target.end_offset, start), end), columns=("producer_id", "producer_epoch", "sequence")):
+    first, rows = min(max(target.end_offset, start), end), 0
+    for batch in log.scan(first, end, columns=("producer_id", "producer_epoch", "sequence")):
         ids, epochs, sequences = (column.to_numpy(zero_copy_only=False) for column in batch.columns)
         ours = np.flatnonzero((ids == producer.producer_id) & (epochs == producer.epoch))
         if ours.size:
             known = int(sequences[ours[-1]]) + 1
-    if known is None and start > target.end_offset:
+        rows += batch.num_rows
+    trimmed = known is None and start > target.end_offset
+    if trimmed or (rows < end - first and store.topic(target.topic).config.is_compacted):
+        how = f"begins at offset {start} now" if trimmed else f"has been compacted behind offset {first}"
         raise OffsetOutOfRangeError(
-            f"{target.topic}-{target.partition} begins at offset {start} now: whether micro-batch {intent.batch} of query "
+            f"{target.topic}-{target.partition} {how}: whether micro-batch {intent.batch} of query "
             f"{intent.query}, which broke off when the log ended at {target.end_offset}, was in what is gone cannot be told; "
             "start the query with a new checkpoint",
             offset=target.end_offset,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pylog import limits
 from pylog.clock import Clock
 from pylog.errors import InvalidArgumentError, StorageFailedError
-from pylog.fs import FileSystem, absolute, base_name, join, parent_of, write_atomically
+from pylog.fs import FileSystem, absolute, base_name, join, parent_of, resolved, write_atomically
 
 MANIFEST = "repair.txt"
 
@@ -30,7 +30,7 @@ class Backup:
         self.path = absolute(path or f"{root}.repair-{clock.now_ms()}")
         self._fs = fs
         self._root = root
-        if self.path == root or self.path.startswith(join(root, "")):
+        if join(resolved(self.path), "").startswith(join(resolved(root), "")):
             told = f"the backup {self.path} would lie in {root}, where a broker does not start beside it; name another directory"
             raise InvalidArgumentError(told, path=self.path)
         if fs.exists(self.path):

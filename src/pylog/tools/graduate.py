@@ -168,8 +168,9 @@ def _check_free(fs: FileSystem, root: str) -> None:
     if is_in_use(fs, root):
         told = f"a process has {root} for itself, a broker or pylog; stop it before the directory is handed over"
         raise StoreLockedError(told, path=root)
+    begun = fs.exists(join(root, RECORD)) and not fs.exists(join(root, META_PROPERTIES))  # what the last step writes
     for name in _BROKERS:
-        if fs.exists(join(root, name)):
+        if fs.exists(join(root, name)) and not (begun and name == BOOTSTRAP):
             undo = "; --undo takes back what graduate wrote" if fs.exists(join(root, RECORD)) else ""
             raise IllegalStateError(f"{root} is a broker's already: it has {name}{undo}", path=join(root, name))
 

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from pylog.clock import Clock
 from pylog.config import Durability, TopicConfig
 from pylog.errors import NotALogDirectoryError
-from pylog.fs import FileSystem, absolute, base_name, join, parent_of
+from pylog.fs import FileSystem, absolute, base_name, join, parent_of, resolved
 from pylog.log.checkpoints import (
     CLEAN_SHUTDOWN,
     CLEANER,
@@ -66,6 +66,7 @@ def targets(fs: FileSystem, path: str) -> list[Target]:
     root = absolute(path)
     entries = fs.list(root)
     if any(entry.is_file and _is_log(entry.name) for entry in entries):
+        root = resolved(path)  # a link may lie elsewhere than the store's locks and checkpoints
         name = base_name(root)
         return [Target(parent_of(root), root, parse_partition_directory(name) or TopicPartition(name, 0))]
     found = ((entry.name, partition_of(entry)) for entry in entries)

@@ -180,7 +180,8 @@ class _Execution:
         touched = _touched(self._fs, plan)
         logs = {segment.path for segment in plan.segments}
         derived = {name for name in touched if join(self._directory, name) not in logs}
-        self._remove(*(derived - {names.LEADER_EPOCH_CHECKPOINT}))  # before what they are derived from changes
+        replaced = {names.LEADER_EPOCH_CHECKPOINT, *filter(self._tells_of_a_segment_that_stays, derived)}
+        self._remove(*(derived - replaced))  # before what they are derived from changes
         for segment in sorted(plan.segments, reverse=True):
             if segment.pieces is None:  # newest first: a crash leaves no hole
                 self._remove(base_name(segment.path))
@@ -193,6 +194,12 @@ class _Execution:
         for name in sizes_of(self._fs, plan.target):
             take_owner(self._fs, join(self._directory, name), self._directory)
         self._fs.sync_directory(self._directory)
+
+    def _tells_of_a_segment_that_stays(self, name: str) -> bool:
+        """Whether a file holds the aborted transactions of one. Never is it missing: without it all count as committed."""
+        found = names.parse(name)
+        changed = {segment.base_offset for segment in self._plan.segments}
+        return found is not None and found.suffix == names.TRANSACTION_INDEX and found.offset not in changed
 
     # ---- what goes -----------------------------------------------------------------------------------------------------------
 
@@ -264,12 +271,18 @@ class _Execution:
                 aborted += b"".join(entry.encoded() for entry in state.replay(stretch.buffer, stretch.table))
                 for base, epoch in stretch.table[[BASE_OFFSET, LEADER_EPOCH]].T.tolist():
                     epochs = checkpoints.assign_epoch(epochs, epoch, base)
-            if aborted and segment.base_offset >= plan.from_offset:
-                name = names.file_name(segment.base_offset, names.TRANSACTION_INDEX)
-                write_atomically(self._fs, self._directory, name, aborted)
+            if segment.base_offset >= plan.from_offset:
+                self._settle_transactions(segment.base_offset, aborted)
         state.end_offset = max(state.end_offset, plan.new_end_offset)
         write_snapshot(self._fs, self._directory, state)
         self._settle_epochs(epochs, segments[0].base_offset if segments else 0)
+
+    def _settle_transactions(self, base_offset: int, aborted: bytes) -> None:
+        name = names.file_name(base_offset, names.TRANSACTION_INDEX)
+        if aborted:
+            write_atomically(self._fs, self._directory, name, aborted)
+        else:
+            self._remove(name)
 
     def _settle_epochs(self, told: list[EpochStart], start_offset: int) -> None:
         """The checkpoint as it was, cut to what the log holds now; where it is not sound, what the batches tell."""

@@ -15,7 +15,7 @@ from pylog.topics.catalog import CatalogTopic, read_catalog, write_topic
 from pylog.topics.deleting import decide_deletion, free_names, note_removed, pending_names, remove_directories, rename_deleted
 from pylog.topics.listing import find_topic, find_topics
 from pylog.topics.making import altered, check_may_be_made, check_more, check_new, make_partitions
-from pylog.topics.topic import check_partition
+from pylog.topics.topic import Topic, check_partition
 
 
 class TopicChanges:
@@ -33,25 +33,27 @@ class TopicChanges:
         self._locks = locks
         self._checkpoints = checkpoints
 
-    def create(self, name: str, count: int, config: TopicConfig) -> None:
+    def create(self, name: str, count: int, config: TopicConfig) -> Topic:
         """Makes a topic."""
         with self._names_free(name):
             check_new(self._root, name, find_topics(self._fs, self._root))
             check_may_be_made(self._fs, self._root, name, range(count))
-            self._make(name, CatalogTopic(new_topic_id(), count, config.changed()), range(count))
+            return self._make(name, CatalogTopic(new_topic_id(), count, config.changed()), range(count))
 
-    def add_partitions(self, name: str, count: int) -> None:
+    def add_partitions(self, name: str, count: int) -> Topic:
         """Raises a topic's number of partitions."""
         with self._names_free(name):
             topic = find_topic(self._fs, self._root, name)
             present = check_more(self._fs, self._root, topic, count)
-            self._make(name, CatalogTopic(topic.id or new_topic_id(), count, topic.config.changed()), range(present, count))
+            changed = CatalogTopic(topic.id or new_topic_id(), count, topic.config.changed())
+            return self._make(name, changed, range(present, count))
 
-    def _make(self, name: str, topic: CatalogTopic, numbers: Iterable[int]) -> None:
+    def _make(self, name: str, topic: CatalogTopic, numbers: Iterable[int]) -> Topic:
         """Makes partitions of a topic, as the catalog is to name it. Of a topic of that name that is gone nothing is believed."""
         self._forget_ends(name, numbers)
         write_topic(self._fs, self._root, name, topic)
         make_partitions(self._fs, self._root, name, topic.id, numbers)
+        return find_topic(self._fs, self._root, name)
 
     def complete(self, key: TopicPartition) -> None:
         """Makes the directory of a partition that its topic's maker did not get to."""
@@ -60,10 +62,11 @@ class TopicChanges:
             check_partition(self._root, known, key.partition)
             make_partitions(self._fs, self._root, key.topic, known.id or new_topic_id(), [key.partition])
 
-    def alter(self, name: str, options: Mapping[str, Any]) -> None:
+    def alter(self, name: str, options: Mapping[str, Any]) -> Topic:
         """Changes a topic's configuration: options by name, None for the default."""
         with self._locks.root:
             write_topic(self._fs, self._root, name, altered(find_topic(self._fs, self._root, name), options))
+            return find_topic(self._fs, self._root, name)
 
     def delete(self, name: str) -> None:
         """Deletes a topic, for good when this returns."""
