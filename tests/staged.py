@@ -32,6 +32,7 @@ def stage(
     codec: str = "none",
     batch_bytes: int = 40,
     partitions: int = 2,
+    key: bytes | None = None,
 ) -> list[StagedFile]:
     """One finished file a task."""
     owner = parent_process(fs.boot_id())
@@ -40,7 +41,7 @@ def stage(
     for rows in tasks:
         file = StagingFile(fs, ROOT, StagingName(job, batch, owner).new())
         for partition, values in rows.items():
-            columns = rows_from_records(None, list(values), None, None, TIME)
+            columns = rows_from_records(None if key is None else [key] * len(values), list(values), None, None, TIME)
             for encoded in encoder.encode(columns, 0, 0) if values else ():
                 file.add(TopicPartition("copy", partition), encoded)
         files.append(file.finish({"copy": partitions}, durable=True))

@@ -6,6 +6,8 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -392,3 +394,27 @@ def test_a_reader_is_told_of_a_partition_whose_maker_did_not_get_to_it(tmp_path:
             store.log("t", 1)
     with pylog.open(tmp_path) as store:
         assert store.log("t", 1).append(b"x") == 0
+
+
+@pytest.mark.parametrize("change", ["create", "alter"])
+def test_a_store_that_is_closed_while_a_thread_waits_to_change_topics_changes_nothing(tmp_path: Path, change: str) -> None:
+    """Somebody else may have the directory by then."""
+    store = pylog.open(tmp_path, exclusive=True)
+    store.create_topic("t")
+    catalog = (tmp_path / CATALOG).read_bytes()
+    refused = threading.Event()
+
+    def work() -> None:
+        with pytest.raises(pylog.ClosedError):
+            store.create_topic("late") if change == "create" else store.alter_topic("t", retention_ms=1)
+        refused.set()
+
+    thread = threading.Thread(target=work)
+    with store._guard:
+        thread.start()
+        time.sleep(0.1)
+        store.close()
+    thread.join(20)
+    assert refused.is_set()
+    assert (tmp_path / CATALOG).read_bytes() == catalog
+    assert not (tmp_path / "late-0").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -94,3 +95,14 @@ def test_what_is_no_readable_file_is_refused(tmp_path: Path) -> None:
 def test_what_is_no_path_is_refused(path: Any) -> None:
     with pytest.raises(InvalidArgumentError, match="is not the path of a file"):
         read(path)
+
+
+def test_what_is_no_file_is_not_replaced_by_one_and_a_link_stays(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InvalidArgumentError, match="is no file"):
+        write(tmp_path / "pipe", "x")
+    assert (tmp_path / "pipe").is_fifo()
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    for text in ("one", "two"):
+        write(tmp_path / "link", text)
+        assert ((tmp_path / "link").is_symlink(), (tmp_path / "file").read_text()) == (True, text)

@@ -149,3 +149,53 @@ def test_a_handler_that_runs_amid_an_append_can_read_the_log_and_is_told_that_it
     monkeypatch.undo()
     assert log.append(b"2") == 2
     assert values(log) == [b"0", b"1", b"2"]
+
+
+def test_a_handler_that_runs_while_its_thread_waits_to_append_is_told_too(
+    stores: tuple[Store, Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = stores[0].log("t")
+    give_way, refused = Requests.give_way, []
+
+    def handled(requests: Requests) -> None:
+        give_way(requests)
+        with pytest.raises(IllegalStateError, match="cannot append to the same log"):
+            log.append(b"never")
+        refused.append(True)
+
+    monkeypatch.setattr(Requests, "give_way", handled)
+    assert [log.append(b"0"), log.append(b"1")] == [0, 1]
+    assert refused == [True, True]
+    monkeypatch.undo()
+    assert log.append(b"2") == 2
+    assert values(log) == [b"0", b"1", b"2"]
+
+
+def test_threads_go_on_that_are_to_be_woken_by_one_that_waits_for_them(
+    stores: tuple[Store, Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the main thread does, in a handler of signals that ends all others in order."""
+    log = stores[0].log("t")
+    log.append(b"first")
+    others: list[threading.Thread] = []
+    leave = Requests.leave
+
+    def leave_late(requests: Requests, request: Any) -> None:
+        if threading.current_thread() is others[0] and requests._leader is not request:
+            for other in others[1:]:
+                other.join(PATIENCE)
+                assert not other.is_alive()
+        leave(requests, request)
+
+    def append() -> None:
+        for _ in range(20):
+            log.append(b"x")
+
+    others += [threading.Thread(target=append, daemon=True) for _ in range(5)]
+    monkeypatch.setattr(Requests, "leave", leave_late)
+    for other in others:
+        other.start()
+    for other in others:
+        other.join(PATIENCE)
+    assert not any(other.is_alive() for other in others)
+    assert log.end_offset == 101

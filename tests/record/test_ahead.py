@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
@@ -275,3 +278,64 @@ def test_a_forked_child_that_goes_on_is_told_so_and_does_not_hang(begin: Ahead) 
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
         may_go_on.set()
         assert list(numbers) == [1]
+
+
+class Room:
+    """What a task works in."""
+
+
+def wait_in(_: Room) -> None:
+    time.sleep(0.05)
+
+
+def fail_in(_: Room) -> None:
+    raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("before", [0, 2], ids=["of the other thread", "of this one, while the other is at work"])
+def test_an_error_keeps_nothing_of_its_task_once_it_is_forgotten(before: int) -> None:
+    def read() -> weakref.ref[Room]:
+        room = Room()
+        tasks = iter([*[partial(wait_in, Room())] * before, partial(fail_in, room)])
+        kept = weakref.ref(room)
+        del room
+        with contextlib.suppress(ZeroDivisionError), by_two(tasks, at_once=4) as results:
+            list(results)
+        return kept
+
+    gc.collect()
+    gc.disable()
+    try:
+        assert read()() is None
+    finally:
+        gc.enable()
+
+
+def test_a_thread_that_collects_what_had_forgotten_it_does_not_wait_for_itself() -> None:
+    """The garbage collector runs in any thread."""
+    may_go_on, collected = threading.Event(), threading.Event()
+
+    def task(number: int) -> int:
+        if threading.current_thread() is not threading.main_thread() and number:
+            may_go_on.wait(60)
+            gc.collect()
+            collected.set()
+        return number
+
+    def scan() -> Iterator[int]:
+        with one_ahead(task(number) for number in range(50)) as numbers:
+            yield from numbers
+
+    def forget() -> None:
+        cycle: list[object] = [scan()]
+        next(cycle[0])  # type: ignore[call-overload]
+        cycle.append(cycle)
+
+    before = threading.active_count()
+    forget()
+    may_go_on.set()
+    assert collected.wait(60)
+    deadline = time.monotonic() + 20
+    while threading.active_count() > before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert threading.active_count() <= before

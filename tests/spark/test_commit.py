@@ -24,6 +24,7 @@ from pylog.errors import (
 )
 from pylog.fs import ProcessName, join, parent_process
 from pylog.log.splicing import Part
+from pylog.spark import commit as committing
 from pylog.spark.commit import Place, Splicing, commit_job
 from pylog.staging.file import read_index
 from pylog.staging.intents import Intent, producer_of, read_intent, write_intent
@@ -436,3 +437,34 @@ def test_the_store_sweeps_when_it_is_opened_for_writing_and_leaves_what_is_not_i
         assert sorted(leftovers(fs)) == ["pylog-staging.77.0.a-b.1f.batches", "pylog-staging.notes"]
     with pytest.raises(StorageFailedError):
         fs.create(join(ROOT, "x.batches"))
+
+
+def test_a_micro_batch_that_may_have_been_compacted_away_is_not_appended_again(monkeypatch: pytest.MonkeyPatch):
+    """The driver died between two partitions, the query's producer was forgotten, and other records took the place of its own."""
+    time = clock()
+    fs = MemoryFileSystem(clock=time)
+    with pylog.open(ROOT, fs=fs, clock=time) as store:
+        store.create_topic("copy", partitions=2, cleanup_policy="compact", segment_bytes=400, producer_id_expiration_ms=1)
+    append, calls = committing._append, []
+
+    def dying(*given: Any) -> None:
+        calls.append(given)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        append(*given)
+
+    monkeypatch.setattr(committing, "_append", dying)
+    with pytest.raises(KeyboardInterrupt):
+        commit(fs, time, stage(fs, [{0: [b"old"], 1: [b"other"]}], key=b"k"))
+    monkeypatch.undo()
+    time.advance(86_400_000)
+    with pylog.open(ROOT, fs=fs, clock=time) as store:
+        for number in range(12):
+            store.log("copy", 0).append(b"new %d" % number, key=b"k")
+        store.tick()
+        store.clean("copy", 0)
+        before = [record.value for record in store.log("copy", 0).records()]
+    assert b"old" not in before
+    with pytest.raises(OffsetOutOfRangeError, match="has been compacted"):
+        commit(fs, time, stage(fs, [{0: [b"old"], 1: [b"other"]}], key=b"k"))
+    assert values(fs, time)[0] == before

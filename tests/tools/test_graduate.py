@@ -25,12 +25,15 @@ from pylog.errors import (
     StorageFailedError,
     StoreLockedError,
 )
+from pylog.fs import FileSystem
 from pylog.log.checkpoints import new_topic_id
 from pylog.record.batch import scan_batches
 from pylog.record.format import ATTRIBUTES, BASE_OFFSET, COUNT, CRC_GOOD, CRC_STATE, LAST_OFFSET
+from pylog.tools import graduate
 from pylog.tools.adoption import kafka_options
 from pylog.tools.graduate import RECORD, Graduation, carry_out, plan_graduation, take_back
 from pylog.tools.metadata import KafkaTopic, bootstrap_checkpoint
+from pylog.topics.listing import META_PROPERTIES
 
 OS = pylog.Durability.OS
 NOON = 1_706_702_400_000
@@ -282,3 +285,23 @@ def test_a_write_that_fails_leaves_no_directory_that_a_broker_starts_on(shop: Pa
         carry_out(broken)
     assert (shop / "bootstrap.checkpoint").exists()
     assert not (shop / "meta.properties").exists(), "without it no broker starts"
+
+
+def test_one_that_was_killed_before_its_last_file_is_finished_by_graduating_again(
+    shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = graduate.write_atomically
+
+    def until_the_last(fs: FileSystem, directory: str, name: str, data: bytes) -> None:
+        if name == META_PROPERTIES:
+            raise KeyboardInterrupt
+        write(fs, directory, name, data)
+
+    monkeypatch.setattr(graduate, "write_atomically", until_the_last)
+    with pytest.raises(KeyboardInterrupt):
+        carry_out(plan_graduation(str(shop)))
+    monkeypatch.undo()
+    carry_out(plan_graduation(str(shop)))
+    assert (shop / META_PROPERTIES).exists()
+    take_back(str(shop))
+    assert not (shop / META_PROPERTIES).exists()

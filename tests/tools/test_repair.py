@@ -5,15 +5,19 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import golden_data
 import pylog
 from golden_data import CorruptVariant
 from pylog.errors import InvalidArgumentError, PylogError, StoreLockedError
-from pylog.fs import OsFileSystem
+from pylog.fs import FileSystem, OsFileSystem
 from pylog.fs.system import OsFile
+from pylog.record.batch import scan_batches
+from pylog.record.format import ATTRIBUTES, CONTROL_BIT, POSITION, SIZE
 from pylog.testing import FaultyFileSystem
+from pylog.tools import repair as repairing
 from pylog.tools.backup import MANIFEST
 from pylog.tools.plan import Copy, Filler
 from pylog.tools.repair import repair
@@ -308,3 +312,72 @@ def readable(root: Path, damaged: CorruptVariant) -> Values:
 def between(log: pylog.Log, first: int, last: int) -> list[tuple[int, bytes | None]]:
     frames = log.scan(first, last + 1, columns=("offset", "value"))
     return [(row["offset"], row["value"]) for frame in frames for row in frame.to_pylist()]
+
+
+# ---- links -----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_link_to_a_partition_is_not_repaired_beside_who_writes_there(tmp_path: Path) -> None:
+    with pylog.open(tmp_path / "shop") as store:
+        store.create_topic("orders")
+        store.log("orders").append_many([b"a"] * 10)
+        (tmp_path / "home").mkdir()
+        (tmp_path / "home" / "orders-0").symlink_to(tmp_path / "shop" / "orders-0")
+        with pytest.raises(StoreLockedError):
+            repair(str(tmp_path / "home" / "orders-0"), "quarantine", execute=True, whole=True)
+        assert store.log("orders").append(b"b") == 10
+        assert len(list(store.log("orders").records())) == 11
+    assert [path.name for path in (tmp_path / "home").iterdir()] == ["orders-0"]
+
+
+def test_a_backup_does_not_get_into_the_log_directory_through_a_link(tmp_path: Path) -> None:
+    with pylog.open(tmp_path / "shop") as store:
+        store.create_topic("orders")
+    (tmp_path / "link").symlink_to(tmp_path / "shop")
+    with pytest.raises(InvalidArgumentError, match="would lie in"):
+        repair(str(tmp_path / "shop"), "skip", execute=True, backup=str(tmp_path / "link" / "backup"))
+    assert not (tmp_path / "shop" / "backup").exists()
+
+
+# ---- transactions ----------------------------------------------------------------------------------------------------------
+
+
+def aborted(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in directory.glob("*.txnindex")}
+
+
+def spoil_a_record(path: Path) -> None:
+    """Flips a bit in the third batch, or a later one that is no marker."""
+    data = bytearray(path.read_bytes())
+    table = scan_batches(np.frombuffer(bytes(data), np.uint8)).table
+    batch = next(at for at in range(2, table.shape[1]) if not table[ATTRIBUTES, at] & CONTROL_BIT)
+    data[int(table[POSITION, batch] + table[SIZE, batch]) - 1] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_a_repair_that_is_killed_never_leaves_a_segment_that_stays_without_its_aborted_transactions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """A broker would take them for committed."""
+    (golden,) = (each for each in golden_data.case("4.3.0", "txn").partitions if each.tp == "txn-0")
+    directory = tmp_path / "data" / "txn-0"
+    shutil.copytree(golden.directory, directory)
+    first, *_ = sorted(directory.glob("*.log"))
+    spoil_a_record(first)
+    before = {name: data for name, data in aborted(directory).items() if not name.startswith(first.stem)}
+    assert len(before) == 3
+    write, left = repairing.write_atomically, number
+
+    def die(fs: FileSystem, path: str, name: str, data: bytes) -> None:
+        nonlocal left
+        if name.endswith(".txnindex"):
+            left -= 1
+            if left < 0:
+                raise KeyboardInterrupt
+        write(fs, path, name, data)
+
+    monkeypatch.setattr(repairing, "write_atomically", die)
+    with pytest.raises(KeyboardInterrupt):
+        repair(str(tmp_path / "data"), "skip", execute=True)
+    assert aborted(directory).items() >= before.items()
