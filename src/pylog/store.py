@@ -466,8 +466,12 @@ class Store(Clients):
     def _compact(self, keys: list[TopicPartition], now_ms: int) -> int:
         """Compacts what is dirty enough, also when some of the partitions cannot be opened."""
         tasks: list[Task] = []
+
+        def add(key: TopicPartition) -> None:
+            tasks.append(self._cleaning(key, now_ms))
+
         try:
-            for_each_partition(partial(lambda key: tasks.append(self._cleaning(key, now_ms)), key) for key in keys)
+            for_each_partition(partial(add, key) for key in keys)
         finally:
             clean_due(tasks, self._spoiled)
         return 0

@@ -129,43 +129,24 @@ def test_what_other_processes_have_read_as_durable_is_not_taken_back_by_an_inter
     assert values(other) == [b"0", b"1", b"2"]
 
 
+@pytest.mark.parametrize(("where", "step"), [(LogWriter, "_commit"), (Requests, "give_way")])
 def test_a_handler_that_runs_amid_an_append_can_read_the_log_and_is_told_that_it_cannot_append(
-    stores: tuple[Store, Store], monkeypatch: pytest.MonkeyPatch
+    stores: tuple[Store, Store], monkeypatch: pytest.MonkeyPatch, where: type, step: str
 ) -> None:
     """Handlers of signals and of log messages run in the thread that appends, and would wait for themselves."""
     log = stores[0].log("t")
     log.append(b"0")
-    commit, seen = LogWriter._commit, []
+    take_step, seen = getattr(where, step), []
 
-    def amid(writer: LogWriter, level: Durability) -> None:
+    def amid(*given: Any) -> None:
         seen.append((log.end_offset, values(log)))
         with pytest.raises(IllegalStateError, match="cannot append to the same log"):
             log.append(b"never")
-        commit(writer, level)
+        take_step(*given)
 
-    monkeypatch.setattr(LogWriter, "_commit", amid)
+    monkeypatch.setattr(where, step, amid)
     assert log.append(b"1") == 1
     assert seen == [(1, [b"0"])]
-    monkeypatch.undo()
-    assert log.append(b"2") == 2
-    assert values(log) == [b"0", b"1", b"2"]
-
-
-def test_a_handler_that_runs_while_its_thread_waits_to_append_is_told_too(
-    stores: tuple[Store, Store], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log = stores[0].log("t")
-    give_way, refused = Requests.give_way, []
-
-    def handled(requests: Requests) -> None:
-        give_way(requests)
-        with pytest.raises(IllegalStateError, match="cannot append to the same log"):
-            log.append(b"never")
-        refused.append(True)
-
-    monkeypatch.setattr(Requests, "give_way", handled)
-    assert [log.append(b"0"), log.append(b"1")] == [0, 1]
-    assert refused == [True, True]
     monkeypatch.undo()
     assert log.append(b"2") == 2
     assert values(log) == [b"0", b"1", b"2"]

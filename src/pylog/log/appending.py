@@ -201,7 +201,7 @@ class Requests:
 
     def _wake(self) -> None:
         """Wakes the next one in turn, who has not left yet and will do the same; all of them when that takes too long."""
-        in_turn = self._clock.monotonic() < self._in_turn_until if self._to_wake else True
+        in_turn = self._clock.monotonic() < self._in_turn_until
         while self._to_wake:
             following = self._to_wake[0]
             if following.signal.locked() and not following.left:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast
 
@@ -372,7 +372,8 @@ class OffsetStore:
         Cost: a look at every offset; `Store.tick` calls it every `OffsetsConfig.retention_check_interval_ms`.
         """
         now = self.clock.now_ms() if now_ms is None else now_ms
-        return sum(self._expire(there, now) for there in self._all_partitions())
+        waiting = self._topics_that_wait()
+        return sum(self._expire(there, now, waiting) for there in self._all_partitions())
 
     def expire_if_due(self, now_ms: int) -> int:
         """The same, unless it has been done a short time ago; never at the first call, as in Kafka."""
@@ -382,9 +383,8 @@ class OffsetStore:
         self._next_check_ms = now_ms + self._config.retention_check_interval_ms
         return 0 if due is None else self.expire(now_ms)
 
-    def _expire(self, there: OffsetsPartition, now_ms: int) -> int:
-        retention_ms = self._config.retention_minutes * 60_000
-        return self._delete(there, lambda image: self._expired(there, image, now_ms, retention_ms), now_ms)
+    def _expire(self, there: OffsetsPartition, now_ms: int, waiting: Mapping[bytes, set[str]]) -> int:
+        return self._delete(there, lambda image: self._expired(there, image, now_ms, waiting), now_ms)
 
     def _delete(self, there: OffsetsPartition, find: Callable[[Image], dict[bytes, Expiry]], now_ms: int) -> int:
         """Deletes what is found in a partition, by group; how many offsets."""
@@ -398,13 +398,15 @@ class OffsetStore:
                 there.append(items, now_ms, None, atomic=False)
             return sum(len(gone.places) for gone in found.values())
 
-    def _expired(self, there: OffsetsPartition, image: Image, now_ms: int, retention_ms: int) -> dict[bytes, Expiry]:
+    def _expired(
+        self, there: OffsetsPartition, image: Image, now_ms: int, waiting: Mapping[bytes, set[str]]
+    ) -> dict[bytes, Expiry]:
         """What has expired, by group. Not what retention waits for: its group would begin anew, behind what was kept for it."""
-        topics = self._topics_that_wait()
+        retention_ms = self._config.retention_minutes * 60_000
         found = {
             name: expired(
                 group,
-                {*image.pending_of(name), *_places_in(group, topics.get(name, ()))},
+                {*image.pending_of(name), *_places_in(group, waiting.get(name, ()))},
                 now_ms,
                 retention_ms,
                 at_work=lambda name=name: bool(self.members.at_work(_view(there, image, name))),  # type: ignore[misc]
@@ -472,7 +474,8 @@ class OffsetStore:
         if not self.fs.exists(join(self._store.path, META_PROPERTIES)):
             return number
         for there in sorted(self._all_partitions(), key=lambda there: there.number != number):  # where it should be first
-            with _passing_over_damage(unless=there.number == number), there.image() as image:
+            elsewhere = nullcontext() if there.number == number else suppress(CorruptionError)  # damage is for who belongs there
+            with elsewhere, there.image() as image:
                 if name in image.groups:
                     return there.number
         if not self._is_whole(count):
@@ -485,7 +488,7 @@ class OffsetStore:
         for number, there in enumerate(self._all_partitions()):
             if there.number != number:
                 return False
-            with _passing_over_damage(), there.image() as image:
+            with suppress(CorruptionError), there.image() as image:
                 if any(partition_of_group(group_name(name), count) != number for name in image.groups):
                     return False
         return True
@@ -522,16 +525,6 @@ def tombstones(name: bytes, group: GroupImage, gone: Expiry) -> Iterator[Item]:
         yield from ((key, None) for key in sorted(group.membership, key=lambda key: (DELETION_ORDER.index(key[1]), key)))
     elif gone.group:
         yield group_key(name), None
-
-
-@contextmanager
-def _passing_over_damage(*, unless: bool = False) -> Iterator[None]:
-    """Of partitions that are only looked through for a group: damage is for the groups that belong there."""
-    try:
-        yield
-    except CorruptionError:
-        if unless:
-            raise
 
 
 # ---- what callers give -------------------------------------------------------------------------------------------------------

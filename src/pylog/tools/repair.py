@@ -180,7 +180,7 @@ class _Execution:
         touched = _touched(self._fs, plan)
         logs = {segment.path for segment in plan.segments}
         derived = {name for name in touched if join(self._directory, name) not in logs}
-        replaced = {names.LEADER_EPOCH_CHECKPOINT, *filter(self._tells_of_a_segment_that_stays, derived)}
+        replaced = {names.LEADER_EPOCH_CHECKPOINT} | self._transactions_that_stay(derived)
         self._remove(*(derived - replaced))  # before what they are derived from changes
         for segment in sorted(plan.segments, reverse=True):
             if segment.pieces is None:  # newest first: a crash leaves no hole
@@ -195,11 +195,10 @@ class _Execution:
             take_owner(self._fs, join(self._directory, name), self._directory)
         self._fs.sync_directory(self._directory)
 
-    def _tells_of_a_segment_that_stays(self, name: str) -> bool:
-        """Whether a file holds the aborted transactions of one. Never is it missing: without it all count as committed."""
-        found = names.parse(name)
-        changed = {segment.base_offset for segment in self._plan.segments}
-        return found is not None and found.suffix == names.TRANSACTION_INDEX and found.offset not in changed
+    def _transactions_that_stay(self, derived: set[str]) -> set[str]:
+        """The files with the aborted transactions of segments that do not change: without them all would count as committed."""
+        changed = {names.file_name(segment.base_offset, names.TRANSACTION_INDEX) for segment in self._plan.segments}
+        return {name for name in derived - changed if name.endswith(names.TRANSACTION_INDEX)}
 
     # ---- what goes -----------------------------------------------------------------------------------------------------------
 
@@ -213,10 +212,10 @@ class _Execution:
                 take_owner(self._fs, checkpoint.path, plan.target.root)
 
     def _remove(self, *removed: str) -> None:
-        for name in removed:
-            if self._fs.exists(join(self._directory, name)):
-                self._fs.remove(join(self._directory, name))
-        if removed:
+        there = [name for name in removed if self._fs.exists(join(self._directory, name))]
+        for name in there:
+            self._fs.remove(join(self._directory, name))
+        if there:
             self._fs.sync_directory(self._directory)
 
     # ---- what stays ----------------------------------------------------------------------------------------------------------
