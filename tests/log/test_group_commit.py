@@ -414,6 +414,43 @@ def test_the_first_one_leads_and_the_oldest_that_waits_leads_next_when_all_other
     assert requests.take()[:2] == [late, later]
 
 
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_who_comes_back_while_others_are_being_woken_waits_for_them_and_then_leads_them_all(count: int) -> None:
+    """Alone it would sync for itself, and they would wait behind it: every other sync would be one append's."""
+    requests = Requests(ManualClock())
+    group = [request() for _ in range(count)]
+    for each in group:
+        requests.add(each)
+    requests.take()
+    settle(group)
+    back: list[Request] = []
+    for leaving in group:
+        requests.leave(leaving)
+        assert may_go_on(back) == back[:1] * (leaving is group[-1])  # the last one has left: now it is time
+        back.append(request())
+        assert not requests.add(back[-1])
+    assert requests.may_go_on(back[0])
+    assert requests.take() == back
+
+
+def test_nobody_waits_twice_for_one_that_does_not_go_on() -> None:
+    """It may be in a handler of signals. Who has waited as long as it takes leads without it."""
+    requests = Requests(ManualClock())
+    group = [request() for _ in range(2)]
+    for each in group:
+        requests.add(each)
+    requests.take()
+    settle(group)
+    requests.leave(group[0])
+    first = request()
+    assert not requests.add(first)
+    assert requests.may_go_on(first)  # it looks by itself after a while
+    assert requests.take() == [first]
+    settle([first])
+    requests.leave(first)
+    assert requests.add(request())
+
+
 def settle(group: list[Request]) -> None:
     for each in group:
         each.acknowledge(range(1), Durability.SYNC)
