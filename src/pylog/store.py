@@ -21,7 +21,7 @@ from pylog.log import shutdown
 from pylog.log.check import check_store
 from pylog.log.checkpoints import CLEAN_SHUTDOWN, CLEANER, LOG_START, NEW_MARKER, RECOVERY_POINT, Checkpoint, check_topic_name
 from pylog.log.cleaner import Cleaning, Task, Throttle, clean, clean_due
-from pylog.log.loader import Source
+from pylog.log.loaded import Source
 from pylog.log.log import Log
 from pylog.log.mutator import Surroundings
 from pylog.log.outline import Outline, outline_at

@@ -191,7 +191,7 @@ def torn_tails(report: Sequence[Finding], before: Image, fs: MemoryFileSystem) -
 
 
 def lost_tails(tails: Sequence[Tail], disk: Disk) -> Iterator[str]:
-    """Torn tails that are neither where they were nor kept aside (I9)."""
+    """Torn tails that are neither where they were nor kept aside (I9). Zeros at the end may be those that were written ahead."""
     for path, position, data in tails:
         directory, _, name = path.rpartition("/")
         aside = name.removesuffix(LOG) + TORN
@@ -199,7 +199,9 @@ def lost_tails(tails: Sequence[Tail], disk: Disk) -> Iterator[str]:
         kept = [
             one.data for known, one in names_in(disk, directory).items() if known.startswith(aside) and isinstance(one, FileNode)
         ]
-        if data not in kept and not (isinstance(node, FileNode) and node.data[position:] == data):
+        if isinstance(node, FileNode):
+            kept.append(node.data[position:])
+        if data.rstrip(b"\0") not in [one.rstrip(b"\0") for one in kept]:
             yield f"{len(data)} bytes from position {position} of {path} on were called torn, and are lost"
 
 

@@ -22,7 +22,7 @@ from pylog.fs import process_id
 from pylog.log import live, loader
 from pylog.log.durable_point import FAILED, Header, Slot
 from pylog.log.live import Follower
-from pylog.log.loader import Loaded
+from pylog.log.loaded import Loaded
 from pylog.log.writer import LogWriter
 
 Patches = contextlib.AbstractContextManager[Any]
@@ -40,20 +40,25 @@ class Careless:
         return (lambda *_: None) if name == self._call else getattr(self._inner, name)
 
 
-def careless(method: str, attribute: str, call: str) -> Patches:
-    """A writer's method leaves a call out: one of what an attribute holds."""
+def careless(method: str, call: str, holder: Callable[[LogWriter], Any], attribute: str) -> Patches:
+    """A writer's method leaves a call out: one of what an attribute of the holder has when it begins."""
     original = getattr(LogWriter, method)
 
     def carelessly(self: LogWriter, *arguments: Any) -> Any:
-        inner = getattr(self, attribute)
-        setattr(self, attribute, Careless(inner, call))
+        held = holder(self)
+        inner = getattr(held, attribute)
+        setattr(held, attribute, Careless(inner, call))
         try:
             return original(self, *arguments)
         finally:
-            if isinstance(getattr(self, attribute), Careless):
-                setattr(self, attribute, inner)
+            setattr(held, attribute, inner)
 
     return patch.object(LogWriter, method, carelessly)
+
+
+def without_sync(method: str) -> Patches:
+    """A writer's method does not sync the file that it appends to when it begins."""
+    return careless(method, "sync", lambda writer: writer.file, "raw")
 
 
 @contextlib.contextmanager
@@ -133,7 +138,7 @@ def early() -> Patches:
 
 def cutsync() -> Patches:
     """A failed append is cut off without a sync."""
-    return careless("_undo", "_file", "sync")
+    return without_sync("_undo")
 
 
 def ino() -> Patches:
@@ -198,12 +203,12 @@ def rollhdr() -> Patches:
             segment.size = size
             loaded.segments.append(segment)
 
-    return both_of(patch.object(loader, "_end_at_published", with_newer_ones), careless("roll", "_file", "sync"))
+    return both_of(patch.object(loader, "_end_at_published", with_newer_ones), without_sync("roll"))
 
 
 def dirsync() -> Patches:
     """Who takes over syncs the file that he found, not its name."""
-    return careless("_make_durable", "_fs", "sync_directory")
+    return careless("_make_durable", "sync_directory", lambda writer: writer, "_fs")
 
 
 class Rule(NamedTuple):

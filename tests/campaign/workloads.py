@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import pylog
+from pylog import limits
 from pylog.clock import ManualClock
 from pylog.log.checkpoints import CLEAN_SHUTDOWN
 from pylog.log.producer_state import Producer, ProducerState, encode_snapshot
@@ -163,6 +164,12 @@ class Session:
         """Two unsynced batches in one segment: the disk may have the second one only."""
         for _ in range(2):
             self.append([30], pylog.Durability.OS)
+
+    def append_amid_zeros(self) -> None:
+        """Zeros are written behind the first of two batches, and the second one over them; what follows finds the rest."""
+        with patch.multiple(limits, PREALLOCATE_AFTER=1):
+            for _ in range(2):
+                self.append([20], pylog.Durability.SYNC)
 
     def append_elsewhere(self) -> None:
         """Another process appends, between two appends of this one."""
@@ -407,6 +414,7 @@ OPERATIONS: dict[str, Callable[[Session], None]] = {
     "append_os": Session.append_twice,
     "append_idempotent": lambda session: session.append([30], OS, idempotent=True),
     "append_interval": Session.append_interval,
+    "append_amid_zeros": Session.append_amid_zeros,
     "append_elsewhere": Session.append_elsewhere,
     "append_many": lambda session: session.append([200] * 4, SYNC),
     "append_many_os": lambda session: session.append([60] * 9, OS),

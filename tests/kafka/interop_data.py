@@ -25,6 +25,7 @@ import pyarrow as pa
 import pylog
 from kafka_adopt import AdoptedTopic
 from kafka_harness import Record, ToolResult
+from pylog import limits
 from pylog.clock import ManualClock
 from pylog.fs import OsFileSystem, parent_process
 from pylog.log.splicing import Part
@@ -291,8 +292,9 @@ def write_topics(directory: Path) -> None:
 
 
 def write_topics_and_die(directory: Path) -> None:
-    """Writes all topics, each record acknowledged, and kills this process: nothing is closed."""
+    """Writes all topics, each record acknowledged, and kills this process: nothing is closed, zeros are behind most logs."""
     _tear(directory)
+    limits.PREALLOCATE_AFTER = 1
     _write(pylog.open(directory, clock=ManualClock(NOW_MS)))
     os.kill(os.getpid(), signal.SIGKILL)
 

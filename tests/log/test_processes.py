@@ -543,7 +543,18 @@ def test_whole_batches_that_a_dead_process_did_not_publish_are_kept(path: Path, 
     assert one.recovery_report == two.recovery_report == ()
 
 
-@pytest.mark.parametrize("cut", [1, 30, 61, 65])
+def test_zeros_that_a_dead_process_has_left_are_cut_off_and_not_kept(path: Path, one: Store, two: Store) -> None:
+    """The first bytes of an offset, or what was written ahead: no record was in them."""
+    one.log("t").append(b"x")
+    two.log("t").append(b"x")
+    add(path / "t-0", bytes(7))
+    assert two.log("t").append(b"next") == 2
+    assert values(one.log("t")) == [b"x", b"x", b"next"]
+    assert list((path / "t-0").glob("*.torn.*")) == []
+    assert one.recovery_report == two.recovery_report == ()
+
+
+@pytest.mark.parametrize("cut", [8, 30, 61, 65])
 def test_half_a_batch_of_a_dead_process_is_kept_aside_and_cut_off(path: Path, one: Store, two: Store, cut: int) -> None:
     one.log("t").append(b"x")
     two.log("t").append(b"x")

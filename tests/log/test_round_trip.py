@@ -383,8 +383,8 @@ class LogMachine(RuleBasedStateMachine):
         with max(self.partition.glob("*.log")).open("ab") as file:
             file.write(torn)
         self.store = opened(self.path, clock=self.clock)
-        assert self.kinds_found() == ["torn"]
-        assert [finding.size for finding in self.log.recovery_report if finding.kind == "torn"] == [len(torn)]
+        assert self.kinds_found() == (["torn"] if any(torn) else [])  # zeros are nobody's
+        assert [finding.size for finding in self.log.recovery_report if finding.kind == "torn"] == [len(torn)] * any(torn)
         self.append("many", [Given(b"after the tear")])
 
     @invariant()

@@ -32,7 +32,7 @@ from pylog.index.files import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
 from pylog.index.transaction_index import AbortedTransaction
 from pylog.log import compaction
 from pylog.log.compaction import Dirt, SegmentExtent, SegmentFacts
-from pylog.log.loader import Source
+from pylog.log.loaded import Source
 from pylog.log.mutator import Mutator
 from pylog.log.producer_state import Producer, control_record
 from pylog.log.reader import Outcomes, Wanted, placed

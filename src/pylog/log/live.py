@@ -17,7 +17,8 @@ from pylog.clock import Clock
 from pylog.errors import StorageFailedError, UnknownTopicOrPartitionError
 from pylog.log.brokers import has_written_since
 from pylog.log.durable_point import Header, Slot, open_header
-from pylog.log.loader import Loaded, Source, deleted, listing, load, producers_at_end
+from pylog.log.loaded import Loaded, Source
+from pylog.log.loader import deleted, listing, load, producers_at_end
 from pylog.log.producer_state import ProducerState
 from pylog.log.state import LogState, first_state
 from pylog.record import kernels

@@ -14,136 +14,26 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pylog import limits
-from pylog.config import TopicConfig
 from pylog.errors import CorruptionError, StorageFailedError, UnknownTopicOrPartitionError
 from pylog.fs import DirectoryEntry, FileSystem, join
 from pylog.index.builder import SegmentIndexBuilder
 from pylog.index.transaction_index import AbortedTransaction
 from pylog.log import checkpoints
+from pylog.log.active_file import end_of_bytes
 from pylog.log.brokers import has_written_since
-from pylog.log.checkpoints import Checkpoint, EpochStart
-from pylog.log.durable_point import DELETED, FAILED, Slot, open_header
+from pylog.log.checkpoints import EpochStart
+from pylog.log.durable_point import FAILED, Slot, open_header
 from pylog.log.found import FoundSegments
+from pylog.log.loaded import Loaded, Source
 from pylog.log.producer_state import ProducerState, load_snapshot
 from pylog.log.recovery import Finding, is_torn
-from pylog.log.store_locks import ByteLock
 from pylog.log.tail import sound_tail
 from pylog.log.walk import Damage, Stretch, peek, start_offset_at, walk
 from pylog.record.batch import Table
 from pylog.record.format import BASE_OFFSET, LAST_OFFSET, LEADER_EPOCH, POSITION, PRODUCER_ID, SIZE
-from pylog.record.types import TopicPartition
 from pylog.segment.names import INDEX, LEADER_EPOCH_CHECKPOINT, LOG, SNAPSHOT, SWAP, LoadPlan, file_name, parse, plan_load
 from pylog.segment.seal import HeaderDigest, digest_of, replaced_by
-from pylog.segment.segment import LogSegment, OpenFiles, vanished
-
-
-@dataclass(frozen=True)
-class Source:
-    """Where a partition is and what its log directory says of it.
-
-    Attributes:
-        fs, directory, partition, config: the partition.
-        open_files: the store's bound on open files.
-        writable: open for writing.
-        clean: the log directory was shut down cleanly (its marker was there); a partition with a header knows better.
-        ours: the marker is pylog's own: no broker was here since, so a partition's header knows better than the checkpoints.
-        foreign: another program has the directory open now; nothing of it is judged.
-        recovery_points, log_starts, cleaned: Kafka's checkpoints; the last says how far partitions are compacted.
-        lock: the partition's, None for a reader.
-        root_lock: guards the checkpoint files, None for a reader.
-        cleaning_lock: of whoever compacts the partition, None for a reader.
-    """
-
-    fs: FileSystem
-    directory: str
-    partition: TopicPartition
-    config: TopicConfig
-    open_files: OpenFiles
-    writable: bool
-    clean: bool
-    ours: bool
-    foreign: bool
-    recovery_points: Checkpoint
-    log_starts: Checkpoint
-    cleaned: Checkpoint
-    lock: ByteLock | None = None
-    root_lock: ByteLock | None = None
-    cleaning_lock: ByteLock | None = None
-
-    @property
-    def recovery_point(self) -> int:
-        """Kafka's word: offsets below it are synced."""
-        return self.recovery_points.offsets().get(self.partition, 0)
-
-    @property
-    def log_start(self) -> int:
-        """Kafka's checkpointed log start, 0 when it has none."""
-        return self.log_starts.offsets().get(self.partition, 0)
-
-
-@dataclass
-class Loaded:
-    """A partition as it was found.
-
-    Attributes:
-        segments: in order; the last one is the active one.
-        end: bytes of whole batches in the active segment.
-        next_offset: the log's end.
-        start_offset: the log's start.
-        leader_epoch: of the last batch, -1 when nothing says.
-        epochs: the leader epoch checkpoint; None when it is missing or damaged.
-        builder: the active segment's indexes.
-        producers: the producer state up to the end; None when the log is read-only (made when it is asked for).
-        snapshots: offsets of the producer snapshots.
-        unindexed: bases of sealed segments that have no `.index` file.
-        digest: of the active segment's batch headers, all of them; None when they were not all looked at.
-        plain: all of the active segment was looked at, and no batch of it has a producer.
-        file_size: bytes of the last file, whatever they are.
-        found: the header's newest slot, whatever it is worth; None when there is none.
-        slot: the same, None when another program has written since: its word is stale then.
-        same_boot: whether the slot is of this boot of the operating system: all that is published is there.
-        known_position: bytes of the active segment that are not to be doubted: published under this boot, or synced.
-        torn: the torn tail to be cut, if any.
-        corrupt: why the partition may not be written, or None.
-        findings: what its owner should know.
-        durable_offset: everything below is known to be synced.
-        clean: nothing had to be scanned.
-        topic_id: of the topic that the directory belongs to, None when nothing says.
-    """
-
-    segments: FoundSegments
-    end: int = 0
-    next_offset: int = 0
-    start_offset: int = 0
-    leader_epoch: int = -1
-    epochs: list[EpochStart] | None = None
-    builder: SegmentIndexBuilder | None = None
-    producers: ProducerState | None = None
-    snapshots: list[int] = field(default_factory=list)
-    unindexed: list[int] = field(default_factory=list)
-    digest: HeaderDigest | None = None
-    plain: bool = False
-    file_size: int = 0
-    found: Slot | None = None
-    slot: Slot | None = None
-    same_boot: bool = False
-    known_position: int = 0
-    torn: Damage | None = None
-    corrupt: Finding | None = None
-    findings: list[Finding] = field(default_factory=list)
-    durable_offset: int = 0
-    clean: bool = True
-    topic_id: str | None = None
-
-    @property
-    def sound(self) -> bool:
-        """Whether the partition may stand under a clean-shutdown marker as it is."""
-        return self.clean and self.torn is None and self.corrupt is None
-
-    def follows(self, before: Loaded) -> bool:
-        """Whether this is still the partition that was loaded before, not one that was made in its place, nor about to go."""
-        flags = 0 if self.slot is None else self.slot.flags
-        return not flags & DELETED and (None in (self.topic_id, before.topic_id) or self.topic_id == before.topic_id)
+from pylog.segment.segment import LogSegment, vanished
 
 
 def load(source: Source) -> Loaded:
@@ -168,10 +58,11 @@ def load(source: Source) -> Loaded:
     segments, unindexed = _open_segments(source, plan, entries), plan.unindexed(entries)
     loaded = Loaded(segments, snapshots=plan.snapshots, unindexed=unindexed, found=slot)
     _own_slot(source, loaded, same_boot)
+    loaded.file_size = loaded.segments[-1].size if loaded.segments else 0
     if not source.writable:
         _end_at_published(loaded)
+    _leave_out_zeros(loaded)
     first = loaded.segments.bases[0] if loaded.segments else 0
-    loaded.file_size = loaded.segments[-1].size if loaded.segments else 0
     loaded.start_offset = max(first, _log_start(source, loaded.slot))
     loaded.next_offset = loaded.start_offset
     _read_epochs(source, loaded)
@@ -310,6 +201,16 @@ def _end_at_published(loaded: Loaded) -> None:
     active = loaded.segments[-1]
     active.sealed = False
     active.size = min(active.size, loaded.slot.published_position)
+
+
+def _leave_out_zeros(loaded: Loaded) -> None:
+    """Has the active segment end where the header says, if only zeros follow (`active_file`)."""
+    slot, active = loaded.slot, loaded.segments[-1] if loaded.segments else None
+    if slot is None or active is None or slot.active_base != active.base_offset or active.size <= slot.published_position:
+        return
+    if end_of_bytes(active.file(), slot.published_position, active.size) == slot.published_position:
+        loaded.preallocated = active.size - slot.published_position
+        active.size = slot.published_position
 
 
 def _read_epochs(source: Source, loaded: Loaded) -> None:
@@ -502,13 +403,22 @@ def _judge(source: Source, loaded: Loaded, segment: LogSegment, found: _Walked, 
         unsynced_bytes=_unsynced_bytes(loaded),
     )
     if torn:
-        loaded.torn = first._replace(end=segment.size)
         loaded.end, loaded.next_offset = first.position, offset
-        loaded.findings.append(_finding("torn", segment, loaded.torn))
+        _note_torn(loaded, segment, first)
         return
     findings = [_finding("corrupt", segment, damage) for damage in found.damage]
     loaded.findings += findings
     loaded.corrupt = loaded.corrupt or findings[0]
+
+
+def _note_torn(loaded: Loaded, segment: LogSegment, first: Damage) -> None:
+    """The bytes behind the end. Only zeros are no batch's where pylog writes; elsewhere they may be all that is left of one."""
+    if loaded.slot is not None and end_of_bytes(segment.file(), first.position, segment.size) == first.position:
+        loaded.preallocated = segment.size - first.position
+        segment.size = first.position
+    else:
+        loaded.torn = first._replace(end=segment.size)
+        loaded.findings.append(_finding("torn", segment, loaded.torn))
 
 
 def _unsynced_bytes(loaded: Loaded) -> int:

@@ -22,7 +22,7 @@ from pylog.log.arguments import Encoders, check_positive, checked_pieces, is_com
 from pylog.log.cleaner import Task, Throttle
 from pylog.log.following import Ends
 from pylog.log.live import Follower, load_live
-from pylog.log.loader import Loaded, Source
+from pylog.log.loaded import Loaded, Source
 from pylog.log.lookup import TimeSearch
 from pylog.log.mutator import Mutator, Surroundings
 from pylog.log.outline import outline_of

@@ -33,7 +33,8 @@ from pylog.log import trimming
 from pylog.log.appending import Group, Request, Requests, append_in_turn, encoded_group, grouped
 from pylog.log.durable_point import mark_failed, open_header
 from pylog.log.found import FoundSegments
-from pylog.log.loader import Loaded, Source, deleted, load
+from pylog.log.loaded import Loaded, Source
+from pylog.log.loader import deleted, load
 from pylog.log.recovery import Finding
 from pylog.log.state import LogState, first_state
 from pylog.log.store_locks import ByteLock, is_owned, under

@@ -14,7 +14,7 @@ from pylog.clock import Clock
 from pylog.index.offset_index import OffsetIndex
 
 if TYPE_CHECKING:
-    from pylog.log.loader import Source
+    from pylog.log.loaded import Source
     from pylog.log.state import LogState
 
 

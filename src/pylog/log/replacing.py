@@ -16,7 +16,7 @@ from pylog.fs import File, join
 from pylog.index.builder import SegmentIndexBuilder
 from pylog.index.skiplist import SkipList
 from pylog.index.transaction_index import AbortedTransaction, TransactionIndex
-from pylog.log.loader import Source
+from pylog.log.loaded import Source
 from pylog.log.writer import LogWriter
 from pylog.record.batch import Bytes, scan_batches
 from pylog.segment.names import CLEANED, INDEX, LOG, SEAL, SWAP, TIME_INDEX, TRANSACTION_INDEX, file_name, files_of

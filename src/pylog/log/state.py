@@ -8,7 +8,7 @@ import msgspec
 
 from pylog.index.skiplist import SkipList
 from pylog.log.durable_point import FAILED
-from pylog.log.loader import Loaded
+from pylog.log.loaded import Loaded
 from pylog.segment.segment import LogSegment
 
 

@@ -22,7 +22,7 @@ from pylog.errors import StorageFailedError
 from pylog.fs import FileSystem, join
 from pylog.index.skiplist import SkipList
 from pylog.log import checkpoints
-from pylog.log.loader import Source
+from pylog.log.loaded import Source
 from pylog.log.retention import Decision, SegmentFacts, deletable
 from pylog.log.state import LogState
 from pylog.log.writer import LogWriter
@@ -218,7 +218,7 @@ def _remove_snapshots(source: Source, end: int) -> None:
 def _cut(writer: LogWriter, source: Source, target: LogSegment, position: int) -> None:
     """Makes the last segment that stays end at `position`, its indexes gone: they are made again when the log is loaded."""
     if target is writer.active:
-        writer.cut(position)
+        writer.file.cut(position)
     else:  # also when no byte of it goes: it will be cut one day, and readers that map it now may still do so then
         _replace_shortened(source, target, position)
     names = {entry.name for entry in source.fs.list(source.directory)}

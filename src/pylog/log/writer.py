@@ -26,8 +26,10 @@ from pylog.fs import join
 from pylog.index.builder import SegmentIndexBuilder
 from pylog.index.skiplist import SkipList
 from pylog.log import checkpoints
+from pylog.log.active_file import ActiveFile
 from pylog.log.durable_point import FAILED, Header, Slot, SyncPoint, make_header, unsynced_bound
-from pylog.log.loader import Loaded, Source, epochs_from_batches
+from pylog.log.loaded import Loaded, Source
+from pylog.log.loader import epochs_from_batches
 from pylog.log.producer_state import Producer, ProducerState, drop_snapshots, write_snapshot
 from pylog.log.rolling import SegmentUse, batches_before_roll, check_fits_at_all, one_fits, take_back
 from pylog.log.state import LogState
@@ -36,7 +38,7 @@ from pylog.metrics import Counters
 from pylog.record import kernels
 from pylog.record.batch import Bytes, Table
 from pylog.record.builder import Encoded
-from pylog.record.few import EncodedFew
+from pylog.record.few import EncodedBatch
 from pylog.record.format import BASE_OFFSET, CRC_GOOD, CRC_STATE, LAST_OFFSET, MAX_TIMESTAMP, POSITION, PRODUCER_ID, SIZE
 from pylog.segment.log_file import Region
 from pylog.segment.names import LOG, file_name
@@ -64,7 +66,7 @@ class LogWriter:
     Attributes:
         state: as published last.
         header: the shared header.
-        active: the segment that is appended to.
+        active, file: the segment that is appended to.
         producers: what producers did, up to the end.
         epochs: the leader epochs.
         leader_epoch: stamped on new batches.
@@ -116,14 +118,15 @@ class LogWriter:
             self.state = self._begin_segment(self.state.end_offset)
             return
         self.active, self._builder, self._created_ms = active, builder, self._clock.now_ms()
-        self._file = self._fs.open(active.path, write=True)
         self._written, self._next_offset = loaded.end, loaded.next_offset  # with what is not published yet
-        self._sent = self._written  # what lies below was sent to the disk
+        self.file = ActiveFile(self._fs.open(active.path, write=True), self._written)
         if loaded.torn is not None:
             path = set_aside(self._fs, active, loaded.torn)
-            self.cut(loaded.torn.position)
+            self.file.cut(loaded.torn.position)
             told = next(finding.message for finding in loaded.findings if finding.kind == "torn")
             LOGGER.warning("%s; they are kept in %s", told, path)
+        else:
+            self.file.trim(self._written)  # another process that writes into the zeros sees that they are gone
         if not loaded.clean or not self._source.clean:  # who died may have cut it, and not synced that
             self._make_durable()
         known = loaded.digest if loaded.digest is not None and loaded.digest.position == self._written else None
@@ -137,8 +140,8 @@ class LogWriter:
             start = slot.durable_position if slot.flags & FAILED else slot.published_position
             for position in range(start, self._written, limits.READ_CHUNK_BYTES):
                 part = self.active.file().read(position, min(limits.READ_CHUNK_BYTES, self._written - position))
-                self._file.write(part.data, position)
-        self._file.sync()
+                self.file.raw.write(part.data, position)
+        self.file.raw.sync()
         self._fs.sync_directory(self._directory)
 
     def _take_header(self) -> Header:
@@ -161,7 +164,7 @@ class LogWriter:
             counter=old.counter,
             epoch=known.epoch,
             active_base=self.active.base_offset,
-            active_inode=self._file.identity()[1],
+            active_inode=self.file.raw.identity()[1],
             published_position=self._written,
             published_offset=self._next_offset,
             durable_base=self.active.base_offset,
@@ -188,13 +191,13 @@ class LogWriter:
     # ---- others' writes ------------------------------------------------------------------------------------------------------
 
     def is_current(self) -> bool:
-        """Whether the log is as this writer left it. Cost: two system calls.
+        """Whether the log is as this writer left it. Cost: two or three system calls.
 
         The header alone is not enough: who dies in mid-append leaves it as it was.
         """
         slot = self.header.slot
         even = slot is not None and slot.epoch == self.state.epoch and slot.epoch % 2 == 0 and not slot.flags
-        return even and not self._stale and not self.header.changed() and self._file.size() == self._written
+        return even and not self._stale and not self.header.changed() and self.file.is_as_left(self._written)
 
     def catch_up(self, *, published: bool = False) -> bool:
         """Takes what another process appended; False when something else happened, or it is not what it should be.
@@ -214,8 +217,8 @@ class LogWriter:
         if old is None or slot is None or not self.header.same_boot or slot.flags:
             return False
         same = (slot.epoch, slot.active_base, slot.active_inode) == (self.state.epoch, self.active.base_offset, old.active_inode)
-        size = self._file.size()
-        whole = slot.published_position == size or (published and slot.published_position < size)
+        size, position = self.file.raw.size(), slot.published_position
+        whole = position == size or (position < size and (published or self.file.is_blank(position)))
         if slot.epoch % 2 or not same or not whole or slot.published_position < self._written:
             return False
         for region in self.active.regions(self._written, slot.published_position, verify=True):
@@ -223,6 +226,7 @@ class LogWriter:
                 return False
         if (self._written, self._next_offset) != (slot.published_position, slot.published_offset):
             return False
+        self.file.end = size
         self._show(self._with_written(slot, slot.durable_offset))
         return True
 
@@ -242,7 +246,7 @@ class LogWriter:
 
     # ---- append --------------------------------------------------------------------------------------------------------------
 
-    def append(self, encoded: Iterable[Encoded | EncodedFew], level: Durability, size: int) -> None:
+    def append(self, encoded: Iterable[Encoded | EncodedBatch], level: Durability, size: int) -> None:
         """Appends finished batches with consecutive offsets from the log's end on; acknowledged when it returns.
 
         A segment that fills up meanwhile is sealed, and what it holds is published and durable from then on.
@@ -262,9 +266,10 @@ class LogWriter:
         self._stale = True  # until all is done, or undone: after an interrupt in between the log is loaded again
         try:
             for piece in encoded:
-                if isinstance(piece, EncodedFew):
-                    self._append_few(piece)
-                else:
+                batch = piece if isinstance(piece, EncodedBatch) else piece.only_batch()
+                if batch is not None:
+                    self._append_one(batch)
+                elif isinstance(piece, Encoded):
                     self._append_piece(piece)
             self._commit(level)
         except BaseException as error:  # an interrupt too: nothing half written may stand before the next append
@@ -320,21 +325,21 @@ class LogWriter:
             self._write(piece, first, first + room)
             first += room
 
-    def _append_few(self, few: EncodedFew) -> None:
-        """The same for a few records: in plain Python, as they were encoded."""
-        column = few.column
+    def _append_one(self, batch: EncodedBatch) -> None:
+        """The same for a single batch: in plain Python, which takes a fraction of the time."""
+        column = batch.column
         check_fits_at_all(column[SIZE], self._config, self._directory)
         if not one_fits(self._use(), column, self._config, self._clock.now_ms()):
             self.roll()
         start = self._written
-        self._put(few.data)
+        self._put(batch.data)
         if start == 0:
             self._first_timestamp = column[MAX_TIMESTAMP]
-        self._digest.add_one(few.data, start + column[SIZE])
+        self._digest.add_one(batch.data, start + column[SIZE])
         self._builder.add_one(column, start)
         self._written, self._next_offset = start + column[SIZE], column[LAST_OFFSET] + 1
         if column[PRODUCER_ID] >= 0:
-            self._note_producers(few.data, few.table)
+            self._note_producers(batch.data, batch.table)
 
     def _use(self) -> SegmentUse:
         left = self._builder.entries_left(self._config.segment_index_bytes)
@@ -352,11 +357,8 @@ class LogWriter:
 
     def _put(self, data: memoryview) -> None:
         """Writes behind what is written. What will be synced is sent to the disk early: by this call, or by a roll to come."""
-        self._file.write(data, self._written)
-        end = self._written + len(data)
-        if self._syncs or (self._rolls and end - self._sent >= limits.WRITE_BACK_BYTES):
-            self._file.write_back(self._sent, end - self._sent)
-            self._sent = end
+        later = limits.WRITE_BACK_BYTES if self._rolls else limits.INT64_MAX
+        self.file.put(data, self._written, send_from=0 if self._syncs else later)
         self._counters.bytes += len(data)
 
     def _note(self, data: memoryview | Bytes, table: Table, first: int, end: int, shift: int) -> None:
@@ -380,12 +382,10 @@ class LogWriter:
         so is no reason to stop: what is cut is cut, and the log is loaded again before the next write.
         """
         self._written, self._next_offset = self.state.active_size, self.state.end_offset
-        self._sent = min(self._sent, self._written)
         with contextlib.suppress(StorageFailedError):
             self.begin_change()
         try:
-            self._file.truncate(self._written)
-            self._file.sync()
+            self.file.cut(self._written)
             self._digest = digest_of(self.active, self._written, self._config.index_interval_bytes)
         except StorageFailedError as error:
             self.break_off(error, "a failed append could not be cut off again")
@@ -407,10 +407,11 @@ class LogWriter:
         digest = self._digest.value
         said = self.header.prepared(published_position=position, published_offset=offset, header_digest=digest, **changes)
         state = self._with_written(said.slot, offset if durable else self.state.durable_offset)
+        self.file.before_commit(position, position - self.state.active_size, self._config.segment_bytes, synced=durable)
         try:
             if durable:
                 began = self._clock.monotonic()
-                self._file.sync()
+                self.file.raw.sync()
                 self._counters.synced(self._clock.monotonic() - began)
             self.header.put(said)
         except StorageFailedError as error:
@@ -477,9 +478,9 @@ class LogWriter:
             interval_bytes=self._config.index_interval_bytes,
         )
         self._builder = segment.builder = SegmentIndexBuilder(base_offset, self._config.index_interval_bytes)
-        self.active, self._file = segment, file
+        self.active, self.file = segment, ActiveFile(file, 0)
         self._digest = HeaderDigest(self._config.index_interval_bytes)
-        self._written, self._sent, self._next_offset, self._first_timestamp = 0, 0, base_offset, -1
+        self._written, self._next_offset, self._first_timestamp = 0, base_offset, -1
         self._created_ms = self._clock.now_ms()
         segments = self.state.segments
         if len(segments):
@@ -497,7 +498,8 @@ class LogWriter:
         sealed, size, self._rolls, self._amid_roll = self.active, self._written, True, True
         try:
             self.begin_change()
-            self._file.sync()
+            if not self.file.trim(size):
+                self.file.raw.sync()
             begun = self._next_segment()
             if begun is not None:
                 self.end_change(unsynced_bytes=self._unsynced_bytes, **self._ends())
@@ -535,17 +537,12 @@ class LogWriter:
         """Says that the change is over."""
         self.header.write_both(epoch=self._slot_now.epoch + 1, **fields)
 
-    def cut(self, position: int) -> None:
-        """Cuts the active segment's file; durable when it returns, because what is written next must not meet the old bytes."""
-        self._file.truncate(position)
-        self._file.sync()
-
     def _ends(self) -> dict[str, int]:
         """The slot's fields of a log whose active segment is synced."""
         base, position, offset = self.active.base_offset, self._written, self._next_offset
         return {
             "active_base": base,
-            "active_inode": self._file.identity()[1],
+            "active_inode": self.file.raw.identity()[1],
             "published_position": position,
             "published_offset": offset,
             "durable_base": base,
@@ -574,7 +571,7 @@ class LogWriter:
 
     def sync_point(self) -> SyncPoint:
         """What a sync of the active segment would make durable now."""
-        return SyncPoint(self._file, self._slot_now.epoch, self._written, self._next_offset)
+        return SyncPoint(self.file.raw, self._slot_now.epoch, self._written, self._next_offset)
 
     def note_durable(self, point: SyncPoint) -> None:
         """Says that a sync of that point succeeded, unless segments have come or gone since."""
@@ -587,6 +584,7 @@ class LogWriter:
         try:
             if self.failure is None:
                 self.flush()
+                self.file.trim(self._written)
                 self._write_derived()
                 self.header.write()  # once more, in the other place: a flipped bit in one of them then takes nothing back
         finally:
@@ -595,5 +593,5 @@ class LogWriter:
 
     def abandon(self) -> None:
         """Closes the files and writes nothing: the log is loaded again, or another process goes on with it."""
-        self._file.close()
+        self.file.close()
         self.header.close()

@@ -19,7 +19,7 @@ from pylog.errors import InvalidRecordError, RecordTooLargeError
 from pylog.record import compression, encoding, kernels
 from pylog.record.batch import Table
 from pylog.record.checksum import crc32c
-from pylog.record.few import EncodedFew, Pairs, Piece, Plain, binary_column, encode_few, few_of, few_rows
+from pylog.record.few import EncodedBatch, Pairs, Piece, Plain, binary_column, encode_few, few_of, few_rows
 from pylog.record.format import (
     ATTRIBUTES,
     ATTRIBUTES_AT,
@@ -305,6 +305,10 @@ class Encoded(NamedTuple):
     data: memoryview
     table: Table
 
+    def only_batch(self) -> EncodedBatch | None:
+        """The one batch that these are, if there is no other."""
+        return EncodedBatch(self.data, tuple(self.table[:, 0].tolist())) if self.table.shape[1] == 1 else None
+
 
 class BatchEncoder:
     """Encodes rows as batches of magic 2; its buffers are used again, so what it yields lives until the step after the next.
@@ -357,7 +361,7 @@ class BatchEncoder:
 
     def encode(
         self, rows: Piece, base_offset: int, leader_epoch: int, producer: ProducerBatch | None = None, *, whole: bool = False
-    ) -> Iterable[Encoded | EncodedFew]:
+    ) -> Iterable[Encoded | EncodedBatch]:
         """Whole batches, a few megabytes at a time, with consecutive offsets from `base_offset` on.
 
         Args:

@@ -77,7 +77,7 @@ def few_of(rows: Piece) -> FewRows:
     return FewRows(list(zip(*columns, strict=True)), rows.size_bound)
 
 
-class EncodedFew(NamedTuple):
+class EncodedBatch(NamedTuple):
     """One whole batch, ready to be written.
 
     Attributes:
@@ -96,7 +96,7 @@ class EncodedFew(NamedTuple):
 
 def encode_few(
     rows: FewRows, base_offset: int, leader_epoch: int, attributes: int, producer: ProducerBatch | None = None
-) -> EncodedFew:
+) -> EncodedBatch:
     """One batch of all rows, with its producer's numbers. Cost: some 3 µs and 1 µs a record.
 
     Spec: storage-format 1.1, 1.4, 1.5, 1.7.
@@ -112,7 +112,7 @@ def encode_few(
     crc = crc32c(checked)
     column = (0, size, base_offset, last, count, first, largest, attributes, 2, leader_epoch, *numbers, crc, CRC_GOOD)
     front = HEADER_FRONT.pack(base_offset, size - LOG_OVERHEAD, leader_epoch, 2, crc)
-    return EncodedFew(memoryview(front + checked), column)
+    return EncodedBatch(memoryview(front + checked), column)
 
 
 def _encoded(row: int, first: int, given: Plain) -> bytes:

@@ -17,7 +17,7 @@ from pylog.errors import CorruptionError, StorageFailedError
 from pylog.fs import FileSystem, join
 from pylog.record.builder import Encoded
 from pylog.record.checksum import crc32c
-from pylog.record.few import EncodedFew
+from pylog.record.few import EncodedBatch
 from pylog.record.format import COUNT
 from pylog.record.types import TopicPartition
 from pylog.staging.intents import StagedFile
@@ -82,7 +82,7 @@ class StagingFile:
         self._position = 0
         self._chunks: dict[TopicPartition, list[int]] = {}
 
-    def add(self, partition: TopicPartition, encoded: Encoded | EncodedFew) -> None:
+    def add(self, partition: TopicPartition, encoded: Encoded | EncodedBatch) -> None:
         """Takes batches of a partition. What goes on where its last chunk ended is one chunk with it, up to a size."""
         size, count = len(encoded.data), int(encoded.table[COUNT].sum())
         self._file.write(encoded.data, self._position)

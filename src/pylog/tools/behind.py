@@ -12,6 +12,8 @@ import numpy as np
 
 from pylog.errors import PylogError
 from pylog.fs import FileSystem, join
+from pylog.log.active_file import end_of_bytes
+from pylog.log.checkpoints import CLEAN_SHUTDOWN
 from pylog.log.recovery import Finding
 from pylog.log.report import BEHIND, Look, Report, about
 from pylog.log.store_locks import KAFKA_LOCK
@@ -42,9 +44,15 @@ def behind_the_end(fs: FileSystem, target: Target, look: Look, report: Report, *
     if taken > position:
         held = f"has {taken - position} bytes of whole batches behind its end, position {position}"
         yield about("foreign", active.path, f"{held}: the next writer takes them up", position=position, size=taken - position)
-    if size > taken:
+    if size > taken and not _is_preallocated(fs, target, active, taken, size):
         held = f"has {size - taken} bytes behind its end, position {taken}, that are no batch of this log"
         yield about(BEHIND, active.path, f"{held}: the next writer cuts them off", position=taken, size=size - taken)
+
+
+def _is_preallocated(fs: FileSystem, target: Target, active: LogSegment, position: int, end: int) -> bool:
+    """Whether only zeros are there, as a process leaves them that dies, and a broker would cut them off too."""
+    blank = end_of_bytes(active.file(), position, end) == position
+    return blank and not fs.exists(join(target.root, CLEAN_SHUTDOWN))
 
 
 def _is_closed(fs: FileSystem, root: str) -> bool:

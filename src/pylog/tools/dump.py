@@ -18,6 +18,7 @@ from pylog.fs import FileSystem, base_name, parent_of
 from pylog.index.offset_index import OffsetIndex
 from pylog.index.time_index import TimeIndex
 from pylog.index.transaction_index import TransactionIndex
+from pylog.log.active_file import end_of_bytes
 from pylog.log.checkpoints import (
     CLEANER,
     HIGH_WATERMARK,
@@ -36,6 +37,7 @@ from pylog.record.control import parse_control
 from pylog.record.format import CODEC_MASK, CONTROL_BIT, DELETE_HORIZON_BIT, TRANSACTIONAL_BIT
 from pylog.segment import names
 from pylog.segment.seal import parse_seal
+from pylog.segment.segment import LogSegment
 from pylog.tools.like_kafka import DECODERS
 from pylog.tools.messages import GROUPS, TRANSACTIONS, Layout, decode
 from pylog.tools.names import Place, place_of, read_file, segment_at
@@ -103,7 +105,7 @@ def _log(fs: FileSystem, place: Place, records: bool, layouts: Mapping[int, Layo
         else:
             yield from batches
         if stretch.damage is not None:
-            yield _damage(stretch.damage)
+            yield _behind(segment, stretch.damage)
 
 
 def _batch(column: list[int], shift: int) -> Document:
@@ -143,11 +145,15 @@ def _record(row: Row, layouts: Mapping[int, Layout] | None, *, control: bool) ->
     return found | {"key": key, "value": value, "headers": headers}
 
 
-def _damage(damage: Damage) -> Document:
+def _behind(segment: LogSegment, damage: Damage) -> Document:
+    """What follows a stretch of batches; zeros up to the file's end are those that were written ahead of its log's end."""
+    position, size = damage.position, damage.end - damage.position
+    if damage.end == segment.size and end_of_bytes(segment.file(), position, damage.end) == position:
+        return {"kind": "preallocated", "position": position, "size": size}
     return {
         "kind": "damage",
-        "position": damage.position,
-        "size": damage.end - damage.position,
+        "position": position,
+        "size": size,
         "offset": damage.offset,
         "next_offset": damage.next_offset,
         "why": f"the batch {damage.why}",

@@ -18,7 +18,7 @@ from pylog.log.checkpoints import (
     Checkpoint,
     parse_partition_directory,
 )
-from pylog.log.loader import Source
+from pylog.log.loaded import Source
 from pylog.log.log import Log
 from pylog.log.mutator import Surroundings
 from pylog.log.report import Look, Partition

@@ -1,0 +1,123 @@
+"""The file of the active segment, open for appending, and the zeros that are written ahead in it.
+
+A sync of a file that has grown waits for the file system's journal too, one of bytes that the file had already only for the
+disk (measured on two disks: 150 and 105 µs, 1.1 and 0.3 ms). So who appends at SYNC again and again gets zeros behind the log's
+end, as Kafka's `preallocate` makes them: they are written when a sync has to bring a new size to the disk in any case, and go
+when the segment is sealed or closed.
+
+Nothing relies on them. They are not part of the log: the header tells its end, and where it cannot a walk over the batches does.
+Who dies amid an append has left the first bytes of a batch, which are not zeros. What a crash leaves of them is cut off by
+whoever writes next, a broker too, unless the marker of a clean shutdown keeps it from looking: none is written above them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Final
+
+import numpy as np
+
+from pylog import limits
+from pylog.errors import StorageFailedError
+from pylog.fs import File
+from pylog.record.format import LOG_OVERHEAD
+from pylog.segment.log_file import LogFile
+
+_BLANK: Final = bytes(LOG_OVERHEAD)
+_ZEROS: Final = memoryview(bytes(limits.PREALLOCATED_BYTES))
+_NEVER: Final = limits.INT64_MAX
+
+
+def end_of_bytes(file: LogFile, position: int, end: int) -> int:
+    """The position behind the last byte of a range that is not zero; where the range begins when all are.
+
+    Cost: one pass over the zeros.
+    """
+    while end > position:
+        start = max(position, end - limits.READ_CHUNK_BYTES)
+        chunk = file.read(start, end - start)
+        if chunk.any():
+            return start + int(np.flatnonzero(chunk)[-1]) + 1
+        end = start
+    return position
+
+
+class ActiveFile:
+    """The file of an active segment. Only under the partition's lock, but for `raw.sync()`.
+
+    Args:
+        file: open for writing; closed with this.
+        position: the log's end in it, in bytes.
+
+    Attributes:
+        raw: the same.
+        end: its size as far as this process knows, with the zeros behind the log's end.
+    """
+
+    def __init__(self, file: File, position: int) -> None:
+        self.raw = file
+        self.end = file.size()
+        self._sent = position  # what lies below was sent to the disk
+        self._synced = 0  # commits in a row that were
+        self._frame = bytearray(LOG_OVERHEAD)
+
+    def put(self, data: memoryview, position: int, *, send_from: int = _NEVER) -> None:
+        """Writes behind the log's end, and sends to the disk what has not been sent if that is at least so many bytes."""
+        self.raw.write(data, position)
+        end = position + len(data)
+        if end > self.end:
+            self.end = end
+        if end - self._sent >= send_from:
+            self.raw.write_back(self._sent, end - self._sent)
+            self._sent = end
+
+    def before_commit(self, position: int, size: int, most: int, *, synced: bool) -> None:
+        """Writes zeros behind the log's end, if syncs follow each other and this one brings a new size to the disk in any case.
+
+        Where there is no room for them they are left out.
+
+        Args:
+            position: the log's end.
+            size: bytes of this commit. Large ones would have all of their bytes written twice for little.
+            most: bytes that the file may have with them.
+            synced: whether a sync follows.
+        """
+        self._synced = self._synced + 1 if synced else 0
+        if self._synced < limits.PREALLOCATE_AFTER or position < self.end or size > limits.PREALLOCATE_UP_TO_BYTES:
+            return
+        end = min(position + limits.PREALLOCATED_BYTES, most)
+        if end <= position:
+            return
+        try:
+            self.raw.write(_ZEROS[: end - position], position)
+            self.end = end
+        except StorageFailedError:
+            self._synced = 0
+            with contextlib.suppress(StorageFailedError):  # else whoever looks next finds them
+                self.raw.truncate(position)
+
+    def is_as_left(self, position: int) -> bool:
+        """Whether nobody else has written behind the log's end. Cost: a system call, two where there are zeros."""
+        return self.raw.size() == self.end and (position == self.end or self.is_blank(position))
+
+    def is_blank(self, position: int) -> bool:
+        """Whether no batch begins at the log's end: who died as it wrote one has left its first bytes."""
+        got = self.raw.read_into(memoryview(self._frame), position)
+        return self._frame[:got] == _BLANK[:got]
+
+    def cut(self, position: int) -> None:
+        """Cuts it; durable when this returns, because what is written next must not meet the old bytes."""
+        self.raw.truncate(position)
+        self.end, self._sent = position, min(self._sent, position)
+        self.raw.sync()
+
+    def trim(self, position: int) -> bool:
+        """Cuts off the zeros behind the log's end, durably too; whether there were any."""
+        there = self.end > position
+        if there:
+            self.cut(position)
+        return there
+
+    def close(self) -> None:
+        """Closes it."""
+        self.raw.close()

@@ -1,0 +1,329 @@
+"""Zeros that are written ahead of a log's end make syncs cheaper and change nothing else, whatever is read and whoever dies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import pylog
+from neighbours import HookedFileSystem, values
+from pylog import Durability, limits
+from pylog.log.checkpoints import CLEAN_SHUTDOWN
+from pylog.store import Store
+from pylog.testing import FaultyFileSystem, MemoryFileSystem
+from pylog.tools.dump import documents
+from pylog.tools.verify import verify
+
+ROOM = 1000
+VALUE = bytes(range(30))
+LOG = "/data/t-0/00000000000000000000.log"
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Zeros behind the third synced append, and few."""
+    monkeypatch.setattr(limits, "PREALLOCATE_AFTER", 3)
+    monkeypatch.setattr(limits, "PREALLOCATED_BYTES", ROOM)
+
+
+@pytest.fixture
+def fs() -> MemoryFileSystem:
+    return MemoryFileSystem()
+
+
+@pytest.fixture
+def store(fs: MemoryFileSystem) -> Iterator[Store]:
+    with opened(fs) as store:
+        store.create_topic("t")
+        yield store
+
+
+def opened(fs: MemoryFileSystem, mode: str = "rw") -> Store:
+    return pylog.open("/data", mode, fs=fs, clock=fs.clock)
+
+
+def append(log: pylog.Log, count: int = 3, **options: Durability) -> None:
+    for _ in range(count):
+        log.append(VALUE, **options)
+
+
+def size(fs: MemoryFileSystem, path: str = LOG) -> int:
+    file = fs.open(path)
+    try:
+        return file.size()
+    finally:
+        file.close()
+
+
+def published(log: pylog.Log) -> int:
+    return log.segments[-1].size
+
+
+# ---- when --------------------------------------------------------------------------------------------------------------------
+
+
+def test_the_zeros_come_with_the_last_of_so_many_syncs_in_a_row_and_again_when_they_are_used_up(
+    fs: MemoryFileSystem, store: Store
+) -> None:
+    log, sizes = store.log("t"), []
+    for _ in range(16):
+        append(log, 1)
+        sizes.append(size(fs) - published(log))
+    taken = published(log) // 16
+    used = [ROOM - taken * number for number in range(ROOM // taken + 1)]
+    assert sizes == [0, 0, *used, *used][:16]
+
+
+def test_who_does_not_sync_has_none(fs: MemoryFileSystem, store: Store) -> None:
+    log = store.log("t")
+    append(log, 9, durability=Durability.OS)
+    append(log, 2)
+    append(log, 1, durability=Durability.OS)
+    append(log, 2)
+    assert size(fs) == published(log)
+
+
+def test_a_large_commit_has_none_behind_it(fs: MemoryFileSystem, store: Store) -> None:
+    log = store.log("t")
+    append(log, 2)
+    log.append_many([bytes(1000)] * (limits.PREALLOCATE_UP_TO_BYTES // 1000 + 1))
+    assert size(fs) == published(log)
+    append(log, 1)
+    assert size(fs) == published(log) + ROOM
+
+
+def test_they_cost_no_sync_of_their_own(tmp_path: Path) -> None:
+    fs = HookedFileSystem()
+    with pylog.open(tmp_path, fs=fs) as store:
+        store.create_topic("t")
+        append(store.log("t"), 1)
+        before = fs.count("sync", ".log")
+        append(store.log("t"), 40)
+        assert fs.count("sync", ".log") == before + 40
+
+
+def test_they_end_where_the_segment_may(fs: MemoryFileSystem, store: Store) -> None:
+    log = store.create_topic("small", segment_bytes=700) and store.log("small")
+    append(log)
+    assert size(fs, LOG.replace("t-0", "small-0")) == 700
+
+
+# ---- until -------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_segment_is_sealed_without_them(fs: MemoryFileSystem, store: Store) -> None:
+    log = store.create_topic("small", segment_bytes=700) and store.log("small")
+    append(log, 30)
+    for segment in log.segments[:-1]:
+        assert size(fs, segment.path) == segment.size
+    assert values(log) == [VALUE] * 30
+
+
+def test_a_log_is_closed_without_them_and_the_marker_stands(fs: MemoryFileSystem, store: Store) -> None:
+    append(store.log("t"))
+    end = published(store.log("t"))
+    assert size(fs) > end
+    store.close()
+    after = fs.crash()
+    assert size(after) == end
+    assert after.exists(f"/data/{CLEAN_SHUTDOWN}")
+
+
+def test_a_truncated_log_has_none_and_goes_on(fs: MemoryFileSystem, store: Store) -> None:
+    log = store.log("t")
+    append(log, 4)
+    log.truncate(2)
+    assert size(fs) == published(log)
+    append(log, 4)
+    assert values(log) == [VALUE] * 6
+
+
+def test_a_failed_append_is_cut_off_with_them(fs: MemoryFileSystem) -> None:
+    faulty = FaultyFileSystem(fs)
+    with pylog.open("/data", fs=faulty, clock=fs.clock) as store:
+        log = store.create_topic("t") and store.log("t")
+        append(log, 4)
+        end = published(log)
+        faulty.fail("short write ENOSPC", of=".log")
+        with pytest.raises(pylog.StorageFailedError):
+            log.append(VALUE)
+        faulty.heal()
+        assert size(fs) == published(log) == end
+        append(log, 4)
+        assert values(log) == [VALUE] * 8
+        assert store.check().ok
+
+
+@pytest.mark.parametrize("kind", ["write ENOSPC", "write EIO", "short write ENOSPC"])
+def test_where_there_is_no_room_for_them_the_append_is_made_all_the_same(fs: MemoryFileSystem, kind: str) -> None:
+    faulty = FaultyFileSystem(fs)
+    with pylog.open("/data", fs=faulty, clock=fs.clock) as store:
+        log = store.create_topic("t") and store.log("t")
+        append(log, 2)
+        faulty.fail(kind, 2, of=".log")  # the first one is the batch
+        append(log, 1)
+        assert faulty.fired == 1
+        assert size(fs) == published(log)
+        append(log, 2)
+        assert size(fs) == published(log)  # nor is it tried again at once
+        append(log, 1)
+        assert size(fs) == published(log) + ROOM
+        assert values(log) == [VALUE] * 6
+
+
+def test_if_they_can_neither_be_written_nor_taken_back_the_log_goes_on(fs: MemoryFileSystem) -> None:
+    class Stuck(FaultyFileSystem):
+        """Behind the first fault no file can be cut."""
+
+        def meet(self, call: str, path: str) -> None:
+            if call == "truncate" and self.fired:
+                self.fail("truncate EIO")
+            super().meet(call, path)
+
+    stuck = Stuck(fs)
+    with pylog.open("/data", fs=stuck, clock=fs.clock) as store:
+        log = store.create_topic("t") and store.log("t")
+        append(log, 2)
+        stuck.fail("short write ENOSPC", 2, of=".log")
+        append(log, 1)
+        stuck.heal()
+        append(log, 4)
+        assert values(log) == [VALUE] * 7
+        assert log.durable_offset == 7
+
+
+# ---- what others see ---------------------------------------------------------------------------------------------------------
+
+
+def test_readers_checks_and_verification_do_not_see_them(fs: MemoryFileSystem, store: Store) -> None:
+    log = store.log("t")
+    append(log, 4)
+    assert size(fs) > published(log)
+    assert store.check().ok
+    with opened(fs.process(), "r") as reading:
+        reader = reading.log("t")
+        assert values(reader) == [VALUE] * 4
+        append(log, 1)
+        assert reader.wait_for(4, timeout_ms=0)
+        assert values(reader) == [VALUE] * 5
+        assert reading.recovery_report == ()
+    assert verify("/data", fs=fs).ok
+
+
+def test_two_writers_share_them(fs: MemoryFileSystem, store: Store) -> None:
+    log = store.log("t")
+    append(log, 4)
+    with opened(fs.process()) as second:
+        other = second.log("t")
+        for number in range(20):
+            assert (log, other)[number % 2].append(VALUE) == 4 + number
+        assert size(fs) > published(log)
+        assert values(log) == values(other) == [VALUE] * 24
+    assert values(log) == [VALUE] * 24
+    append(log, 4)
+    assert store.check().ok
+    assert store.recovery_report == ()
+
+
+# ---- after a crash -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ending", ["kill", "power"])
+def test_what_a_crash_leaves_of_them_is_no_finding_and_is_cut_off_by_the_next_append(fs: MemoryFileSystem, ending: str) -> None:
+    after = crashed(fs, 4, ending)
+    with opened(after, "r") as reading:
+        assert values(reading.log("t")) == [VALUE] * 4
+        assert reading.recovery_report == ()
+    assert verify("/data", fs=after).ok
+    with opened(after) as store:
+        log = store.log("t")
+        assert values(log) == [VALUE] * 4
+        assert store.recovery_report == ()
+        assert size(after) > published(log)
+        assert log.append(VALUE) == 4
+        assert size(after) == published(log)
+        assert store.check().ok
+    assert after.exists(f"/data/{CLEAN_SHUTDOWN}")
+    assert not [entry.name for entry in after.list("/data/t-0") if "torn" in entry.name]
+
+
+@pytest.mark.parametrize("ending", ["kill", "power"])
+def test_a_store_that_only_looked_at_them_leaves_no_marker_under_which_a_broker_would_take_them_for_batches(
+    fs: MemoryFileSystem, ending: str
+) -> None:
+    after = crashed(fs, 4, ending)
+    with opened(after) as store:
+        assert store.log("t").end_offset == 4
+    assert not after.exists(f"/data/{CLEAN_SHUTDOWN}")
+
+
+def test_tools_call_them_what_they_are_and_verify_tells_of_them_only_where_a_broker_would_stumble(fs: MemoryFileSystem) -> None:
+    after = crashed(fs, 4, "kill")
+    end = size(after) - ROOM
+    *batches, last = documents(after, LOG)
+    assert [batch["kind"] for batch in batches] == ["batch"] * 4
+    position = batches[-1]["position"] + batches[-1]["size"]
+    assert last == {"kind": "preallocated", "position": position, "size": size(after) - position}
+    assert end < position
+    assert verify("/data", fs=after).affected == ()
+    after.create(f"/data/{CLEAN_SHUTDOWN}").close()
+    assert [each.finding.kind for each in verify("/data", fs=after).affected] == ["behind"]
+
+
+def test_a_batch_that_a_dead_process_wrote_among_them_is_kept_whole(fs: MemoryFileSystem, store: Store) -> None:
+    log = store.log("t")
+    append(log, 4)
+    batch = fs.read(LOG, 1 << 20)[: published(log) // 4]  # type: ignore[index]
+    write(fs, (4).to_bytes(8, "big") + batch[8:], published(log))
+    assert log.append(b"next") == 5
+    assert values(log) == [VALUE] * 5 + [b"next"]
+    assert store.recovery_report == ()
+
+
+@pytest.mark.parametrize("cut", [8, 12, 13, 61, 90])
+def test_half_a_batch_that_a_dead_process_wrote_among_them_is_kept_aside(fs: MemoryFileSystem, store: Store, cut: int) -> None:
+    log = store.log("t")
+    append(log, 4)
+    end, batch = published(log), fs.read(LOG, 1 << 20)
+    assert batch is not None
+    half = ((4).to_bytes(8, "big") + batch[8:])[:cut]
+    write(fs, half, end)
+    assert log.append(b"next") == 4
+    assert values(log) == [VALUE] * 4 + [b"next"]
+    aside = fs.read(LOG.replace(".log", ".torn.0"), 1 << 20)
+    assert aside is not None
+    assert aside.rstrip(b"\0") == half.rstrip(b"\0")
+    assert [finding.kind for finding in store.recovery_report] == ["torn"]
+
+
+def test_records_that_were_acknowledged_and_read_as_zeros_are_missed(fs: MemoryFileSystem) -> None:
+    after = crashed(fs, 3, "kill")
+    one = (size(after) - ROOM) // 3
+    write(after, bytes(one), 2 * one)
+    with opened(after) as store:
+        log = store.log("t")
+        assert [finding.kind for finding in store.recovery_report] == ["corrupt"]
+        with pytest.raises(pylog.CorruptionError):
+            log.append(VALUE)
+    assert not verify("/data", fs=after).ok
+
+
+def crashed(fs: MemoryFileSystem, count: int, ending: str) -> MemoryFileSystem:
+    """What is left of a store whose process dies, or whose machine loses power, behind so many appends."""
+    running = fs.process()
+    log = (store := opened(running)).create_topic("t") and store.log("t")
+    append(log, count)
+    assert size(running) > published(log)
+    if ending == "power":
+        return running.crash()
+    running.kill()
+    return fs.process()
+
+
+def write(fs: MemoryFileSystem, data: bytes, position: int) -> None:
+    file = fs.open(LOG, write=True)
+    file.write(memoryview(data), position)
+    file.sync()
+    file.close()
