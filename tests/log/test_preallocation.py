@@ -282,6 +282,20 @@ def test_a_batch_that_a_dead_process_wrote_among_them_is_kept_whole(fs: MemoryFi
     assert store.recovery_report == ()
 
 
+def test_a_batch_that_a_dead_process_wrote_among_them_is_kept_by_one_that_has_only_read_so_far(
+    fs: MemoryFileSystem, store: Store
+) -> None:
+    log = store.log("t")
+    append(log, 4)
+    with opened(fs.process()) as second:
+        other = second.log("t")
+        assert other.end_offset == 4
+        batch = fs.read(LOG, 1 << 20)[: published(log) // 4]  # type: ignore[index]
+        write(fs, (4).to_bytes(8, "big") + batch[8:], published(log))
+        assert other.append(b"next") == 5
+        assert values(log) == values(other) == [VALUE] * 5 + [b"next"]
+
+
 @pytest.mark.parametrize("cut", [8, 12, 13, 61, 90])
 def test_half_a_batch_that_a_dead_process_wrote_among_them_is_kept_aside(fs: MemoryFileSystem, store: Store, cut: int) -> None:
     log = store.log("t")

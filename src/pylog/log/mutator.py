@@ -30,6 +30,7 @@ from pylog.errors import (
     UnknownTopicOrPartitionError,
 )
 from pylog.log import trimming
+from pylog.log.active_file import end_of_bytes
 from pylog.log.appending import Group, Request, Requests, append_in_turn, encoded_group, grouped
 from pylog.log.durable_point import mark_failed, open_header
 from pylog.log.found import FoundSegments
@@ -204,7 +205,7 @@ class Mutator:
                 self.writer.catch_up(published=True)
 
     def _is_as_loaded(self) -> bool:
-        """Whether nobody has written since the log was loaded: the same header, and the last file as long as it was."""
+        """Whether nobody has written since the log was loaded: header, length and zeros of the last file are what they were."""
         header = open_header(self._source.fs, self._source.directory)
         if header is not None:
             slot = header.look()
@@ -216,8 +217,9 @@ class Mutator:
         if not self.loaded.segments:
             fs, directory = self._source.fs, self._source.directory
             return fs.exists(directory) and not any(entry.name.endswith(LOG) for entry in fs.list(directory))
-        last = self.loaded.segments[-1]
-        return self._source.fs.exists(last.path) and last.file().size() == self.loaded.file_size
+        last, end, size = self.loaded.segments[-1], self.loaded.end, self.loaded.file_size
+        same = self._source.fs.exists(last.path) and last.file().size() == size
+        return same and (not self.loaded.preallocated or end_of_bytes(last.file(), end, size) == end)
 
     def check_sound(self) -> None:
         """Raises CorruptionError when what was found forbids writing."""
