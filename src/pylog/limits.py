@@ -42,6 +42,7 @@ DEFAULT_DEDUPE_BUFFER_BYTES = 128 << 20  # keys of one round of compaction, 16 b
 FLUSH_BYTES = 64 << 20  # at Durability.INTERVAL: unsynced bytes beyond which an append flushes first
 WRITE_BACK_BYTES = 16 << 20  # sent to the disk at a time, ahead of a sync to come
 PREALLOCATE_AFTER = 16  # syncs in a row: who appends a few times leaves no file larger than its log
+PREALLOCATE_AGAIN = 1000  # syncs behind which that is tried again, once there was no room
 PREALLOCATED_BYTES = 1 << 20  # zeros behind the end: a millisecond's writing, once for thousands of small appends
 PREALLOCATE_UP_TO_BYTES = 256 << 10  # of a commit: behind a larger one the zeros cost as much as they save
 READ_CHUNK_BYTES = 2 << 20  # one pread of what is copied or compared: large enough for few calls, small enough for the cache

@@ -15,6 +15,7 @@ import pylog
 from pylog import ProducerBatch
 from pylog.fs import DirectoryEntry
 from pylog.log import loader, producer_state, recovery, torn_tail
+from pylog.log.active_file import ActiveFile
 from pylog.log.durable_point import DELETED, FAILED, SLOT_SIZE, Slot, parse_slot
 from pylog.log.writer import LogWriter
 from pylog.testing import Image, MemoryFileSystem
@@ -30,7 +31,8 @@ PREPARATION = [  # what a writer does before its first byte
     producer_state.drop_snapshots,
     torn_tail.set_aside,
     torn_tail._new_path,
-    LogWriter.cut,
+    ActiveFile.cut,
+    ActiveFile.trim,
     LogWriter._make_durable,
     LogWriter._take_header,
     LogWriter._slot,
@@ -91,6 +93,27 @@ def a_torn_tail(fs: MemoryFileSystem) -> None:
 
 def a_whole_batch_of_a_dead_process(fs: MemoryFileSystem) -> None:
     put(fs, LAST + ".log", content(fs, LAST + ".log") + Batch([Record(0, 0, None, b"9")], 9, 0).encoded())
+
+
+def zeros_written_ahead(fs: MemoryFileSystem) -> None:
+    put(fs, LAST + ".log", content(fs, LAST + ".log") + bytes(1000))
+
+
+def a_whole_batch_of_a_dead_process_amid_zeros(fs: MemoryFileSystem) -> None:
+    a_whole_batch_of_a_dead_process(fs)
+    zeros_written_ahead(fs)
+
+
+def half_a_batch_of_a_dead_process_amid_zeros(fs: MemoryFileSystem) -> None:
+    a_torn_tail(fs)
+    zeros_written_ahead(fs)
+
+
+def damage_far_before_zeros_and_a_header_that_lags(fs: MemoryFileSystem) -> None:
+    end = len(content(fs, LAST + ".log")) // 3 * 2
+    slot_says(fs, published_position=end, published_offset=8, durable_position=end, durable_offset=8)
+    flipped(fs, LAST + ".log", 65)
+    zeros_written_ahead(fs)
 
 
 def a_failed_sync(fs: MemoryFileSystem) -> None:
@@ -212,6 +235,10 @@ WRONG: list[Callable[[MemoryFileSystem], None]] = [
     no_header,
     a_torn_tail,
     a_whole_batch_of_a_dead_process,
+    zeros_written_ahead,
+    a_whole_batch_of_a_dead_process_amid_zeros,
+    half_a_batch_of_a_dead_process_amid_zeros,
+    damage_far_before_zeros_and_a_header_that_lags,
     a_failed_sync,
     a_deletion_under_way,
     a_roll_under_way,

@@ -166,11 +166,9 @@ def test_where_there_is_no_room_for_them_the_append_is_made_all_the_same(fs: Mem
         append(log, 1)
         assert faulty.fired == 1
         assert size(fs) == published(log)
-        append(log, 2)
-        assert size(fs) == published(log)  # nor is it tried again at once
-        append(log, 1)
-        assert size(fs) == published(log) + ROOM
-        assert values(log) == [VALUE] * 6
+        append(log, 10)
+        assert size(fs) == published(log)  # nor is it tried again soon
+        assert values(log) == [VALUE] * 13
 
 
 def test_if_they_can_neither_be_written_nor_taken_back_the_log_goes_on(fs: MemoryFileSystem) -> None:
@@ -322,6 +320,72 @@ def test_records_that_were_acknowledged_and_read_as_zeros_are_missed(fs: MemoryF
         with pytest.raises(pylog.CorruptionError):
             log.append(VALUE)
     assert not verify("/data", fs=after).ok
+
+
+@pytest.mark.parametrize("place", range(8, 12), ids=lambda place: f"length byte {place}")
+def test_a_record_between_damage_and_zeros_stays_readable(fs: MemoryFileSystem, place: int) -> None:
+    after = crashed(fs, 5, "kill")
+    one = (size(after) - ROOM) // 3  # the zeros came with the third
+    data = after.read(LOG, 1 << 20)
+    assert data is not None
+    write(after, bytes([data[3 * one + place] ^ 64]), 3 * one + place)
+    found = verify("/data", fs=after)
+    assert [(each.finding.kind, each.first_offset, each.last_offset) for each in found.affected] == [("corrupt", 3, 3)]
+    with opened(after, "r") as store:
+        assert store.log("t").end_offset == 5
+        assert store.log("t").read(4).value == VALUE
+
+
+def test_one_file_is_verified_as_a_directory_is(fs: MemoryFileSystem) -> None:
+    assert verify(LOG, fs=crashed(fs, 4, "kill")).ok
+
+
+def test_what_checkpoints_say_of_a_longer_log_is_told_although_zeros_follow_this_one(fs: MemoryFileSystem) -> None:
+    after = crashed(fs, 4, "kill")
+    file = after.create("/data/recovery-point-offset-checkpoint")
+    file.write(memoryview(b"0\n1\nt 0 50\n"), 0)
+    file.close()
+    assert not verify("/data", fs=after).ok
+
+
+@pytest.mark.parametrize("tells_boots_apart", [True, False])
+def test_no_marker_is_written_above_zeros_that_another_process_has_left(
+    fs: MemoryFileSystem, tells_boots_apart: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not tells_boots_apart:
+        monkeypatch.setattr(MemoryFileSystem, "boot_id", lambda _: b"")
+    with opened(fs) as store:
+        store.create_topic("t")
+    one, two = fs.process(), fs.process()
+    staying, dying = opened(one), opened(two)
+    append(dying.log("t"))
+    two.kill()
+    staying.close()
+    assert size(fs) > ROOM
+    assert not fs.exists(f"/data/{CLEAN_SHUTDOWN}")
+
+
+@pytest.mark.parametrize("call", ["truncate", "create", "rename"])
+def test_an_interrupt_while_a_log_is_put_to_rest_does_not_keep_it_from_going_on(fs: MemoryFileSystem, call: str) -> None:
+    class Interrupting(FaultyFileSystem):
+        armed = False
+
+        def meet(self, made: str, path: str) -> None:
+            if self.armed and made == call:
+                self.armed = False
+                raise KeyboardInterrupt
+            super().meet(made, path)
+
+    interrupting = Interrupting(fs)
+    with pylog.open("/data", fs=interrupting, clock=fs.clock) as store:
+        log = store.create_topic("t") and store.log("t")
+        append(log)
+        assert log._mutator is not None
+        interrupting.armed = True
+        with pytest.raises(KeyboardInterrupt):
+            log._mutator.release()
+        append(log, 2)
+        assert values(log) == [VALUE] * 5
 
 
 def crashed(fs: MemoryFileSystem, count: int, ending: str) -> MemoryFileSystem:

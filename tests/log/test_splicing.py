@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import pylog
 from pylog import limits
 from pylog.log.splicing import Part, Splicer
 from pylog.record.builder import BatchEncoder, rows_from_records
@@ -27,3 +28,16 @@ def test_a_step_stays_as_it_is_while_the_next_one_is_made(parts: list[list[int]]
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(limits, "APPEND_CHUNK_BYTES", 4000)
             assert check_steps_stay(splicer.encode(Part(file, 0, position, len(sizes)), 0, 0)) > 0
+
+
+@pytest.mark.parametrize("skip", [0, 1, 2])
+def test_what_is_left_of_a_part_is_taken_from_where_it_lies(skip: int) -> None:
+    """Of a retry the first batches may be in the log already; one batch that is left does not begin the buffer."""
+    fs, rows = MemoryFileSystem(), rows_from_records(None, [b"a" * 300, b"b" * 300, b"c" * 300], None, None, 0)
+    (made,) = BatchEncoder(batch_bytes=1).encode(rows, 0, 0)
+    file = fs.create("/part")
+    file.write(made.data, 0)
+    with pylog.open("/data", fs=fs) as store:
+        log = store.create_topic("t") and store.log("t")
+        log.splice([Part(file, 0, len(made.data), 3 - skip, skip)])
+        assert [record.value for record in log.records()] == [b"a" * 300, b"b" * 300, b"c" * 300][skip:]

@@ -15,31 +15,14 @@ from __future__ import annotations
 import contextlib
 from typing import Final
 
-import numpy as np
-
 from pylog import limits
 from pylog.errors import StorageFailedError
 from pylog.fs import File
 from pylog.record.format import LOG_OVERHEAD
-from pylog.segment.log_file import LogFile
 
 _BLANK: Final = bytes(LOG_OVERHEAD)
 _ZEROS: Final = memoryview(bytes(limits.PREALLOCATED_BYTES))
 _NEVER: Final = limits.INT64_MAX
-
-
-def end_of_bytes(file: LogFile, position: int, end: int) -> int:
-    """The position behind the last byte of a range that is not zero; where the range begins when all are.
-
-    Cost: one pass over the zeros.
-    """
-    while end > position:
-        start = max(position, end - limits.READ_CHUNK_BYTES)
-        chunk = file.read(start, end - start)
-        if chunk.any():
-            return start + int(np.flatnonzero(chunk)[-1]) + 1
-        end = start
-    return position
 
 
 class ActiveFile:
@@ -92,7 +75,7 @@ class ActiveFile:
             self.raw.write(_ZEROS[: end - position], position)
             self.end = end
         except StorageFailedError:
-            self._synced = 0
+            self._synced = -limits.PREALLOCATE_AGAIN  # for a moment they took what others may need
             with contextlib.suppress(StorageFailedError):  # else whoever looks next finds them
                 self.raw.truncate(position)
 

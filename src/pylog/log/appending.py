@@ -139,7 +139,7 @@ class Requests:
         self._waiting: deque[Request] = deque()
         self._taken: list[Request] = []
         self._to_wake: deque[Request] = deque()
-        self._woken: Request | None = None  # the last one, until something is committed
+        self._woken: Request | None = None  # the last one, until it has left or something is committed
         self._leader: Request | None = None
         self._asleep: Request | None = None  # the leader, while nothing has been done to wake it
 
@@ -152,7 +152,7 @@ class Requests:
             if self._leader is not None:
                 return False
             self._leader = request
-            waking = bool(self._to_wake) or (self._woken is not None and not self._woken.left)
+            waking = bool(self._to_wake) or self._woken is not None
             if waking:  # they come back next: it waits for them, or it would sync alone and they behind it
                 self._to_wake.append(request)
             return not waking
@@ -182,6 +182,8 @@ class Requests:
             if self._asleep is not None:
                 self._to_wake.append(self._asleep)
                 self._asleep = None
+            if self._woken is request:
+                self._woken = None
             self._wake()
         self._inside.pop(request.thread, None)
 

@@ -19,7 +19,6 @@ from pylog.fs import DirectoryEntry, FileSystem, join
 from pylog.index.builder import SegmentIndexBuilder
 from pylog.index.transaction_index import AbortedTransaction
 from pylog.log import checkpoints
-from pylog.log.active_file import end_of_bytes
 from pylog.log.brokers import has_written_since
 from pylog.log.checkpoints import EpochStart
 from pylog.log.durable_point import FAILED, Slot, open_header
@@ -28,7 +27,7 @@ from pylog.log.loaded import Loaded, Source
 from pylog.log.producer_state import ProducerState, load_snapshot
 from pylog.log.recovery import Finding, is_torn
 from pylog.log.tail import sound_tail
-from pylog.log.walk import Damage, Stretch, peek, start_offset_at, walk
+from pylog.log.walk import Damage, Stretch, is_preallocated, peek, start_offset_at, walk
 from pylog.record.batch import Table
 from pylog.record.format import BASE_OFFSET, LAST_OFFSET, LEADER_EPOCH, POSITION, PRODUCER_ID, SIZE
 from pylog.segment.names import INDEX, LEADER_EPOCH_CHECKPOINT, LOG, SNAPSHOT, SWAP, LoadPlan, file_name, parse, plan_load
@@ -208,7 +207,7 @@ def _leave_out_zeros(loaded: Loaded) -> None:
     slot, active = loaded.slot, loaded.segments[-1] if loaded.segments else None
     if slot is None or active is None or slot.active_base != active.base_offset or active.size <= slot.published_position:
         return
-    if end_of_bytes(active.file(), slot.published_position, active.size) == slot.published_position:
+    if active.file().is_blank(slot.published_position, active.size):
         loaded.preallocated = active.size - slot.published_position
         active.size = slot.published_position
 
@@ -406,14 +405,19 @@ def _judge(source: Source, loaded: Loaded, segment: LogSegment, found: _Walked, 
         loaded.end, loaded.next_offset = first.position, offset
         _note_torn(loaded, segment, first)
         return
+    *_, behind = found.damage
+    unsynced = loaded.slot is not None and first is not behind and behind.position >= durable_position
+    if unsynced and is_preallocated(segment, behind):
+        loaded.preallocated = segment.size - found.damage.pop().position
     findings = [_finding("corrupt", segment, damage) for damage in found.damage]
     loaded.findings += findings
     loaded.corrupt = loaded.corrupt or findings[0]
 
 
 def _note_torn(loaded: Loaded, segment: LogSegment, first: Damage) -> None:
-    """The bytes behind the end. Only zeros are no batch's where pylog writes; elsewhere they may be all that is left of one."""
-    if loaded.slot is not None and end_of_bytes(segment.file(), first.position, segment.size) == first.position:
+    """The bytes behind the end. Zeros are all that is left of a batch where pylog does not write, and where one was published."""
+    behind = loaded.slot is not None and loaded.slot.published_position <= first.position
+    if behind and segment.file().is_blank(first.position, segment.size):
         loaded.preallocated = segment.size - first.position
         segment.size = first.position
     else:

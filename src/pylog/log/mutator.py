@@ -30,7 +30,6 @@ from pylog.errors import (
     UnknownTopicOrPartitionError,
 )
 from pylog.log import trimming
-from pylog.log.active_file import end_of_bytes
 from pylog.log.appending import Group, Request, Requests, append_in_turn, encoded_group, grouped
 from pylog.log.durable_point import mark_failed, open_header
 from pylog.log.found import FoundSegments
@@ -219,7 +218,7 @@ class Mutator:
             return fs.exists(directory) and not any(entry.name.endswith(LOG) for entry in fs.list(directory))
         last, end, size = self.loaded.segments[-1], self.loaded.end, self.loaded.file_size
         same = self._source.fs.exists(last.path) and last.file().size() == size
-        return same and (not self.loaded.preallocated or end_of_bytes(last.file(), end, size) == end)
+        return same and (not self.loaded.preallocated or last.file().is_blank(end, size))
 
     def check_sound(self) -> None:
         """Raises CorruptionError when what was found forbids writing."""
@@ -252,9 +251,11 @@ class Mutator:
             if writer.failure is not None:
                 return  # it says so to the next caller
             self._unclean = True  # no room for its derived files: they are made again
-        writer.abandon()
-        self.writer = None
-        self.rests += 1
+        finally:  # also when it was interrupted: its files are closed
+            if writer.failure is None:
+                writer.abandon()
+                self.writer = None
+                self.rests += 1
 
     # ---- append --------------------------------------------------------------------------------------------------------------
 

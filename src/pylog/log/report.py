@@ -74,8 +74,10 @@ class Partition(NamedTuple):
         active = self.state.active
         torn = [finding.position + finding.size for finding in self.found if finding.kind == "torn"]
         known = {} if active is None else {active.log_name: max([self.state.active_size, *torn])}
-        segments = [entry for entry in self.fs.list(self.directory) if entry.name.endswith(LOG)]
-        return not self.quiet and bool(segments) and segments[-1].size > known.get(segments[-1].name, -1)
+        last = next((entry for entry in reversed(self.fs.list(self.directory)) if entry.name.endswith(LOG)), None)
+        if self.quiet or last is None or last.size <= known.get(last.name, -1):
+            return False
+        return active is None or last.name != active.log_name or not active.file().is_blank(known[last.name], last.size)
 
     def behind_the_end(self, kind: str) -> list[Finding]:
         """What was found when the log was opened and lies behind its end: nobody who reads the log meets it."""

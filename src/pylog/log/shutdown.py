@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 from typing import NamedTuple
 
-from pylog.fs import FileSystem
+from pylog.fs import FileSystem, join
 from pylog.log.checkpoints import NEW_MARKER, Checkpoint
 from pylog.log.durable_point import open_header
 from pylog.record.types import TopicPartition
-from pylog.segment.names import LOG, parse
+from pylog.segment.log_file import LogFile
+from pylog.segment.names import LOG, file_name, parse
 
 
 class Ending(NamedTuple):
@@ -21,6 +22,7 @@ class Ending(NamedTuple):
         first_base_offset: of its first segment.
         settled: nothing was under way, and the last file has the published size.
         same_boot: the header was written since the system started.
+        preallocated: zeros follow the published end: a broker that trusts the marker does not start on them.
     """
 
     durable_offset: int
@@ -28,6 +30,7 @@ class Ending(NamedTuple):
     first_base_offset: int
     settled: bool
     same_boot: bool
+    preallocated: bool
 
 
 def endings(fs: FileSystem, directories: Mapping[TopicPartition, str]) -> dict[TopicPartition, Ending]:
@@ -46,8 +49,18 @@ def _ending(fs: FileSystem, directory: str) -> Ending | None:
         return None
     logs = {found.offset: entry.size for entry in fs.list(directory) if (found := parse(entry.name)) and found[1:] == (LOG, "")}
     last = max(logs, default=slot.active_base)
-    settled = slot.idle and last == slot.active_base and logs.get(last) == slot.published_position
-    return Ending(slot.durable_offset, slot.log_start_offset, min(logs, default=0), settled, same_boot)
+    size = logs.get(last, -1) if last == slot.active_base else -1
+    settled = slot.idle and size == slot.published_position
+    blank = size > slot.published_position and _is_blank(fs, join(directory, file_name(last, LOG)), slot.published_position, size)
+    return Ending(slot.durable_offset, slot.log_start_offset, min(logs, default=0), settled, same_boot, blank)
+
+
+def _is_blank(fs: FileSystem, path: str, position: int, end: int) -> bool:
+    file = LogFile(fs, path, mapped=False)
+    try:
+        return file.is_blank(position, end)
+    finally:
+        file.close()
 
 
 def is_empty(fs: FileSystem, directory: str) -> bool:
@@ -84,7 +97,7 @@ def note_ends(
     recovery_points.update({partition: ending.durable_offset for partition, ending in settled.items()})
     log_starts.update(raised, starts.keys() - raised.keys())
     known = names if marker is not None else opened
-    written = {partition for partition, ending in found.items() if ending.same_boot}
+    written = {partition for partition, ending in found.items() if ending.same_boot or ending.preallocated}
     unknown = set(names) - set(settled)
     sound = all((key in known or is_empty(fs, names[key])) and key not in written for key in unknown)
     return sound and (marker is not None or not behind)

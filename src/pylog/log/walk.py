@@ -314,10 +314,18 @@ def _is_followed(segment: LogSegment, position: int, end: int) -> bool:
     if behind >= end:
         return behind == end
     following = segment.file().read(behind, FRAME_SIZE)
+    if not following.any():  # zeros that were written ahead are no frame, and the end for batches
+        return segment.file().is_blank(behind, end)
     if len(following) < FRAME_SIZE or following[MAGIC_AT] > 2 or _declared_size(following) < LOG_OVERHEAD + MIN_LENGTH:
         return False
     last = peek(segment, position)
     return offset_at(segment, behind) > (offset_at(segment, position) if last is None else last.last_offset)
+
+
+def is_preallocated(segment: LogSegment, damage: Damage) -> bool:
+    """Whether what is no batch is the zeros that were written ahead of the end of the segment that is appended to."""
+    at_end = damage.end == segment.size and not segment.sealed
+    return at_end and segment.file().is_blank(damage.position, damage.end)
 
 
 def offset_at(segment: LogSegment, position: int) -> int:

@@ -463,7 +463,7 @@ class LogWriter:
     def _begin_segment(self, base_offset: int) -> LogState:
         """Makes a new, empty active segment, its name durable, and returns the state with it, for the caller to publish."""
         path = join(self._directory, file_name(base_offset, LOG))
-        file = self._fs.create(path)
+        file = ActiveFile(self._fs.create(path), 0)
         self._fs.sync_directory(self._directory)
         segment = LogSegment(
             self._fs,
@@ -478,7 +478,7 @@ class LogWriter:
             interval_bytes=self._config.index_interval_bytes,
         )
         self._builder = segment.builder = SegmentIndexBuilder(base_offset, self._config.index_interval_bytes)
-        self.active, self.file = segment, ActiveFile(file, 0)
+        self.active, self.file = segment, file
         self._digest = HeaderDigest(self._config.index_interval_bytes)
         self._written, self._next_offset, self._first_timestamp = 0, base_offset, -1
         self._created_ms = self._clock.now_ms()

@@ -300,14 +300,21 @@ def _header_rows(headers: Sequence[Iterable[Header]] | None) -> Headers:
 
 
 class Encoded(NamedTuple):
-    """Whole batches, ready to be written one after the other, with their table (POSITION counts from the first byte)."""
+    """Whole batches, ready to be written one after the other, with their table (POSITION counts from the first byte).
+
+    The first of them may begin behind bytes that are not to be written.
+    """
 
     data: memoryview
     table: Table
 
     def only_batch(self) -> EncodedBatch | None:
         """The one batch that these are, if there is no other."""
-        return EncodedBatch(self.data, tuple(self.table[:, 0].tolist())) if self.table.shape[1] == 1 else None
+        if self.table.shape[1] != 1:
+            return None
+        column = self.table[:, 0].tolist()
+        start, column[POSITION] = column[POSITION], 0
+        return EncodedBatch(self.data[start : start + column[SIZE]], tuple(column))
 
 
 class BatchEncoder:

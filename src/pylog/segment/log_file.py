@@ -213,6 +213,11 @@ class LogFile:
                 position += window // 2
         return None
 
+    def is_blank(self, position: int, end: int) -> bool:
+        """Whether all bytes of a range are zero. Cost: one pass over the zeros."""
+        step = limits.READ_CHUNK_BYTES
+        return not any(self.read(start, min(step, end - start)).any() for start in range(position, end, step))
+
     def close(self) -> None:
         """Lets go of the file; views of a mapping stay good for as long as they live."""
         if self._file is not None:

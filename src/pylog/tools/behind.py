@@ -12,7 +12,6 @@ import numpy as np
 
 from pylog.errors import PylogError
 from pylog.fs import FileSystem, join
-from pylog.log.active_file import end_of_bytes
 from pylog.log.checkpoints import CLEAN_SHUTDOWN
 from pylog.log.recovery import Finding
 from pylog.log.report import BEHIND, Look, Report, about
@@ -51,8 +50,7 @@ def behind_the_end(fs: FileSystem, target: Target, look: Look, report: Report, *
 
 def _is_preallocated(fs: FileSystem, target: Target, active: LogSegment, position: int, end: int) -> bool:
     """Whether only zeros are there, as a process leaves them that dies, and a broker would cut them off too."""
-    blank = end_of_bytes(active.file(), position, end) == position
-    return blank and not fs.exists(join(target.root, CLEAN_SHUTDOWN))
+    return active.file().is_blank(position, end) and not fs.exists(join(target.root, CLEAN_SHUTDOWN))
 
 
 def _is_closed(fs: FileSystem, root: str) -> bool:

@@ -18,7 +18,6 @@ from pylog.fs import FileSystem, base_name, parent_of
 from pylog.index.offset_index import OffsetIndex
 from pylog.index.time_index import TimeIndex
 from pylog.index.transaction_index import TransactionIndex
-from pylog.log.active_file import end_of_bytes
 from pylog.log.checkpoints import (
     CLEANER,
     HIGH_WATERMARK,
@@ -31,7 +30,7 @@ from pylog.log.checkpoints import (
 )
 from pylog.log.durable_point import SLOT_SIZE, parse_slot
 from pylog.log.producer_state import snapshot_entries
-from pylog.log.walk import Damage, Stretch, walk
+from pylog.log.walk import Damage, Stretch, is_preallocated, walk
 from pylog.record.compression import codec_name
 from pylog.record.control import parse_control
 from pylog.record.format import CODEC_MASK, CONTROL_BIT, DELETE_HORIZON_BIT, TRANSACTIONAL_BIT
@@ -148,7 +147,7 @@ def _record(row: Row, layouts: Mapping[int, Layout] | None, *, control: bool) ->
 def _behind(segment: LogSegment, damage: Damage) -> Document:
     """What follows a stretch of batches; zeros up to the file's end are those that were written ahead of its log's end."""
     position, size = damage.position, damage.end - damage.position
-    if damage.end == segment.size and end_of_bytes(segment.file(), position, damage.end) == position:
+    if is_preallocated(segment, damage):
         return {"kind": "preallocated", "position": position, "size": size}
     return {
         "kind": "damage",

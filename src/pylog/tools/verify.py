@@ -17,7 +17,7 @@ from pylog.fs import FileSystem, OsFileSystem, absolute, join, parent_of
 from pylog.log.recovery import Finding
 from pylog.log.report import BEHIND, GOOD, HARMLESS, FileVerdict, Look, Partition, Report, of_error
 from pylog.log.verification import Progress, verify_store
-from pylog.log.walk import walk
+from pylog.log.walk import is_preallocated, walk
 from pylog.record.format import SIZE
 from pylog.segment import names
 from pylog.tools.behind import behind_the_end
@@ -175,7 +175,7 @@ def _verify_file(fs: FileSystem, path: str) -> Verification:
         table, damage = stretch.table, stretch.damage
         batches += table.shape[1]
         good_bytes += int(table[SIZE].sum())
-        if damage is not None:
+        if damage is not None and not is_preallocated(segment, damage):
             told = f"{segment.path}: the batch at position {damage.position} (offset {damage.offset}) {damage.why}"
             size = damage.end - damage.position
             findings.append(Finding("corrupt", segment.path, damage.position, size, damage.offset, damage.next_offset, told))
