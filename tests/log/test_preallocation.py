@@ -337,7 +337,10 @@ def test_a_record_between_damage_and_zeros_stays_readable(fs: MemoryFileSystem, 
 
 
 def test_one_file_is_verified_as_a_directory_is(fs: MemoryFileSystem) -> None:
-    assert verify(LOG, fs=crashed(fs, 4, "kill")).ok
+    """But that nothing says there whose zeros they are: they are told of, as what is behind an end, and are no damage."""
+    found = verify(LOG, fs=crashed(fs, 4, "kill"))
+    assert found.ok
+    assert [each.finding.kind for each in found.affected] == ["behind"]
 
 
 def test_what_checkpoints_say_of_a_longer_log_is_told_although_zeros_follow_this_one(fs: MemoryFileSystem) -> None:

@@ -22,7 +22,6 @@ from pylog.record.format import LOG_OVERHEAD
 
 _BLANK: Final = bytes(LOG_OVERHEAD)
 _ZEROS: Final = memoryview(bytes(limits.PREALLOCATED_BYTES))
-_NEVER: Final = limits.INT64_MAX
 
 
 class ActiveFile:
@@ -44,7 +43,7 @@ class ActiveFile:
         self._synced = 0  # commits in a row that were
         self._frame = bytearray(LOG_OVERHEAD)
 
-    def put(self, data: memoryview, position: int, *, send_from: int = _NEVER) -> None:
+    def put(self, data: memoryview, position: int, *, send_from: int) -> None:
         """Writes behind the log's end, and sends to the disk what has not been sent if that is at least so many bytes."""
         self.raw.write(data, position)
         end = position + len(data)
@@ -81,9 +80,9 @@ class ActiveFile:
 
     def is_as_left(self, position: int) -> bool:
         """Whether nobody else has written behind the log's end. Cost: a system call, two where there are zeros."""
-        return self.raw.size() == self.end and (position == self.end or self.is_blank(position))
+        return self.raw.size() == self.end and (position == self.end or self.is_blank_at(position))
 
-    def is_blank(self, position: int) -> bool:
+    def is_blank_at(self, position: int) -> bool:
         """Whether no batch begins at the log's end: who died as it wrote one has left its first bytes."""
         got = self.raw.read_into(memoryview(self._frame), position)
         return self._frame[:got] == _BLANK[:got]

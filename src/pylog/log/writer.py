@@ -218,7 +218,7 @@ class LogWriter:
             return False
         same = (slot.epoch, slot.active_base, slot.active_inode) == (self.state.epoch, self.active.base_offset, old.active_inode)
         size, position = self.file.raw.size(), slot.published_position
-        whole = position == size or (position < size and (published or self.file.is_blank(position)))
+        whole = position == size or (position < size and (published or self.file.is_blank_at(position)))
         if slot.epoch % 2 or not same or not whole or slot.published_position < self._written:
             return False
         for region in self.active.regions(self._written, slot.published_position, verify=True):

@@ -175,10 +175,11 @@ def _verify_file(fs: FileSystem, path: str) -> Verification:
         table, damage = stretch.table, stretch.damage
         batches += table.shape[1]
         good_bytes += int(table[SIZE].sum())
-        if damage is not None and not is_preallocated(segment, damage):
+        if damage is not None:
+            kind = BEHIND if is_preallocated(segment, damage) else "corrupt"  # zeros may be all that is left of a batch
             told = f"{segment.path}: the batch at position {damage.position} (offset {damage.offset}) {damage.why}"
             size = damage.end - damage.position
-            findings.append(Finding("corrupt", segment.path, damage.position, size, damage.offset, damage.next_offset, told))
+            findings.append(Finding(kind, segment.path, damage.position, size, damage.offset, damage.next_offset, told))
     verdict = FileVerdict(segment.path, segment.size, batches, False, findings[0].kind if findings else GOOD)
     report = Report(tuple(findings), 0, 1, batches, 0, good_bytes, (verdict,))
     bounds = {segment.path: following}
