@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import pylog
@@ -140,12 +141,45 @@ def test_a_tombstone_removes_its_key_at_once(store: Store, log: pylog.Log) -> No
     assert "a" not in kept(log)
 
 
-def test_records_without_a_key_are_dropped(store: Store, log: pylog.Log) -> None:
-    for number in range(10):
-        log.append(b"%d" % number + b"." * 60, key=b"k" if number % 2 else None)
-    end = log.segments[-1].base_offset
-    store.clean("t")
-    assert [key for at, key, _ in entries(log) if at < end] == [b"k"]
+def test_records_without_a_key_from_before_a_topic_was_compacted_are_dropped(path: Path, clock: ManualClock) -> None:
+    with pylog.open(path, clock=clock) as store:
+        store.create_topic("later", **COMPACTED | {"cleanup_policy": "delete"})
+        for number in range(10):
+            store.log("later").append(b"%d" % number + b"." * 60, key=b"k" if number % 2 else None)
+        store.alter_topic("later", cleanup_policy="compact")
+    with pylog.open(path, clock=clock) as store:
+        log = store.log("later")
+        end = log.segments[-1].base_offset
+        store.clean("later")
+        assert [key for at, key, _ in entries(log) if at < end] == [b"k"]
+
+
+@pytest.mark.parametrize("policy", ["compact", "compact,delete"])
+@pytest.mark.parametrize(
+    "append",
+    [
+        lambda log: log.append(b"v"),
+        lambda log: log.append_many([(b"k", b"v"), (None, b"v")]),
+        lambda log: log.append_many([b"v"] * 1000),
+        lambda log: log.append_many([(b"k", b"v")] * 1000 + [(None, b"v")]),
+        lambda log: log.append_arrow(pa.table({"value": [b"v"]})),
+        lambda log: log.append_arrow(pa.table({"key": [b"k"] * 99 + [None], "value": [b"v"] * 100})),
+        lambda log: log.append_arrow(pa.table({"key": [None, b"k"], "value": [b"v"] * 2}).slice(0, 1)),
+        lambda log: log.append_batch([b"v"], producer=pylog.ProducerBatch(1 << 48, 0, 0)),
+    ],
+    ids=["one", "few", "many", "one of many", "table", "a row of a table", "a slice of a table", "a producer"],
+)
+def test_a_compacted_topic_refuses_a_record_without_a_key_which_compaction_would_lose(
+    store: Store, policy: str, append: Callable[[pylog.Log], object]
+) -> None:
+    store.create_topic("c", cleanup_policy=policy)
+    log = store.log("c")
+    with pytest.raises(pylog.InvalidRecordError, match="has no key, and the topic is compacted"):
+        append(log)
+    assert log.end_offset == 0
+    log.append_arrow(pa.table({"key": [None, b"k", b"l"], "value": [b"v"] * 3}).slice(1))
+    log.append_many([(b"", b"v")] * 1000)  # an empty key is one
+    assert log.end_offset == 1002
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])

@@ -323,7 +323,7 @@ def test_a_swap_that_fails_ends_writing_and_is_finished_or_undone_by_the_next_op
     with pytest.raises(StorageFailedError):
         store.clean("t")
     with pytest.raises(pylog.ClosedError):
-        log.append(b"x")
+        log.append(b"x", key=b"k")
     fs.forget()
     store.close()
     with pylog.open(path) as again:

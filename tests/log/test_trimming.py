@@ -142,7 +142,7 @@ def test_what_lies_behind_the_end_cannot_be_deleted(log: pylog.Log) -> None:
 def test_only_a_topic_whose_policy_deletes_loses_records(store: Store) -> None:
     compacted, both = (sized(store, name, cleanup_policy=policy) for name, policy in (("c", "compact"), ("b", "compact,delete")))
     for made in (compacted, both):
-        made.append_many([b"x"] * 3)
+        made.append_many([(b"k", b"x")] * 3)
     with pytest.raises(pylog.InvalidArgumentError, match="only topics with 'delete' lose records"):
         compacted.delete_records(1)
     assert both.delete_records(1) == 1

@@ -16,6 +16,7 @@ import pylog
 from neighbours import Neighbour
 from pylog import Durability, OffsetAndMetadata, OffsetsConfig, TopicPartition
 from pylog.clock import ManualClock
+from pylog.config import TopicConfig
 from pylog.fs import DirectoryEntry
 from pylog.offsets.schema import OFFSETS_TOPIC, format_offset, group_key, offset_key, parse_offset, partition_of_group, place_key
 from pylog.record.batch import scan_batches
@@ -212,7 +213,10 @@ def test_damaged_offsets_are_corrupt_and_never_none(fs: MemoryFileSystem, store:
         (offset_key(b"g", place_key(T0)), format_offset(1, b"\xff", None, 0), "offset 1: .* does not parse"),
     ],
 )
-def test_a_record_that_no_kafka_writes_is_reported(store: Store, key: bytes | None, value: bytes, told: str) -> None:
+def test_a_record_that_no_kafka_writes_is_reported(
+    store: Store, monkeypatch: pytest.MonkeyPatch, key: bytes | None, value: bytes, told: str
+) -> None:
+    monkeypatch.setattr(TopicConfig, "is_compacted", False)  # else a record without a key is refused
     store.offsets.commit("g", {T0: 1})
     offsets_log(store, "g").append(value, key=key)
     with pytest.raises(pylog.CorruptionError, match=told):

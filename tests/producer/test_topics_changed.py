@@ -38,6 +38,23 @@ def made_again(store: Store, partitions: int, before: int) -> None:
     store.create_topic("n", partitions=partitions)
 
 
+# ---- topics that are compacted -------------------------------------------------------------------------------------------
+
+
+def test_a_record_without_a_key_is_refused_alone_for_a_compacted_topic(store: Store) -> None:
+    store.create_topic("n", cleanup_policy="compact")
+    with store.producer() as producer:
+        for number in range(100):
+            producer.send("n", b"%d" % number, key=b"k")
+            with pytest.raises(pylog.InvalidRecordError, match="has no key, and the topic is compacted"):
+                producer.send("n", b"lost")
+        producer.send("n", None, key=b"k")
+        with pytest.raises(pylog.InvalidRecordError, match="a row of the table has no key"):
+            producer.send_arrow("n", pa.table({"key": [b"k", None], "value": [b"v"] * 2}))
+        producer.flush(PATIENCE)
+    assert values(store, "n") == [*(b"%d" % number for number in range(100)), None]
+
+
 # ---- limits that change ----------------------------------------------------------------------------------------------------
 
 

@@ -46,6 +46,7 @@ def encoder_of(config: TopicConfig, name: str) -> BatchEncoder:
         config.level(name),
         log_append_time=config.log_append_time,
         max_message_bytes=min(config.max_message_bytes, config.segment_bytes),
+        keyed=config.is_compacted,
     )
 
 
@@ -98,7 +99,7 @@ def checked_pieces(pieces: list[Piece], encoder: BatchEncoder, whole: str | None
         whole: whose batch they are, if they are to be one, such as "a producer's".
 
     Raises:
-        RecordTooLargeError: they do not.
+        RecordTooLargeError: they do not. InvalidRecordError: one has no key, and the topic is compacted.
     """
     if whole and pieces:
         pieces = [joined_rows(pieces)]

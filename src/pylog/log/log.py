@@ -182,7 +182,7 @@ class Log:
             durability: the level of this acknowledgement; the store's by default.
 
         Raises:
-            InvalidRecordError, RecordTooLargeError: nothing was written.
+            InvalidRecordError, RecordTooLargeError: nothing was written. (A compacted topic takes no record without a key.)
             ReadOnlyError, ClosedError, CorruptionError: the log takes no writes.
             StorageFailedError: the record is not acknowledged.
 

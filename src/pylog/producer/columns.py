@@ -14,7 +14,7 @@ from pylog.errors import InvalidRecordError, RecordTooLargeError, UnknownTopicOr
 from pylog.log.log import Log
 from pylog.producer.future import PLAIN, FutureRecordMetadata
 from pylog.producer.route import Route, largest_batch
-from pylog.record.builder import HEADERS_TYPE, rows_from_arrow
+from pylog.record.builder import HEADERS_TYPE, keyless, rows_from_arrow
 from pylog.record.format import HEADER_SIZE
 from pylog.record.rows import MAX_RECORD_OVERHEAD, Longs, Rows
 
@@ -116,6 +116,8 @@ def columns_of_table(table: Any, route: Route, now_ms: int) -> list[tuple[Column
         named = _named(batch.column("partition"), route) if "partition" in table.schema.names else None
         rest = batch.select(names) if names else pa.record_batch({"value": pa.nulls(len(batch), pa.binary())})
         for rows in rows_from_arrow(rest, now_ms):
+            if route.compacted and rows.lacks_a_key():
+                raise keyless("a row of the table")
             sizes = _sizes(rows)
             _check_sizes(sizes, route)
             pieces.append((Columns(rest, sizes, ()), named))

@@ -23,6 +23,7 @@ from pylog.producer.config import ProducerConfig, Serializer
 from pylog.producer.future import Details, FutureRecordMetadata, RecordMetadata
 from pylog.producer.route import Route
 from pylog.producer.sender import BatchMetadata, Home, Sender
+from pylog.record.builder import keyless
 from pylog.record.rows import MAX_RECORD_OVERHEAD
 from pylog.record.types import Header
 
@@ -106,7 +107,7 @@ class Producer:
             route is None
             or type(value) is not bytes
             or (key is not None and (type(key) is not bytes or not route.keyed))
-            or (len(value) if key is None else len(value) + len(key)) > route.small
+            or (len(value) > route.small_alone if key is None else len(value) + len(key) > route.small)
             or headers is not None
             or partition is not None
             or timestamp_ms is not None
@@ -139,6 +140,8 @@ class Producer:
         key_bytes = _serialized("key", self.config.key_serializer, key)
         value_bytes = _serialized("value", self.config.value_serializer, value)
         pairs = _checked_headers(headers)
+        if key_bytes is None and route.compacted:
+            raise keyless("a record")
         number = self._partition(route, partition, key_bytes)
         stamp = _checked_timestamp(timestamp_ms)
         size = self._checked_size(route, value_bytes, key_bytes, pairs)

@@ -22,6 +22,8 @@ class Route:
         partitions: the topic's partitions, ascending.
         limit: bytes that a record may have, with a batch around it.
         small: bytes of a value and its key that pass without a closer look.
+        small_alone: the same of a value that has no key: none where the topic is compacted.
+        compacted: whether the topic takes no records without a key.
         stamped: whether the topic gives records the time of their append.
         keyed, named, timed, headed: whether any record had a key, a partition, a timestamp, headers: nobody looks otherwise.
         partitioner: for records whose partition is not named.
@@ -42,6 +44,8 @@ class Route:
         self.partitions = topic.partition_ids
         self.limit = min(largest_batch(topic.config), self._max_request_size)
         self.small = min(RECORD_CHARGE - RECORD_OVERHEAD, self.limit - MAX_RECORD_OVERHEAD)
+        self.compacted = topic.config.is_compacted
+        self.small_alone = -1 if self.compacted else self.small
         self.stamped = topic.config.log_append_time
         self.looked_at = now
 

@@ -317,6 +317,13 @@ class Encoded(NamedTuple):
         return EncodedBatch(self.data[start : start + column[SIZE]], tuple(column))
 
 
+def keyless(what: str) -> InvalidRecordError:
+    """The error for a record without a key."""
+    return InvalidRecordError(
+        f"{what} has no key, and the topic is compacted, which keeps the last value of each key and would lose it; give it a key"
+    )
+
+
 class BatchEncoder:
     """Encodes rows as batches of magic 2; its buffers are used again, so what it yields lives until the step after the next.
 
@@ -326,6 +333,7 @@ class BatchEncoder:
         log_append_time: stamp records with the time of the append (attributes bit 3).
         batch_bytes: record bytes of a batch, before compression; a larger record is a batch of its own.
         max_message_bytes: the largest batch allowed, header included (storage-format 1.11.1).
+        keyed: refuse records without a key: compaction keeps the last one of each, and nothing else (storage-format 6.2.4).
     """
 
     def __init__(
@@ -336,18 +344,24 @@ class BatchEncoder:
         log_append_time: bool = False,
         batch_bytes: int = limits.APPEND_BATCH_BYTES,
         max_message_bytes: int = limits.DEFAULT_MAX_MESSAGE_BYTES,
+        keyed: bool = False,
     ) -> None:
         self._codec = codec
         self._level = level
         self._attributes = LOG_APPEND_TIME_BIT if log_append_time else 0
         self._batch_bytes = min(batch_bytes, max(1, max_message_bytes - MAX_RECORD_OVERHEAD))
         self._max_message_bytes = max_message_bytes
+        self._keyed = keyed
         self._turn = 0  # two sets of buffers in turn: one is being written to a file while the other is filled
         self._buffers = [np.empty(0, np.uint8), np.empty(0, np.uint8)]
         self._tables = [np.empty((COLUMN_COUNT, 256), np.int64), np.empty((COLUMN_COUNT, 256), np.int64)]
 
     def check(self, rows: Piece) -> None:
-        """Raises RecordTooLargeError when a record could be larger than `max_message_bytes`, before anything is written."""
+        """Raises RecordTooLargeError when a record could be larger than `max_message_bytes`, and InvalidRecordError when one has
+        no key but needs it, before anything is written.
+        """
+        if self._keyed and rows.lacks_a_key():
+            raise keyless("a record")
         if rows.size_bound <= self._max_message_bytes:
             return
         largest = rows.largest_record()

@@ -48,6 +48,10 @@ class FewRows(msgspec.Struct, frozen=True):
         """As `Rows.largest_record`."""
         return max(map(_room_for, self.records))
 
+    def lacks_a_key(self) -> bool:
+        """As `Rows.lacks_a_key`."""
+        return any(key is None for _, key, _, _ in self.records)
+
     def columns(self) -> Rows:
         """The same as columns."""
         stamps, keys, values, headers = zip(*self.records, strict=True)

@@ -113,6 +113,12 @@ class Rows:
                 largest = max(largest, int(total.max()))
         return largest + MAX_RECORD_OVERHEAD
 
+    def lacks_a_key(self) -> bool:
+        """Whether any record has no key."""
+        if not self.keys.ends.size:
+            return len(self) > 0
+        return bool(self.keys.valid.size) and not np.unpackbits(self.keys.valid, count=len(self), bitorder="little").all()
+
     def header_sizes(self) -> Longs | None:
         """Bytes of each record's headers at most; None when no record has any."""
         if not self.headers.ends.size:
