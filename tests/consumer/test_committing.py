@@ -161,6 +161,38 @@ def test_a_topic_that_is_deleted_takes_no_progress_in_others_with_it(store: pylo
     assert {tuple(place): found.offset for place, found in store.offsets.fetch("g").items()} == {T0: 10, T1: 10}
 
 
+@pytest.mark.parametrize("group", [None, "g"])
+@pytest.mark.parametrize("by", ["this store", "another"])
+def test_a_topic_that_is_deleted_and_made_again_is_read_from_its_beginning(
+    store: pylog.Store, group: str | None, by: str
+) -> None:
+    files = store.offsets.fs
+    with pylog.open(store.path, fs=files) as another, store.consumer("t", group=group, auto_offset_reset="earliest") as consumer:
+        while consumer.poll():
+            pass
+        deleting = store if by == "this store" else another
+        deleting.delete_topic("t")
+        deleting.create_topic("t", partitions=2)
+        deleting.log("t", 0).append_many([b"new"] * 12)
+        if group is not None:
+            consumer.commit()  # of no position that is of the old records
+            assert committed(another) == {}
+        got = [record.offset for _ in range(100) for records in consumer.poll(timeout_ms=10).values() for record in records]
+        assert got == list(range(12))
+
+
+def test_partitions_that_are_chosen_tell_once_that_they_were_made_again_and_begin_anew(store: pylog.Store) -> None:
+    with assigned(store) as consumer:
+        while consumer.poll():
+            pass
+        store.delete_topic("t")
+        store.create_topic("t", partitions=2)
+        store.log("t", 0).append_many([b"new"] * 12)
+        with pytest.raises(pylog.UnknownTopicOrPartitionError, match="assigned to this consumer is gone"):
+            consumer.poll()
+        assert [record.offset for record in consumer.poll()[T0]] == list(range(12))
+
+
 def test_when_no_position_can_be_committed_nothing_is_and_that_is_no_error(store: pylog.Store) -> None:
     with assigned(store) as consumer:
         consumer.poll(max_records=100)

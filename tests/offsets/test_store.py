@@ -308,6 +308,24 @@ def test_rolled_and_truncated_offsets_are_replayed(fs: MemoryFileSystem) -> None
         assert [each.offsets.position("g", T0) for each in (store, other, reading)] == [4] * 3
 
 
+def test_nothing_is_committed_for_a_log_that_another_process_has_deleted_or_cut(store: Store, fs: MemoryFileSystem) -> None:
+    store.log("t", 0).look()
+    with pylog.open(store.path, fs=fs) as other:
+        other.log("t", 0).append_many([b"x"] * 9)
+        store.offsets.commit("g", {T0: 9})
+        other.log("t", 0).truncate(4)
+        with pytest.raises(pylog.OffsetOutOfRangeError, match="offset 9 lies beyond the end of t-0, which is 4"):
+            store.offsets.commit("g", {T0: 9})
+        other.delete_topic("t")
+        with pytest.raises(pylog.UnknownTopicOrPartitionError):
+            store.offsets.commit("g", {T0: 4})
+        other.create_topic("t")
+        with pytest.raises(pylog.OffsetOutOfRangeError, match="which is 0"):
+            store.offsets.commit("g", {T0: 4})
+        store.offsets.commit("g", {T0: 0})
+        assert other.offsets.position("g", T0) == 0
+
+
 def test_a_topic_that_another_process_deletes_begins_anew(
     store: Store, fs: MemoryFileSystem, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from itertools import chain
 from typing import Any, Self
@@ -35,6 +35,7 @@ from pylog.errors import (
 from pylog.log.arguments import offset_given
 from pylog.log.following import nap
 from pylog.log.log import Log
+from pylog.log.lookup import name
 from pylog.record.types import OffsetAndMetadata, OffsetAndTimestamp, Record, TopicPartition
 
 
@@ -281,6 +282,7 @@ class Consumer:
                 return self._fetcher.take(count, how)
             except (UnknownTopicOrPartitionError, ClosedError) as error:  # closed: by this process, which deleted the topic
                 self._store.topics()  # unless it is the store that is closed
+                self._forget_what_is_gone(self._assignment.places)
                 if self._assignment.is_manual:
                     raise UnknownTopicOrPartitionError(f"a partition assigned to this consumer is gone: {error}") from error
         return []  # of deleted topics alone: the membership will say so
@@ -292,7 +294,7 @@ class Consumer:
         self._commits.run_callbacks()
         self._assignment.keep_up()
         if self._commits.are_due:
-            self._commits.auto_commit(self._assignment.positions())
+            self._commits.auto_commit(self._committable())
 
     @property
     def reads(self) -> bool:
@@ -305,12 +307,46 @@ class Consumer:
             self._positions.find(places)
 
     def _log(self, partition: TopicPartition) -> Log:
-        """A partition; opened again once it was deleted and made anew."""
+        """A partition as it is now."""
+        self._forget_what_is_gone([partition])
+        return self._log_of_position(partition)
+
+    def _log_of_position(self, partition: TopicPartition) -> Log:
+        """The log that a partition's position is of: never another one that has its name since.
+
+        Raises:
+            UnknownTopicOrPartitionError: it is gone.
+        """
         known = self._logs.get(partition)
-        if known is None or known.is_gone or self._store.mode == "rw":  # which keeps it itself
-            known = self._store.log(*partition)
-            self._logs[partition] = known
+        if known is None:
+            known = self._logs[partition] = self._store.log(*partition)
+        elif known.is_gone or (self._store.mode == "rw" and self._store.log(*partition) is not known):
+            raise UnknownTopicOrPartitionError(f"{name(partition)} was deleted; what is there now is another log")
         return known
+
+    def _forget_what_is_gone(self, partitions: Iterable[TopicPartition]) -> None:
+        """Begins anew with those that were deleted: what has the same name since has other records at the same offsets."""
+        for partition in partitions:
+            known = self._logs.get(partition)
+            if known is not None and not self._is_there(partition, known):
+                del self._logs[partition]
+                if partition in self._assignment.places:
+                    self._assignment.places[partition].seek(None)
+
+    def _is_there(self, partition: TopicPartition, known: Log) -> bool:
+        with suppress(UnknownTopicOrPartitionError, ClosedError):  # closed: by this process, which deleted the topic
+            known.look()
+        if self._store.mode == "r":
+            return not known.is_gone
+        try:
+            return self._store.log(*partition) is known
+        except UnknownTopicOrPartitionError:
+            return False
+
+    def _committable(self) -> Offsets:
+        """The positions that are known, of logs that are there."""
+        self._forget_what_is_gone(self._assignment.places)
+        return self._assignment.positions()
 
     # ---- around the assignment -----------------------------------------------------------------------------------------------
 
@@ -318,14 +354,14 @@ class Consumer:
         """What is known of a partition that comes: nothing."""
 
         def read_from(offset: int) -> PartitionReader:
-            return PartitionReader(partial(self._log, partition), offset, self._options.isolation)
+            return PartitionReader(partial(self._log_of_position, partition), offset, self._options.isolation)
 
         return AssignedPartition(partition, read_from, self._deserializers)
 
     def _commit_before_leaving(self) -> None:
         """Commits before partitions go."""
         self._commits.finish()
-        self._commits.auto_commit(self._assignment.positions())
+        self._commits.auto_commit(self._committable())
 
     # ---- positions -----------------------------------------------------------------------------------------------------------
 
@@ -431,7 +467,7 @@ class Consumer:
     def _to_commit(self, given: Offsets | None) -> Offsets:
         self._group()
         if given is None:
-            return self._assignment.positions()
+            return self._committable()
         if not isinstance(given, Mapping):
             raise InvalidArgumentError(f"offsets of type {type(given).__name__} are not offsets by partition")
         return {

@@ -97,7 +97,7 @@ class Log:
         Args:
             committed: also find the open transactions.
             settled: wait for what this process is about to change.
-            reaching: an offset; nobody is asked if the log is known to end there or behind.
+            reaching: an offset; nobody is asked if the log was known to end there or behind, though it may be cut or gone by now.
 
         Cost: one pread when nothing has changed.
         """

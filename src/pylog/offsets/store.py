@@ -187,13 +187,19 @@ class OffsetStore:
         offset = _checked_int("offset", committed.offset, limits.INT64_MAX)
         epoch = None if committed.leader_epoch is None else _checked_int("leader_epoch", committed.leader_epoch, limits.INT32_MAX)
         metadata = self._checked_metadata(committed.metadata)
-        log = self._store.log(*key)
-        end = log.look(reaching=offset).end_offset
-        if offset > end and offset > (end := log.look(settled=True).end_offset):
-            raise OffsetOutOfRangeError(
-                f"offset {offset} lies beyond the end of {key.topic}-{key.partition}, which is {end}", offset=offset
-            )
+        self._check_in_log(key, offset)
         return offset_key(name, place_key(key)), format_offset(offset, metadata, epoch, now_ms)
+
+    def _check_in_log(self, place: TopicPartition, offset: int) -> None:
+        """Looks at the log of now: another process may have deleted it, made it again, or cut it."""
+        log = self._store.log(*place)
+        try:
+            end = log.look().end_offset
+        except UnknownTopicOrPartitionError:
+            end = (log := self._store.log(*place)).look().end_offset  # made again, or there is none
+        if offset > end and offset > (end := log.look(settled=True).end_offset):
+            told = f"offset {offset} lies beyond the end of {place.topic}-{place.partition}, which is {end}"
+            raise OffsetOutOfRangeError(told, offset=offset)
 
     def _checked_metadata(self, metadata: object) -> bytes:
         if not isinstance(metadata, str):
