@@ -107,16 +107,25 @@ class _Work:
         promise: of the faults.
         persistent: the faults do not pass.
         writer: whose records it appends.
+        dying: called before it dies of its own accord.
     """
 
     def __init__(
-        self, journal: Journal, rng: random.Random, promise: Promise, *, persistent: bool = True, writer: int = 0
+        self,
+        journal: Journal,
+        rng: random.Random,
+        promise: Promise,
+        *,
+        persistent: bool = True,
+        writer: int = 0,
+        dying: Callable[[], object] = lambda: None,
     ) -> None:
         self._journal = journal
         self._rng = rng
         self._next = first_value(writer)
         self._promise = promise
         self._persistent = persistent
+        self._dying = dying
         self._dies = rng.random() < 0.2  # of the first refusal
         self._sync_only = rng.random() < 0.5
         self._refused = False
@@ -166,6 +175,7 @@ class _Work:
 
     def _check_refusal(self, error: Exception) -> None:
         if self._dies:
+            self._dying()
             os.kill(os.getpid(), signal.SIGKILL)
         again, self._refused = self._refused, True
         if self._promise is Promise.NOTHING or (self._promise is Promise.CUT_OFF and again and not self._persistent):
@@ -262,14 +272,18 @@ class _Cases:
         scene = self._scene(rng)
         before = self._crash(scene, rng) if after_crash else []
 
+        def note_next_call() -> None:
+            self._journal.note = self._shim.count + 1
+
         def work() -> None:
             self._shim.arm(scene.directory, kind.faults, first)
             persistent = any(fault.times > 1 for fault in kind.faults)
-            _Work(self._journal, rng, kind.promise, persistent=persistent).lives(scene)
-            self._journal.note = self._shim.count
+            _Work(self._journal, rng, kind.promise, persistent=persistent, dying=note_next_call).lives(scene)
+            note_next_call()
 
-        killed = self._run(scene, work, before)
-        return killed or self._journal.note >= first
+        self._journal.note = 0
+        killed_by_fault = self._run(scene, work, before) and not self._journal.note
+        return killed_by_fault or self._journal.note > first
 
     def _crash(self, scene: Scene, rng: random.Random) -> list[Operation]:
         """Lets a process die in a scene while it writes, and returns what it did."""

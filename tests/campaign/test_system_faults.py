@@ -25,6 +25,11 @@ def test_each_call_of_the_system_may_fail_in_turn(promise: Promise) -> None:
     assert sum(calls.values()) > 20
 
 
+def test_work_that_ends_its_life_at_a_fault_before_the_counted_call_does_not_keep_a_sweep_from_ending() -> None:
+    name = "a record is refused and cannot be cut off again"
+    assert with_shim(system_faults.sweep, 206450567, [name])[name] > 10
+
+
 def test_death_after_any_byte_of_a_write_leaves_whole_batches_and_a_torn_tail_at_most() -> None:
     done = with_shim(system_faults.tear, new_seed())
     assert done["killed"] == done["cases"] > 200
