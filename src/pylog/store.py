@@ -253,7 +253,8 @@ class Store(Clients):
             self._changes.delete(name)
 
     def _let_go(self, topic: str) -> Iterator[Log]:
-        """Forgets the logs of a topic, one by one; the background flushes them no more."""
+        """Forgets the logs of a topic, one by one; the background flushes them no more. One made again begins anew."""
+        self._spoiled.difference_update([key for key in self._spoiled if key.topic == topic])
         for key in [key for key in self._logs if key.topic == topic]:
             log = self._logs.pop(key)
             self._background.drop(log.flush_behind)
@@ -292,6 +293,7 @@ class Store(Clients):
             if known is None or known.is_gone:
                 if known is not None:
                     self._background.drop(known.flush_behind)
+                    self._spoiled.discard(key)
                 self._logs[key] = self._open_log(key)
             return self._logs[key]
 

@@ -34,6 +34,12 @@ def test_a_stdout_that_is_closed_is_one_that_nobody_reads(shop: Path, line: str)
     assert shell(f"pylog {line} >&-", shop.parent) == (0, b"", "")
 
 
+@pytest.mark.parametrize("line", ["--help", "cat --help", "topics shop", "cat shop orders --json"])
+def test_a_reader_who_has_gone_ends_a_command_with_141(shop: Path, line: str) -> None:
+    gone = shell(f"mkfifo fifo; (sleep 0.1 < fifo) & exec 3>fifo; wait; pylog {line} >&3", shop.parent)
+    assert (gone.code, gone.complaints) == (141, "")
+
+
 def test_what_was_done_with_stdout_closed_ends_with_0(shop: Path) -> None:
     assert shell("pylog create shop new >&-", shop.parent) == (0, b"", "")
     with pylog.open(shop, mode="r") as store:

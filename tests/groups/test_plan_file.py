@@ -81,6 +81,15 @@ def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == ["plan.csv"]
 
 
+def test_a_file_that_is_replaced_keeps_its_mode_and_its_neighbours(tmp_path: Path) -> None:
+    (tmp_path / "plan.csv").write_text("old")
+    (tmp_path / "plan.csv").chmod(0o664)
+    (tmp_path / "plan.csv.tmp").write_text("the user's own")
+    write(tmp_path / "plan.csv", "t,0,1\n")
+    assert (tmp_path / "plan.csv").stat().st_mode & 0o777 == 0o664
+    assert (tmp_path / "plan.csv.tmp").read_text() == "the user's own"
+
+
 def test_what_is_no_readable_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "latin").write_bytes(b"t,0,\xe9")
     with pytest.raises(InvalidArgumentError, match="latin is not UTF-8: byte 4"):

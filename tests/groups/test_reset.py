@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pylog import InvalidArgumentError, TopicPartition
+from pylog import InvalidArgumentError, TopicPartition, limits
 from pylog.groups.reset import Bounds, PlannedOffset, Target, milliseconds_of, plan, target_of
 
 NOW = 1_700_000_000_000
@@ -122,6 +122,13 @@ DURATIONS: list[tuple[Any, int]] = [
 def test_durations_are_those_that_java_parses(duration: Any, milliseconds: int) -> None:
     assert milliseconds_of(duration) == milliseconds
     assert target(by_duration=duration) == Target("time", NOW - milliseconds)
+
+
+@pytest.mark.parametrize(
+    ("duration", "milliseconds"), [("P100000D", 0), (f"P{'9' * 18}D", 0), (f"-P{'9' * 18}D", limits.INT64_MAX)]
+)
+def test_a_duration_that_leads_out_of_all_times_means_the_first_or_the_last(duration: str, milliseconds: int) -> None:
+    assert target(by_duration=duration) == Target("time", milliseconds)
 
 
 @given(st.integers(-(10**12), 10**12))

@@ -306,6 +306,11 @@ def test_a_damaged_segment_is_refused_and_left_as_it_is(path: Path, store: Store
         with pytest.raises(pylog.CorruptionError):
             again.tick()
         assert again.tick() == 0  # it is not tried again and again
+        again.delete_topic("t")
+        again.create_topic("t", **COMPACTED)
+        put(again.log("t"), "abcdefgh" * 5)
+        again.tick()
+        assert len(entries(again.log("t"))) < 20  # another log
 
 
 # ---- when --------------------------------------------------------------------------------------------------------------------

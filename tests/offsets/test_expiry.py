@@ -133,3 +133,11 @@ def test_the_tick_looks_for_expired_offsets_now_and_then_and_not_at_first(store:
     for time, there in ((NOW + 80_000, True), (NOW + 80_999, True), (NOW + 81_000, False)):
         store.tick(time)
         assert (store.offsets.groups() == ["g"]) is there
+
+
+def test_a_clock_that_was_ahead_once_does_not_keep_offsets_from_expiring(store: Store) -> None:
+    store.tick(NOW + 365 * 86_400_000)
+    store.offsets.commit("g", {T0: 1})
+    for time in range(NOW, NOW + 300_000, 1_000):
+        store.tick(time)
+    assert store.offsets.groups() == []

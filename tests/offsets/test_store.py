@@ -138,7 +138,7 @@ BAD: list[tuple[Any, Any, type[pylog.PylogError], str]] = [
     ("g", {T0: OffsetAndMetadata(1, "😀" * 2049)}, pylog.InvalidArgumentError, "4096 UTF-16"),
     ("g", {T0: OffsetAndMetadata(1, "\udc00")}, pylog.InvalidArgumentError, "surrogate"),
     ("g", {T0: OffsetAndMetadata(1, b"m")}, pylog.InvalidArgumentError, "not text"),  # type: ignore[arg-type]
-    ("g", {T0: OffsetAndMetadata(1, "", -1)}, pylog.InvalidArgumentError, "leader_epoch=-1"),
+    ("g", {T0: OffsetAndMetadata(1, "", -2)}, pylog.InvalidArgumentError, "leader_epoch=-2"),
     ("g", {("t", 2): 1}, pylog.UnknownTopicOrPartitionError, "no partition 2"),
     ("g", {("u", 0): 1}, pylog.UnknownTopicOrPartitionError, "no topic 'u'"),
     ("g", {"t-0": 1}, pylog.InvalidArgumentError, "not a partition"),
@@ -243,6 +243,23 @@ def test_kinds_of_records_that_are_not_ours_are_passed_over_and_kept(store: Stor
 
 
 # ---- delete ------------------------------------------------------------------------------------------------------------------
+
+
+def test_null_metadata_and_an_epoch_of_minus_one_mean_none_as_in_kafka(store: Store) -> None:
+    store.offsets.commit("g", {T0: OffsetAndMetadata(1, None, -1)})  # type: ignore[arg-type]
+    found = store.offsets.fetch("g")[T0]
+    assert (found.offset, found.metadata, found.leader_epoch) == (1, "", None)
+
+
+def test_groups_that_were_deleted_take_no_memory(store: Store) -> None:
+    for number in range(50):
+        store.offsets.commit(f"g{number}", {T0: 1})
+        store.offsets.delete(f"g{number}")
+    assert store.offsets.groups() == []
+    kept = [name for there in store.offsets._all_partitions() for name in there._image.groups]
+    assert kept == []
+    store.offsets.commit("g7", {T0: 2})
+    assert store.offsets.position("g7", T0) == 2
 
 
 def test_a_deleted_group_is_gone_with_tombstones_that_kafka_writes(store: Store) -> None:

@@ -69,7 +69,7 @@ def ended(call: Callable[[], int | None]) -> int:
     except KeyboardInterrupt:
         _let_go_of_output()
         return INTERRUPTED
-    except BrokenPipeError:
+    except (BrokenPipeError, SystemExit):  # which is how rich, who draws help and tables, ends a program then
         _let_go_of_output()
         return PIPE_CLOSED
     except OSError as error:

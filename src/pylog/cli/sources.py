@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, Literal, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -18,7 +18,7 @@ import pyarrow.parquet
 
 from pylog.cli.exits import CommandFailed, UsageError
 from pylog.cli.streams import Closed
-from pylog.limits import SCAN_ROWS
+from pylog.limits import INT64_MAX, SCAN_ROWS
 from pylog.record.builder import HEADERS_TYPE
 
 Format = Literal["lines", "jsonl", "csv", "arrow", "parquet"]
@@ -110,7 +110,7 @@ def _explained(batches: Iterator[pa.RecordBatch], name: str) -> Iterator[pa.Reco
     """The same; what Arrow says of a file that is not what it should be becomes a sentence with the file's name."""
     try:
         yield from batches
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise CommandFailed(f"cannot read {name}: {error}", path=name) from error
 
 
@@ -158,14 +158,17 @@ class _Header(msgspec.Struct, forbid_unknown_fields=True):
     value: _Data = None
 
 
+_Long = Annotated[int, msgspec.Meta(ge=-INT64_MAX, le=INT64_MAX)]
+
+
 class _Record(msgspec.Struct, forbid_unknown_fields=True):
     """A line of JSON."""
 
     key: _Data = None
     value: _Data = None
-    timestamp: int | None = None
+    timestamp: _Long | None = None
     headers: list[_Header] = []
-    partition: int | None = None
+    partition: _Long | None = None
     offset: int | None = None
 
 
@@ -288,6 +291,8 @@ def _parquet(stream: Any, name: str, reading: Reading) -> Source:
 def _chosen(batch: pa.RecordBatch, name: str, reading: Reading) -> pa.RecordBatch:
     """The columns that are taken, under the names of a record's fields."""
     given = batch.schema.names
+    if len(set(given)) < len(given):
+        raise CommandFailed(f"{name} has two columns of one name: {', '.join(given)}")
     unknown = [column for column in given if column not in reading.columns and column != _IGNORED]
     if unknown and not reading.choosy:
         raise CommandFailed(

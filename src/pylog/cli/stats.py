@@ -115,13 +115,12 @@ def _lags(store: str, complaints: list[str]) -> list[Lag]:
 
 
 def _write_page(target: str, store: str, found: list[TopicStats], lags: list[Lag]) -> None:
-    from pylog.fs import OsFileSystem, absolute, base_name, parent_of, write_atomically
+    from pylog.fs import OsFileSystem, absolute, parent_of, replace_file
     from pylog.tools.report import page
 
-    files = OsFileSystem()
-    files.check_directory(parent_of(target), write=True)
+    OsFileSystem().check_directory(parent_of(target), write=True)
     data = page(absolute(store), found, lags, SystemClock().now_ms()).encode()
-    write_atomically(files, parent_of(target), base_name(target), data)
+    replace_file(target, data)
     complain(f"wrote {target}, {size_text(len(data))}")
 
 

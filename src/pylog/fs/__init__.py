@@ -7,6 +7,7 @@ Rules kept here: no write is short (the loop ends or raises); files are made wit
 links, closed on exec; a sync that failed is never tried again; only files that never change again are mapped.
 """
 
+from pylog.fs.outside import replace_file
 from pylog.fs.pages import ResidentPages
 from pylog.fs.processes import ProcessName, parent_process
 from pylog.fs.protocols import Bytes, DirectoryEntry, File, FileSystem, LockFile
@@ -44,6 +45,7 @@ __all__ = [
     "parent_of",
     "parent_process",
     "process_id",
+    "replace_file",
     "resolved",
     "rooted",
     "take_owner",

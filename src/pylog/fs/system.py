@@ -35,7 +35,7 @@ _NO_LINKS: Final = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # O_NONBLOCK: o
 
 
 @contextlib.contextmanager
-def _reported(doing: str, path: str, position: int | None = None) -> Iterator[None]:
+def reported(doing: str, path: str, position: int | None = None) -> Iterator[None]:
     """Turns an OSError into a StorageFailedError that says what was being done to which file."""
     try:
         yield
@@ -121,20 +121,20 @@ class OsFile:
             raise _failed("look at", error, self._path) from error
 
     def identity(self) -> tuple[int, int]:
-        with _reported("look at", self._path):
+        with reported("look at", self._path):
             status = os.fstat(self._descriptor)
             return status.st_dev, status.st_ino
 
     def set_mtime(self, mtime_ms: int) -> None:
-        with _reported("date", self._path):
+        with reported("date", self._path):
             os.utime(self._descriptor, ns=(mtime_ms * 1_000_000, mtime_ms * 1_000_000))
 
     def truncate(self, size: int) -> None:
-        with _reported("cut", self._path, size):
+        with reported("cut", self._path, size):
             os.ftruncate(self._descriptor, size)
 
     def sync(self) -> None:
-        with _reported("sync", self._path):
+        with reported("sync", self._path):
             if self._descriptor < 0:  # closed by another thread; the functions below would raise a ValueError
                 raise OSError(errno.EBADF, os.strerror(errno.EBADF))
             if sys.platform == "darwin":
@@ -145,7 +145,7 @@ class OsFile:
     def close(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
-            with _reported("close", self._path):
+            with reported("close", self._path):
                 os.close(descriptor)
 
     def __del__(self) -> None:
@@ -183,7 +183,7 @@ class OsFileSystem:
 
     def create(self, path: str) -> OsFile:
         """Makes a new file, which must not exist. Its name is durable only after `sync_directory`."""
-        with _reported("create", path):
+        with reported("create", path):
             return OsFile(above_standard(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _NO_LINKS, FILE_MODE)), path)
 
     def map(self, path: str) -> Bytes:
@@ -193,7 +193,7 @@ class OsFileSystem:
             size = file.size()
             if size == 0:
                 return np.empty(0, np.uint8)
-            with _reported("map", path):
+            with reported("map", path):
                 mapping = mmap.mmap(file._descriptor, size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
         finally:
             file.close()
@@ -207,7 +207,7 @@ class OsFileSystem:
             sizes: sizes and times are 0 of entries without this in their names. Cost: a system call for each with it.
         """
         found = []
-        with _reported("list", path), _directory(path) as descriptor, os.scandir(descriptor) as entries:
+        with reported("list", path), _directory(path) as descriptor, os.scandir(descriptor) as entries:
             for entry in entries:
                 name = entry.name
                 if sizes not in name:
@@ -250,24 +250,24 @@ class OsFileSystem:
             file.close()
 
     def make_directory(self, path: str) -> None:
-        with _reported("make directory", path):
+        with reported("make directory", path):
             os.mkdir(path, DIRECTORY_MODE)
 
     def rename(self, source: str, target: str) -> None:
-        with _reported("rename", source):
+        with reported("rename", source):
             os.replace(source, target)
 
     def remove(self, path: str) -> None:
-        with _reported("remove", path):
+        with reported("remove", path):
             os.unlink(path)
 
     def remove_tree(self, path: str) -> None:
         """Removes a directory and what is in it; links are removed, not followed."""
-        with _reported("remove", path):
+        with reported("remove", path):
             shutil.rmtree(path)
 
     def sync_directory(self, path: str) -> None:
-        with _reported("sync directory", path), _directory(path) as descriptor:
+        with reported("sync directory", path), _directory(path) as descriptor:
             os.fsync(descriptor)
 
     def check_directory(self, path: str, *, write: bool, follow: bool = True) -> None:
@@ -415,7 +415,7 @@ def take_owner(fs: FileSystem, path: str, like: str) -> None:
         like: a file or directory whose owner it gets.
     """
     if isinstance(fs, OsFileSystem):
-        with _reported("change the owner of", path):
+        with reported("change the owner of", path):
             wanted, found = os.stat(like), os.lstat(path)
             if (wanted.st_uid, wanted.st_gid) != (found.st_uid, found.st_gid):
                 with contextlib.suppress(PermissionError):

@@ -15,7 +15,7 @@ from typing import Final
 
 from pylog import limits
 from pylog.errors import InvalidArgumentError, InvalidTopicError
-from pylog.fs import OsFileSystem, base_name, parent_of, resolved, write_atomically
+from pylog.fs import OsFileSystem, replace_file
 from pylog.log.checkpoints import check_topic_name
 from pylog.record.types import TopicPartition
 
@@ -36,10 +36,7 @@ def write(path: PathLike, text: str) -> None:
         InvalidArgumentError: there is something of that name that is no file.
         StorageFailedError: it cannot be written.
     """
-    name, fs = resolved(_checked_path(path)), OsFileSystem()
-    if fs.exists(name) and not any(entry.is_file for entry in fs.list(parent_of(name)) if entry.name == base_name(name)):
-        raise InvalidArgumentError(f"{name} is no file, and would be replaced; name one, or print to it", path=name)
-    write_atomically(fs, parent_of(name), base_name(name), text.encode())
+    replace_file(_checked_path(path), text.encode())
 
 
 def read(path: PathLike) -> tuple[str, str]:

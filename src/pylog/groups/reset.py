@@ -123,7 +123,7 @@ def target_of(
     if shift_by is not None:
         return Target("shift", _checked_offset("shift_by", shift_by))
     if by_duration is not None:
-        return Target("time", now_ms() - milliseconds_of(by_duration))
+        return Target("time", min(max(0, now_ms() - milliseconds_of(by_duration)), limits.INT64_MAX))
     return None if to is None else _where(to)
 
 

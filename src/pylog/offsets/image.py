@@ -71,6 +71,11 @@ class GroupImage:
         return self.named or self.record is not None or self.is_consumer
 
     @property
+    def is_empty(self) -> bool:
+        """Whether nothing is known of it that a group nobody has heard of would not have."""
+        return not (self.exists or self.entries or self.old_keys or self.membership)
+
+    @property
     def is_consumer(self) -> bool:
         """Whether it is a group of Kafka's newer protocol."""
         return any(key[1] == GROUP_EPOCH for key in self.membership)
@@ -223,6 +228,7 @@ class Image:
         if value is None:
             group.named |= written
             self._remove(group, name, place)
+            self._drop_if_empty(name)
             return
         group.named = True
         if kind == OLD_OFFSET:
@@ -248,7 +254,8 @@ class Image:
         end = 4 + int.from_bytes(key[2:4], "big")
         if len(key) < end:
             raise _no_key(offset)
-        group = self.groups.get(key[4:end]) or self._new_group(key[4:end])
+        name = key[4:end]
+        group = self.groups.get(name) or self._new_group(name)
         group.known = None  # what does not exist has no offsets
         group.changes += 1
         if kind == GROUP:
@@ -259,6 +266,13 @@ class Image:
             group.membership[key] = Entry(offset, value)
         if kind in (GROUP, GROUP_EPOCH):
             group.named &= value is not None  # its tombstone deletes the group, whoever has committed for it
+        if value is None:
+            self._drop_if_empty(name)
+
+    def _drop_if_empty(self, name: bytes) -> None:
+        """Forgets a deleted group: programs that make up names for their groups would fill the memory."""
+        if self.groups[name].is_empty and not self.pending_of(name):
+            del self.groups[name]
 
     def _end_transaction(self, end: TransactionEnd) -> None:
         for (name, place), entry in self.pending.pop(end.producer_id, {}).items():

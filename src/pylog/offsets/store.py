@@ -185,7 +185,8 @@ class OffsetStore:
         key = checked_place(place)
         committed = given if isinstance(given, OffsetAndMetadata) else OffsetAndMetadata(given)
         offset = _checked_int("offset", committed.offset, limits.INT64_MAX)
-        epoch = None if committed.leader_epoch is None else _checked_int("leader_epoch", committed.leader_epoch, limits.INT32_MAX)
+        epoch = None if committed.leader_epoch == -1 else committed.leader_epoch  # both are Kafka's word for none
+        epoch = None if epoch is None else _checked_int("leader_epoch", epoch, limits.INT32_MAX)
         metadata = self._checked_metadata(committed.metadata)
         self._check_in_log(key, offset)
         return offset_key(name, place_key(key)), format_offset(offset, metadata, epoch, now_ms)
@@ -202,6 +203,8 @@ class OffsetStore:
             raise OffsetOutOfRangeError(told, offset=offset)
 
     def _checked_metadata(self, metadata: object) -> bytes:
+        if metadata is None:  # groups-and-transactions 1.6
+            return b""
         if not isinstance(metadata, str):
             raise InvalidArgumentError(f"metadata of type {type(metadata).__name__} is not text")
         if not metadata:
@@ -383,10 +386,10 @@ class OffsetStore:
 
     def expire_if_due(self, now_ms: int) -> int:
         """The same, unless it has been done a short time ago; never at the first call, as in Kafka."""
-        due = self._next_check_ms
-        if due is not None and now_ms < due:
+        due, interval = self._next_check_ms, self._config.retention_check_interval_ms
+        if due is not None and due - interval <= now_ms < due:  # earlier than that the clock was ahead when it was last done
             return 0
-        self._next_check_ms = now_ms + self._config.retention_check_interval_ms
+        self._next_check_ms = now_ms + interval
         return 0 if due is None else self.expire(now_ms)
 
     def _expire(self, there: OffsetsPartition, now_ms: int, waiting: Mapping[bytes, set[str]]) -> int:
