@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import pytest
@@ -9,7 +11,7 @@ import pytest
 import pylog
 from golden_data import CorruptVariant
 from power import files_below, image_of, losses, losses_behind
-from pylog.testing import Crash, MemoryFileSystem, RecordingFileSystem
+from pylog.testing import Crash, MemoryFileSystem, Moment, Recording, RecordingFileSystem
 from pylog.testing.disk import Image
 from pylog.testing.memory import SYNC, SYNC_DIRECTORY
 from pylog.testing.recording import CallSite, Without
@@ -94,3 +96,71 @@ def test_a_repair_without_its_syncs_is_found_out(function: str):
 
     with pytest.raises((AssertionError, pylog.PylogError)):
         lose_power("skip", syncs)
+
+
+# ---- a partition that is emptied ---------------------------------------------------------------------------------------------
+
+
+def brokers() -> tuple[Image, str, int]:
+    """A broker's damaged partition: a disk, its directory, and its end."""
+    damaged = variant("flip-crc-middle")
+    return image_of(damaged.log_directory, LOGS), damaged.pristine.tp, 205
+
+
+def own() -> tuple[Image, str, int]:
+    """A partition of pylog's, of some segments, with the header that a clean shutdown leaves."""
+    fs = MemoryFileSystem()
+    with pylog.open(f"/{LOGS}", fs=fs) as store:
+        store.create_topic("orders", segment_bytes=200)
+        for number in range(12):
+            store.log("orders").append(b"%d" % number * 20)
+    return fs.image(), "orders-0", 12
+
+
+def emptied(fs: MemoryFileSystem, tp: str, backup: str = BACKUP) -> None:
+    repair(f"/{LOGS}/{tp}", "quarantine", execute=True, whole=True, backup=f"/{backup}", fs=fs)
+
+
+def next_offset(fs: MemoryFileSystem, tp: str) -> int | None:
+    """The offset that the next record gets, None where writing is refused."""
+    with pylog.open(f"/{LOGS}", fs=fs) as store:
+        try:
+            return store.log(tp.removesuffix("-0")).append(b"next")
+        except pylog.PylogError:
+            return None
+
+
+def judge_emptied(image: Image, boots: int, tp: str, end: int, told: str) -> None:
+    """Nobody who comes then uses an offset again, and the next repair finishes it."""
+    assert next_offset(MemoryFileSystem(image=image, boots=boots), tp) in (None, end), told
+    fs = MemoryFileSystem(image=image, boots=boots)
+    emptied(fs, tp, f"{BACKUP}.second")
+    assert verify(f"/{LOGS}", fs=fs).affected == (), told
+    with pylog.open(f"/{LOGS}", mode="r", fs=fs) as store:
+        log = store.log(tp.removesuffix("-0"))
+        assert (log.start_offset, log.end_offset) == (end, end), told
+    assert next_offset(fs, tp) == end, told
+
+
+def kills(recording: Recording) -> Iterator[tuple[Crash, Image]]:
+    """The state behind each step, as the death of the process leaves it."""
+    for after in range(1, len(recording) + 1):
+        moment = Moment.of(recording, after)
+        for crash in moment.deaths(random.Random(after), 1):
+            yield crash, moment.state(crash)[1]
+
+
+@pytest.mark.parametrize("made", [brokers, own])
+@pytest.mark.parametrize("power", [False, True], ids=["killed", "power lost"])
+def test_a_partition_whose_emptying_is_cut_short_anywhere_keeps_its_end_and_is_emptied_by_the_next_run(
+    made: Callable[[], tuple[Image, str, int]], power: bool
+):
+    image, tp, end = made()
+    fs = RecordingFileSystem(image=image)
+    emptied(fs, tp)
+    judged: list[dict[str, bytes]] = []
+    for crash, left in losses(fs.recording, tp, SUBSETS, CUTS) if power else kills(fs.recording):
+        if (there := files_below(left, LOGS)) not in judged:  # most steps write the backup
+            judged.append(there)
+            judge_emptied(left, 1 + power, tp, end, str(crash))
+    assert len(judged) > 10

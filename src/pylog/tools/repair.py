@@ -1,7 +1,8 @@
 """`repair`: carries out a plan (`tools.plan`), under the directory's locks, after a backup of every file that is touched.
 
 The order, and why a crash in between loses nothing (docs/DURABILITY.md): the backup is durable before anything changes; what is
-derived from a file goes before the file does; checkpoints are lowered first; a new file has its name only when it is synced.
+derived from a file goes before the file does; checkpoints are lowered first; a new file has its name only when it is synced; a
+new last segment is there before the others go, because its name tells the log's end.
 Whatever state a crash leaves, the damage that is left is found again, and repairing again finishes it.
 """
 
@@ -177,6 +178,8 @@ class _Execution:
     def run(self) -> None:
         plan = self._plan
         self._lower_checkpoints()
+        if plan.created is not None:  # first: the files that go are what tells where the log ends
+            self._create(plan.created)
         touched = _touched(self._fs, plan)
         logs = {segment.path for segment in plan.segments}
         derived = {name for name in touched if join(self._directory, name) not in logs}
@@ -188,8 +191,6 @@ class _Execution:
         for segment in plan.segments:
             if segment.pieces is not None:
                 self._write_log(segment)
-        if plan.created is not None:
-            self._create(plan.created)
         self._rebuild()
         for name in sizes_of(self._fs, plan.target):
             take_owner(self._fs, join(self._directory, name), self._directory)
