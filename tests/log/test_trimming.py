@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import itertools
 import os
+import random
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -24,7 +25,11 @@ from pylog.errors import StorageFailedError
 from pylog.fs import OsFileSystem
 from pylog.log.checkpoints import LOG_START, RECOVERY_POINT, EpochStart, parse_offsets, read_epochs
 from pylog.log.durable_point import Slot, open_header
+from pylog.log.report import HARMLESS
 from pylog.store import Store
+from pylog.testing import MemoryFileSystem, Moment, RecordingFileSystem
+from pylog.testing.disk import Image
+from pylog.tools.verify import verify
 
 NOW = 1_700_000_000_000
 T = TopicPartition("t", 0)
@@ -685,6 +690,61 @@ def test_a_swap_that_a_crash_left_is_completed(path: Path, store: Store, log: py
         assert log.append(digit(15)) == 15
     assert names(directory, "*.swap") == set()
     assert not names(directory, f"{5:020d}.*")
+
+
+def deaths(trim: Callable[[Store], object]) -> Iterator[Image]:
+    """A log of fifteen records, trimmed by a process that dies: the disk after each of its steps."""
+    fs = RecordingFileSystem()
+    with pylog.open("/s", fs=fs, clock=ManualClock(NOW)) as store:
+        log = sized(store, retention_bytes=345)
+        for number in range(15):
+            log.append(digit(number))
+        before = len(fs.recording)
+        trim(store)
+    for after in range(before, len(fs.recording) + 1):
+        moment = Moment.of(fs.recording, after)
+        for death in moment.deaths(random.Random(after), 1):
+            yield moment.state(death)[1]
+
+
+@pytest.mark.parametrize(
+    "trim",
+    [
+        lambda store: store.log("t").delete_records(10),
+        lambda store: store.log("t").delete_records(12),
+        lambda store: store.tick(),
+    ],
+    ids=["delete-a-segment", "delete-within-a-segment", "retention"],
+)
+def test_a_trim_at_the_start_that_is_killed_at_any_step_never_passes_for_lost_records(trim: Callable[[Store], object]) -> None:
+    """Neither at once nor after the next process has finished it."""
+    judged = 0
+    for image in deaths(trim):
+        fs, clock = MemoryFileSystem(image=image), ManualClock(NOW)
+        assert {each.finding.kind for each in verify("/s", fs=fs, clock=clock).affected} <= HARMLESS
+        with pylog.open("/s", fs=fs, clock=clock) as again:
+            trim(again)
+            start = again.log("t").start_offset
+            assert values(again.log("t")) == digits(range(start, 15))
+            assert start >= 10
+        assert verify("/s", fs=fs, clock=clock).affected == ()
+        judged += 1
+    assert judged > 20
+
+
+@pytest.mark.damaged("its first segment is removed")
+def test_epochs_that_tell_of_a_first_segment_that_is_lost_go_on_telling_it_when_the_log_is_written(
+    path: Path, store: Store
+) -> None:
+    for number in range(15):
+        (store.log("t") if number else sized(store)).append(digit(number))
+    store.close()
+    for file in (path / "t-0").glob(f"{0:020d}.*"):
+        file.unlink()
+    for _ in range(2):
+        with pylog.open(path) as again:
+            again.log("t").append(b"x")
+        assert [(each.finding.kind, each.first_offset) for each in verify(str(path)).affected] == [("missing", 0)]
 
 
 @pytest.mark.parametrize("call", ["write", "sync", "rename", "create", "truncate", "sync_directory", "remove"])

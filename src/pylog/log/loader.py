@@ -502,8 +502,18 @@ def replay_segment(segment: LogSegment, size: int, state: ProducerState) -> list
     return [entry for stretch in walk(segment, position, size, None) for entry in state.replay(stretch.buffer, stretch.table)]
 
 
-def epochs_from_batches(loaded: Loaded) -> list[EpochStart]:
-    """The leader epochs as the batches have them: for a checkpoint that is missing or damaged. Cost: all headers."""
+def epochs_of(loaded: Loaded) -> list[EpochStart]:
+    """The leader epochs that a writer goes on with. Cost: all headers where their checkpoint is missing or damaged.
+
+    Who raised the log's start may have died before he cut them: as long as the first segment lies below it. They are not cut to
+    where that segment begins: if one before it is missing and nobody said that it may go, they are what tells it.
+    """
+    epochs = _epochs_from_batches(loaded) if loaded.epochs is None else loaded.epochs
+    raised = bool(loaded.segments) and loaded.start_offset > loaded.segments.bases[0]
+    return checkpoints.truncate_epochs_start(epochs, loaded.start_offset) if raised else epochs
+
+
+def _epochs_from_batches(loaded: Loaded) -> list[EpochStart]:
     epochs: list[EpochStart] = []
     for segment, size in _behind(loaded, -1):
         for stretch in walk(segment, 0, size, None):

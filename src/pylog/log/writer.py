@@ -29,7 +29,7 @@ from pylog.log import checkpoints
 from pylog.log.active_file import ActiveFile
 from pylog.log.durable_point import FAILED, Header, Slot, SyncPoint, make_header, unsynced_bound
 from pylog.log.loaded import Loaded, Source
-from pylog.log.loader import epochs_from_batches
+from pylog.log.loader import epochs_of
 from pylog.log.producer_state import Producer, ProducerState, drop_snapshots, write_snapshot
 from pylog.log.rolling import SegmentUse, batches_before_roll, check_fits_at_all, one_fits, take_back
 from pylog.log.state import LogState
@@ -91,7 +91,7 @@ class LogWriter:
         self.unreported: StorageFailedError | None = None
         self._no_room: StorageFailedError | None = None  # why the last roll was given up
         self.producers = ProducerState() if loaded.producers is None else loaded.producers
-        self.epochs = epochs_from_batches(loaded) if loaded.epochs is None else loaded.epochs
+        self.epochs = epochs_of(loaded)
         self.leader_epoch = max(loaded.leader_epoch, self.epochs[-1].epoch if self.epochs else 0, 0)
         self._producers_before: dict[int, Producer | None] = {}  # those of what is written and not published
         self.state = state
@@ -180,7 +180,7 @@ class LogWriter:
     def _assign_epoch(self) -> None:
         """Records the first offset of the leader epoch that new batches will carry (storage-format 6.13.1)."""
         epochs = checkpoints.assign_epoch(self.epochs, self.leader_epoch, self.state.end_offset)
-        if epochs is not self.epochs or self._loaded.epochs is None:
+        if epochs != self._loaded.epochs:
             self.write_epochs(epochs)
 
     def write_epochs(self, epochs: list[checkpoints.EpochStart]) -> None:
