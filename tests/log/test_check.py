@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import random
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from msgspec.structs import replace
 import pylog
 from golden_data import GoldenPartition, case, partitions
 from neighbours import HookedFileSystem
+from pylog.clock import ManualClock
 from pylog.errors import UnknownTopicOrPartitionError
 from pylog.fs import DirectoryEntry, OsFileSystem
 from pylog.index.builder import SegmentIndexBuilder
@@ -27,7 +29,7 @@ from pylog.index.time_index import TimeIndex
 from pylog.index.transaction_index import AbortedTransaction
 from pylog.log.check import MOST_FINDINGS, check_ends, check_partition, check_store
 from pylog.log.checkpoints import LOG_START, RECOVERY_POINT, format_offsets
-from pylog.log.durable_point import Slot
+from pylog.log.durable_point import SLOT_SIZE, Slot, parse_slot
 from pylog.log.producer_state import ProducerState, encode_snapshot
 from pylog.log.recovery import Finding
 from pylog.log.report import LOOKS, Partition, Report, about, ask, of_error, read_ends
@@ -36,6 +38,8 @@ from pylog.record.format import BASE_OFFSET, LAST_OFFSET, POSITION, SIZE
 from pylog.record.types import TopicPartition
 from pylog.segment.names import INDEX, LOG, SEAL, SNAPSHOT, TIME_INDEX, TRANSACTION_INDEX, file_name
 from pylog.segment.seal import digest_of, make_seal, write_seal
+from pylog.testing import MemoryFileSystem, Moment, RecordingFileSystem
+from pylog.tools.verify import verify
 from pylog.topics.catalog import Catalog, CatalogTopic, read_catalog
 from pylog.topics.checking import check_catalog
 
@@ -552,6 +556,30 @@ def test_a_header_without_a_valid_slot_is_told_and_one_torn_slot_is_none_of_chec
     assert told(root) == []
     header(directory, lambda data: bytes(len(data)))
     assert told(root) == [("derived", "durable-point")]
+
+
+def test_a_header_whose_first_writer_died_before_its_slot_was_whole_is_no_damage() -> None:
+    """Neither after a kill nor after a loss of power, at any step of a partition's first append; and the next one goes on."""
+    fs, clock = RecordingFileSystem(), ManualClock(0)
+    with pylog.open("/s", fs=fs, clock=clock) as store:
+        store.create_topic("t")
+        before = len(fs.recording)
+        store.log("t").append(b"first")
+        moment, rng, states = Moment.of(fs.recording, before), random.Random(0), []
+        while moment.after < len(fs.recording):
+            states += [moment.state(crash)[1] for crash in (*moment.deaths(rng, 2), *moment.crashes(rng, 3, 3))]
+            moment.advance()
+    unfinished = 0
+    for image in states:
+        fs = MemoryFileSystem(image=image, boots=2)
+        found = verify("/s", fs=fs, clock=clock)
+        assert found.ok, found.affected
+        header = fs.read("/s/t-0/durable-point", 1000)
+        unfinished += header is not None and parse_slot(header[:SLOT_SIZE]) is None
+        with pylog.open("/s", fs=fs, clock=clock) as again:
+            assert again.log("t").append(b"next") <= 1
+        assert verify("/s", fs=fs, clock=clock).affected == ()
+    assert unfinished > 3
 
 
 def test_a_header_that_calls_more_durable_than_published_is_told(root: Path, directory: Path) -> None:

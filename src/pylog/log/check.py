@@ -19,7 +19,7 @@ from pylog.index.offset_index import OffsetIndex
 from pylog.index.time_index import TimeIndex
 from pylog.index.transaction_index import ENTRY_SIZE, TransactionIndex
 from pylog.log.checkpoints import LOG_START, RECOVERY_POINT, EpochStart
-from pylog.log.durable_point import Slot
+from pylog.log.durable_point import SLOT_SIZE, Slot
 from pylog.log.producer_state import parse_snapshot
 from pylog.log.recovery import Finding
 from pylog.log.report import GOOD, Ends, FileVerdict, Look, Partition, Report, about, ask, of_error, read_ends
@@ -155,7 +155,9 @@ def _check_header(partition: Partition, slot: Slot | None, entries: Mapping[str,
     """What the `durable-point` file says agrees with the files, unless another program has written since (reliability 12)."""
     path = join(partition.directory, names.DURABLE_POINT)
     if slot is None:
-        yield about("derived", path, "has no valid slot", size=entries[names.DURABLE_POINT].size)
+        size = entries[names.DURABLE_POINT].size
+        if size >= SLOT_SIZE and partition.state.end_offset > 0:  # else who wrote its first slot may have died amid that
+            yield about("derived", path, "has no valid slot", size=size)
     elif slot.durable_base == slot.active_base and slot.durable_position > slot.published_position:
         yield about("derived", path, f"has {slot.durable_position} bytes durable, and {slot.published_position} published")
     elif partition.state.active is not None and slot.durable_base == slot.active_base and partition.is_own(slot):
