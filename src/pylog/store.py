@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any, Self
 from weakref import WeakSet
@@ -14,7 +14,7 @@ from pylog.background import Background
 from pylog.clients import Clients
 from pylog.clock import Clock
 from pylog.config import TopicConfig
-from pylog.errors import ClosedError, InvalidArgumentError, ReadOnlyError, UnknownTopicOrPartitionError
+from pylog.errors import ClosedError, InvalidArgumentError, PylogError, ReadOnlyError, UnknownTopicOrPartitionError
 from pylog.fs import FileSystem, join, process_id, write_atomically
 from pylog.groups.attendance import Attendance
 from pylog.log import shutdown
@@ -32,13 +32,14 @@ from pylog.log.verification import Progress, verify_store
 from pylog.offsets.store import OffsetStore
 from pylog.options import StoreOptions
 from pylog.record.types import TopicPartition
+from pylog.segment.names import PARTITION_METADATA
 from pylog.segment.segment import OpenFiles
 from pylog.staging.names import sweep
 from pylog.topics.catalog import Catalog, read_catalog
 from pylog.topics.changes import TopicChanges
 from pylog.topics.checking import check_catalog
 from pylog.topics.finishing import finish_changes
-from pylog.topics.listing import find_topic, find_topics, is_kraft_brokers
+from pylog.topics.listing import META_PROPERTIES, find_topic, find_topics, is_kraft_brokers
 from pylog.topics.making import check_more, check_partition_count, make_root
 from pylog.topics.partitions import CLUSTER_METADATA, check_partition_directory, directory_name, for_each_partition, partition_of
 from pylog.topics.topic import Topic, check_partition
@@ -294,6 +295,7 @@ class Store(Clients):
                 if known is not None:
                     self._background.drop(known.flush_behind)
                     self._spoiled.discard(key)
+                self._complete(key)
                 self._logs[key] = self._open_log(key)
             return self._logs[key]
 
@@ -320,6 +322,15 @@ class Store(Clients):
         with self._guard:
             self._check_open()
             self._changes.complete(key)
+
+    def _complete(self, key: TopicPartition) -> None:
+        """Has the `partition.metadata` made that its directory's maker did not get to; a broker makes those of its own."""
+        if self._fs.exists(join(self.path, directory_name(key), PARTITION_METADATA)):
+            return
+        if key.topic in self._catalog().topics and not self._fs.exists(join(self.path, META_PROPERTIES)):
+            with suppress(PylogError):  # nothing here needs it: the next one may have more luck
+                self._leave_clean_state()
+                self._changes.complete(key)
 
     def outline(self, topic: str, partition: int = 0) -> Outline:
         """The ends and segments of a partition, for who plans reads of many; nothing stays open. Raises what `log` does.

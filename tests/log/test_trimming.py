@@ -663,6 +663,7 @@ def test_what_a_crash_leaves_is_swept_when_the_partition_is_opened_for_writing(p
     store.close()
     left = [f"{number:020d}{suffix}" for number in (3, 5) for suffix in (".log.deleted", ".index.deleted", ".log.tmp")]
     left += [f"{5:020d}.log.cleaned", f"{15:020d}.snapshot.deleted", f"{7:020d}.snapshot.tmp"]
+    left += [f"{5:020d}.{suffix}.tmp" for suffix in ("index", "timeindex", "txnindex", "seal")] + ["leader-epoch-checkpoint.tmp"]
     for name in left:
         (path / "t-0" / name).write_bytes(b"left over")
     kept = names(path / "t-0") - set(left)
@@ -673,6 +674,18 @@ def test_what_a_crash_leaves_is_swept_when_the_partition_is_opened_for_writing(p
         assert values(again.log("t")) == digits(range(15))
         assert names(path / "t-0") == kept
         assert again.log("t").append(b"x") == 15
+
+
+def test_an_index_that_a_reader_finishes_while_what_a_crash_left_is_swept_hinders_nobody(path: Path, store: Store) -> None:
+    sized(store).append(b"x")
+    store.close()
+    unfinished, fs = path / "t-0" / f"{0:020d}.index.tmp", HookedFileSystem()
+    unfinished.write_bytes(b"")
+    fs.before("remove", ".index.tmp", unfinished.unlink)
+    with pylog.open(path, fs=fs) as again:
+        assert again.log("t").append(b"y") == 1
+        assert fs.count("remove") > 0
+    assert not unfinished.exists()
 
 
 def test_a_swap_that_a_crash_left_is_completed(path: Path, store: Store, log: pylog.Log) -> None:

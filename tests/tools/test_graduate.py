@@ -231,6 +231,7 @@ def test_a_node_id_that_no_broker_can_have_is_refused(shop: Path, node_id: objec
 # ---- doing it, and taking it back --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.damaged("a file is removed, which checking at the end would have made")
 def test_what_was_written_can_be_taken_back_to_the_byte(shop: Path) -> None:
     (shop / "orders-1" / "partition.metadata").unlink()
     before = files(shop)

@@ -107,7 +107,7 @@ def _end_of_swap(source: Source, entry: DirectoryEntry) -> int:
 def _carry_out(source: Source, plan: LoadPlan) -> None:
     """Finishes what a deletion or compaction left half done (storage-format 6.9.1 to 6.9.3)."""
     for name in plan.removals:
-        source.fs.remove(join(source.directory, name))
+        _remove_if_there(source.fs, join(source.directory, name))
     if plan.removals:
         source.fs.sync_directory(source.directory)
     for old, new in plan.renames:
@@ -118,6 +118,14 @@ def _carry_out(source: Source, plan: LoadPlan) -> None:
         with source.cleaning_lock.if_free() as free:  # else it is somebody's work
             for name in plan.cleaned if free else ():
                 source.fs.remove(join(source.directory, name))
+
+
+def _remove_if_there(fs: FileSystem, path: str) -> None:
+    try:
+        fs.remove(path)
+    except StorageFailedError as error:
+        if not vanished(error):  # else a reader has finished the index that it was making
+            raise
 
 
 def _check_regular(source: Source, entries: dict[str, DirectoryEntry]) -> None:

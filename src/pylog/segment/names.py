@@ -23,11 +23,11 @@ CLEANED: Final = ".cleaned"
 SWAP: Final = ".swap"
 TORN: Final = ".torn"
 TEMPORARY: Final = ".tmp"
-_WRITTEN_UNDER_THE_LOCK: Final = (LOG, SNAPSHOT)  # so one that lies there is a dead process's; readers may be making indexes
 
 LEADER_EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
 DURABLE_POINT: Final = "durable-point"
+_EPOCHS_UNFINISHED: Final = LEADER_EPOCH_CHECKPOINT + TEMPORARY
 
 _END_OF_OFFSETS: Final = f"{1 << 62:020}"
 _NUMBERED = re.compile(r"([0-9]{1,19}|[0-9]{20})(\.[^.]+)((?:\.[^.]+)*)")
@@ -81,7 +81,8 @@ class LoadPlan(NamedTuple):
 
     Attributes:
         segments: base offset → the name of its `.log` file as it is now (with `.swap` where a swap is to be completed).
-        removals: names to remove.
+        removals: names to remove. What is unfinished is a dead process's, because it is written under the partition's lock; only
+            an index may be one that a reader is making, who does without the file.
         renames: (old name, new name), when the removals are durable: until then a `.swap` file tells what is to go.
         cleaned: what a compaction has not finished; or is at, if it is under way in another process.
         snapshots: offsets of the producer snapshots that stay.
@@ -118,7 +119,7 @@ def plan_load(
         replaced: the bases of the segments that the segment of a `.seal.swap` file has replaced, by its name.
 
     Returns:
-        The plan. Nothing is decided about files whose names are not numbered.
+        The plan. Of files whose names are not numbered only leader epochs that were not finished are anybody's business.
 
     >>> plan = plan_load(["00000000000000000000.log", "00000000000000000005.log.deleted"], lambda name: 0)
     >>> plan.segments, plan.removals
@@ -131,10 +132,9 @@ def plan_load(
     parsed = {name: found for name in names if (found := parse(name)) is not None}
     cleaned = [name for name, found in parsed.items() if found.state == CLEANED]
     removals = [
-        name
-        for name, found in parsed.items()
-        if found.state == DELETED or (found.state == TEMPORARY and found.suffix in _WRITTEN_UNDER_THE_LOCK)
+        name for name, found in parsed.items() if found.state == DELETED or (found.state == TEMPORARY and found.suffix in _PLAIN)
     ]
+    removals += [name for name in names if name == _EPOCHS_UNFINISHED]
     swaps = [name for name, found in parsed.items() if found.state == SWAP]
     if cleaned:  # the swap was not complete when the process died: a smaller `.cleaned` was still to be renamed
         first = min(parsed[name].offset for name in cleaned)
@@ -176,7 +176,7 @@ def plain_plan(names: Iterable[str]) -> LoadPlan | None:
                 snapshots.append(int(number))
             elif suffix == SEAL and int(number) not in segments:
                 return None
-        elif name[:1].isdigit():
+        elif name[:1].isdigit() or name == _EPOCHS_UNFINISHED:
             return None
     return LoadPlan(segments, [], [], [], snapshots)
 

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+from collections.abc import Collection
+from typing import Final
 
 import msgspec
 
-from pylog.fs import FileSystem
-from pylog.topics.catalog import read_catalog, without, write_catalog
+from pylog.errors import PylogError
+from pylog.fs import DirectoryEntry, FileSystem, join
+from pylog.log.checkpoints import CLEAN_SHUTDOWN, CLEANER, LOG_START, RECOVERY_POINT
+from pylog.segment.names import TEMPORARY
+from pylog.topics.catalog import CATALOG, read_catalog, without, write_catalog
 from pylog.topics.deleting import delete_directories, remove_strays
 from pylog.topics.listing import is_kraft_brokers, made_again, present_numbers
 from pylog.topics.making import make_partitions
 
 LOGGER = logging.getLogger("pylog")
+_WRITTEN_WHILE_ALONE_OR_UNDER_THE_LOCK: Final = (CATALOG, RECOVERY_POINT, LOG_START, CLEANER, CLEAN_SHUTDOWN)
 
 
 def finish_changes(fs: FileSystem, root: str, *, broker_was_last: bool) -> None:
-    """Completes what an earlier process decided and did not get to do: topics made and deleted. Under the root's lock.
+    """Completes what an earlier process decided and did not get to do: topics made and deleted. Under the root's lock, by a
+    process that found nobody else there.
 
     Args:
         fs, root: the log directory.
@@ -29,6 +37,7 @@ def finish_changes(fs: FileSystem, root: str, *, broker_was_last: bool) -> None:
         write_catalog(fs, root, catalog)
     remove_strays(fs, root)
     entries = fs.list(root)
+    _remove_unfinished(fs, root, entries)
     present, gone, is_brokers = present_numbers(entries), made_again(fs, root, catalog, entries), is_kraft_brokers(fs, root)
     gone += [name for name in catalog.topics if (broker_was_last or is_brokers) and name not in present]
     if gone:
@@ -40,3 +49,12 @@ def finish_changes(fs: FileSystem, root: str, *, broker_was_last: bool) -> None:
     for name, topic in catalog.topics.items():
         if missing := sorted(set(range(topic.partitions)) - set(present.get(name, ()))):
             make_partitions(fs, root, name, topic.id, missing)
+
+
+def _remove_unfinished(fs: FileSystem, root: str, entries: Collection[DirectoryEntry]) -> None:
+    """Removes the files that a dead process was about to put in the place of others: nobody else can be at them now."""
+    unfinished = {name + TEMPORARY for name in _WRITTEN_WHILE_ALONE_OR_UNDER_THE_LOCK}
+    for entry in entries:
+        if entry.is_file and entry.name in unfinished:
+            with contextlib.suppress(PylogError):  # it is in nobody's way
+                fs.remove(join(root, entry.name))
