@@ -1,14 +1,16 @@
 """An interrupt (Ctrl-C, a signal handler that raises) may come wherever a function begins. Afterwards the consumer goes on where
-it was: what a call did not hand out comes again, nothing comes twice, and closing waits for nobody.
+it was: what a call did not hand out comes again, nothing comes twice, and closing waits for nobody. A handler may close it, too.
 """
 
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +18,8 @@ import pytest
 
 import pylog
 from interruptions import in_another_thread, interrupted_at
-from pylog import Consumer, Durability, TopicPartition, limits
+from pylog import ClosedError, Consumer, Durability, IllegalStateError, TopicPartition, limits
+from pylog.groups.member import GroupMember
 from pylog.store import Store
 
 RECORDS = 60
@@ -94,3 +97,101 @@ def test_wherever_an_interrupt_comes_each_record_is_handed_out_once_and_closing_
         if not came:
             break
     assert number > 3  # an iteration's step takes four calls
+
+
+# ---- handlers that call the consumer -----------------------------------------------------------------------------------------
+
+
+def handled_at(number: int, work: Callable[[], object], handler: Callable[[], object]) -> bool:
+    """Does some work; a handler runs at that call of a consumer's, or its member's, function. Whether it came so far.
+
+    The work may find the consumer closed.
+    """
+    calls = itertools.count(1)
+    came = False
+
+    def trace(frame: FrameType, event: str, _: object) -> None:
+        nonlocal came
+        if event == "call" and Path(frame.f_code.co_filename).parent.name in ("consumer", "groups") and next(calls) == number:
+            came = True
+            handler()
+
+    sys.settrace(trace)
+    try:
+        work()
+    except ClosedError:
+        assert came
+    finally:
+        sys.settrace(None)
+    return came
+
+
+@pytest.mark.parametrize("step", [by_poll, by_commits])
+def test_wherever_a_signals_handler_closes_the_consumer_it_leaves_and_commits_what_was_handed_out(
+    store: Store, step: Callable[[Consumer, Found], None]
+) -> None:
+    for number in itertools.count(1):
+        group = f"g{number}"
+        consumer = store.consumer("t", group=group, auto_offset_reset="earliest", consumer_timeout_ms=0)
+        found: Found = []
+        work = lambda: step(consumer, found)  # noqa: B023, E731
+        came = in_another_thread(lambda: (handled_at(number, work, consumer.close),))[0]  # noqa: B023
+        if not came:
+            consumer.close()
+            break
+        with pytest.raises(ClosedError):
+            consumer.poll()
+        committed = [store.offsets.position(group, ("t", each)) or 0 for each in range(2)]
+        assert committed == [len(each) for each in offsets(found).values()], number
+        assert store.group(group).describe().members == () if group in store.groups() else not found
+    assert number > 3
+
+
+def test_a_handler_may_close_the_consumer_twice_and_amid_its_closing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    consumer = store.consumer("t", group="g", auto_offset_reset="earliest")
+    consumer.poll(max_records=8)
+    leave = GroupMember.leave
+
+    def handled(member: GroupMember) -> None:
+        consumer.close()
+        consumer.close()
+        leave(member)
+
+    monkeypatch.setattr(GroupMember, "leave", handled)
+    in_another_thread(lambda: consumer.close() is None)
+    assert store.offsets.position("g", T0) == 8
+    with pytest.raises(ClosedError):
+        consumer.poll()
+
+
+def test_a_handler_that_polls_or_commits_amid_a_call_is_told_to_set_a_flag(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    consumer = store.consumer("t", group="g", auto_offset_reset="earliest")
+    poll = GroupMember.poll
+    told: list[str] = []
+
+    def handled(member: GroupMember) -> Any:
+        for call in (consumer.poll, consumer.commit, consumer.unsubscribe):
+            with pytest.raises(IllegalStateError, match="set a flag there") as refused:
+                call()
+            told.append(str(refused.value))
+        return poll(member)
+
+    monkeypatch.setattr(GroupMember, "poll", handled)
+    assert in_another_thread(lambda: consumer.poll(max_records=8))
+    assert told
+    consumer.close()
+    assert store.offsets.position("g", T0) == 8
+
+
+def test_a_listener_that_has_committed_may_close_its_consumer_and_finds_it_closed(store: Store) -> None:
+    class Leaves(pylog.ConsumerRebalanceListener):
+        def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
+            consumer.commit({T0: 5})
+            consumer.close()
+            with pytest.raises(ClosedError):
+                consumer.commit()
+
+    consumer = store.consumer(group="g")
+    consumer.subscribe(["t"], listener=Leaves())
+    assert consumer.poll() == {}
+    assert store.offsets.position("g", T0) == 5

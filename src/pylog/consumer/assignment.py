@@ -48,11 +48,13 @@ class Surroundings(NamedTuple):
         place_of: makes a partition's place.
         read: has these read from now on.
         commit: commits what has been handed out, if that is done automatically, and finishes what is under way.
+        lend: calls code of the user, which may use the consumer.
     """
 
     place_of: Callable[[TopicPartition], AssignedPartition]
     read: Callable[[Iterable[AssignedPartition]], None]
     commit: Callable[[], None]
+    lend: Callable[..., None]
 
 
 class Assignment:
@@ -206,12 +208,12 @@ class Assignment:
         try:
             if isinstance(event, member.Take):
                 self._add({partition: found for partition, found in event.partitions.items() if partition not in self.places})
-                self._listener.on_partitions_assigned(set(event.partitions))
+                self._around.lend(self._listener.on_partitions_assigned, set(event.partitions))
             elif isinstance(event, member.Revoke):
                 self._revoke(event.partitions)
             else:
                 self._drop(self._present(event.partitions))
-                self._listener.on_partitions_lost(set(event.partitions))
+                self._around.lend(self._listener.on_partitions_lost, set(event.partitions))
         except Exception:  # of the listener, which is not told again
             self._event = None
             raise
@@ -246,7 +248,7 @@ class Assignment:
         try:
             self._around.commit()
         finally:  # whatever the callback of a commit raises
-            listener.on_partitions_revoked({place.partition for place in going})
+            self._around.lend(listener.on_partitions_revoked, {place.partition for place in going})
 
     def _present(self, partitions: Iterable[TopicPartition]) -> list[AssignedPartition]:
         return [self.places[partition] for partition in partitions if partition in self.places]

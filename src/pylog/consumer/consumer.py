@@ -19,7 +19,7 @@ from pylog.clock import Clock
 from pylog.consumer.assignment import Assignment, Surroundings
 from pylog.consumer.commits import Callback, Commits, Offsets
 from pylog.consumer.fetcher import Fetcher, Found, Take, as_frame, as_records, as_whole_frame
-from pylog.consumer.guard import Guard
+from pylog.consumer.guard import Guard, Steps
 from pylog.consumer.listener import ConsumerRebalanceListener
 from pylog.consumer.options import ConsumerOptions, ResetPolicy, check_int, checked_timeout
 from pylog.consumer.partition import AssignedPartition, Deserializers, Taken
@@ -64,11 +64,12 @@ class Consumer:
         self._options = options
         self._clock = clock
         self._guard = Guard()
+        self._steps = Steps(self._guard)
         self._logs: dict[TopicPartition, Log] = {}
         self._deserializers = Deserializers(options.key_deserializer, options.value_deserializer)
         self._positions = Positions(options, store.offsets, self._log, clock)
         self._fetcher = Fetcher(options.fetch_max_bytes, options.max_partition_fetch_bytes, self._positions.out_of_range)
-        around = Surroundings(self._place_of, self._fetcher.set_partitions, self._commit_before_leaving)
+        around = Surroundings(self._place_of, self._fetcher.set_partitions, self._commit_before_leaving, self._steps.lend)
         self._assignment = Assignment(store, clock, options, around)
         interval = options.auto_commit_interval_ms if options.auto_commits else None
         self._commits = Commits(self._assignment.commit, clock, interval, store.offsets.retention_minutes)
@@ -107,7 +108,7 @@ class Consumer:
 
         Cost: nothing is read; the next `poll` joins the group.
         """
-        with self._guard:
+        with self._guard, self._steps:
             exclude = self._options.exclude_internal_topics
             self._assignment.subscribe(Subscription(topics, pattern, listener, exclude_internal=exclude))
 
@@ -117,7 +118,7 @@ class Consumer:
         Raises:
             UnknownTopicOrPartitionError: there is no such partition. IllegalStateError: the consumer is subscribed to topics.
         """
-        with self._guard:
+        with self._guard, self._steps:
             wanted = checked_partitions(partitions)
             for partition in wanted:
                 self._log(partition)
@@ -125,7 +126,7 @@ class Consumer:
 
     def unsubscribe(self) -> None:
         """Reads nothing any more: commits if that is automatic, tells the listener, leaves the group."""
-        with self._guard:
+        with self._guard, self._steps:
             self._leave(autocommit=True)
 
     def assignment(self) -> set[TopicPartition]:
@@ -174,7 +175,7 @@ class Consumer:
         >>> consumer.close()
         >>> store.close()
         """
-        with self._guard:
+        with self._guard, self._steps:
             return self.handed_out(self.collect(timeout_ms, max_records))
 
     def poll_arrow(self, timeout_ms: float = 0, max_records: int | None = None) -> dict[TopicPartition, pa.RecordBatch]:
@@ -192,7 +193,7 @@ class Consumer:
 
         Cost: millions of records a second and core.
         """
-        with self._guard:
+        with self._guard, self._steps:
             return self.handed_out(self.collect(timeout_ms, max_records, arrow=True))
 
     def collect(self, timeout_ms: float, max_records: int | None = None, *, arrow: bool = False) -> list[Found]:
@@ -209,7 +210,7 @@ class Consumer:
 
     def handed_out(self, found: list[Found]) -> dict[TopicPartition, Any]:
         """The second half: moves positions behind what was found; an interrupt takes them back."""
-        if not found:  # be it that a listener has closed the consumer
+        if not found or self._steps.are_to_end:  # be it that a listener has closed the consumer
             return {}
         with self._guard:
             before = [(place, place.position, place.leader_epoch) for place, _ in found]
@@ -248,7 +249,7 @@ class Consumer:
 
     def take_in_hand(self, timeout_ms: float) -> bool:
         """Gets records for iteration; whether there are any."""
-        with self._guard:  # up to the end, so that the positions are those at which the records were found
+        with self._guard, self._steps:  # up to the end, so that the positions are those at which the records were found
             found = self.collect(timeout_ms)
             self._in_hand = _one_by_one(found)
             return bool(found)
@@ -262,7 +263,7 @@ class Consumer:
         naps = 0
         while True:
             self._keep_up()
-            if not self.reads:  # any more: a listener or a callback said so
+            if self._steps.are_to_end or not self.reads:  # any more: a listener or a callback said so
                 return []
             found = self._take(count, how)
             if any(len(taken.records) for _, taken in found):
@@ -290,6 +291,7 @@ class Consumer:
     def _keep_up(self) -> None:
         """What is due, before records are handed out."""
         if not self.reads:
+            self._guard.check_open()
             raise IllegalStateError("this consumer reads nothing; subscribe() to topics or assign() partitions")
         self._commits.run_callbacks()
         self._assignment.keep_up()
@@ -444,7 +446,7 @@ class Consumer:
 
         Cost: one append at the store's level of durability.
         """
-        with self._guard:
+        with self._guard, self._steps:
             self._commits.commit(self._to_commit(offsets), chosen=offsets is not None)
 
     def commit_async(self, offsets: Offsets | None = None, callback: Callback | None = None) -> Future[None]:
@@ -461,8 +463,9 @@ class Consumer:
         Raises:
             IllegalStateError: the consumer has no group.
         """
-        with self._guard:
-            return self._commits.commit_async(self._to_commit(offsets), callback, chosen=offsets is not None)
+        with self._guard, self._steps:
+            call = None if callback is None else partial(self._steps.lend, callback)
+            return self._commits.commit_async(self._to_commit(offsets), call, chosen=offsets is not None)
 
     def _to_commit(self, given: Offsets | None) -> Offsets:
         self._group()
@@ -543,6 +546,9 @@ class Consumer:
     def close(self, autocommit: bool = True) -> None:
         """Commits if that is automatic, tells the listener, leaves the group, ends the threads. May be called twice.
 
+        A handler of a signal may call it too. Amid another call of the same thread it is done as soon as that is; a `poll` then
+        ends at once, with nothing.
+
         Args:
             autocommit: false leaves out the commit. By place too, as in kafka-python.
 
@@ -551,7 +557,10 @@ class Consumer:
         """
         if self._guard.closed or self._guard.forked:
             return
-        with self._guard, ExitStack() as last:
+        if self._steps.are_under_way:
+            self._steps.put_off(partial(self.close, autocommit))
+            return
+        with self._guard, self._steps, ExitStack() as last:
             last.callback(self._guard.close)
             last.callback(self._fetcher.close)
             last.callback(self._commits.close)
