@@ -18,7 +18,7 @@ from numbers import Real
 from typing import Final
 
 from pylog import limits
-from pylog.errors import ClosedError, InvalidArgumentError, PylogTimeoutError
+from pylog.errors import ClosedError, IllegalStateError, InvalidArgumentError, PylogTimeoutError
 from pylog.fs import on_fork, process_id
 from pylog.producer.future import PLAIN, Callback, Details, FutureRecordMetadata, Outcome, settle, without_frames
 from pylog.record.types import Header
@@ -53,6 +53,11 @@ def waitable(timeout: float | None) -> float | None:
     return None if timeout >= threading.TIMEOUT_MAX else float(timeout)
 
 
+def _is_owned(lock: threading.RLock) -> bool:
+    """Whether this thread has a lock."""
+    return bool(lock._is_owned())  # type: ignore[attr-defined]
+
+
 class Buffer:
     """Records on their way to the sender.
 
@@ -69,6 +74,7 @@ class Buffer:
         abandoned: whether what is left is to be refused.
         has_callbacks: whether any future has calls to make.
         topics: how many the records may be of.
+        turn: of who appends: numbers are given, and used, by one thread at a time.
     """
 
     def __init__(self, memory: int, max_block_ms: int, linger_ms: float, batch_size: int) -> None:
@@ -78,6 +84,7 @@ class Buffer:
         self.abandoned = False
         self.has_callbacks = False
         self.topics = 0
+        self.turn = threading.RLock()
         self._memory = memory
         self._max_block_ms = max_block_ms
         self._linger_ms = linger_ms
@@ -95,7 +102,7 @@ class Buffer:
         self._ended = False  # and the sender is gone
         self._pid = process_id()
         self._sender: threading.Thread | None = None
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # for `rouse`; whoever else comes amid the work of its own thread is refused
         self._work = threading.Condition(self._lock)  # the sender waits here
         self._progress = threading.Condition(self._lock)  # everybody else
         on_fork(self)
@@ -112,6 +119,13 @@ class Buffer:
         if self.is_foreign():
             raise ClosedError("a producer does not live on in a forked process; open the store there again, and make one")
 
+    def _check_outside(self) -> None:
+        """Refuses what comes amid another call of the same thread, and might wait for it."""
+        self._check_process()
+        if _is_owned(self._lock) or (_is_owned(self.turn) and threading.current_thread() is not self._sender):
+            told = "this call of the producer comes amid another one of the same thread, from a handler of a signal perhaps"
+            raise IllegalStateError(f"{told}: set a flag there, and send, flush or close behind that call")
+
     # ---- threads that send ---------------------------------------------------------------------------------------------------
 
     def wait_for_room(self) -> None:
@@ -120,8 +134,9 @@ class Buffer:
         Raises:
             PylogTimeoutError: none did for `max_block_ms`.
             ClosedError: the producer is closed, or another process's.
+            IllegalStateError: the call comes amid another one of this thread.
         """
-        self._check_process()
+        self._check_outside()
         with self._lock:
             self._wait_for_room(RECORD_CHARGE)
 
@@ -141,7 +156,7 @@ class Buffer:
 
     def add_large(self, future: FutureRecordMetadata, size: int) -> None:
         """Adds a record that counts `size` bytes, more than a small one, once it fits. Raises as `wait_for_room`."""
-        self._check_process()
+        self._check_outside()
         with self._lock:
             self._wait_for_room(size)
             self._extra += size - RECORD_CHARGE
@@ -170,7 +185,10 @@ class Buffer:
         self.room = -1 if self._closed else (self._memory - self._extra) // RECORD_CHARGE - len(self._under_way)
 
     def rouse(self) -> None:
-        """Tells the sender of a record; answers the record itself when the sender is gone."""
+        """Tells the sender of a record; answers the record itself when the sender is gone.
+
+        Also from a handler of a signal amid another call, since the record is taken: then the sender is not gone.
+        """
         with self._lock:
             if not self._ended:
                 self._work.notify()
@@ -186,9 +204,9 @@ class Buffer:
 
         Raises:
             PylogTimeoutError: it is not yet.
-            ClosedError: nobody will, in a forked child.
+            ClosedError: nobody will, in a forked child. IllegalStateError: the call comes amid another one of this thread.
         """
-        self._check_process()
+        self._check_outside()
         self._check_other("wait for a record")
         seconds = waitable(timeout)
         with self._lock:
@@ -203,9 +221,9 @@ class Buffer:
         """Waits until all that was sent so far is settled; nothing of it lingers.
 
         Raises:
-            PylogTimeoutError, ClosedError: as `wait_for`.
+            PylogTimeoutError, ClosedError, IllegalStateError: as `wait_for`.
         """
-        self._check_process()
+        self._check_outside()
         self._check_other("flush")
         seconds = waitable(timeout)
         with self._lock:
@@ -221,7 +239,7 @@ class Buffer:
 
     def note_callback(self, future: FutureRecordMetadata, call: Callback) -> None:
         """Adds a call to a future. Whoever settles it meanwhile sees it, or the caller sees that it is settled."""
-        self._check_process()
+        self._check_outside()
         with self._lock:
             self.has_callbacks = True
             if future.details is None:
@@ -319,7 +337,11 @@ class Buffer:
 
         Args:
             timeout: seconds that it gets for that; then the rest is refused.
+
+        Raises:
+            IllegalStateError: the call comes amid another one of this thread.
         """
+        self._check_outside()
         seconds = waitable(timeout)
         with self._lock:
             self._closed = True

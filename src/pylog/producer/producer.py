@@ -35,7 +35,8 @@ class Producer:
     """Sends records to the partitions of a store's topics, many at a time. Made by `Store.producer`; a context manager.
 
     Every method may be called from any thread. The records of one thread for one partition keep their order; each is in the log
-    once. Topics are not made by sending to them.
+    once. Topics are not made by sending to them. A handler of a signal may find a call of its own thread under way that it cannot
+    come between: an `IllegalStateError`. Let it set a flag, and close the producer behind the loop.
 
     >>> import pylog, tempfile
     >>> store = pylog.open(tempfile.mkdtemp())
@@ -54,7 +55,7 @@ class Producer:
         self._ended = ended
         self._buffer = Buffer(config.buffer_memory, config.max_block_ms, config.linger_ms, config.batch_size)
         self._sender = Sender(home, clock, config, self._buffer)
-        self._guard = threading.Lock()
+        self._guard = threading.RLock()  # a handler of a signal may send amid a `send`
         self._routes: dict[str, Route] = {}
         self._plain: dict[str, Route] = {}  # for records that need no closer look; none, if all do
         self._looks_closer = bool(config.key_serializer or config.value_serializer or config.called_partitioner)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -91,7 +90,6 @@ class Sender:
         self._config = config
         self._buffer = buffer
         self._producer_id = new_producer_id()
-        self._turn = threading.Lock()  # numbers are given, and used, by one thread at a time
 
     def run(self) -> None:
         """Appends until the buffer is closed and empty."""
@@ -122,7 +120,7 @@ class Sender:
 
     def _deliver(self, route: Route, futures: Futures) -> None:
         """Appends the records of one topic, and settles their futures."""
-        with self._turn:
+        with self._buffer.turn:
             try:
                 self._renew(route)
                 try:
@@ -173,7 +171,7 @@ class Sender:
     def send_table(self, route: Route, table: Any) -> list[BatchMetadata]:
         """Appends the rows of a table in the calling thread, behind all that was taken before."""
         sent: list[BatchMetadata] = []
-        with self._turn:
+        with self._buffer.turn:
             self._renew(route)
             try:
                 self._send_table_to(route, table, sent, first=True)
