@@ -392,9 +392,9 @@ producer.send("t", bytes(5 << 20))
 """
 
 
-def run(program: str, path: Path) -> None:
+def run(program: str, path: Path, *more: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", program, str(path)], capture_output=True, text=True, timeout=PATIENCE, check=False
+        [sys.executable, "-c", program, str(path), *more], capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert done.returncode == 0, done.stderr
 
@@ -434,6 +434,56 @@ store.close()
     run(program, tmp_path / "s")
     with pylog.open(tmp_path / "s") as store:
         assert set(values(store.log("t"))) == {b"v" * 100}
+
+
+CLOSED_IN_A_CALLBACK = """
+import sys, threading, pylog
+store = pylog.open(sys.argv[1])
+store.create_topic("t")
+producer = store.producer()
+begun, sent, closed = threading.Event(), threading.Event(), threading.Event()
+def close(error, metadata):
+    begun.set()
+    sent.wait()
+    producer.close()
+    closed.set()
+    if sys.argv[2] == "exit":
+        threading.main_thread().join()  # over when the interpreter ends
+producer.send("t", b"first", on_delivery=close)
+begun.wait()
+for number in range(100):
+    producer.send("t", b"%d" % number)
+sent.set()
+closed.wait()
+if sys.argv[2] == "store":
+    store.close()
+"""
+
+
+@pytest.mark.parametrize("end", ["exit", "store"])
+def test_what_was_taken_is_in_the_log_when_a_callback_has_closed_the_producer_and_the_program_ends(
+    tmp_path: Path, end: str
+) -> None:
+    run(CLOSED_IN_A_CALLBACK, tmp_path / "s", end)
+    with pylog.open(tmp_path / "s") as store:
+        assert values(store.log("t")) == [b"first", *(b"%d" % number for number in range(100))]
+
+
+def test_a_store_forgets_a_producer_that_a_callback_has_closed_once_everything_is_appended(store: Store) -> None:
+    gate = Gate()
+    producer = store.producer()
+
+    def close(*_: object) -> None:
+        producer.close()
+        gate()
+
+    last = producer.send("t", b"0", on_delivery=close)
+    assert gate.reached.wait(PATIENCE)
+    assert store._producers == [producer]
+    gate.open()
+    producer.close()
+    assert store._producers == []
+    assert last.result(0).offset == 1
 
 
 WORKER = """

@@ -59,7 +59,7 @@ class Producer:
         self._routes: dict[str, Route] = {}
         self._plain: dict[str, Route] = {}  # for records that need no closer look; none, if all do
         self._looks_closer = bool(config.key_serializer or config.value_serializer or config.called_partitioner)
-        self._buffer.start(self._sender.run)
+        self._buffer.start(self._run)
         self._leave_exit = at_exit(self.close)
 
     def __enter__(self) -> Self:
@@ -261,12 +261,20 @@ class Producer:
         Args:
             timeout: seconds for that; what is not appended by then is refused: its futures say so. An append that is under way is
                 waited for. None is for ever.
+
+        From a callback it waits for nothing; the store's `close`, or the end of the interpreter, does.
         """
         if self._buffer.is_foreign():
             return
         self._buffer.close(timeout)
-        self._leave_exit()
-        self._ended(self)
+
+    def _run(self) -> None:
+        """The producer's thread. Who is to wait for it knows the producer until everything is appended, whoever closed it."""
+        try:
+            self._sender.run()
+        finally:
+            self._leave_exit()
+            self._ended(self)
 
 
 def at_exit(close: Callable[[], object]) -> Callable[[], object]:
