@@ -273,3 +273,11 @@ class CorruptionError(PylogError):
     ) -> None:
         super().__init__(message, path=path, position=position, offset=offset)
         self.next_offset = next_offset
+
+
+def without_frames(error: BaseException) -> None:
+    """Takes the tracebacks off an error that is kept: their frames hold whatever was at work."""
+    seen: BaseException | None = error
+    while seen is not None:
+        seen.__traceback__ = None
+        seen = seen.__cause__ or seen.__context__

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import threading
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from functools import partial
@@ -229,6 +231,25 @@ def test_what_fails_in_the_background_is_told_by_future_and_callback(store: pylo
     assert isinstance(future.exception(60), pylog.OffsetOutOfRangeError)
     consumer.close()
     assert called == [future.exception()]
+
+
+def dropped(store: pylog.Store, offset: int) -> weakref.ref[Consumer]:
+    """A consumer that nobody has any more, once it has committed in the background."""
+    consumer = assigned(store, enable_auto_commit=False)
+    future = consumer.commit_async({T0: offset}, lambda *_: consumer.assignment())
+    future.add_done_callback(lambda _: consumer.assignment)
+    assert isinstance(future.exception(60), pylog.OffsetOutOfRangeError if offset > 10 else type(None))
+    return weakref.ref(consumer)
+
+
+@pytest.mark.parametrize("offset", [3, 11])  # which can be committed, and cannot
+def test_a_consumer_that_is_dropped_behind_a_commit_in_the_background_is_collected(store: pylog.Store, offset: int) -> None:
+    consumer = dropped(store, offset)
+    for _ in range(200):  # its thread may be just behind the commit
+        gc.collect()
+        if consumer() is None:
+            return
+    raise AssertionError("something keeps it")
 
 
 def test_a_commit_that_is_cancelled_before_it_begins_is_told_so_and_the_others_go_on(

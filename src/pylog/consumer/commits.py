@@ -10,7 +10,7 @@ from typing import Protocol
 
 from pylog import limits
 from pylog.clock import Clock
-from pylog.errors import PylogError
+from pylog.errors import PylogError, without_frames
 from pylog.offsets.store import Place
 from pylog.record.ahead import Worker
 from pylog.record.types import OffsetAndMetadata
@@ -21,33 +21,39 @@ Callback = Callable[[Offsets, BaseException | None], object]
 
 
 class _Pending:
-    """A commit in the background."""
+    """A commit in the background.
 
-    def __init__(self, write: Callable[[Offsets], Offsets], offsets: Offsets, callback: Callback | None) -> None:
-        self._write = write
+    Once it is done it lies where its thread holds it, until the consumer takes it from there. By then nothing of it holds the
+    consumer, so that one that nobody has any more is collected: what writes is let go, callbacks are not kept here, and an error
+    has no frames.
+    """
+
+    def __init__(self, write: Callable[[Offsets], Offsets], offsets: Offsets, future: Future[None]) -> None:
+        self._job: tuple[Callable[[Offsets], Offsets], Future[None]] | None = (write, future)
         self._offsets = offsets
-        self._callback = callback
         self._error: BaseException | None = None
-        self.future: Future[None] = Future()
 
     def carry_out(self) -> _Pending:
         """Commits, in the other thread, unless the future was cancelled; what comes back is to call back."""
-        if not self.future.set_running_or_notify_cancel():
+        assert self._job is not None
+        (write, future), self._job = self._job, None
+        if not future.set_running_or_notify_cancel():
             self._error = CancelledError()
             return self
         try:
-            self._offsets = self._write(self._offsets)
+            self._offsets = write(self._offsets)
         except BaseException as error:  # noqa: BLE001 - the future raises it
+            without_frames(error)
             self._error = error
-            self.future.set_exception(error)
+            future.set_exception(error)
         else:
-            self.future.set_result(None)
+            future.set_result(None)
         return self
 
-    def call_back(self) -> None:
-        """Tells the callback."""
-        if self._callback is not None:
-            self._callback(self._offsets, self._error)
+    def call_back(self, callbacks: dict[_Pending, Callback]) -> None:
+        """Tells the callback, if there is one."""
+        if callback := callbacks.pop(self, None):
+            callback(self._offsets, self._error)
 
 
 class _Mark:
@@ -58,7 +64,7 @@ class _Mark:
     def carry_out(self) -> _Mark:
         return self
 
-    def call_back(self) -> None:
+    def call_back(self, _: object) -> None:
         self.is_back = True
 
 
@@ -84,6 +90,7 @@ class Commits:
         self._interval = None if interval_ms is None else interval_ms / 1000
         self._again = min(limits.COMMIT_AGAIN_SECONDS, retention_minutes * 60 / 4)
         self._worker = Worker("pylog-commits")
+        self._callbacks: dict[_Pending, Callback] = {}
         self._asked = False  # it may be at something
         self._due = clock.monotonic() + (self._interval or 0)
         self._written: Offsets = {}  # by the last automatic commit
@@ -97,24 +104,27 @@ class Commits:
 
     def commit_async(self, offsets: Offsets, callback: Callback | None, *, chosen: bool) -> Future[None]:
         """Commits in the background."""
-        pending = _Pending(partial(self._write, chosen=chosen), offsets, callback)
+        future: Future[None] = Future()
+        pending = _Pending(partial(self._write, chosen=chosen), offsets, future)
+        if callback is not None:
+            self._callbacks[pending] = callback
         self._asked = True  # before it is: an interrupt may come behind that
         if not self._worker.ask(pending.carry_out):  # there can be no more threads
             self.finish()
-            pending.carry_out().call_back()
-        return pending.future
+            pending.carry_out().call_back(self._callbacks)
+        return future
 
     def run_callbacks(self) -> None:
         """Calls the callbacks of what is done, in the order in which it was asked for."""
         while self._worker.has_result:
-            self._worker.result().call_back()
+            self._worker.result().call_back(self._callbacks)
 
     def finish(self) -> None:
         """Waits for what was asked for, and calls its callbacks."""
         mark = _Mark()
         if self._asked and self._worker.ask(mark.carry_out):
             while not mark.is_back:  # a callback that finishes too may have met it
-                self._worker.result().call_back()
+                self._worker.result().call_back(self._callbacks)
             self._asked = False
         self.run_callbacks()
 

@@ -18,9 +18,9 @@ from numbers import Real
 from typing import Final
 
 from pylog import limits
-from pylog.errors import ClosedError, IllegalStateError, InvalidArgumentError, PylogTimeoutError
+from pylog.errors import ClosedError, IllegalStateError, InvalidArgumentError, PylogTimeoutError, without_frames
 from pylog.fs import on_fork, process_id
-from pylog.producer.future import PLAIN, Callback, Details, FutureRecordMetadata, Outcome, settle, without_frames
+from pylog.producer.future import PLAIN, Callback, Details, FutureRecordMetadata, Outcome, settle
 from pylog.record.types import Header
 
 RECORD_CHARGE: Final = 1024  # what a record counts at least
@@ -318,7 +318,7 @@ class Buffer:
 
     def refuse(self, futures: Sequence[FutureRecordMetadata], error: Exception) -> None:
         """Settles futures with an error, each in its turn."""
-        without_frames(error)
+        without_frames(error)  # which hold the records, and these hold the error
         settle(futures, Outcome.failed(error))
         self.call_back(futures)
 

@@ -226,11 +226,3 @@ def settle(futures: Sequence[FutureRecordMetadata], outcome: Outcome) -> None:
 def copied(error: Exception) -> Exception:
     """An error to raise: what many threads raise must not collect their tracebacks."""
     return copy.copy(error) if isinstance(error, PylogError) else error
-
-
-def without_frames(error: BaseException) -> None:
-    """Takes the tracebacks off an error that is kept: their frames hold the records, and the records hold the error."""
-    seen: BaseException | None = error
-    while seen is not None:
-        seen.__traceback__ = None
-        seen = seen.__cause__ or seen.__context__
