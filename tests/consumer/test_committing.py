@@ -6,7 +6,7 @@ import gc
 import logging
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from functools import partial
 from typing import Any
@@ -231,6 +231,27 @@ def test_what_fails_in_the_background_is_told_by_future_and_callback(store: pylo
     assert isinstance(future.exception(60), pylog.OffsetOutOfRangeError)
     consumer.close()
     assert called == [future.exception()]
+
+
+@pytest.mark.parametrize("leave", [Consumer.close, Consumer.unsubscribe])
+def test_callbacks_that_raise_keep_neither_the_last_commit_from_being_made_nor_each_other_from_being_called(
+    store: pylog.Store, leave: Callable[[Consumer], None]
+) -> None:
+    called: list[int] = []
+
+    def callback(number: int, *_: object) -> None:
+        called.append(number)
+        raise ValueError(number)
+
+    consumer = assigned(store)
+    consumer.poll(max_records=3)
+    for number in range(3):
+        consumer.commit_async({T1: number}, partial(callback, number))
+    with pytest.raises(ValueError, match="0"):
+        leave(consumer)
+    assert called == [0, 1, 2]
+    assert committed(store) == {0: 3, 1: 0}
+    consumer.close()
 
 
 def dropped(store: pylog.Store, offset: int) -> weakref.ref[Consumer]:

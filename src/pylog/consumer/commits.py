@@ -120,12 +120,17 @@ class Commits:
             self._worker.result().call_back(self._callbacks)
 
     def finish(self) -> None:
-        """Waits for what was asked for, and calls its callbacks."""
-        mark = _Mark()
+        """Waits for what was asked for, and calls its callbacks: all of them, also if some raise. The first error is raised."""
+        mark, errors = _Mark(), list[Exception]()
         if self._asked and self._worker.ask(mark.carry_out):
             while not mark.is_back:  # a callback that finishes too may have met it
-                self._worker.result().call_back(self._callbacks)
+                try:
+                    self._worker.result().call_back(self._callbacks)
+                except Exception as error:  # noqa: BLE001 - raised when all were called
+                    errors.append(error)
             self._asked = False
+        if errors:
+            raise errors[0]
         self.run_callbacks()
 
     # ---- automatic -----------------------------------------------------------------------------------------------------------

@@ -362,8 +362,10 @@ class Consumer:
 
     def _commit_before_leaving(self) -> None:
         """Commits before partitions go."""
-        self._commits.finish()
-        self._commits.auto_commit(self._committable())
+        try:
+            self._commits.finish()
+        finally:  # whatever a callback raises
+            self._commits.auto_commit(self._committable())
 
     # ---- positions -----------------------------------------------------------------------------------------------------------
 
