@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from pylog.consumer.commits import Offsets
 from pylog.consumer.consumer import Consumer
+from pylog.consumer.options import checked_timeout
 from pylog.errors import ClosedError
 from pylog.fs import on_fork
 from pylog.producer.future import FutureRecordMetadata, RecordMetadata
@@ -283,8 +284,9 @@ class AsyncConsumer:
         return await self._poll(timeout_ms, max_records, arrow=True)
 
     async def _poll(self, timeout_ms: float, max_records: int | None, *, arrow: bool) -> dict[TopicPartition, Any]:
+        timeout = checked_timeout("timeout_ms", timeout_ms)
         async with self._turn:
-            found = await self._waited(timeout_ms, Consumer.collect, max_records=max_records, arrow=arrow)
+            found = await self._waited(timeout, Consumer.collect, max_records=max_records, arrow=arrow)
             return self._consumer.handed_out(found) if found else {}  # not where a cancellation could come in between
 
     async def _waited(self, timeout_ms: float, method: Callable[..., T], **options: Any) -> T:

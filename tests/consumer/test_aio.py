@@ -53,6 +53,17 @@ def test_iteration_hands_out_each_record_and_commits_up_to_the_one_in_hand(store
     assert run(work) == [(offset, offset + 1) for offset in range(10)]
 
 
+@pytest.mark.parametrize("timeout", [float("nan"), -5, "1", None, True])
+def test_what_is_no_time_to_wait_is_refused_as_by_the_consumer_itself(store: pylog.Store, timeout: Any) -> None:
+    async def work() -> None:
+        async with opened(store) as consumer:
+            for poll in (consumer.poll, consumer.poll_arrow):
+                with pytest.raises(pylog.InvalidArgumentError, match="is not a number of milliseconds"):
+                    await asyncio.wait_for(poll(timeout), 20)
+
+    run(work)
+
+
 def test_polls_wait_and_the_event_loop_goes_on(store: pylog.Store) -> None:
     async def work() -> tuple[Any, ...]:
         async with opened(store) as consumer:
