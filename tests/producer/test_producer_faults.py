@@ -8,7 +8,9 @@ import sys
 import textwrap
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -434,6 +436,37 @@ store.close()
     run(program, tmp_path / "s")
     with pylog.open(tmp_path / "s") as store:
         assert set(values(store.log("t"))) == {b"v" * 100}
+
+
+def test_a_flush_that_counts_a_record_which_came_too_late_ends_when_that_is_refused(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = store.producer()
+    producer.send("t", b"0").result(PATIENCE)
+    buffer = producer._buffer
+    rouse = buffer.rouse
+
+    class ClosesFirst(list[Any]):
+        """The producer is closed between a record's look for room and its being added."""
+
+        def append(self, item: Any) -> None:
+            producer.close()
+            super().append(item)
+
+    flushing = threading.Thread(target=partial(producer.flush, PATIENCE))
+
+    def flush_first() -> None:
+        flushing.start()
+        while not buffer._progress._waiters:  # type: ignore[attr-defined]
+            pass
+        rouse()
+
+    monkeypatch.setattr(buffer, "items", ClosesFirst())
+    monkeypatch.setattr(buffer, "rouse", flush_first)
+    late = producer.send("t", b"late")
+    flushing.join(PATIENCE / 2)
+    assert not flushing.is_alive()
+    assert isinstance(late.exception(0), ClosedError)
 
 
 CLOSED_IN_A_CALLBACK = """

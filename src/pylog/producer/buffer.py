@@ -195,7 +195,10 @@ class Buffer:
                 return
             late = self.items[:]
             del self.items[: len(late)]
-        self.refuse(late, ClosedError("the producer was closed meanwhile; the record was not sent"))
+            settle(late, Outcome.failed(ClosedError("the producer was closed meanwhile; the record was not sent")))
+            self._taken += len(late)  # a `flush` may have counted them
+            self._progress.notify_all()
+        self.call_back(late)
 
     # ---- threads that wait ---------------------------------------------------------------------------------------------------
 
