@@ -68,6 +68,45 @@ def test_a_full_buffer_makes_send_wait_and_then_refuse_and_goes_on_when_there_is
     assert values(store.log("t"))[1:] == [b"%d" % number for number in range(11)]
 
 
+def test_small_records_wait_behind_a_larger_one_that_came_first(store: Store, fs: HookedFileSystem) -> None:
+    gate = Gate()
+    fs.before("write", LOG, gate)
+    with store.producer(buffer_memory=10 * 1024) as producer:
+        producer.send("t", b"0")
+        assert gate.reached.wait(PATIENCE)
+        for number in range(1, 10):
+            producer.send("t", b"%d" % number)
+        blocked = []
+        for value in (b"x" * 5000, b"small", b"y" * 6000, b"last"):
+            blocked.append(threading.Thread(target=partial(producer.send, "t", value)))
+            blocked[-1].start()
+            while producer._buffer._blocked < len(blocked):
+                pass
+        assert not producer.has_room()
+        gate.open()
+        for thread in blocked:
+            thread.join(PATIENCE)
+    found = values(store.log("t"))[11:]
+    places = [found.index(value) for value in (b"x" * 5000, b"y" * 6000, b"small", b"last")]
+    assert sorted(places) == [0, 1, 2, 3]
+    assert places[0] < places[1] < places[3]
+    assert places[0] < places[2]
+
+
+def test_a_larger_record_that_is_refused_keeps_small_ones_from_nothing(store: Store, fs: HookedFileSystem) -> None:
+    gate = Gate()
+    fs.before("write", LOG, gate)
+    with store.producer(buffer_memory=10 * 1024, max_block_ms=20) as producer:
+        producer.send("t", b"0")
+        assert gate.reached.wait(PATIENCE)
+        producer.send("t", b"1")
+        with pytest.raises(PylogTimeoutError):
+            producer.send("t", b"x" * 9000)
+        later = [producer.send("t", b"%d" % number) for number in range(2, 5)]
+        gate.open()
+        assert [future.result(PATIENCE).offset for future in later] == [3, 4, 5]
+
+
 def test_a_blocked_send_goes_on_as_soon_as_there_is_room(store: Store, fs: HookedFileSystem) -> None:
     gate = Gate()
     fs.before("write", LOG, gate)

@@ -5,7 +5,7 @@ takes no lock: it compares the list's length with `room` before it appends and w
 changed under the lock only. Whoever is about to sleep first says in these numbers that it does, and then looks at the list.
 
 Memory is counted in records of at most `RECORD_CHARGE` bytes, which is the list's length; larger ones are counted by themselves,
-under the lock.
+under the lock. Who comes behind a larger one that waits for room waits too: else small ones would take what it needs, for ever.
 """
 
 from __future__ import annotations
@@ -97,6 +97,8 @@ class Buffer:
         self._taken = 0
         self._urgent = 0  # so many are taken without lingering
         self._blocked = 0  # threads that wait for room
+        self._came = 0  # how many have asked for room
+        self._large: list[int] = []  # larger records that wait, in the order in which they came
         self._waiting = 0  # threads that wait for an outcome
         self._closed = False  # nothing more is let in
         self._ended = False  # and the sender is gone
@@ -158,31 +160,48 @@ class Buffer:
         """Adds a record that counts `size` bytes, more than a small one, once it fits. Raises as `wait_for_room`."""
         self._check_outside()
         with self._lock:
-            self._wait_for_room(size)
-            self._extra += size - RECORD_CHARGE
-            self._set_room()
-            self.items.append(future)
+            try:
+                self._wait_for_room(size)
+                self._extra += size - RECORD_CHARGE
+                self.items.append(future)
+            finally:
+                self._set_room()
             self._work.notify()
 
     def _wait_for_room(self, size: int) -> None:
         if threading.current_thread() is not self._sender:  # which would wait for itself, in a callback
-            self._blocked += 1
-            self._work.notify()
-            try:
-                found = self._progress.wait_for(lambda: self._closed or self._fits(size), self._max_block_ms / 1000)
-            finally:
-                self._blocked -= 1
-            if not found:
+            self._came += 1
+            number = self._came
+            if not self._may_go(number, size) and not self._wait_for_turn(number, size):
                 told = f"the producer's buffer of {self._memory} bytes has been full for max_block_ms={self._max_block_ms}"
                 raise PylogTimeoutError(f"{told}; the record was not taken: send more slowly, or raise one of the two")
         self.check_open()
 
-    def _fits(self, size: int) -> bool:
+    def _wait_for_turn(self, number: int, size: int) -> bool:
+        """Waits until a record may go; whether it may in time."""
+        is_large = size > RECORD_CHARGE
+        if is_large:
+            self._large.append(number)
+            self._set_room()
+        self._blocked += 1
+        self._work.notify()
+        try:
+            return self._progress.wait_for(lambda: self._may_go(number, size), self._max_block_ms / 1000)
+        finally:
+            self._blocked -= 1
+            if is_large:
+                self._large.remove(number)
+                self._progress.notify_all()
+
+    def _may_go(self, number: int, size: int) -> bool:
+        """Whether a record has room, and comes behind no larger one that waits; or whether it need not wait: nothing is taken."""
         records = len(self.items) + len(self._under_way)
-        return records * RECORD_CHARGE + self._extra + size <= self._memory
+        fits = records * RECORD_CHARGE + self._extra + size <= self._memory
+        return self._closed or (fits and (not self._large or number <= self._large[0]))
 
     def _set_room(self) -> None:
-        self.room = -1 if self._closed else (self._memory - self._extra) // RECORD_CHARGE - len(self._under_way)
+        used = self._extra + RECORD_CHARGE * len(self._under_way)
+        self.room = -1 if self._closed or self._large else (self._memory - used) // RECORD_CHARGE
 
     def rouse(self) -> None:
         """Tells the sender of a record; answers the record itself when the sender is gone.
