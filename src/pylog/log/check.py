@@ -44,6 +44,7 @@ from pylog.segment.segment import LogSegment, vanished
 
 TEMPORARY: Final = ".tmp"
 UNFINISHED: Final = "is left over from something that was not finished"
+_DERIVED: Final = (names.INDEX, names.TIME_INDEX, names.TRANSACTION_INDEX, names.SEAL)  # of one segment's `.log` file
 MOST_FINDINGS: Final = 1000  # about one file: a disk full of damage must not fill the memory
 
 Longs = NDArray[np.int64]
@@ -129,7 +130,7 @@ def _check_names(partition: Partition, entries: Mapping[str, DirectoryEntry]) ->
         elif found is not None and not found.state and found.offset not in bases:
             if found.suffix == names.LOG:
                 yield about("state", path, "is no segment that the log knows", size=entries[name].size, offset=found.offset)
-            elif found.suffix in (names.INDEX, names.TIME_INDEX, names.TRANSACTION_INDEX, names.SEAL):
+            elif found.suffix in _DERIVED:
                 yield about("leftover", path, "is left over from a segment that is gone", offset=found.offset)
 
 
@@ -235,6 +236,7 @@ class LogWatch:
         self._gaps: list[Finding] = []
         self._cut = partition.was_cut()
         self._sparse = False  # something was compacted: gaps prove nothing
+        self._thinned = False  # the same of the gap between two segments
         self._sealed_end: int | None = None  # of the segment before, as its seal says
         self._current: _SegmentWatch | None = None
         self._findings: list[Finding] = list(self._epochs.findings)
@@ -275,7 +277,7 @@ class LogWatch:
     @property
     def whole(self) -> bool:
         """Whether every record that was ever between two others is still there: nothing damaged, missing or compacted."""
-        return not self._sparse and not self.damaged and not self._gaps
+        return not self._sparse and not self._thinned and not self.damaged and not self._gaps
 
     def tell(self, finding: Finding) -> None:
         """Adds what somebody else found wrong with the batches of the segment that is being taken."""
@@ -298,9 +300,24 @@ class LogWatch:
             finding = about("missing", path, told, offset=end)
             if self._sealed_end is not None:
                 self.tell(finding)
+            elif self._may_be_compacted(end, segment):
+                self._thinned = True
             elif not self._cut:
                 self._gaps.append(finding)
         self.next_offset = max(self.next_offset, segment.base_offset)
+
+    def _may_be_compacted(self, end: int, following: LogSegment) -> bool:
+        """Whether compaction may have left a gap before a segment: it got there, and took all files of what was in between.
+
+        It removes a `.log` file before those that were derived from it, and its seal or `.swap` tells of the gap until they are
+        gone. So one that stands there alone was left by somebody who took the `.log` file and nothing else.
+        """
+        if self._partition.compacted_to < following.base_offset:
+            return False
+        found = [names.parse(entry.name) for entry in self._partition.fs.list(self._partition.directory)]
+        between = [name for name in found if name is not None and end <= name.offset < following.base_offset]
+        logs = {name.offset for name in between if name.suffix == names.LOG}  # in whatever state: a broker renames what goes
+        return all(name.offset in logs for name in between if name.suffix in _DERIVED and not name.state)
 
     def _take(self, segment: LogSegment, stretch: Stretch) -> None:
         table = stretch.table

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from pylog import limits
 from pylog.config import TopicConfig
 from pylog.fs import FileSystem
 from pylog.index.builder import SegmentIndexBuilder
@@ -61,6 +62,11 @@ class Source:
     def log_start(self) -> int:
         """Kafka's checkpointed log start, 0 when it has none."""
         return self.log_starts.offsets().get(self.partition, 0)
+
+    @property
+    def compacted_to(self) -> int:
+        """How far a compaction may have got: anywhere in a topic that is compacted, as one that was killed has noted nothing."""
+        return limits.INT64_MAX if self.config.is_compacted else self.cleaned.offsets().get(self.partition, 0)
 
 
 @dataclass

@@ -147,7 +147,8 @@ def _open_segments(source: Source, plan: LoadPlan, entries: dict[str, DirectoryE
 
     def make(index: int) -> LogSegment:
         entry = found[index]
-        return _segment(source, bases[index], renamed.get(entry.name, entry.name), entry)
+        pending = frozenset[str]() if source.writable else plan.pending(bases[index])
+        return _segment(source, bases[index], renamed.get(entry.name, entry.name), entry, pending)
 
     segments = FoundSegments(bases, [entry.size for entry in found], make)
     if segments:
@@ -155,7 +156,7 @@ def _open_segments(source: Source, plan: LoadPlan, entries: dict[str, DirectoryE
     return segments
 
 
-def _segment(source: Source, base: int, name: str, entry: DirectoryEntry) -> LogSegment:
+def _segment(source: Source, base: int, name: str, entry: DirectoryEntry, pending: frozenset[str] = frozenset()) -> LogSegment:
     return LogSegment(
         source.fs,
         source.directory,
@@ -167,6 +168,7 @@ def _segment(source: Source, base: int, name: str, entry: DirectoryEntry) -> Log
         writable=source.writable,
         interval_bytes=source.config.index_interval_bytes,
         log_name=name,
+        pending=pending,
     )
 
 

@@ -575,6 +575,7 @@ class Log:
             quiet,
             self.recovery_report,
             (slot.published_position, slot.header_digest) if slot is not None and known else None,
+            self._source.compacted_to,
         )
 
     # ---- the end -------------------------------------------------------------------------------------------------------------

@@ -46,6 +46,7 @@ class Partition(NamedTuple):
         quiet: no other process changes it meanwhile, so what looks unfinished is left over, or the work of a thread of this one.
         found: what was found when it was opened.
         header_digest: of the active segment (6.3): a position, and the digest up to there; None when it is not known.
+        compacted_to: below it a compaction may have got to: records that lack between two segments there prove no loss.
         still: keeps the threads of this process from changing it too; does nothing where there are none.
     """
 
@@ -57,6 +58,7 @@ class Partition(NamedTuple):
     quiet: bool
     found: tuple[Finding, ...] = ()
     header_digest: tuple[int, int] | None = None
+    compacted_to: int = 0
     still: Callable[[], AbstractContextManager[object]] = nullcontext
 
     def segments(self) -> list[tuple[LogSegment, int | None]]:

@@ -143,6 +143,7 @@ def _own_copy(segment: LogSegment, size: int, *, sealed: bool) -> LogSegment:
         open_files=OpenFiles(1),
         sealed=sealed,
         log_name=segment.log_name,
+        pending=segment.pending,
     )
     copy.builder = segment.builder
     return copy

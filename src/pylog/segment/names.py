@@ -100,6 +100,11 @@ class LoadPlan(NamedTuple):
             return name
         return next((old for old, new in self.renames if new == name), name)
 
+    def pending(self, base_offset: int) -> frozenset[str]:
+        """The suffixes of a segment's files that have the name of a swap before the renames are done."""
+        parsed = (parse(new) for _, new in self.renames)
+        return frozenset(found.suffix for found in parsed if found is not None and found.offset == base_offset)
+
     def unindexed(self, names: Container[str]) -> list[int]:
         """The bases of the sealed segments that have no `.index` file among the directory's names."""
         expected = [(base, file_name(base, INDEX)) for base in list(self.segments)[:-1]]

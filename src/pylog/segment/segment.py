@@ -11,7 +11,7 @@ import contextlib
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, Protocol
 
 import numpy as np
@@ -38,7 +38,7 @@ from pylog.record.format import (
 )
 from pylog.record.header import header_column
 from pylog.segment.log_file import LogFile, Region
-from pylog.segment.names import INDEX, LOG, TIME_INDEX, TRANSACTION_INDEX, file_name
+from pylog.segment.names import INDEX, LOG, SWAP, TIME_INDEX, TRANSACTION_INDEX, file_name
 
 _EMPTY: Bytes = np.empty(0, np.uint8)
 
@@ -90,6 +90,7 @@ class LogSegment:
         writable: whether indexes that had to be made again may be written.
         interval_bytes: of the index, when it must be made again.
         log_name: the `.log` file's name where it is not the usual one (a swap to be completed).
+        pending: the suffixes of its other files that still have the name of a swap, where the `.log` file has its own already.
     """
 
     def __init__(
@@ -106,6 +107,7 @@ class LogSegment:
         writable: bool = False,
         interval_bytes: int = limits.DEFAULT_INDEX_INTERVAL_BYTES,
         log_name: str | None = None,
+        pending: Collection[str] = (),
     ) -> None:
         self.fs = fs
         self.directory = directory
@@ -114,6 +116,7 @@ class LogSegment:
         self.mtime_ms = mtime_ms
         self.sealed = sealed
         self.log_name = log_name or file_name(base_offset, LOG)
+        self.pending = pending
         self._suffix = self.log_name.partition(LOG)[2]
         self._mapped = mapped
         self._writable = writable
@@ -138,7 +141,8 @@ class LogSegment:
 
     def path_of(self, suffix: str) -> str:
         """The path of another of its files."""
-        return join(self.directory, file_name(self.base_offset, suffix) + self._suffix)
+        state = self._suffix or (SWAP if suffix in self.pending else "")  # what has its name now may be a source's
+        return join(self.directory, file_name(self.base_offset, suffix) + state)
 
     # ---- bytes ---------------------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from pylog.clock import Clock
 from pylog.config import Durability, TopicConfig
-from pylog.errors import NotALogDirectoryError
+from pylog.errors import NotALogDirectoryError, PylogError
 from pylog.fs import FileSystem, absolute, base_name, join, parent_of, resolved
 from pylog.log.checkpoints import (
     CLEAN_SHUTDOWN,
@@ -26,6 +26,7 @@ from pylog.log.store_locks import KAFKA_LOCK
 from pylog.record.types import TopicPartition
 from pylog.segment.names import LOG, parse
 from pylog.segment.segment import OpenFiles
+from pylog.topics.catalog import read_catalog
 from pylog.topics.partitions import partition_of
 
 _MARKER_BYTES: Final = 4096
@@ -95,7 +96,7 @@ def _source(fs: FileSystem, target: Target) -> Source:
         fs=fs,
         directory=target.directory,
         partition=target.key,
-        config=TopicConfig(),
+        config=config_of(fs, target),
         open_files=OpenFiles(),
         writable=False,
         clean=marker is not None,
@@ -105,6 +106,14 @@ def _source(fs: FileSystem, target: Target) -> Source:
         log_starts=Checkpoint(fs, root, LOG_START),
         cleaned=Checkpoint(fs, root, CLEANER),
     )
+
+
+def config_of(fs: FileSystem, target: Target) -> TopicConfig:
+    """The configuration of a partition's topic, where pylog knows it."""
+    try:
+        return read_catalog(fs, target.root).config_of(target.key.topic)
+    except PylogError:
+        return TopicConfig()
 
 
 def is_in_use(fs: FileSystem, root: str) -> bool:

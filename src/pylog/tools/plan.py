@@ -173,7 +173,7 @@ def plan_partition(
         The plan, or None when nothing is wrong.
 
     Raises:
-        InvalidArgumentError: the policy does not fit the damage.
+        InvalidArgumentError: the policy does not fit the damage, or a compaction is to be finished before.
         PylogError: the partition cannot be opened.
 
     Cost: the partition is read twice, damaged segments three times.
@@ -185,6 +185,9 @@ def plan_partition(
     unreadable = next((each for each in affected if each.finding.kind == "unreadable"), None)
     if unreadable is not None:
         raise InvalidArgumentError(f"{unreadable.finding.message}; what cannot be read cannot be repaired: {unreadable.advice}")
+    if any(name.endswith(names.SWAP) for name in sizes_of(fs, target)):  # segments are there twice, and one of each goes
+        told = f"{target.directory} has a compaction that was not finished, which is no damage"
+        raise InvalidArgumentError(f"{told}: open it for writing once (pylog.open(…).log(…)), then repair what is left")
     readable = found.readable[0].ranges if found.readable else ()
     return _Planner(fs, target, policy, look_at(fs, target, clock)(), affected, readable).plan(whole=whole)
 
@@ -248,12 +251,13 @@ class _Planner:
     def _skip(self) -> tuple[list[SegmentPlan], int]:
         changed, end = [], self._end
         holes = self._holes()
-        for segment, following in self._segments:
+        for number, (segment, following) in enumerate(self._segments):
             hole = holes.get(segment.base_offset)
             if segment.path in self._hurt or hole is not None:
                 content = _Content(segment, following)
                 content.take_all()
-                pieces = content.pieces if hole is None else [*content.pieces, Filler(*hole, content.epoch)]
+                epoch = content.epoch if content.pieces else self._epoch_before(number)
+                pieces = content.pieces if hole is None else [*content.pieces, Filler(*hole, epoch)]
                 changed.append(_plan_of(segment, pieces))
                 end = end if following is not None else content.next_offset
         return changed, end
@@ -303,8 +307,8 @@ class _Planner:
             if finding.path == segment.path and finding.kind in _HURT:
                 return number, finding.position
         if finding.kind == "missing" and each.first_offset is not None and each.last_offset is not None:
-            before = [n for n, (segment, _) in enumerate(self._segments) if segment.base_offset < each.first_offset]
-            return (before[-1], self._segments[before[-1]][0].size) if before else None
+            before = self._number_before(each.first_offset)
+            return None if before is None else (before, self._segments[before][0].size)
         return None
 
     def _holes(self) -> dict[int, tuple[int, int]]:
@@ -312,10 +316,15 @@ class _Planner:
         found = {}
         for each in self._affected:
             if each.finding.kind == "missing" and each.first_offset is not None and each.last_offset is not None:
-                before = [segment.base_offset for segment, _ in self._segments if segment.base_offset < each.first_offset]
-                if before:
-                    found[before[-1]] = (each.first_offset, each.last_offset)
+                before = self._number_before(each.first_offset)
+                if before is not None:
+                    found[self._segments[before][0].base_offset] = (each.first_offset, each.last_offset)
         return found
+
+    def _number_before(self, offset: int) -> int | None:
+        """The number of the segment that would hold an offset: be it one that begins there, and has lost all that it held."""
+        numbers = [number for number, (segment, _) in enumerate(self._segments) if segment.base_offset <= offset]
+        return numbers[-1] if numbers else None
 
     def _without_empty_end(self, number: int, changed: list[SegmentPlan], end: int) -> tuple[list[SegmentPlan], int]:
         """An empty last segment stays where the one before ends, else it goes: a gap before a log's end stops consumers."""
@@ -329,11 +338,13 @@ class _Planner:
         return [first._replace(pieces=None), *later], content.next_offset
 
     def _epoch_before(self, number: int) -> int:
-        if number == 0:
-            return -1
-        content = _Content(*self._segments[number - 1])
-        content.take_all()
-        return content.epoch
+        """The leader epoch of the last batch before a segment, -1 without one. Segments that compaction emptied have none."""
+        for segment, following in reversed(self._segments[:number]):
+            content = _Content(segment, following)
+            content.take_all()
+            if content.epoch >= 0:
+                return content.epoch
+        return -1
 
     def _derived(self) -> set[int]:
         """Base offsets of the segments whose derived files are not what they should be."""

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 from pylog import limits
 from pylog.clock import Clock, SystemClock
-from pylog.config import TopicConfig
 from pylog.errors import InvalidArgumentError, PylogError
 from pylog.fs import File, FileSystem, OsFileSystem, base_name, join, take_owner, write_atomically
 from pylog.log import checkpoints
@@ -25,9 +24,8 @@ from pylog.record.format import BASE_OFFSET, LEADER_EPOCH
 from pylog.segment import names
 from pylog.segment.segment import LogSegment
 from pylog.tools.backup import Backup
-from pylog.tools.partitions import Target, sizes_of, targets
+from pylog.tools.partitions import Target, config_of, sizes_of, targets
 from pylog.tools.plan import POLICIES, Copy, PartitionPlan, SegmentPlan, plan_partition, segments_of
-from pylog.topics.catalog import read_catalog
 
 _INDEXES = (names.INDEX, names.TIME_INDEX, names.TRANSACTION_INDEX, names.SEAL)
 
@@ -173,7 +171,7 @@ class _Execution:
         self._fs = fs
         self._plan = plan
         self._directory = plan.target.directory
-        self._config = _config_of(fs, plan.target)
+        self._config = config_of(fs, plan.target)
 
     def run(self) -> None:
         plan = self._plan
@@ -308,14 +306,6 @@ class _Execution:
 def _snapshot(name: str) -> names.NumberedName | None:
     found = names.parse(name)
     return found if found is not None and found.suffix == names.SNAPSHOT and not found.state else None
-
-
-def _config_of(fs: FileSystem, target: Target) -> TopicConfig:
-    """The topic's configuration, where pylog knows it."""
-    try:
-        return read_catalog(fs, target.root).config_of(target.key.topic)
-    except PylogError:
-        return TopicConfig()
 
 
 def _copy(source: File, piece: Copy, target: File, position: int) -> None:
