@@ -14,12 +14,28 @@ from pylog.background import Background
 from pylog.clients import Clients
 from pylog.clock import Clock
 from pylog.config import TopicConfig
-from pylog.errors import ClosedError, InvalidArgumentError, PylogError, ReadOnlyError, UnknownTopicOrPartitionError
+from pylog.errors import (
+    ClosedError,
+    CorruptionError,
+    InvalidArgumentError,
+    PylogError,
+    ReadOnlyError,
+    UnknownTopicOrPartitionError,
+)
 from pylog.fs import FileSystem, join, process_id, write_atomically
 from pylog.groups.attendance import Attendance
 from pylog.log import shutdown
 from pylog.log.check import check_store
-from pylog.log.checkpoints import CLEAN_SHUTDOWN, CLEANER, LOG_START, NEW_MARKER, RECOVERY_POINT, Checkpoint, check_topic_name
+from pylog.log.checkpoints import (
+    CLEAN_SHUTDOWN,
+    CLEANER,
+    LOG_START,
+    NEW_MARKER,
+    RECOVERY_POINT,
+    Checkpoint,
+    check_topic_name,
+    is_told_of,
+)
 from pylog.log.cleaner import Cleaning, Task, Throttle, clean, clean_due
 from pylog.log.loaded import Source
 from pylog.log.log import Log
@@ -32,14 +48,13 @@ from pylog.log.verification import Progress, verify_store
 from pylog.offsets.store import OffsetStore
 from pylog.options import StoreOptions
 from pylog.record.types import TopicPartition
-from pylog.segment.names import PARTITION_METADATA
 from pylog.segment.segment import OpenFiles
 from pylog.staging.names import sweep
 from pylog.topics.catalog import Catalog, read_catalog
 from pylog.topics.changes import TopicChanges
 from pylog.topics.checking import check_catalog
-from pylog.topics.finishing import finish_changes
-from pylog.topics.listing import META_PROPERTIES, find_topic, find_topics, is_kraft_brokers
+from pylog.topics.finishing import finish_changes, is_finished
+from pylog.topics.listing import find_topic, find_topics, is_kraft_brokers
 from pylog.topics.making import check_more, check_partition_count, make_root
 from pylog.topics.partitions import CLUSTER_METADATA, check_partition_directory, directory_name, for_each_partition, partition_of
 from pylog.topics.topic import Topic, check_partition
@@ -274,7 +289,8 @@ class Store(Clients):
             anew, so that what others appended meanwhile is there.
 
         Raises:
-            UnknownTopicOrPartitionError: there is no such partition.
+            UnknownTopicOrPartitionError: there is no such partition, or a store opened for reading finds that it is not made yet.
+            CorruptionError: its directory is gone, and a checkpoint names it.
             StorageFailedError: its files cannot be read.
 
         Cost: a listing of its directory; after an unclean stop, a scan from the durable point on.
@@ -315,6 +331,9 @@ class Store(Clients):
     def _check_partition(self, key: TopicPartition) -> None:
         """Whether the topic has the partition; then its directory is made, which its maker did not get to, by who may write."""
         check_partition(self.path, self.topic(key.topic), key.partition)
+        if not self._writable and is_told_of(self._fs, self.path, key):
+            path = join(self.path, directory_name(key))
+            raise CorruptionError(f"{path} is gone, and a checkpoint says that it was there; restore it from a copy", path=path)
         if not self._writable or is_kraft_brokers(self._fs, self.path):
             told = f"{directory_name(key)} is not made yet: who makes the topic is at it, or died; a writer completes it"
             raise UnknownTopicOrPartitionError(told, path=self.path)
@@ -325,9 +344,7 @@ class Store(Clients):
 
     def _complete(self, key: TopicPartition) -> None:
         """Has the `partition.metadata` made that its directory's maker did not get to; a broker makes those of its own."""
-        if self._fs.exists(join(self.path, directory_name(key), PARTITION_METADATA)):
-            return
-        if key.topic in self._catalog().topics and not self._fs.exists(join(self.path, META_PROPERTIES)):
+        if self._changes.is_half_made(key):
             with suppress(PylogError):  # nothing here needs it: the next one may have more luck
                 self._leave_clean_state()
                 self._changes.complete(key)
@@ -574,7 +591,8 @@ class Store(Clients):
         if not self._fs.exists(join(self.path, CLEAN_SHUTDOWN)) and locks.alone():
             names = {partition: join(self.path, directory_name(partition)) for partition in self._partitions()}
             ends = self._recovery_points, self._log_starts
-            if shutdown.note_ends(self._fs, names, self._logs, self._marker, *ends) and clean:
+            settled = shutdown.note_ends(self._fs, names, self._logs, self._marker, *ends)
+            if settled and clean and is_finished(self._fs, self.path, names):
                 write_atomically(self._fs, self.path, CLEAN_SHUTDOWN, NEW_MARKER if self._marker is None else self._marker)
 
     def _partitions(self) -> list[TopicPartition]:

@@ -23,12 +23,13 @@ def delete(store: StorePath, topic: TopicNames, /, *, yes: Yes = False, json: Js
         pylog delete shop orders returns --yes
     """
     with reading(store) as opened:
-        states = [(each.name, log.look()) for each in chosen_topics(opened, topic) for log in logs_of(opened, each)]
-    names = list(dict.fromkeys(name for name, _ in states))
-    offsets = sum(state.end_offset - state.start_offset for _, state in states)
-    size = sum(state.size_of(segment) for _, state in states for _, segment in state.segments)
+        found = chosen_topics(opened, topic)
+        states = [log.look() for each in found for log in logs_of(opened, each)]
+    names, partitions = [each.name for each in found], sum(each.partitions for each in found)
+    offsets = sum(state.end_offset - state.start_offset for state in states)
+    size = sum(state.size_of(segment) for state in states for _, segment in state.segments)
     what = f"topic{'s' * (len(names) != 1)} {', '.join(names)}"
-    confirm(f"This deletes the {what} for good: {len(states)} partitions, {offsets} offsets, {size_text(size)}", yes=yes)
+    confirm(f"This deletes the {what} for good: {partitions} partitions, {offsets} offsets, {size_text(size)}", yes=yes)
     with writing(store) as opened:
         for name in names:
             opened.delete_topic(name)

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from pylog.cli.app import CARE, Flag, Json, StorePath, Yes, command
 from pylog.cli.confirm import confirm
 from pylog.cli.output import Column, print_json, print_line, print_table, size_text
-from pylog.cli.stores import chosen_topics, reading, writing
+from pylog.cli.stores import chosen_topics, logs_of, reading, writing
 from pylog.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -76,9 +76,8 @@ def _due(store: Store, topic: Topic, now_ms: int) -> list[dict[str, Any]]:
     from pylog.log.trimming import decide
 
     rows = []
-    for number in topic.partition_ids:
-        log = store.log(topic.name, number)
-        state = log.look()
+    for log in logs_of(store, topic):
+        number, state = log.partition.partition, log.look()
         decision = decide(state, log.config, now_ms, _committed(store, log.config.retention_group, topic.name, number))
         going = [segment for _, segment in state.segments][: decision.count]
         if going:

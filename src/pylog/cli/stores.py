@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import pylog
+from pylog.errors import UnknownTopicOrPartitionError
 
 if TYPE_CHECKING:
     from pylog.log.log import Log
@@ -40,5 +42,9 @@ def chosen_topics(store: Store, names: Iterable[str]) -> list[Topic]:
 
 
 def logs_of(store: Store, topic: Topic, partitions: Iterable[int] = ()) -> list[Log]:
-    """The logs of some partitions of a topic; of all, if none is named."""
-    return [store.log(topic.name, number) for number in sorted(set(partitions)) or topic.partition_ids]
+    """The logs of some partitions of a topic; of all that are there, if none is named: some may not be made yet."""
+    named, logs = sorted(set(partitions)), []
+    for number in named or topic.partition_ids:
+        with contextlib.suppress(*([] if named else [UnknownTopicOrPartitionError])):
+            logs.append(store.log(topic.name, number))
+    return logs

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from functools import partial
 from itertools import chain
 from typing import Any, Self
@@ -21,6 +21,7 @@ from pylog.consumer.commits import Callback, Commits, Offsets
 from pylog.consumer.fetcher import Fetcher, Found, Take, as_frame, as_records, as_whole_frame
 from pylog.consumer.guard import Guard, Steps
 from pylog.consumer.listener import ConsumerRebalanceListener
+from pylog.consumer.logs import Logs
 from pylog.consumer.options import ConsumerOptions, ResetPolicy, check_int, checked_timeout
 from pylog.consumer.partition import AssignedPartition, Deserializers, Taken
 from pylog.consumer.positions import EARLIEST, LATEST, Positions
@@ -35,7 +36,6 @@ from pylog.errors import (
 from pylog.log.arguments import offset_given
 from pylog.log.following import nap
 from pylog.log.log import Log
-from pylog.log.lookup import name
 from pylog.record.types import OffsetAndMetadata, OffsetAndTimestamp, Record, TopicPartition
 
 
@@ -65,7 +65,7 @@ class Consumer:
         self._clock = clock
         self._guard = Guard()
         self._steps = Steps(self._guard)
-        self._logs: dict[TopicPartition, Log] = {}
+        self._logs = Logs(store)
         self._deserializers = Deserializers(options.key_deserializer, options.value_deserializer)
         self._positions = Positions(options, store.offsets, self._log, clock)
         self._fetcher = Fetcher(options.fetch_max_bytes, options.max_partition_fetch_bytes, self._positions.out_of_range)
@@ -311,39 +311,13 @@ class Consumer:
     def _log(self, partition: TopicPartition) -> Log:
         """A partition as it is now."""
         self._forget_what_is_gone([partition])
-        return self._log_of_position(partition)
-
-    def _log_of_position(self, partition: TopicPartition) -> Log:
-        """The log that a partition's position is of: never another one that has its name since.
-
-        Raises:
-            UnknownTopicOrPartitionError: it is gone.
-        """
-        known = self._logs.get(partition)
-        if known is None:
-            known = self._logs[partition] = self._store.log(*partition)
-        elif known.is_gone or (self._store.mode == "rw" and self._store.log(*partition) is not known):
-            raise UnknownTopicOrPartitionError(f"{name(partition)} was deleted; what is there now is another log")
-        return known
+        return self._logs.of(partition)
 
     def _forget_what_is_gone(self, partitions: Iterable[TopicPartition]) -> None:
-        """Begins anew with those that were deleted: what has the same name since has other records at the same offsets."""
-        for partition in partitions:
-            known = self._logs.get(partition)
-            if known is not None and not self._is_there(partition, known):
-                del self._logs[partition]
-                if partition in self._assignment.places:
-                    self._assignment.places[partition].seek(None)
-
-    def _is_there(self, partition: TopicPartition, known: Log) -> bool:
-        with suppress(UnknownTopicOrPartitionError, ClosedError):  # closed: by this process, which deleted the topic
-            known.look()
-        if self._store.mode == "r":
-            return not known.is_gone
-        try:
-            return self._store.log(*partition) is known
-        except UnknownTopicOrPartitionError:
-            return False
+        """Begins anew with partitions that were deleted, and maybe made again."""
+        for partition in self._logs.forget_gone(partitions):
+            if partition in self._assignment.places:
+                self._assignment.places[partition].seek(None)
 
     def _committable(self) -> Offsets:
         """The positions that are known, of logs that are there."""
@@ -356,7 +330,7 @@ class Consumer:
         """What is known of a partition that comes: nothing."""
 
         def read_from(offset: int) -> PartitionReader:
-            return PartitionReader(partial(self._log_of_position, partition), offset, self._options.isolation)
+            return PartitionReader(partial(self._logs.of, partition), offset, self._options.isolation)
 
         return AssignedPartition(partition, read_from, self._deserializers)
 

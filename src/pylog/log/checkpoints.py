@@ -105,6 +105,11 @@ class Checkpoint:
             write_atomically(self._fs, self._root, self._name, format_offsets(offsets))
 
 
+def is_told_of(fs: FileSystem, root: str, partition: TopicPartition) -> bool:
+    """Whether a checkpoint names a partition: then it was there. Who makes one, or deletes it, removes its lines."""
+    return any(partition in Checkpoint(fs, root, name).offsets() for name in (RECOVERY_POINT, LOG_START, CLEANER))
+
+
 # ---- leader epochs -----------------------------------------------------------------------------------------------------------
 
 

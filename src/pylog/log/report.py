@@ -7,6 +7,7 @@ The kinds of findings here, on top of those of recovery ("torn", "corrupt", "mis
 * "state": what the open log holds in memory and what its files say differ: a mistake of pylog's, or of who changed the files.
 * "leftover": a file that should have been removed.
 * "foreign": what pylog knows of a file is out of date, because another program has written it. A segment counts as unsealed.
+* "unmade": a partition that is to be made; nothing tells that it ever was.
 * "behind": bytes behind the end of a log that nobody has open; no record is in them.
 """
 
@@ -31,7 +32,7 @@ from pylog.segment.segment import LogSegment
 
 GOOD: Final = "good"
 BEHIND: Final = "behind"
-HARMLESS: Final = frozenset({"foreign", "torn", BEHIND})  # what is behind an end, torn or not, was never acknowledged
+HARMLESS: Final = frozenset({"foreign", "torn", "unmade", BEHIND})  # what is behind an end, torn or not, was never acknowledged
 LOOKS: Final = 3
 _SHOWN: Final = 100  # findings in a report's text
 

@@ -199,7 +199,7 @@ class _Done:
 
 
 def _topic(left: Store, right: Store, one: Topic, other: Topic, done: _Done, fs: FileSystem | None) -> TopicComparison:
-    ids, other_ids = set(one.partition_ids), set(other.partition_ids)
+    ids, other_ids = _made(left, one), _made(right, other)
     found = TopicComparison(one.name, other.name, list(_options(one, other)))
     found.only = {LEFT: sorted(ids - other_ids), RIGHT: sorted(other_ids - ids)}
     for number in sorted(ids & other_ids):
@@ -212,6 +212,19 @@ def _topic(left: Store, right: Store, one: Topic, other: Topic, done: _Done, fs:
                 _compare_records(left.log(one.name, number), right.log(other.name, number), result, done)
         except PylogError as error:
             result.unreadable.append(str(error))
+    return found
+
+
+def _made(store: Store, topic: Topic) -> set[int]:
+    """The partitions of a topic but those that who makes it has not got to; what else stops one is told when it is compared."""
+    found = set(topic.partition_ids)
+    for number in topic.partition_ids:
+        try:
+            store.log(topic.name, number)
+        except UnknownTopicOrPartitionError:
+            found.remove(number)
+        except PylogError:
+            continue
     return found
 
 

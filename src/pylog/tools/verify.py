@@ -37,6 +37,7 @@ _ADVICE: Final = {
     "torn": "nothing: a write was under way when the system stopped, and the next writer cuts it off",
     "unreadable": "find out why (permissions, disk, version); copy the directory elsewhere before anything else is done",
     "derived": "nothing is lost; have it made again: pylog repair skip {directory}",
+    "unmade": "nothing: whoever opens the store for writing makes it; if it did hold records, put its directory back before that",
     "foreign": "nothing: another program has written the file since pylog sealed or closed it",
     BEHIND: "nothing is lost: the next writer keeps them aside; or take them out now: pylog repair skip {directory}",
     "leftover": "nothing: the next writer removes it",

@@ -7,14 +7,16 @@ from contextlib import contextmanager
 from typing import Any
 
 from pylog.config import TopicConfig
-from pylog.fs import FileSystem
+from pylog.fs import FileSystem, join
 from pylog.log.checkpoints import Checkpoint, new_topic_id, parse_partition_directory
 from pylog.log.store_locks import StoreLocks
 from pylog.record.types import TopicPartition
+from pylog.segment.names import PARTITION_METADATA
 from pylog.topics.catalog import CatalogTopic, read_catalog, write_topic
 from pylog.topics.deleting import decide_deletion, free_names, note_removed, pending_names, remove_directories, rename_deleted
-from pylog.topics.listing import find_topic, find_topics
+from pylog.topics.listing import META_PROPERTIES, find_topic, find_topics
 from pylog.topics.making import altered, check_may_be_made, check_more, check_new, make_partitions
+from pylog.topics.partitions import directory_name
 from pylog.topics.topic import Topic, check_partition
 
 
@@ -55,8 +57,14 @@ class TopicChanges:
         make_partitions(self._fs, self._root, name, topic.id, numbers)
         return find_topic(self._fs, self._root, name)
 
+    def is_half_made(self, key: TopicPartition) -> bool:
+        """Whether a partition of a topic of pylog's lacks its `partition.metadata`; a broker makes those of its own."""
+        if self._fs.exists(join(self._root, directory_name(key), PARTITION_METADATA)):
+            return False
+        return key.topic in read_catalog(self._fs, self._root).topics and not self._fs.exists(join(self._root, META_PROPERTIES))
+
     def complete(self, key: TopicPartition) -> None:
-        """Makes the directory of a partition that its topic's maker did not get to."""
+        """Makes the directory of a partition, or its `partition.metadata`, that its topic's maker did not get to."""
         with self._locks.root:
             known = find_topic(self._fs, self._root, key.topic)  # as it is now: what was deleted meanwhile must not come back
             check_partition(self._root, known, key.partition)

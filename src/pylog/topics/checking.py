@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from pylog.errors import PylogError, StorageFailedError
 from pylog.fs import FileSystem, join
-from pylog.log.checkpoints import parse_partition_directory, read_topic_id
+from pylog.log.checkpoints import CLEAN_SHUTDOWN, is_told_of, parse_partition_directory, read_topic_id
 from pylog.record.types import TopicPartition
-from pylog.topics.catalog import Catalog, without
+from pylog.topics.catalog import Catalog, read_catalog, without
 from pylog.topics.listing import made_again
+from pylog.topics.partitions import directory_name
 
 if TYPE_CHECKING:
     from pylog.log.recovery import Finding
@@ -37,10 +38,35 @@ def check_catalog(fs: FileSystem, root: str, catalog: Catalog, *, quiet: bool) -
                 yield about("leftover", join(root, name), UNFINISHED)
             elif partition is not None and partition in ids:
                 yield from _check_id(fs, join(root, name), ids[partition])
-        for topic, number in sorted(set(ids) - set(listed.values())):
-            yield about("missing", root, f"has no directory for partition {number} of topic {topic}, which its catalog names")
+        yield from _check_made(fs, root, ids, set(ids) - set(listed.values()))
     except StorageFailedError as error:
         yield of_error(error, root)
+
+
+def was_made(fs: FileSystem, root: str, partition: TopicPartition) -> bool:
+    """Whether a partition without a directory had one, as far as anything tells.
+
+    Who makes a partition removes its lines from the checkpoints and the marker of a clean shutdown before the catalog names it.
+    A checkpoint gets a line of it when it has been written to, and the marker comes back when everything is made.
+    """
+    return is_told_of(fs, root, partition) or fs.exists(join(root, CLEAN_SHUTDOWN))
+
+
+def _check_made(fs: FileSystem, root: str, ids: Mapping[TopicPartition, str], lacking: set[TopicPartition]) -> Iterator[Finding]:
+    """Of partitions that have no directory: whether they are lost, or not made yet. Not of those that came or went meanwhile."""
+    from pylog.log.report import about
+
+    made = {partition for partition in lacking if was_made(fs, root, partition)}  # before the next look: that can only excuse it
+    topics = read_catalog(fs, root).topics if lacking else {}
+    for partition in sorted(lacking):
+        topic = topics.get(partition.topic)
+        if topic is None or topic.id != ids[partition] or fs.exists(join(root, directory_name(partition))):
+            continue
+        told = f"has no directory for partition {partition.partition} of topic {partition.topic}, which its catalog names"
+        if partition in made:
+            yield about("missing", root, told)
+        else:
+            yield about("unmade", root, f"{told}: who makes the topic has not got to it, or was killed before")
 
 
 def _check_id(fs: FileSystem, directory: str, expected: str) -> Iterator[Finding]:

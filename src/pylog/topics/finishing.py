@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Container
 from typing import Final
 
 import msgspec
@@ -12,6 +12,7 @@ import msgspec
 from pylog.errors import PylogError
 from pylog.fs import DirectoryEntry, FileSystem, join
 from pylog.log.checkpoints import CLEAN_SHUTDOWN, CLEANER, LOG_START, RECOVERY_POINT
+from pylog.record.types import TopicPartition
 from pylog.segment.names import TEMPORARY
 from pylog.topics.catalog import CATALOG, read_catalog, without, write_catalog
 from pylog.topics.deleting import delete_directories, remove_strays
@@ -20,6 +21,21 @@ from pylog.topics.making import make_partitions
 
 LOGGER = logging.getLogger("pylog")
 _WRITTEN_WHILE_ALONE_OR_UNDER_THE_LOCK: Final = (CATALOG, RECOVERY_POINT, LOG_START, CLEANER, CLEAN_SHUTDOWN)
+
+
+def is_finished(fs: FileSystem, root: str, present: Container[TopicPartition]) -> bool:
+    """Whether the partitions that the catalog names are all made: of a maker that died there may be some that are not.
+
+    Args:
+        fs, root: the log directory.
+        present: the partitions that have a directory.
+    """
+    try:
+        topics = read_catalog(fs, root).topics
+    except PylogError:
+        return True  # nobody knows what it named
+    lacking = any(TopicPartition(name, at) not in present for name, topic in topics.items() for at in range(topic.partitions))
+    return not lacking or is_kraft_brokers(fs, root)  # where only the broker makes them
 
 
 def finish_changes(fs: FileSystem, root: str, *, broker_was_last: bool) -> None:

@@ -1,0 +1,123 @@
+"""A topic that is being made, or was left half made: in nobody's way, and told apart from one whose partition was lost."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import pylog
+from cli_harness import call
+from pylog.errors import CorruptionError
+from pylog.fs import OsFileSystem
+from pylog.log.checkpoints import CLEAN_SHUTDOWN, RECOVERY_POINT, parse_offsets
+from pylog.record.types import TopicPartition
+from pylog.tools.compare import compare
+from pylog.tools.verify import verify
+from pylog.topics import changes
+from pylog.topics.catalog import read_catalog
+from pylog.topics.checking import check_catalog
+
+FS = OsFileSystem()
+
+
+class Killed(BaseException):
+    """What ends a process amid a call."""
+
+
+@pytest.fixture
+def half(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A store with a topic that is whole, and one of whose four partitions the first one was made when its maker was killed."""
+    root = tmp_path / "s"
+    with pylog.open(root) as store:
+        store.create_topic("whole")
+        store.log("whole").append(b"kept")
+    make = changes.make_partitions
+
+    def killed(fs: OsFileSystem, path: str, topic: str, topic_id: str, numbers: range) -> None:
+        make(fs, path, topic, topic_id, numbers[:1])
+        raise Killed
+
+    with monkeypatch.context() as patched, pylog.open(root) as store:
+        patched.setattr(changes, "make_partitions", killed)
+        with pytest.raises(Killed):
+            store.create_topic("fresh", partitions=4)
+    return root
+
+
+def kinds(root: Path) -> list[str]:
+    return [each.finding.kind for each in verify(str(root)).affected]
+
+
+def test_a_half_made_topic_is_no_damage_and_its_store_has_no_marker_of_a_clean_shutdown(half: Path) -> None:
+    assert not (half / CLEAN_SHUTDOWN).exists(), "it would say that everything is made"
+    assert kinds(half) == ["unmade"] * 3
+    assert verify(str(half)).ok
+    with pylog.open(half, mode="r") as store:
+        assert store.check().ok
+
+
+def test_who_opens_for_writing_makes_the_rest(half: Path) -> None:
+    with pylog.open(half) as store:
+        assert store.log("fresh", 3).append(b"x") == 0
+    assert kinds(half) == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["topics"],
+        ["describe", "fresh"],
+        ["cat", "fresh"],
+        ["cat", "whole"],
+        ["retain", "--yes"],
+        ["verify"],
+        ["delete", "fresh", "--yes"],
+        ["graduate", "--yes"],
+    ],
+)
+def test_no_command_is_stopped_by_a_half_made_topic(half: Path, arguments: list[str]) -> None:
+    command, *rest = arguments
+    done = call(command, half, *rest)
+    assert done.code == 0, done.complaints
+
+
+def test_a_topic_of_which_nothing_is_made_yet_is_deleted_by_its_name(half: Path) -> None:
+    shutil.rmtree(half / "fresh-0")
+    assert call("delete", half, "fresh", "--yes", "--json").json == {"deleted": ["fresh"]}
+
+
+def test_a_partition_that_is_asked_for_by_number_and_is_not_made_is_an_error_of_its_own(half: Path) -> None:
+    done = call("cat", half, "fresh", "--partition", "2")
+    assert done.code == 1
+    assert "fresh-2 is not made yet" in done.complaints
+
+
+def test_a_half_made_topic_equals_itself_and_lacks_what_the_other_side_has(half: Path, tmp_path: Path) -> None:
+    other = shutil.copytree(half, tmp_path / "other")
+    with pylog.open(half, mode="r") as left, pylog.open(other, mode="r") as right:
+        assert compare(left, right).same
+    with pylog.open(other):
+        pass
+    with pylog.open(half, mode="r") as left, pylog.open(other, mode="r") as right:
+        found = next(topic for topic in compare(left, right).topics if topic.left == "fresh")
+        assert found.only == {"left": [], "right": [1, 2, 3]}
+
+
+@pytest.mark.damaged("its partition is gone")
+def test_a_partition_that_held_records_and_is_gone_stays_an_error_for_who_reads_and_for_verify(half: Path) -> None:
+    assert TopicPartition("whole", 0) in parse_offsets((half / RECOVERY_POINT).read_bytes(), "")
+    shutil.rmtree(half / "whole-0")
+    assert sorted(kinds(half)) == ["missing", "unmade", "unmade", "unmade"]
+    with pylog.open(half, mode="r") as store, pytest.raises(CorruptionError, match="whole-0 is gone"):
+        store.log("whole")
+    assert call("cat", half, "whole").code == 1
+
+
+def test_a_topic_that_is_finished_or_deleted_between_two_looks_is_not_told_of(half: Path) -> None:
+    stale = read_catalog(FS, str(half))
+    with pylog.open(half) as store:
+        store.delete_topic("fresh")
+    assert (half / CLEAN_SHUTDOWN).exists()
+    assert list(check_catalog(FS, str(half), stale, quiet=False)) == []
