@@ -85,7 +85,7 @@ def test_no_command_is_stopped_by_a_half_made_topic(half: Path, arguments: list[
 
 def test_a_topic_of_which_nothing_is_made_yet_is_deleted_by_its_name(half: Path) -> None:
     shutil.rmtree(half / "fresh-0")
-    assert call("delete", half, "fresh", "--yes", "--json").json == {"deleted": ["fresh"]}
+    assert call("delete", half, "fresh", "--yes", "--json").json == {"deleted": ["fresh"], "failed": {}}
 
 
 def test_a_partition_that_is_asked_for_by_number_and_is_not_made_is_an_error_of_its_own(half: Path) -> None:

@@ -167,7 +167,7 @@ def test_topics_are_deleted_when_that_is_confirmed(shop: Path) -> None:
 
 
 def test_deleting_answers_in_json(shop: Path) -> None:
-    assert call("delete", shop, "orders", "orders", "--yes", "--json").json == {"deleted": ["orders"]}
+    assert call("delete", shop, "orders", "orders", "--yes", "--json").json == {"deleted": ["orders"], "failed": {}}
 
 
 def test_without_yes_and_without_a_person_nothing_is_deleted(shop: Path) -> None:
@@ -187,7 +187,13 @@ def test_a_person_is_asked(shop: Path, answer: bytes, code: int) -> None:
         assert ("orders" in store.topics()) == (code == 1)
 
 
-def test_one_unknown_topic_keeps_all_of_them(shop: Path) -> None:
-    assert call("delete", shop, "orders", "nothing", "--yes").code == 1
+def test_a_topic_that_is_gone_already_is_told_of_and_the_others_are_deleted(shop: Path) -> None:
+    """The same command again, behind one that was killed halfway, finishes it."""
+    done = call("delete", shop, "nothing", "orders", "--yes")
+    assert done[:2] == (1, b"Deleted topic orders.\n")
+    assert "Topic 'nothing' cannot be deleted: " in done.complaints
+    assert done.complaints.index("nothing") < done.complaints.index("This deletes the topic orders"), "before anybody is asked"
     with pylog.open(shop, mode="r") as store:
-        assert "orders" in store.topics()
+        assert "orders" not in store.topics()
+    again = call("delete", shop, "nothing", "orders", "--yes", "--json")
+    assert (again.code, again.json["deleted"], sorted(again.json["failed"])) == (1, [], ["nothing", "orders"])
