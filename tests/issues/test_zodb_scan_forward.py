@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -302,7 +303,7 @@ def test_no_line_of_recovery_is_left_that_none_of_these_comes_to() -> None:
                     fs = MemoryFileSystem(image=image, boots=boots)
                     wrong(fs)
                     recover(fs)
-        for fs in (BesideABroker, WithALink, WhereItVanishes, WhereAnotherHandWrites):
+        for fs in (BesideABroker, WithALink, WhereItVanishes, WhereAReaderWasFaster, WhereNothingGoes, WhereAnotherHandWrites):
             recover(fs(image=a_log(closed=True)))
     assert lines.left() == []
 
@@ -329,6 +330,22 @@ class WhereItVanishes(MemoryFileSystem):
         if path == PARTITION:
             self.remove_tree(PARTITION)
         return super().list(path, sizes=sizes)
+
+
+class WhereAReaderWasFaster(MemoryFileSystem):
+    """An index that a reader was making when the directory was listed has its name by now."""
+
+    def list(self, path: str, *, sizes: str = "") -> list[DirectoryEntry]:
+        found = super().list(path, sizes=sizes)
+        unfinished = DirectoryEntry(f"{0:020d}.index.tmp", is_directory=False, is_file=True, size=0, mtime_ms=0)
+        return [*found, unfinished] if path == PARTITION else found
+
+
+class WhereNothingGoes(WhereAReaderWasFaster):
+    """The disk refuses to remove what is unfinished."""
+
+    def remove(self, path: str) -> None:
+        raise pylog.StorageFailedError(f"cannot remove {path}", path=path, errno=errno.EIO)
 
 
 class WhereAnotherHandWrites(MemoryFileSystem):
