@@ -22,12 +22,12 @@ from pylog.errors import (
     StorageFailedError,
     UnknownTopicOrPartitionError,
 )
-from pylog.fs import ProcessName, join, parent_process
+from pylog.fs import ProcessName, join, parent_process, write_atomically
 from pylog.log.splicing import Part
 from pylog.spark import commit as committing
 from pylog.spark.commit import Place, Splicing, commit_job
 from pylog.staging.file import read_index
-from pylog.staging.intents import Intent, producer_of, read_intent, write_intent
+from pylog.staging.intents import Intent, Target, producer_of, read_intent, write_intent
 from pylog.staging.names import StagingName, sweep
 from pylog.testing import FaultyFileSystem, MemoryFileSystem, Moment, RecordingFileSystem
 from staged import QUERY, ROOT, TIME, Rows, commit, leftovers, stage, values
@@ -65,7 +65,8 @@ def test_tasks_rows_are_appended_in_the_order_of_the_tasks_and_their_files_go(fs
     commit(fs, clock(), stage(fs, TASKS))
     assert values(fs, clock()) == SPLICED
     assert leftovers(fs) == []
-    assert read_intent(fs, ROOT, QUERY) == Intent(QUERY, 0, done=True).sealed()
+    targets = (Target("copy", 0, 0, 10), Target("copy", 1, 0, 8))
+    assert read_intent(fs, ROOT, QUERY) == Intent(QUERY, 0, targets=targets, done=True).sealed()
 
 
 def test_a_micro_batch_that_comes_again_is_not_appended_again(fs: MemoryFileSystem):
@@ -73,6 +74,36 @@ def test_a_micro_batch_that_comes_again_is_not_appended_again(fs: MemoryFileSyst
     commit(fs, clock(), stage(fs, OTHERWISE))
     assert values(fs, clock()) == SPLICED
     assert leftovers(fs) == []
+
+
+def test_a_micro_batch_that_comes_again_with_another_number_of_rows_is_refused(fs: MemoryFileSystem):
+    """The checkpoint has lost what the micro-batch was, new records came, and Spark has planned it anew."""
+    commit(fs, clock(), stage(fs, TASKS, 1), 1)
+    for count, tasks in ((21, [*TASKS, {1: some("new", 3)}]), (17, TASKS[:2])):
+        told = rf"micro-batch 1 .* comes with {count} rows, and was appended already with 18"
+        with pytest.raises(InvalidArgumentError, match=told) as caught:
+            commit(fs, clock(), stage(fs, tasks, 1), 1)
+        assert "10 in copy-0 from offset 0 on, 8 in copy-1 from offset 0 on" in str(caught.value)
+        assert values(fs, clock()) == SPLICED
+        assert leftovers(fs) == []
+    commit(fs, clock(), stage(fs, OTHERWISE, 1), 1)
+    assert values(fs, clock()) == SPLICED
+
+
+def test_where_a_refused_micro_batch_lies_is_told_as_far_as_a_person_reads(fs: MemoryFileSystem):
+    targets = tuple(Target("copy", number, 7 * number, 2) for number in range(13))
+    write_intent(fs, ROOT, Intent(QUERY, 1, targets=targets, done=True))
+    with pytest.raises(InvalidArgumentError, match="2 in copy-9 from offset 63 on and in 3 partitions more"):
+        commit(fs, clock(), stage(fs, TASKS, 1), 1)
+
+
+def test_a_micro_batch_that_an_older_pylog_appended_is_taken_for_the_same(fs: MemoryFileSystem):
+    old = b'{"query":"%s","batch":4,"files":[],"targets":[],"done":true,"version":1,"crc32c":"da4194b2"}' % QUERY.encode()
+    write_atomically(fs, ROOT, f"pylog-query.{QUERY}.json", old)
+    commit(fs, clock(), stage(fs, TASKS, 4), 4)
+    assert values(fs, clock()) == {0: [], 1: []}
+    commit(fs, clock(), stage(fs, TASKS, 5), 5)
+    assert values(fs, clock()) == SPLICED
 
 
 def test_micro_batches_with_the_same_rows_are_all_appended(fs: MemoryFileSystem):
@@ -313,6 +344,15 @@ def test_what_was_decided_is_completed_even_if_no_rows_come_the_second_time(fs: 
     fs = broken_off(fs, half_way)
     commit(fs, clock(), [])
     assert values(fs, clock()) == SPLICED
+
+
+def test_what_was_decided_is_completed_and_refused_if_other_rows_come_the_second_time(fs: MemoryFileSystem):
+    fs = broken_off(fs, half_way)
+    for _ in range(2):
+        with pytest.raises(InvalidArgumentError, match="comes with 19 rows, and was appended already with 18"):
+            commit(fs, clock(), stage(fs, [*TASKS, {1: [b"new"]}]))
+        assert values(fs, clock()) == SPLICED
+        assert leftovers(fs) == []
 
 
 def test_a_later_micro_batch_first_completes_an_earlier_one(fs: MemoryFileSystem):

@@ -255,6 +255,25 @@ def test_a_stream_whose_checkpoint_is_an_old_copy_stops(spark: SparkSession, sho
     assert values_of(shop, "returns") == [b"0", b"1", b"2", b"3"]
 
 
+def test_a_stream_whose_checkpoint_has_lost_its_last_file_stops_and_drops_no_new_rows(
+    spark: SparkSession, shop: Path, tmp_path: Path
+):
+    checkpoint = tmp_path / "checkpoint"
+    for row in range(2):
+        with pylog.open(shop) as store:
+            store.log("orders").append(b"%d" % row)
+        copied(spark, shop, checkpoint)
+    with pylog.open(shop) as store:
+        store.log("orders").append(b"2")
+    for lost in (*(checkpoint / "offsets").glob("*1*"), *(checkpoint / "commits").glob("*1*")):
+        lost.unlink()
+    for _ in range(2):
+        with pytest.raises(PySparkException, match=r"comes with 2 rows, .* already with 1: 1 in returns-0 from offset 1 on"):
+            copied(spark, shop, checkpoint)
+        assert values_of(shop, "returns") == [b"0", b"1"]
+    assert len(left_in(shop)) == 1  # the query's own file
+
+
 def test_a_stream_of_wrong_rows_stops_with_the_reason_and_leaves_nothing(spark: SparkSession, shop: Path, tmp_path: Path):
     with pylog.open(shop) as store:
         store.log("orders").append(b"x")

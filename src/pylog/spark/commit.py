@@ -67,6 +67,10 @@ class _Staged(NamedTuple):
         """Records of a partition."""
         return sum(int(index.chunks[partition].counts.sum()) for index in self.indexes if partition in index.chunks)
 
+    def total(self) -> int:
+        """Records of all partitions."""
+        return sum(int(chunks.counts.sum()) for index in self.indexes for chunks in index.chunks.values())
+
 
 def commit_job(place: Place, job: str, files: Sequence[StagedFile], how: Splicing) -> None:
     """Appends what a batch job has staged, and removes its files.
@@ -100,7 +104,7 @@ def commit_batch(place: Place, query: str, batch: int, files: Sequence[StagedFil
         how: the query's options.
 
     Raises:
-        InvalidArgumentError: the query has gone beyond this micro-batch.
+        InvalidArgumentError: the query has gone beyond this micro-batch, or has appended it with another number of rows.
         OffsetOutOfRangeError: retention has removed what would tell how much of a broken-off micro-batch is there.
         As `commit_job`; calling it again goes on.
     """
@@ -109,10 +113,14 @@ def commit_batch(place: Place, query: str, batch: int, files: Sequence[StagedFil
         if intent is not None:
             _check_turn(intent, batch)
         if intent is not None and not intent.done:
-            _complete(place, intent, how, repeated=True)
+            intent = _complete(place, intent, how, repeated=True)
         if intent is None or intent.batch < batch:
             _begin(place, query, batch, files, how)
-        remove_staged(place.fs, place.root, query, batch)
+            remove_staged(place.fs, place.root, query, batch)
+        else:
+            count = _read(place, files).total()
+            remove_staged(place.fs, place.root, query, batch)
+            _check_rows(intent, count)
 
 
 def _check_turn(intent: Intent, batch: int) -> None:
@@ -121,6 +129,30 @@ def _check_turn(intent: Intent, batch: int) -> None:
             f"query {intent.query} is about to write micro-batch {batch}, and has written {intent.batch} already: another driver "
             "has gone on with it, or its checkpoint is an old copy; start it with a new checkpoint"
         )
+
+
+def _check_rows(intent: Intent, count: int) -> None:
+    """Whether a micro-batch that is there already, and comes again, can be what it was.
+
+    Only the number of rows tells: keys, values and partitions of the same rows may come out otherwise each time. If the number
+    is another one Spark has planned the micro-batch anew, and nobody would ever append what is new in it. No rows lose nothing.
+    """
+    known = intent.records()
+    if known is None or count in {0, known}:
+        return
+    raise InvalidArgumentError(
+        f"micro-batch {intent.batch} of query {intent.query} comes with {count} rows, and was appended already with {known}: "
+        f"{_where(intent)}. Nothing was appended now. Either the query's checkpoint has lost what the micro-batch was (its file "
+        f"offsets/{intent.batch}): put it back, or start the query with a new checkpoint, where offsets/{intent.batch - 1} of "
+        "the old one ends or behind the rows that are there. Or its rows are not the same each time: start it with a new "
+        f"checkpoint, where offsets/{intent.batch} ends"
+    )
+
+
+def _where(intent: Intent) -> str:
+    """Where a micro-batch that is done lies; others may have appended in between."""
+    shown = [f"{each.records} in {each.topic}-{each.partition} from offset {each.end_offset} on" for each in intent.targets[:10]]
+    return ", ".join(shown) + (f" and in {len(intent.targets) - 10} partitions more" if len(intent.targets) > 10 else "")
 
 
 def _begin(place: Place, query: str, batch: int, files: Sequence[StagedFile], how: Splicing) -> None:
@@ -146,15 +178,18 @@ def _check_count(partition: TopicPartition, count: int) -> None:
         )
 
 
-def _complete(place: Place, intent: Intent, how: Splicing, *, repeated: bool) -> None:
-    """Appends what is missing of a micro-batch that was decided, and says that it is done."""
-    staged = _read(place, intent.files)
+def _complete(place: Place, intent: Intent, how: Splicing, *, repeated: bool) -> Intent:
+    """Appends what is missing of a micro-batch that was decided, and says that it is done, and what of it is where."""
+    staged, targets = _read(place, intent.files), []
     producer = producer_of(intent.query, intent.batch)
     for target in intent.targets:
         partition = TopicPartition(target.topic, target.partition)
         done = _appended(place.store, partition, target, producer, intent) if repeated else 0
         _append(place, partition, staged, how, producer, done)
-    write_intent(place.fs, place.root, Intent(intent.query, intent.batch, done=True))
+        targets.append(Target(*partition, target.end_offset, staged.count(partition)))
+    finished = Intent(intent.query, intent.batch, targets=tuple(targets), done=True)
+    write_intent(place.fs, place.root, finished)
+    return finished
 
 
 def _appended(store: Store, partition: TopicPartition, target: Target, producer: ProducerBatch, intent: Intent) -> int:

@@ -22,7 +22,8 @@ from pylog.fs import FileSystem, join, write_atomically
 from pylog.record.checksum import crc32c
 from pylog.record.types import ProducerBatch
 
-_VERSION: Final = 1
+_VERSION: Final = 2
+_KNOWN: Final = (1, _VERSION)  # version 1 had no targets when it was done, and no records in them
 _NAME: Final = re.compile(r"pylog-query\.[0-9a-f-]+\.json")
 
 
@@ -47,11 +48,13 @@ class Target(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         topic, partition: which.
         end_offset: of its log when this was decided: nothing of the micro-batch lies below.
+        records: how many of them the micro-batch has; said when it is done.
     """
 
     topic: str
     partition: int
     end_offset: int
+    records: int | msgspec.UnsetType = msgspec.UNSET  # and not null, which version 1 did not write under its checksum
 
 
 class Intent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -61,7 +64,7 @@ class Intent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         query: its id.
         batch: the number of the micro-batch.
         files: what it is made of, in order; none when it is done.
-        targets: the partitions it goes to; none when it is done.
+        targets: the partitions it goes to.
         done: whether all of it is in the logs.
         version: of the file's format.
         crc32c: of all that, eight hexadecimal digits.
@@ -79,6 +82,15 @@ class Intent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """The same with the checksum that belongs to it."""
         bare = msgspec.structs.replace(self, crc32c="")
         return msgspec.structs.replace(bare, crc32c=f"{crc32c(msgspec.json.encode(bare)):08x}")
+
+    def records(self) -> int | None:
+        """How many records the micro-batch has; None if that is not known, because it is not done or version 1 noted it.
+
+        >>> Intent("ab", 7, targets=(Target("orders", 0, 40, 2), Target("orders", 1, 50, 3)), done=True).records()
+        5
+        """
+        counts = [target.records for target in self.targets if isinstance(target.records, int)]
+        return sum(counts) if self.done and counts else None
 
 
 def intent_name(query: str) -> str:
@@ -104,7 +116,7 @@ def read_intent(fs: FileSystem, root: str, query: str) -> Intent | None:
 def _parse(data: bytes, path: str) -> Intent:
     try:
         version = msgspec.json.decode(data)["version"]
-        if version != _VERSION:
+        if version not in _KNOWN:
             raise UnsupportedFormatError(f"{path} has version {version}, this pylog knows {_VERSION}; use a newer one", path=path)
         intent = msgspec.json.decode(data, type=Intent)
     except (msgspec.DecodeError, TypeError, KeyError) as error:
