@@ -301,6 +301,20 @@ def test_rows_are_inserted_into_the_topic_of_a_table(spark: SparkSession, shop: 
         spark.sql("DROP TABLE orders")
 
 
+def test_rows_of_a_table_that_are_written_elsewhere_do_not_go_to_the_tables_topic(spark: SparkSession, shop: Path):
+    with pylog.open(shop) as store:
+        store.log("orders").append(b"sold", key=b"k")
+    spark.sql(f"CREATE TABLE orders USING pylog OPTIONS (path '{shop}', subscribe 'orders')")
+    try:
+        write(spark.table("orders").selectExpr("key", "value", "'returns' AS topic"), shop)
+        assert (values_of(shop, "orders"), values_of(shop, "returns")) == ([b"sold"], [b"sold"])
+        with pytest.raises(AnalysisException, match="the rows come from a table"):
+            spark.table("orders").select("key", "value").write.format("pylog").mode("append").save()
+    finally:
+        spark.sql("DROP TABLE orders")
+    assert (values_of(shop, "orders"), values_of(shop, "returns")) == ([b"sold"], [b"sold"])
+
+
 def test_a_row_inserted_into_a_table_of_several_topics_must_name_its_own(spark: SparkSession, shop: Path):
     spark.sql(f"CREATE TABLE everything USING pylog OPTIONS (path '{shop}', subscribePattern '.*')")
     try:

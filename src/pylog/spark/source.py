@@ -17,7 +17,7 @@ from pylog.errors import InvalidArgumentError
 from pylog.spark.options import ReadOptions, any_options, read_options, stream_options
 from pylog.spark.planner import LogSlice, check_paths, plan
 from pylog.spark.schema import check_schema, spark_schema
-from pylog.spark.tables import carried, carrying, insert_options, table_options
+from pylog.spark.tables import carried, carrying, table_options, write_from
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -100,13 +100,16 @@ class PylogDataSource(DataSource):
         """
         from pylog.spark.writer import batch_writer
 
-        return batch_writer(insert_options(schema) | dict(self.options), schema, overwrite=overwrite)
+        return batch_writer(write_from(schema, self.options), schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> PylogStreamWriter:
-        """A writer for a streaming query; arguments and errors as those of `writer`."""
+        """A writer for a streaming query; arguments and errors as those of `writer`.
+
+        What the rows' columns carry is of the table that they were read from, also with `toTable`; so it never counts.
+        """
         from pylog.spark.writer import stream_writer
 
-        return stream_writer(insert_options(schema) | dict(self.options), schema, overwrite=overwrite)
+        return stream_writer(dict(self.options), schema, overwrite=overwrite)
 
 
 class PylogReader(DataSourceReader):

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 
 from pyspark.sql.types import StructField, StructType
 
-from pylog.spark.options import Topics, any_options
+from pylog.errors import InvalidArgumentError
+from pylog.spark.options import SourceOptions, Topics, any_options
 
 _METADATA = "pylog.options"
 _CLAUSE = "option."  # what the catalog puts before the names of the OPTIONS clause
@@ -62,22 +63,41 @@ def carried(schema: StructType) -> dict[str, str]:
     return dict(json.loads(found)) if found is not None else {}
 
 
-def insert_options(schema: StructType) -> dict[str, str]:
-    """What of a table's options counts for `INSERT INTO` it: its store and, where it has but one topic, that for all rows.
+def write_from(schema: StructType, options: Mapping[str, str]) -> dict[str, str]:
+    """The options of a write: the given ones, and in `INSERT INTO` a table those of the table.
+
+    Spark does not say which of the two a write is. `INSERT` has no path, and rows with just the columns of the table; a frame
+    that was made from a table carries its options too, but is no business of that table's when it is written elsewhere.
 
     Args:
-        schema: of the rows; Spark has given them the metadata of the table's columns.
+        schema: of the rows; what is inserted has the metadata of the table's columns.
+        options: that Spark gives for this write.
+
+    Raises:
+        InvalidArgumentError: a frame of a table, and nothing says into which store it is to be written.
 
     >>> from pylog.spark.schema import spark_schema
-    >>> insert_options(carrying(spark_schema(["value"]), {"path": "/shop", "subscribe": "orders", "columns": "value"}))
+    >>> table = carrying(spark_schema(["key", "value"]), {"path": "/shop", "subscribe": "orders", "columns": "key,value"})
+    >>> write_from(table, {})
     {'path': '/shop', 'topic': 'orders'}
+    >>> write_from(table, {"path": "/archive"})
+    {'path': '/archive'}
     """
-    of_table = carried(schema)
-    if not of_table:
-        return {}
-    options = any_options(of_table)
-    where = {"path": ",".join(options.paths)}
-    match options.subscription:
+    given, of_table = dict(options), carried(schema)
+    if not of_table or "path" in {name.lower() for name in given}:
+        return given
+    table = any_options(of_table)
+    if tuple(schema.fieldNames()) != table.scan.columns:
+        raise InvalidArgumentError(
+            "the option 'path' is required: the rows come from a table, and it is not taken for the place where they go"
+        )
+    return _insert_options(table) | given
+
+
+def _insert_options(table: SourceOptions) -> dict[str, str]:
+    """What of a table's options counts for `INSERT INTO` it: its store and, where it has but one topic, that for all rows."""
+    where = {"path": ",".join(table.paths)}
+    match table.subscription:
         case Topics((topic,)):
             return where | {"topic": topic}
     return where
