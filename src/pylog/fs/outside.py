@@ -8,13 +8,15 @@ import stat
 from typing import Final
 
 from pylog.errors import InvalidArgumentError
-from pylog.fs.system import OsFileSystem, parent_of, reported, resolved
+from pylog.fs.system import reported, resolved
 
 _FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def replace_file(path: str, data: bytes) -> None:
     """Replaces a file as a whole, or makes it; of a link, that which it leads to. It keeps its mode, and no neighbour is touched.
+
+    After a crash it is the old one or the new one.
 
     Raises:
         InvalidArgumentError: there is something of that name that is no file.
@@ -36,7 +38,6 @@ def replace_file(path: str, data: bytes) -> None:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
             raise
-    OsFileSystem().sync_directory(parent_of(target))
 
 
 def _mode_of(target: str) -> int | None:
