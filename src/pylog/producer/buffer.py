@@ -20,6 +20,7 @@ from typing import Final
 from pylog import limits
 from pylog.errors import ClosedError, IllegalStateError, InvalidArgumentError, PylogTimeoutError, without_frames
 from pylog.fs import on_fork, process_id
+from pylog.log.store_locks import is_owned
 from pylog.producer.future import PLAIN, Callback, Details, FutureRecordMetadata, Outcome, settle
 from pylog.record.types import Header
 
@@ -51,11 +52,6 @@ def waitable(timeout: float | None) -> float | None:
     if not isinstance(timeout, Real) or timeout != timeout:  # not even to itself: NaN
         raise InvalidArgumentError(f"timeout={timeout!r} is not a number of seconds, nor None")
     return None if timeout >= threading.TIMEOUT_MAX else float(timeout)
-
-
-def _is_owned(lock: threading.RLock) -> bool:
-    """Whether this thread has a lock."""
-    return bool(lock._is_owned())  # type: ignore[attr-defined]
 
 
 class Buffer:
@@ -124,7 +120,7 @@ class Buffer:
     def _check_outside(self) -> None:
         """Refuses what comes amid another call of the same thread, and might wait for it."""
         self._check_process()
-        if _is_owned(self._lock) or (_is_owned(self.turn) and threading.current_thread() is not self._sender):
+        if is_owned(self._lock) or (is_owned(self.turn) and threading.current_thread() is not self._sender):
             told = "this call of the producer comes amid another one of the same thread, from a handler of a signal perhaps"
             raise IllegalStateError(f"{told}: set a flag there, and send, flush or close behind that call")
 

@@ -26,7 +26,7 @@ from pylog.log.store_locks import KAFKA_LOCK
 from pylog.record.types import TopicPartition
 from pylog.segment.names import LOG, parse
 from pylog.segment.segment import OpenFiles
-from pylog.topics.catalog import read_catalog
+from pylog.topics.catalog import Catalog, read_catalog
 from pylog.topics.partitions import partition_of
 
 _MARKER_BYTES: Final = 4096
@@ -39,11 +39,13 @@ class Target(NamedTuple):
         root: the log directory that it lies in: its checkpoints and its locks.
         directory: its own.
         key: topic and number; a directory that is called otherwise counts as number 0 of a topic of that name.
+        config: the topic's configuration, where pylog knows it.
     """
 
     root: str
     directory: str
     key: TopicPartition
+    config: TopicConfig
 
 
 def targets(fs: FileSystem, path: str) -> list[Target]:
@@ -69,9 +71,27 @@ def targets(fs: FileSystem, path: str) -> list[Target]:
     if any(entry.is_file and _is_log(entry.name) for entry in entries):
         root = resolved(path)  # a link may lie elsewhere than the store's locks and checkpoints
         name = base_name(root)
-        return [Target(parent_of(root), root, parse_partition_directory(name) or TopicPartition(name, 0))]
+        only = parse_partition_directory(name) or TopicPartition(name, 0)
+        return [Target(parent_of(root), root, only, _config_of(_catalog(fs, parent_of(root)), only.topic))]
+    catalog = _catalog(fs, root)  # once: with many topics it is long
     found = ((entry.name, partition_of(entry)) for entry in entries)
-    return [Target(root, join(root, name), key) for name, key in found if key is not None]
+    return [Target(root, join(root, name), key, _config_of(catalog, key.topic)) for name, key in found if key is not None]
+
+
+def _catalog(fs: FileSystem, root: str) -> Catalog | None:
+    """What pylog knows of a directory's topics; None if it cannot be read."""
+    try:
+        return read_catalog(fs, root)
+    except PylogError:
+        return None
+
+
+def _config_of(catalog: Catalog | None, topic: str) -> TopicConfig:
+    """A topic's configuration, where pylog knows it."""
+    try:
+        return TopicConfig() if catalog is None else catalog.config_of(topic)
+    except PylogError:
+        return TopicConfig()
 
 
 def _is_log(name: str) -> bool:
@@ -96,7 +116,7 @@ def _source(fs: FileSystem, target: Target) -> Source:
         fs=fs,
         directory=target.directory,
         partition=target.key,
-        config=config_of(fs, target),
+        config=target.config,
         open_files=OpenFiles(),
         writable=False,
         clean=marker is not None,
@@ -106,14 +126,6 @@ def _source(fs: FileSystem, target: Target) -> Source:
         log_starts=Checkpoint(fs, root, LOG_START),
         cleaned=Checkpoint(fs, root, CLEANER),
     )
-
-
-def config_of(fs: FileSystem, target: Target) -> TopicConfig:
-    """The configuration of a partition's topic, where pylog knows it."""
-    try:
-        return read_catalog(fs, target.root).config_of(target.key.topic)
-    except PylogError:
-        return TopicConfig()
 
 
 def is_in_use(fs: FileSystem, root: str) -> bool:

@@ -24,7 +24,7 @@ from pylog.record.format import BASE_OFFSET, LEADER_EPOCH
 from pylog.segment import names
 from pylog.segment.segment import LogSegment
 from pylog.tools.backup import Backup
-from pylog.tools.partitions import Target, config_of, sizes_of, targets
+from pylog.tools.partitions import Target, sizes_of, targets
 from pylog.tools.plan import POLICIES, Copy, PartitionPlan, SegmentPlan, plan_partition, segments_of
 
 _INDEXES = (names.INDEX, names.TIME_INDEX, names.TRANSACTION_INDEX, names.SEAL)
@@ -171,7 +171,7 @@ class _Execution:
         self._fs = fs
         self._plan = plan
         self._directory = plan.target.directory
-        self._config = config_of(fs, plan.target)
+        self._config = plan.target.config
 
     def run(self) -> None:
         plan = self._plan
