@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from pylog.errors import ClosedError, IllegalStateError
 from pylog.fs import process_id
+from pylog.log.store_locks import is_owned
 
 
 class Guard(RLock):  # type: ignore[misc]  # it is final for type checkers only
@@ -27,7 +28,7 @@ class Guard(RLock):  # type: ignore[misc]  # it is final for type checkers only
     @property
     def is_mine(self) -> bool:
         """Whether this thread is in a call."""
-        return bool(self._is_owned())  # type: ignore[attr-defined]
+        return is_owned(self)
 
     @property
     def forked(self) -> bool:
