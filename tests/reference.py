@@ -6,6 +6,7 @@ test needs pylog's encoder to make what pylog's decoder is given.
 
 from __future__ import annotations
 
+import itertools
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -619,3 +620,20 @@ def encode_batches(
         batches.append(batch.encoded())
         first += len(batch.records)
     return batches
+
+
+def join_packed(data: bytes, position: int, end: int, count: int) -> tuple[int, list[int], bytes]:
+    """(status, offsets, bytes) of so many byte strings of MessagePack's bin family from a position on."""
+    data, at, found = data[: max(end, 0)], max(position, 0), [b""]
+    for _ in range(count):
+        if len(data) - at < 2:
+            return TORN, [], b""
+        width = {0xC4: 1, 0xC5: 2, 0xC6: 4}.get(data[at])
+        if width is None:
+            return BAD_RECORD, [], b""
+        first = at + 1 + width
+        at = first + int.from_bytes(data[at + 1 : first], "big")
+        if at > len(data) or first > len(data):
+            return TORN, [], b""
+        found.append(data[first:at])
+    return OK, list(itertools.accumulate(map(len, found))), b"".join(found)

@@ -40,12 +40,19 @@ def test_a_list_of_any_shapes_is_the_records_that_each_item_stands_for(items: li
 
 
 @pytest.mark.parametrize("count", [1, MANY, 300])
+@pytest.mark.parametrize("kind", [bytearray, memoryview])
+@pytest.mark.parametrize("others", [b"v", None, (b"k", b"v")])
+def test_a_value_may_be_whatever_has_bytes_as_where_one_is_appended_alone(count: int, kind: Any, others: Any) -> None:
+    found = few_of(rows_of([*[others] * (count - 1), kind(b"bytes")], NOW)).records
+    assert found == [*[alone(others)] * (count - 1), alone(b"bytes")]
+
+
+@pytest.mark.parametrize("count", [1, MANY, 300])
 @pytest.mark.parametrize(
     ("wrong", "error"),
     [
         ("text", InvalidArgumentError),
         (5, InvalidArgumentError),
-        (bytearray(b"v"), InvalidArgumentError),
         ((b"v",), InvalidArgumentError),
         ((b"k", b"v", (), 0, 0), InvalidArgumentError),
         ([b"k", b"v"], InvalidArgumentError),

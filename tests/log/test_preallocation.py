@@ -64,7 +64,7 @@ def published(log: pylog.Log) -> int:
 # ---- when --------------------------------------------------------------------------------------------------------------------
 
 
-def test_the_zeros_come_with_the_last_of_so_many_syncs_in_a_row_and_again_when_they_are_used_up(
+def test_the_zeros_come_behind_the_last_of_so_many_syncs_in_a_row_and_again_when_too_few_are_left_for_the_next_append(
     fs: MemoryFileSystem, store: Store
 ) -> None:
     log, sizes = store.log("t"), []
@@ -72,8 +72,10 @@ def test_the_zeros_come_with_the_last_of_so_many_syncs_in_a_row_and_again_when_t
         append(log, 1)
         sizes.append(size(fs) - published(log))
     taken = published(log) // 16
-    used = [ROOM - taken * number for number in range(ROOM // taken + 1)]
-    assert sizes == [0, 0, *used, *used][:16]
+    used = [ROOM - taken * number for number in range(ROOM // taken)]
+    assert used[-1] - taken < taken
+    again = used[-1] - taken + ROOM
+    assert sizes == [0, 0, *used, *(again - taken * number for number in range(16))][:16]
 
 
 def test_who_does_not_sync_has_none(fs: MemoryFileSystem, store: Store) -> None:

@@ -13,13 +13,14 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import numpy as np
 from numba import types
 
 import record_cases as cases
 import reference
 from pylog import partitioner
-from pylog.record import compacting, encoding, kernels
+from pylog.record import compacting, encoding, kernels, packed
 from pylog.record.memory import BYTES, OUT_BYTES, address, kernel, load8, store8
 from pylog.record.rows import read_only
 from record_cases import ALL, Damage, joined
@@ -288,6 +289,19 @@ def keep_records(given: Cases, place: Guarded) -> None:
     compacting.keep_records(buffer, table, fates, state, draw.random() < 0.3, dead, out)
 
 
+def join_packed(given: Cases, place: Guarded) -> None:
+    draw = given.random
+    values = [draw.randbytes(draw.choice([0, 1, 31, 32, 255, 256, 300])) for _ in range(draw.randint(0, 20))]
+    data = bytearray(b"".join(map(msgspec.msgpack.encode, values)))
+    for _ in range(draw.randint(0, 3) if data else 0):
+        data[draw.randrange(len(data))] = draw.choice([0, 0xC4, 0xC5, 0xC6, 0xFF])
+    data += draw.choice([b"", b"", b"\xc4", b"\xc5\0", b"\xc6\0\0\0", b"\xc6\xff\xff\xff\xff"])
+    buffer = place.output(len(data), np.uint8)
+    buffer[:] = np.frombuffer(data, np.uint8)
+    ends = place.output(max(0, len(values) + draw.choice([0, 1, 1, 3])), np.int32)
+    packed.join_packed(buffer, draw.choice([0, 0, 2, -1]), len(data) + draw.choice([0, 0, -1, 9]), ends)
+
+
 CALLS: list[Callable[[Cases, Guarded], None]] = [
     scan,
     find_batch,
@@ -302,6 +316,7 @@ CALLS: list[Callable[[Cases, Guarded], None]] = [
     hash_keys,
     index_keys,
     keep_records,
+    join_packed,
 ]
 
 

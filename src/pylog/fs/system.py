@@ -134,13 +134,15 @@ class OsFile:
             os.ftruncate(self._descriptor, size)
 
     def sync(self) -> None:
-        with reported("sync", self._path):
-            if self._descriptor < 0:  # closed by another thread; the functions below would raise a ValueError
-                raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        if self._descriptor < 0:  # closed by another thread; the functions below would raise a ValueError
+            raise _failed("sync", OSError(errno.EBADF, os.strerror(errno.EBADF)), self._path)
+        try:
             if sys.platform == "darwin":
                 fcntl.fcntl(self._descriptor, fcntl.F_FULLFSYNC)  # fsync leaves the data in the drive's cache there
             else:
                 os.fdatasync(self._descriptor)
+        except OSError as error:
+            raise _failed("sync", error, self._path) from error
 
     def close(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1

@@ -22,7 +22,7 @@ ISOLATIONS = ("read_uncommitted", "read_committed")
 
 def checked_items(items: Any) -> Sequence[Any]:
     """A list of records, whatever is in it."""
-    if isinstance(items, str | bytes | dict) or not isinstance(items, Sequence):
+    if type(items) is not list and (isinstance(items, str | bytes | dict) or not isinstance(items, Sequence)):
         raise InvalidArgumentError(f"a list of records is wanted, not {type(items).__name__}")
     return items
 
@@ -127,8 +127,11 @@ def rows_of(items: Sequence[Any], now_ms: int) -> Piece:
         records = [_fields(item) for item in items]
         few = rows_from_few([(key, value, stamp, pairs) for key, value, pairs, stamp in records], now_ms)
         return few or _rows_of_tuples(records, now_ms)
-    if _are_values(items):
-        return rows_from_values(items, now_ms)
+    values = rows_from_values(items, now_ms) if isinstance(items[0], bytes) else None
+    if values is not None:
+        return values
+    if set(map(type, items)) <= {bytes, type(None)}:
+        return rows_from_records(None, items, None, None, now_ms)
     return _rows_of_tuples(items if _are_tuples(items) else [_fields(item) for item in items], now_ms)
 
 
@@ -140,11 +143,6 @@ def _rows_of_tuples(records: Sequence[tuple[Any, ...]], now_ms: int) -> Rows:
     return rows_from_records(keys, values, stamps if stamped else None, headers if any(headers) else None, now_ms)
 
 
-def _are_values(items: Sequence[Any]) -> bool:
-    """Whether there are only bytes and None. Counting is the fastest look at a list that there is, and mostly enough."""
-    return countOf(map(type, items), bytes) == len(items) or set(map(type, items)) <= {bytes, type(None)}
-
-
 def _are_tuples(items: Sequence[Any]) -> bool:
     """Whether there are only tuples, all of one length that a record can have."""
     return countOf(map(type, items), tuple) == len(items) and len(widths := set(map(len, items))) == 1 and widths <= {2, 3, 4}
@@ -152,7 +150,7 @@ def _are_tuples(items: Sequence[Any]) -> bool:
 
 def _fields(item: Any) -> tuple[Any, Any, Any, Any]:
     """Key, value, headers and timestamp of what stands for a record."""
-    if item is None or isinstance(item, bytes):
+    if item is None or isinstance(item, bytes | bytearray | memoryview):
         return None, item, (), None
     if not isinstance(item, tuple) or not 2 <= len(item) <= 4:
         raise InvalidArgumentError("a record is a value (bytes or None) or a tuple (key, value[, headers[, timestamp]])")

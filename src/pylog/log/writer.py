@@ -407,7 +407,6 @@ class LogWriter:
         digest = self._digest.value
         said = self.header.prepared(published_position=position, published_offset=offset, header_digest=digest, **changes)
         state = self._with_written(said.slot, offset if durable else self.state.durable_offset)
-        self.file.before_commit(position, position - self.state.active_size, self._config.segment_bytes, synced=durable)
         try:
             if durable:
                 began = self._clock.monotonic()
@@ -417,6 +416,7 @@ class LogWriter:
         except StorageFailedError as error:
             self.fail(f"a sync failed ({error}), so what is on the disk is not known")
             raise
+        self.file.after_commit(position, position - self.state.active_size, self._config.segment_bytes, synced=durable)
         self._show(state)
 
     def _with_written(self, slot: Slot, durable_offset: int) -> LogState:

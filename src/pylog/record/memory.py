@@ -160,16 +160,20 @@ if not INTERPRETED:
     store8, store32, store64 = _storer(8, False), _storer(32, False), _storer(64, False)
     put16, put32, put64 = _storer(16, True), _storer(32, True), _storer(64, True)
 
-    @intrinsic
-    def memcpy(typingctx: Any, target: Any, source: Any, size: Any) -> Any:
-        """Copies `size` bytes; the two regions do not overlap."""
+    def _copier(raw: Any) -> Any:
+        @intrinsic
+        def copy(typingctx: Any, target: Any, source: Any, size: Any) -> Any:
+            def codegen(ctx: Any, b: Any, sig: Any, args: Any) -> Any:
+                pointers = [b.inttoptr(arg, _I8.as_pointer()) for arg in args[:2]]
+                raw(b, pointers[0], pointers[1], args[2], 1)
+                return ctx.get_dummy_value()
 
-        def codegen(ctx: Any, b: Any, sig: Any, args: Any) -> Any:
-            pointers = [b.inttoptr(arg, _I8.as_pointer()) for arg in args[:2]]
-            cgutils.raw_memcpy(b, pointers[0], pointers[1], args[2], 1)
-            return ctx.get_dummy_value()
+            return types.void(types.int64, types.int64, types.int64), codegen
 
-        return types.void(types.int64, types.int64, types.int64), codegen
+        return copy
+
+    memcpy = _copier(cgutils.raw_memcpy)  # of `size` bytes; the two regions do not overlap
+    memmove = _copier(cgutils.raw_memmove)  # they may
 
     @intrinsic
     def copy32(typingctx: Any, target: Any, source: Any) -> Any:
@@ -247,6 +251,8 @@ else:
 
     def memcpy(target: Any, source: Any, size: Any) -> None:
         ctypes.memmove(_check(target, size), _check(source, size), int(size))
+
+    memmove = memcpy
 
     def copy32(target: Any, source: Any) -> None:
         memcpy(target, source, 32)

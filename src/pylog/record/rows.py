@@ -78,7 +78,7 @@ class Rows:
 
     def stamped(self, now_ms: int) -> Rows:
         """The same records with the time of the append as timestamp (LogAppendTime)."""
-        return replace(self, timestamps=read_only(np.full(len(self), now_ms, np.int64)))
+        return replace(self, timestamps=repeated(now_ms, len(self)))
 
     @property
     def size_bound(self) -> int:
@@ -86,7 +86,7 @@ class Rows:
         size = len(self) * MAX_RECORD_OVERHEAD + HEADER_SIZE
         for column in (self.keys, self.values):
             if column.ends.size:
-                size += int(column.ends[-1] - column.ends[0])
+                size += column.ends.item(-1) - column.ends.item(0)
         if self.headers.ends.size:
             first, end = int(self.headers.ends[0]), int(self.headers.ends[-1])  # of a slice: not all that its columns hold
             size += 10 * (end - first + 1)
@@ -133,4 +133,12 @@ def read_only(array: Any) -> Any:
     if array.flags.writeable:
         array = array.view()
         array.flags.writeable = False
+    return array
+
+
+def repeated(number: int, count: int) -> Longs:
+    """The same number so often, for kernels. Cost: less than `np.full`, which is Python."""
+    array: Longs = np.empty(count, np.int64)
+    array.fill(number)
+    array.flags.writeable = False
     return array
