@@ -216,24 +216,23 @@ class StoreMachine(Crashing[list[World]]):
 
     def kept(self, log: pylog.Log, promise: Promise, config: dict[str, Any]) -> int:
         """Where the log begins after retention: what is below its start goes, then what is too much, then what is too old."""
-        segments = log.segments
-        ends = [segment.base_offset for segment in segments[1:]] + [log.end_offset]
-        left = list(zip(segments, ends, strict=False))
+        bases = [segment.base_offset for segment in log.segments]
+        sizes = [segment.size for segment in log.segments[:-1]] + [log.look().active_size]  # of the last one, without a torn tail
+        left = list(zip(bases, [*bases[1:], log.end_offset], sizes, strict=False))
         start = promise.first_start
         while len(left) > 1 and left[0][1] <= start:
             left.pop(0)
-        total, keep_ms = sum(segment.size for segment, _ in left), config.get("retention_ms", -1)
+        total, keep_ms = sum(size for _, _, size in left), config.get("retention_ms", -1)
         too_much = total - config.get("retention_bytes", total)
-        while left and 0 < left[0][0].size <= too_much:
+        while left and 0 < left[0][2] <= too_much:
             start = max(start, left[0][1])
-            too_much -= left.pop(0)[0].size
-        while left and left[0][0].size and 0 <= keep_ms < self.age(left[0], promise):
+            too_much -= left.pop(0)[2]
+        while left and left[0][2] and 0 <= keep_ms < self.age(promise.records[left[0][0] : left[0][1]]):
             start = max(start, left.pop(0)[1])
         return start
 
-    def age(self, segment: tuple[Any, int], promise: Promise) -> int:
-        """How old the youngest record of a segment is."""
-        records: tuple[Any, ...] = promise.records[segment[0].base_offset : segment[1]]
+    def age(self, records: tuple[Any, ...]) -> int:
+        """How old the youngest of some records is."""
         return self.clock.now_ms() - max(record[3] for record in records)
 
     # ---- processes -----------------------------------------------------------------------------------------------------------
