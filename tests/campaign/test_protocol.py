@@ -73,6 +73,11 @@ def test_a_schedule_is_the_same_run_each_time() -> None:
     assert first == again
 
 
+def test_a_flush_behind_another_process_whose_sync_failed_writes_again_what_is_hidden_and_readers_follow() -> None:
+    """Found by torture: the flush had nothing to do, said so, and the records were neither durable nor seen."""
+    assert replay("syncfail", "V W W W R V R W V R / X X / Y Y; V@1.36:sync:913").problem is None
+
+
 def test_the_torture_command_gets_counts_and_violations() -> None:
     done = run(seed=3, seconds=0.01)
     assert done["violations"] == []

@@ -146,7 +146,7 @@ class Follower:
         if old is None or active is None or not same_boot or not self.loaded.same_boot or active.builder is None:
             return False
         same = slot.epoch in (old.epoch, old.epoch | 1) and _lasting(slot) == _lasting(old)
-        if not same or old.epoch % 2 or slot.flags or slot.published_position < self._state.active_size:
+        if not same or old.epoch % 2 or old.flags or slot.flags or slot.published_position < self._state.active_size:
             return False
         end, offset = self._state.active_size, self._state.end_offset
         walk = active.file().tables if self._producers is None else active.file().regions  # a marker is in a record

@@ -368,10 +368,11 @@ class Mutator:
     # ---- flush ---------------------------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Makes everything published durable, whoever wrote it."""
+        """Makes everything published durable, whoever wrote it; what is hidden since a sync failed is written again for that."""
         with self._both_locks():
             self.take_changes()
-            if self.loaded.corrupt is None and self._state.durable_offset < self._state.end_offset:
+            hidden = self.writer is None and self._state.end_offset < self.loaded.next_offset
+            if self.loaded.corrupt is None and (hidden or self._state.durable_offset < self._state.end_offset):
                 self._current().flush()
 
     def flush_behind(self) -> None:
