@@ -22,7 +22,7 @@ ISOLATIONS = ("read_uncommitted", "read_committed")
 
 def checked_items(items: Any) -> Sequence[Any]:
     """A list of records, whatever is in it."""
-    if type(items) is not list and (isinstance(items, str | bytes | dict) or not isinstance(items, Sequence)):
+    if isinstance(items, str | bytes | dict) or not isinstance(items, Sequence):
         raise InvalidArgumentError(f"a list of records is wanted, not {type(items).__name__}")
     return items
 
@@ -127,7 +127,7 @@ def rows_of(items: Sequence[Any], now_ms: int) -> Piece:
         records = [_fields(item) for item in items]
         few = rows_from_few([(key, value, stamp, pairs) for key, value, pairs, stamp in records], now_ms)
         return few or _rows_of_tuples(records, now_ms)
-    values = rows_from_values(items, now_ms) if isinstance(items[0], bytes) else None
+    values = rows_from_values(items, now_ms)
     if values is not None:
         return values
     if set(map(type, items)) <= {bytes, type(None)}:

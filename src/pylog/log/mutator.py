@@ -114,7 +114,7 @@ class Mutator:
         with self._both_locks():
             self._load()
             under_way = self.loaded.slot is not None and self.loaded.slot.epoch % 2 == 1
-            if (under_way or self._state.end_offset < self.loaded.next_offset) and self.loaded.corrupt is None:
+            if (under_way or self._hides_records()) and self.loaded.corrupt is None:
                 with contextlib.suppress(StorageFailedError):  # a full disk must not keep anybody from reading
                     self._current()  # what a dead process left is shown when it is durable
 
@@ -150,6 +150,10 @@ class Mutator:
         self.loaded = loaded
         self._surroundings.found(loaded.findings)
         self._set_state(first_state(loaded))
+
+    def _hides_records(self) -> bool:
+        """Whether loading has found more than may be shown: what a dead process wrote last, or all since a sync failed."""
+        return self.writer is None and self._state.end_offset < self.loaded.next_offset
 
     def _set_state(self, state: LogState) -> None:
         self._state = state
@@ -371,8 +375,7 @@ class Mutator:
         """Makes everything published durable, whoever wrote it; what is hidden since a sync failed is written again for that."""
         with self._both_locks():
             self.take_changes()
-            hidden = self.writer is None and self._state.end_offset < self.loaded.next_offset
-            if self.loaded.corrupt is None and (hidden or self._state.durable_offset < self._state.end_offset):
+            if self.loaded.corrupt is None and (self._hides_records() or self._state.durable_offset < self._state.end_offset):
                 self._current().flush()
 
     def flush_behind(self) -> None:

@@ -264,7 +264,7 @@ def _bytes_column(name: str, values: Sequence[bytes | None]) -> Binary:
     """A column of byte strings. Arrow is slower than either, and would first import pandas, where that is installed."""
     if len(values) < _FEW and all(type(value) is bytes or value is None for value in values):
         return binary_column(values)
-    column = packed_column(values) if isinstance(values[0], bytes) else None
+    column = packed_column(values)
     return _binary(_bytes_array(name, values)) if column is None else column
 
 

@@ -68,12 +68,14 @@ def join_packed(buffer: Any, position: int, end: int, ends: Any) -> int:
 def packed_column(values: Sequence[Any]) -> Binary | None:
     """A column of byte strings; None when they are more than 2 GiB, or when one of them is something else, or null.
 
-    Cost: some 15 ns a value of 100 bytes.
+    Cost: some 15 ns a value of 100 bytes; nothing where the first one is not bytes.
 
     >>> packed_column([b"a", bytearray(b"bc")]).ends.tolist()
     [0, 1, 3]
     >>> packed_column([b"a", "bc"])
     """
+    if values and not isinstance(values[0], bytes):
+        return None
     data = bytearray()
     try:
         _ENCODER.encode_into(values, data)
