@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from typing import Any
 
-from pylog.errors import StorageFailedError
+from pylog.errors import StorageFailedError, SyncFailedError
 from pylog.fs import OsFileSystem
 
 
@@ -23,7 +23,8 @@ class Faults:
 
 
 def failure(call: str, path: str) -> StorageFailedError:
-    return StorageFailedError(f"cannot {call} {path}: no room, for a test", path=path, errno=errno.ENOSPC)
+    error = SyncFailedError if call.startswith("sync") else StorageFailedError
+    return error(f"cannot {call} {path}: no room, for a test", path=path, errno=errno.ENOSPC)
 
 
 class FaultyFile:

@@ -39,6 +39,7 @@ __all__ = [
     "RecordTooLargeError",
     "StorageFailedError",
     "StoreLockedError",
+    "SyncFailedError",
     "TopicAlreadyExistsError",
     "UnknownTopicOrPartitionError",
     "UnreleasedInstanceIdError",
@@ -191,6 +192,24 @@ class StorageFailedError(PylogError):
     ) -> None:
         super().__init__(message, path=path, position=position, offset=offset)
         self.errno = errno
+
+    @property
+    def passes(self) -> bool:
+        """Whether the call can be made again once there is room, or files are closed: nothing is in doubt meanwhile.
+
+        >>> StorageFailedError("the disk is full", errno=28).passes, SyncFailedError("the disk is full", errno=28).passes
+        (True, False)
+        """
+        return self.errno in NO_ROOM | NO_DESCRIPTOR
+
+
+class SyncFailedError(StorageFailedError):
+    """A sync failed, for whatever reason: what it should have made durable may be lost, whatever a later sync says."""
+
+    @property
+    def passes(self) -> bool:
+        """Never."""
+        return False
 
 
 class ProducerError(PylogError):

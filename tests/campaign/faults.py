@@ -7,7 +7,6 @@ the end its process dies, and separately its machine loses power, and what is le
 
 from __future__ import annotations
 
-import errno
 import functools
 import gc
 import random
@@ -21,6 +20,7 @@ import pylog
 from campaign.checker import Outcome, SoundLogs, inspect, told_of
 from campaign.explorer import recorded, seldom_collecting
 from campaign.workloads import NOTHING, OS, ROOT, SYNC, TINY, Item, base, clock, drawn_from, quiet, rows
+from pylog.errors import NO_ROOM
 from pylog.segment.names import LOG
 from pylog.testing import FAULTS, Crash, Cut, FaultyFileSystem, Found, Image, MemoryFileSystem, Moment
 from pylog.testing.models import GAP, POWER_LOSS, PROCESS_DEATH
@@ -129,8 +129,14 @@ class Driver:
         ledger = self.ledgers[topic]
         items = [self._item(size) for size in sizes]
         log = self.store.log(topic)
+        first = log.end_offset
         ledger.asked(items)
-        done = log.append_batch(rows(items), durability=level)
+        try:
+            done = log.append_batch(rows(items), durability=level)
+        except pylog.StorageFailedError as error:
+            if error.errno in NO_ROOM and error.passes and error.offset is not None:
+                ledger.possible -= set(items[error.offset - first :])  # cut off again, as the error says
+            raise
         ledger.acknowledged(done.offsets, items, durable=level == SYNC)
         ledger.flushed(log.durable_offset)
         if topic == "t":
@@ -310,8 +316,8 @@ def ends(memory: MemoryFileSystem) -> list[tuple[str, Image, int]]:
 
 
 def goes_on(driver: Driver) -> Iterator[str]:
-    """Whether the log takes records again once calls succeed: at once when only a write of records failed, or there was no
-    descriptor to be had, else when reopened."""
+    """Whether the log takes records again once calls succeed: at once when only a write of records failed, or there was no room
+    or no descriptor to be had, else when reopened."""
     if "t" in driver.fickle or "t" not in driver.ledgers:
         return
     usable = all(_passes(error) for error in driver.refusals)
@@ -325,7 +331,7 @@ def goes_on(driver: Driver) -> Iterator[str]:
 
 def _passes(error: pylog.PylogError) -> bool:
     wrote = str(error).startswith("cannot write") and str(error.path).endswith(LOG)
-    return wrote or (isinstance(error, pylog.StorageFailedError) and error.errno == errno.EMFILE)
+    return wrote or (isinstance(error, pylog.StorageFailedError) and error.passes)
 
 
 def judged(driver: Driver, outcome: Outcome, after: str) -> Iterator[str]:

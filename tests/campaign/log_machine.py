@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
 import pylog
+import reference
 from campaign.crashing import (
     GAP,
     LEVELS,
@@ -28,7 +29,7 @@ from campaign.crashing import (
     seeds,
     wrong_in,
 )
-from pylog import ProducerBatch, TopicConfig
+from pylog import ProducerBatch, TopicConfig, limits
 from pylog.testing import Found, LogModel, Promise, strategies
 from pylog.testing.models import POWER_LOSS
 from pylog.testing.strategies import NewRecord
@@ -224,7 +225,7 @@ class LogMachine(Crashing[list[Promise]]):
 
     def cut(self, asked: Promise, gap: int, end: int) -> Promise:
         """The promise of a log that ends at `end`, with a gap from `gap` on."""
-        return replace(asked, records=asked.records[:gap] + (GAP,) * (end - gap), survives_death=gap, survives_power_loss=gap)
+        return replace(asked, records=asked.records[:gap] + (GAP,) * (end - gap), survives_death=end, survives_power_loss=end)
 
     @rule(ms=st.sampled_from([1, 1000, 2_000_000_000]))
     def wait(self, ms: int) -> None:
@@ -235,7 +236,9 @@ class LogMachine(Crashing[list[Promise]]):
 
     @rule()
     def tick(self) -> None:
-        assert self.store.tick() == 0 or self.has_crashed  # in the middle of a deletion, which is finished now
+        """Nothing is too old or too much here: only what lies below the log's start goes."""
+        bases = [segment.base_offset for segment in self.log.segments]
+        assert self.store.tick() == sum(end <= self.start for end in bases[1:])
 
     # ---- reads ---------------------------------------------------------------------------------------------------------------
 
@@ -272,14 +275,21 @@ class LogMachine(Crashing[list[Promise]]):
             assert (None if found is None else (found.offset, found.timestamp)) == wanted
 
     def first_of(self, timestamp: int) -> tuple[int, int] | None:
-        """As Kafka looks: the first segment that was ever as late decides, and what was deleted from it does not count."""
-        bases = [segment.base_offset for segment in self.log.segments]
+        """As Kafka looks: the first segment that is as late decides, and what was deleted of it does not count."""
         records: tuple[Any, ...] = self.model.promise.records
-        for base, end in zip(bases, [*bases[1:], self.model.end], strict=True):
-            late = [each for each in range(base, end) if records[each] is not GAP and records[each][3] >= timestamp]
+        for segment in self.log.segments:
+            there = self.offsets_in(segment.path)
+            late = [each for each in there if records[each] is not GAP and records[each][3] >= timestamp]
             if late:
                 return next(((each, records[each][3]) for each in late if each >= self.start), None)
         return None
+
+    def offsets_in(self, path: str) -> list[int]:
+        """Those of a segment's batches: below the log's start only its file knows which a truncation has cut."""
+        data = self.fs.read(path, limits.INT32_MAX) or b""
+        columns, *_ = reference.scan_batches(data, 0, len(data), verify=False, capacity=len(data))
+        offsets = (offset for column in columns for offset in range(column.base_offset, column.last_offset + 1))
+        return [offset for offset in offsets if offset < self.model.end]  # behind it lies what a crash has left
 
     def readable(self) -> list[tuple[int, Any]]:
         start, records = self.expected
@@ -304,7 +314,8 @@ class LogMachine(Crashing[list[Promise]]):
     def reopen(self, look: bool) -> None:
         with self.doing([self.model.promise]):
             self.store.close()
-        self.model.flushed(self.model.end)
+        if self.is_ready:  # who has only read leaves what a dead process wrote as it is
+            self.model.flushed(self.model.end)
         if look:
             with self.opened("r") as store:
                 assert found_in(store.log("t")) == self.expected

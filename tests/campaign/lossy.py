@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Self
 
 from campaign.scheduler import SYNC_FAILS, Machine
 from pylog.clock import Clock
+from pylog.errors import SyncFailedError
 from pylog.fs import Bytes, DirectoryEntry
 from pylog.log.durable_point import SLOT_SIZE
 from pylog.segment.names import DURABLE_POINT
@@ -180,7 +181,7 @@ class View:
     def _point(self, kind: str, path: str) -> None:
         fault = self.machine.point(kind, path)
         if fault is not None:
-            raise refused(errno.EIO if fault.kind == SYNC_FAILS else errno.ENOSPC, path)
+            raise _sync_failed(path) if fault.kind == SYNC_FAILS else refused(errno.ENOSPC, path)
 
     def open(self, path: str, *, write: bool = False) -> ViewedFile:
         self._point("open", path)
@@ -239,6 +240,10 @@ class View:
         return self.fs.boot_id()
 
 
+def _sync_failed(path: str) -> SyncFailedError:
+    return SyncFailedError(f"cannot sync {path}: EIO", path=path, errno=errno.EIO)
+
+
 class ViewedFile:
     """A file of a `View`."""
 
@@ -289,7 +294,7 @@ class ViewedFile:
         fault = self._machine.point(SYNC, self.path)
         if fault is not None:
             self._fs.fail_sync(self.path, fault.argument)
-            raise refused(errno.EIO, self.path)
+            raise _sync_failed(self.path)
         self._file.sync()
 
     def close(self) -> None:

@@ -78,6 +78,12 @@ def test_a_flush_behind_another_process_whose_sync_failed_writes_again_what_is_h
     assert replay("syncfail", "V W W W R V R W V R / X X / Y Y; V@1.36:sync:913").problem is None
 
 
+def test_a_slot_that_there_is_no_room_to_overwrite_hides_from_readers_nothing_that_was_acknowledged() -> None:
+    """Found by torture: as the log rolled it stopped for good, and who read it elsewhere saw only what was durable."""
+    schedule = "W W W W V V V V V R R R R S S S / X X X T T T / Y Y Z Z; W@1.17:kill, V@5.1:full"
+    assert replay("big", schedule).problem is None
+
+
 def test_the_torture_command_gets_counts_and_violations() -> None:
     done = run(seed=3, seconds=0.01)
     assert done["violations"] == []

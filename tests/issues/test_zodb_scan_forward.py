@@ -19,6 +19,7 @@ from pylog.log import loader, producer_state, recovery, torn_tail
 from pylog.log.active_file import ActiveFile
 from pylog.log.durable_point import DELETED, FAILED, SLOT_SIZE, Slot, parse_slot
 from pylog.log.writer import LogWriter
+from pylog.segment.segment import inode_of
 from pylog.testing import Image, MemoryFileSystem
 from pylog.testing.memory import MemoryFile
 from reference import Batch, Record
@@ -128,6 +129,26 @@ def a_deletion_under_way(fs: MemoryFileSystem) -> None:
 def a_roll_under_way(fs: MemoryFileSystem) -> None:
     slot_says(fs, epoch=7)
     put(fs, f"{PARTITION}/{9:020d}.log", b"")
+
+
+def a_truncation_under_way(fs: MemoryFileSystem) -> None:
+    """All but its last rename is done: the copy that ends where the log does now is to be the middle segment."""
+    whole = content(fs, MIDDLE + ".log")
+    put(fs, MIDDLE + ".log.tmp", whole)
+    slot_says(
+        fs,
+        epoch=7,
+        active_base=3,
+        active_inode=inode_of(fs, MIDDLE + ".log.tmp"),
+        published_position=len(whole),
+        published_offset=6,
+        durable_base=3,
+        durable_position=len(whole),
+        durable_offset=6,
+    )
+    for entry in fs.list(PARTITION):
+        if entry.name.startswith(f"{6:020d}") or entry.name.endswith(".snapshot"):
+            fs.remove(f"{PARTITION}/{entry.name}")
 
 
 def bytes_missing(fs: MemoryFileSystem) -> None:
@@ -243,6 +264,7 @@ WRONG: list[Callable[[MemoryFileSystem], None]] = [
     a_failed_sync,
     a_deletion_under_way,
     a_roll_under_way,
+    a_truncation_under_way,
     bytes_missing,
     a_changed_header_of_a_batch,
     a_damaged_record,

@@ -304,22 +304,32 @@ STEPS = [
 ]
 
 
+def fail_at(fs: HookedFileSystem, call: str, name: str, number: int, error: StorageFailedError) -> None:
+    """Lets the n-th such call from now on fail."""
+
+    def count() -> None:
+        if number > 1:
+            fail_at(fs, call, name, number - 1, error)
+        else:
+            raise error
+
+    fs.before(call, name, count)
+
+
+def merging(store: Store, log: pylog.Log) -> tuple[list[int], int]:
+    """Makes the next compaction merge what one has left; the offsets before it, and where it ends."""
+    store.clean("t")
+    put(log, range(COUNT, COUNT + 20))
+    return offsets(log), log.segments[-1].base_offset
+
+
 @pytest.mark.damaged("its writer has failed")
 @pytest.mark.parametrize(("call", "name", "number"), STEPS)
 def test_a_swap_that_fails_ends_writing_and_is_finished_or_undone_by_the_next_opening(
     path: Path, store: Store, log: pylog.Log, fs: HookedFileSystem, call: str, name: str, number: int
 ) -> None:
-    store.clean("t")
-    put(log, range(COUNT, COUNT + 20))  # the next compaction merges what the first one left
-    before, end = offsets(log), log.segments[-1].base_offset
-
-    def count(left: int) -> None:
-        if left:
-            fs.before(call, name, lambda: count(left - 1))
-        else:
-            fail()
-
-    fs.before(call, name, lambda: count(number - 1))
+    before, end = merging(store, log)
+    fail_at(fs, call, name, number, StorageFailedError(f"cannot {call}: a bad sector, for a test", errno=5))
     with pytest.raises(StorageFailedError):
         store.clean("t")
     with pytest.raises(pylog.ClosedError):
@@ -334,6 +344,23 @@ def test_a_swap_that_fails_ends_writing_and_is_finished_or_undone_by_the_next_op
         again.clean("t")
         assert offsets(again.log("t")) == left(end, COUNT + 20)
         assert again.check().ok
+
+
+@pytest.mark.parametrize(("call", "name", "number"), [step for step in STEPS if step[0] != "sync_directory"])
+def test_a_swap_that_there_is_no_room_for_is_finished_or_undone_by_the_next_write(
+    path: Path, store: Store, log: pylog.Log, fs: HookedFileSystem, call: str, name: str, number: int
+) -> None:
+    before, end = merging(store, log)
+    fail_at(fs, call, name, number, StorageFailedError(f"cannot {call}: no room, for a test", errno=28))
+    with pytest.raises(StorageFailedError):
+        store.clean("t")
+    put(log, range(COUNT + 20, COUNT + 21))
+    found = offsets(log)
+    assert set(left(end, COUNT + 20)) <= set(found) <= {*before, COUNT + 20}
+    assert found[-1] == COUNT + 20
+    assert not [file for file in (path / "t-0").iterdir() if file.name.endswith((CLEANED, SWAP))]
+    (done,) = store.clean("t")
+    assert offsets(log) == left(done.end, COUNT + 21)
 
 
 # ---- what loading makes of it ------------------------------------------------------------------------------------------------

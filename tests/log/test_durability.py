@@ -11,7 +11,7 @@ import pytest
 import pylog
 from neighbours import HookedFileSystem, Neighbour, values
 from pylog import Durability, limits
-from pylog.errors import StorageFailedError
+from pylog.errors import StorageFailedError, SyncFailedError
 from pylog.log.durable_point import FAILED, Slot, open_header
 from pylog.store import Store
 
@@ -48,7 +48,11 @@ def slot_of(directory: Path) -> Slot:
 
 
 def fail() -> None:
-    raise StorageFailedError("cannot sync: no room, for a test", errno=28)
+    raise StorageFailedError("cannot write: no room, for a test", errno=28)
+
+
+def fail_sync() -> None:
+    raise SyncFailedError("cannot sync: no room, for a test", errno=28)
 
 
 def wait_for_durable(log: pylog.Log, offset: int) -> None:
@@ -206,7 +210,7 @@ def test_a_flush_of_the_store_that_fails_for_one_log_is_done_for_the_others(stor
         logs[name] = store.log(name)
         logs[name].append(b"0")
         logs[name].append(b"1", durability=Durability.OS)
-    fs.before("sync", ".log", fail)  # the first one
+    fs.before("sync", ".log", fail_sync)  # the first one
     with pytest.raises(StorageFailedError):
         store.flush()
     assert sorted(log.durable_offset for log in logs.values()) == [1, 2, 2]
@@ -376,7 +380,7 @@ def refused(action: Callable[[], object], kind: type[Exception]) -> None:
 def test_after_a_failed_sync_nothing_is_written_until_the_store_is_opened_again(
     tmp_path: Path, store: Store, log: pylog.Log, fs: HookedFileSystem
 ) -> None:
-    fs.before("sync", ".log", fail)
+    fs.before("sync", ".log", fail_sync)
     refused(lambda: log.append(b"not acknowledged"), StorageFailedError)
     writes = fs.count("write", ".log")
     for action in (
@@ -404,7 +408,7 @@ def test_after_a_failed_sync_nothing_is_written_until_the_store_is_opened_again(
 def test_other_partitions_go_on_when_the_sync_of_one_fails(store: Store, log: pylog.Log, fs: HookedFileSystem) -> None:
     store.create_topic("other")
     store.log("other").append(b"0")
-    fs.before("sync", ".log", fail)
+    fs.before("sync", ".log", fail_sync)
     refused(lambda: log.append(b"never"), StorageFailedError)
     assert store.log("other").append(b"1") == 1
 
@@ -413,7 +417,7 @@ def test_what_a_failed_sync_left_is_written_again_before_it_is_called_durable(
     tmp_path: Path, store: Store, log: pylog.Log, fs: HookedFileSystem
 ) -> None:
     """Its pages look clean to the system: a second sync alone would succeed and prove nothing."""
-    fs.before("sync", ".log", fail)
+    fs.before("sync", ".log", fail_sync)
     refused(lambda: log.append(b"not acknowledged"), StorageFailedError)
     store.close()
     again_fs = HookedFileSystem()
@@ -428,9 +432,28 @@ def test_what_a_failed_sync_left_is_written_again_before_it_is_called_durable(
 
 def test_a_failed_write_of_the_header_ends_writing_too(log: pylog.Log, fs: HookedFileSystem) -> None:
     """The records are synced, but who comes next could not be told."""
-    fs.before("write", "durable-point", fail)
+
+    def fail_for_good() -> None:
+        raise StorageFailedError("cannot write: a bad sector, for a test", errno=5)
+
+    fs.before("write", "durable-point", fail_for_good)
     refused(lambda: log.append(b"x"), StorageFailedError)
     refused(lambda: log.append(b"x"), pylog.ClosedError)
+
+
+@pytest.mark.parametrize("level", [Durability.SYNC, Durability.OS], ids=str)
+def test_a_header_that_there_is_no_room_to_overwrite_costs_the_append_and_nothing_else(
+    tmp_path: Path, log: pylog.Log, fs: HookedFileSystem, level: Durability
+) -> None:
+    """As on a file system that writes a block anew each time: what others had been promised they go on to see."""
+    log.append(b"1", durability=Durability.OS)
+    fs.before("write", "durable-point", fail)
+    refused(lambda: log.append(b"never", durability=level), StorageFailedError)
+    with pylog.open(tmp_path, "r") as other:
+        assert values(other.log("t")) == [b"0", b"1"]
+    assert log.append(b"2", durability=level) == 2
+    assert values(log) == [b"0", b"1", b"2"]
+    assert slot_of(tmp_path / "t-0").flags == 0
 
 
 def test_a_flush_that_fails_in_the_background_is_told_by_the_next_call_and_ends_writing(
@@ -440,7 +463,7 @@ def test_a_flush_that_fails_in_the_background_is_told_by_the_next_call_and_ends_
 
     def fail_and_tell() -> None:
         failed.set()
-        fail()
+        fail_sync()
 
     log.append(b"safe")
     fs.before("sync", ".log", fail_and_tell)
@@ -465,7 +488,7 @@ def test_a_failed_flush_at_closing_is_raised_and_everything_is_closed_all_the_sa
     store = pylog.open(tmp_path, fs=fs, durability=Durability.OS)
     store.create_topic("t")
     store.log("t").append(b"x")
-    fs.before("sync", ".log", fail)
+    fs.before("sync", ".log", fail_sync)
     refused(store.close, StorageFailedError)
     assert not (tmp_path / ".kafka_cleanshutdown").exists()
     refused(lambda: store.log("t"), pylog.ClosedError)

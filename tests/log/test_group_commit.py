@@ -20,7 +20,7 @@ import pylog
 from neighbours import HookedFileSystem, last_segment, values
 from pylog import Durability, ProducerBatch, limits
 from pylog.clock import ManualClock
-from pylog.errors import StorageFailedError
+from pylog.errors import StorageFailedError, SyncFailedError
 from pylog.log import appending
 from pylog.log.appending import Request, Requests, append_in_turn, grouped
 from pylog.record.batch import scan_batches
@@ -252,6 +252,10 @@ def refuse_write() -> None:
     raise StorageFailedError("cannot write: no room, for a test", errno=28)
 
 
+def refuse_sync() -> None:
+    raise SyncFailedError("cannot sync: no room, for a test", errno=28)
+
+
 def test_a_failed_write_refuses_all_of_its_group_and_the_next_appends_go_on(log: pylog.Log, fs: HookedFileSystem) -> None:
     def fail_next_write() -> None:
         queue_up(log, calls)
@@ -272,7 +276,7 @@ def test_a_failed_write_refuses_all_of_its_group_and_the_next_appends_go_on(log:
 def test_a_failed_sync_refuses_all_of_its_group_and_everything_after(log: pylog.Log, fs: HookedFileSystem) -> None:
     def fail_next_sync() -> None:
         queue_up(log, calls)
-        fs.before("sync", ".log", refuse_write)
+        fs.before("sync", ".log", refuse_sync)
 
     calls = [Call(lambda number=number: log.append(b"%d" % number)) for number in range(5)]
     fs.before("sync", ".log", fail_next_sync)
@@ -291,14 +295,14 @@ def test_a_retry_in_the_group_of_a_batch_whose_sync_failed_is_not_taken_for_a_du
 ) -> None:
     def fail_next_sync() -> None:
         queue_up(log, calls)
-        fs.before("sync", ".log", refuse_write)
+        fs.before("sync", ".log", refuse_sync)
 
     calls = [Call(lambda: log.append_batch([b"x"], producer=ProducerBatch(7, 0, 0))) for _ in range(2)]
     fs.before("sync", ".log", fail_next_sync)
     log.append(b"leader")
     for call in calls:
         call.join(PATIENCE)
-    assert [type(call.error) for call in calls] == [StorageFailedError, pylog.ClosedError]
+    assert [type(call.error) for call in calls] == [SyncFailedError, pylog.ClosedError]
 
 
 # ---- interrupts ------------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ import pytest
 import pylog
 from neighbours import HookedFileSystem, Neighbour, values
 from pylog import Acknowledgement, Durability, ProducerBatch
-from pylog.errors import StorageFailedError
+from pylog.errors import StorageFailedError, SyncFailedError
 from pylog.log.producer_state import Producer, ProducerState, parse_snapshot
 from pylog.store import Store
 
@@ -56,6 +56,10 @@ def send(
 
 def fail() -> None:
     raise StorageFailedError("cannot write: no room, for a test", errno=28)
+
+
+def fail_sync() -> None:
+    raise SyncFailedError("cannot sync: no room, for a test", errno=28)
 
 
 # ---- once --------------------------------------------------------------------------------------------------------------------
@@ -218,8 +222,8 @@ def test_a_batch_whose_sync_failed_is_known_again_once_the_store_is_opened_again
     path: Path, store: Store, fs: HookedFileSystem
 ) -> None:
     send(store.log("t"), 0)
-    fs.before("sync", ".log", fail)
-    with pytest.raises(StorageFailedError):
+    fs.before("sync", ".log", fail_sync)
+    with pytest.raises(SyncFailedError):
         send(store.log("t"), 1, 2)
     store.close()
     with pylog.open(path) as again:

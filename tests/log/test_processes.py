@@ -812,7 +812,7 @@ def test_no_marker_is_written_over_bytes_that_nobody_published(path: Path, used:
 
 def test_no_marker_is_written_by_one_whose_last_flush_failed_but_by_one_that_repaired_it(path: Path) -> None:
     def fail() -> None:
-        raise pylog.errors.StorageFailedError("cannot sync: no room, for a test")
+        raise pylog.SyncFailedError("cannot sync: no room, for a test", errno=28)
 
     fs = HookedFileSystem()
     one, two = pylog.open(path, fs=fs), pylog.open(path)
@@ -853,7 +853,7 @@ def test_a_failed_store_is_gone_on_from_by_another_one(path: Path) -> None:
     """Its failed flag makes who comes next write what it keeps again, because pages that failed to sync look clean."""
 
     def fail() -> None:
-        raise pylog.errors.StorageFailedError("cannot sync: no room, for a test")
+        raise pylog.SyncFailedError("cannot sync: no room, for a test", errno=28)
 
     fs, other_fs = HookedFileSystem(), HookedFileSystem()
     with pylog.open(path, fs=fs) as one, pylog.open(path, fs=other_fs) as two:

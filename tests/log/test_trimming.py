@@ -5,6 +5,7 @@ What a reader of this process has in hand stays until it lets go, and what a cra
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import itertools
 import os
@@ -21,13 +22,13 @@ import pylog
 from neighbours import HookedFileSystem, values
 from pylog import Durability, ProducerBatch, TopicPartition
 from pylog.clock import ManualClock
-from pylog.errors import StorageFailedError
+from pylog.errors import StorageFailedError, SyncFailedError
 from pylog.fs import OsFileSystem
 from pylog.log.checkpoints import LOG_START, RECOVERY_POINT, EpochStart, parse_offsets, read_epochs
 from pylog.log.durable_point import Slot, open_header
 from pylog.log.report import HARMLESS
 from pylog.store import Store
-from pylog.testing import MemoryFileSystem, Moment, RecordingFileSystem
+from pylog.testing import FaultyFileSystem, MemoryFileSystem, Moment, RecordingFileSystem, restarted
 from pylog.testing.disk import Image
 from pylog.tools.verify import verify
 
@@ -104,6 +105,10 @@ def checkpoint(path: Path, name: str) -> dict[TopicPartition, int]:
 
 def fail() -> None:
     raise StorageFailedError("cannot do it: no room, for a test", errno=28)
+
+
+def fail_sync() -> None:
+    raise SyncFailedError("cannot sync: no room, for a test", errno=28)
 
 
 # ---- delete_records ----------------------------------------------------------------------------------------------------------
@@ -745,6 +750,72 @@ def test_a_trim_at_the_start_that_is_killed_at_any_step_never_passes_for_lost_re
     assert judged > 20
 
 
+@pytest.mark.parametrize("fault", ["rename ENOSPC", "create ENOSPC", "write ENOSPC", "open EMFILE"])
+def test_a_segment_that_may_be_mapped_is_never_cut_whatever_becomes_of_the_truncation_that_made_it_the_last_one(
+    fault: str,
+) -> None:
+    """The n-th call is refused, for every n. The file system of the test refuses to cut a file that is mapped."""
+    for number in range(1, 60):
+        fs = FaultyFileSystem(MemoryFileSystem())
+        with pylog.open("/s", fs=fs, clock=ManualClock(NOW)) as store:
+            log = sized(store)
+            for offset in range(15):
+                log.append(digit(offset))
+            kept = [segment.file().mapping for segment in log.segments[:2]]  # as who reads them now
+            assert not any(each is None for each in kept)
+            fs.fail(fault, number)
+            with contextlib.suppress(StorageFailedError):
+                log.truncate(3)
+            fired = fs.fired
+            fs.heal()
+            log.truncate(2)
+            assert log.append(digit(2)) == 2
+            assert values(log) == digits(range(3))
+        if not fired:
+            return
+    pytest.fail("the calls never came to an end")
+
+
+def batch_and_a_segment_behind_it(store: Store) -> None:
+    store.create_topic("t", segment_bytes=150)
+    store.log("t").append_many([b"one", b"two", b"three"])
+    store.log("t").append(bytes(50))
+    assert bases(store.log("t")) == [0, 3]
+
+
+def gap_and_nothing_else(store: Store) -> None:
+    """Closed afterwards, so that files are there that tell of an end at 3."""
+    store.create_topic("t")
+    store.log("t").append_many([b"one", b"two", b"three", b"four"])
+    store.log("t").truncate(3)
+
+
+@pytest.mark.parametrize("made", [batch_and_a_segment_behind_it, gap_and_nothing_else])
+def test_a_truncation_amid_a_batch_that_a_crash_cuts_short_gives_no_offset_below_its_end_again_and_is_no_loss(
+    made: Callable[[Store], None],
+) -> None:
+    """Only the header knows where a log ends that ends with a gap. Both were found by the model of a log."""
+    fs, clock = RecordingFileSystem(), ManualClock(NOW)
+    with pylog.open("/s", fs=fs, clock=clock) as store:
+        made(store)
+    with pylog.open("/s", fs=fs, clock=clock) as store:
+        before = len(fs.recording)
+        store.log("t").truncate(2)
+        last = len(fs.recording)
+    judged = 0
+    for after in range(before, last + 1):
+        moment, rng = Moment.of(fs.recording, after), random.Random(after)
+        for crash in (*moment.crashes(rng, 6, 2), *moment.deaths(rng, 1)):
+            again = restarted(fs.recording, crash, clock=clock)
+            with pylog.open("/s", fs=again, clock=clock) as store:
+                assert {finding.kind for finding in store.log("t").recovery_report} <= {"torn", "rebuilt"}
+                end = store.log("t").end_offset
+                assert 2 <= end <= 4
+                assert store.log("t").append(b"next") == end
+            judged += 1
+    assert judged > 60
+
+
 @pytest.mark.damaged("its first segment is removed")
 def test_epochs_that_tell_of_a_first_segment_that_is_lost_go_on_telling_it_when_the_log_is_written(
     path: Path, store: Store
@@ -760,12 +831,38 @@ def test_epochs_that_tell_of_a_first_segment_that_is_lost_go_on_telling_it_when_
         assert [(each.finding.kind, each.first_offset) for each in verify(str(path)).affected] == [("missing", 0)]
 
 
-@pytest.mark.parametrize("call", ["write", "sync", "rename", "create", "truncate", "sync_directory", "remove"])
-@pytest.mark.parametrize(
+TRIMS = pytest.mark.parametrize(
     "trim",
     [lambda log: log.truncate(3), lambda log: log.truncate(12), lambda log: log.delete_records(11)],
     ids=["truncate-sealed", "truncate-active", "delete-records"],
 )
+
+
+@pytest.mark.parametrize("call", ["write", "rename", "create", "truncate", "remove"])
+@TRIMS
+def test_a_trim_that_there_is_no_room_for_can_be_done_once_there_is(
+    tmp_path: Path, call: str, trim: Callable[[pylog.Log], object]
+) -> None:
+    """The n-th call of a kind is refused, for every n: the log goes on without being opened again."""
+    for number in range(1, 60):
+        path, fs = tmp_path / f"{number}", HookedFileSystem()
+        with pylog.open(path, fs=fs) as store:
+            log = sized(store)
+            for offset in range(15):
+                log.append(digit(offset))
+            failed = not succeeds(lambda log=log: trim(log), fs, call, number)
+            trim(log)
+            end = log.end_offset
+            assert (log.start_offset, end) in ((0, 3), (0, 12), (11, 15))
+            assert log.append(digit(end)) == end
+            assert values(log) == digits(range(log.start_offset, end + 1))
+        if not failed:
+            return
+    pytest.fail("the calls never came to an end")
+
+
+@pytest.mark.parametrize("call", ["write", "sync", "rename", "create", "truncate", "sync_directory", "remove"])
+@TRIMS
 def test_a_trim_that_fails_half_way_loses_nothing_but_what_was_to_go(
     tmp_path: Path, call: str, trim: Callable[[pylog.Log], object]
 ) -> None:
@@ -796,7 +893,7 @@ def succeeds(action: Callable[[], object], fs: HookedFileSystem, call: str, numb
 
     def meet() -> None:
         if fs.count(call) == last:
-            fail()
+            fail_sync() if call.startswith("sync") else fail()
         fs.before(call, "", meet)
 
     fs.before(call, "", meet)

@@ -219,7 +219,7 @@ def test_after_a_failed_sync_every_record_fails_and_none_is_acknowledged() -> No
         fs.fail("sync EIO", of=LOG)
         errors = [producer.send("t", b"%d" % number).exception(PATIENCE) for number in range(3)]
     fs.heal()
-    assert [type(error) for error in errors] == [StorageFailedError, ClosedError, ClosedError]
+    assert [type(error) for error in errors] == [pylog.SyncFailedError, ClosedError, ClosedError]
     assert "open it again" in str(errors[1])
     store.close()
     with pylog.open("/s", fs=fs) as again, again.producer() as producer:

@@ -90,8 +90,8 @@ def test_only_calls_for_the_files_that_are_meant_count() -> None:
         other.write(memoryview(b"x"), 0)
 
 
-def test_there_are_thirteen_kinds() -> None:
-    assert len(FAULTS) == 13
+def test_there_are_fifteen_kinds() -> None:
+    assert len(FAULTS) == 15
     with pytest.raises(InvalidArgumentError, match="write ENOSPC"):
         faulty()[0].fail("write ESTALE")
 

@@ -20,7 +20,7 @@ from weakref import WeakSet
 
 import numpy as np
 
-from pylog.errors import NotALogDirectoryError, StorageFailedError
+from pylog.errors import NotALogDirectoryError, StorageFailedError, SyncFailedError
 from pylog.fs import locks
 from pylog.fs.locks import OsLockFile, above_standard
 from pylog.fs.protocols import Bytes, DirectoryEntry, FileSystem
@@ -35,18 +35,22 @@ _NO_LINKS: Final = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # O_NONBLOCK: o
 
 
 @contextlib.contextmanager
-def reported(doing: str, path: str, position: int | None = None) -> Iterator[None]:
-    """Turns an OSError into a StorageFailedError that says what was being done to which file."""
+def reported(
+    doing: str, path: str, position: int | None = None, kind: type[StorageFailedError] = StorageFailedError
+) -> Iterator[None]:
+    """Turns an OSError into an error of ours that says what was being done to which file."""
     try:
         yield
     except OSError as error:
-        raise _failed(doing, error, path, position) from error
+        raise _failed(doing, error, path, position, kind) from error
 
 
-def _failed(doing: str, error: OSError, path: str, position: int | None = None) -> StorageFailedError:
+def _failed(
+    doing: str, error: OSError, path: str, position: int | None = None, kind: type[StorageFailedError] = StorageFailedError
+) -> StorageFailedError:
     where = path if position is None else f"{path} at position {position}"
     told = f"cannot {doing} {where}: {os.strerror(error.errno or 0)}"
-    return StorageFailedError(told, path=path, position=position, errno=error.errno)
+    return kind(told, path=path, position=position, errno=error.errno)
 
 
 @functools.cache
@@ -135,14 +139,14 @@ class OsFile:
 
     def sync(self) -> None:
         if self._descriptor < 0:  # closed by another thread; the functions below would raise a ValueError
-            raise _failed("sync", OSError(errno.EBADF, os.strerror(errno.EBADF)), self._path)
+            raise SyncFailedError(f"cannot sync {self._path}: it is closed", path=self._path, errno=errno.EBADF)
         try:
             if sys.platform == "darwin":
                 fcntl.fcntl(self._descriptor, fcntl.F_FULLFSYNC)  # fsync leaves the data in the drive's cache there
             else:
                 os.fdatasync(self._descriptor)
         except OSError as error:
-            raise _failed("sync", error, self._path) from error
+            raise _failed("sync", error, self._path, kind=SyncFailedError) from error
 
     def close(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1
@@ -269,7 +273,7 @@ class OsFileSystem:
             shutil.rmtree(path)
 
     def sync_directory(self, path: str) -> None:
-        with reported("sync directory", path), _directory(path) as descriptor:
+        with reported("open", path), _directory(path) as descriptor, reported("sync directory", path, kind=SyncFailedError):
             os.fsync(descriptor)
 
     def check_directory(self, path: str, *, write: bool, follow: bool = True) -> None:

@@ -19,7 +19,10 @@ import errno
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from operator import attrgetter
+from typing import Any, Final, Protocol
+
+import msgspec
 
 from pylog import limits
 from pylog.clock import Clock
@@ -36,6 +39,9 @@ class Encoder(Protocol):
     def encode(
         self, piece: Any, base_offset: int, leader_epoch: int, producer: ProducerBatch | None = None, *, whole: bool = False
     ) -> Iterable[Encoded | EncodedBatch]: ...
+
+
+_size_bound: Final = attrgetter("size_bound")
 
 
 class Request:
@@ -88,7 +94,7 @@ class Request:
         self.producer = producer
         self.whole = whole or producer is not None
         self.count = sum(map(len, pieces))
-        self.size: int = sum([piece.size_bound for piece in pieces])
+        self.size: int = sum(map(_size_bound, pieces))
         self.acknowledgement: Acknowledgement | None = None
         self.error: Exception | None = None
         self.done = False
@@ -184,7 +190,8 @@ class Requests:
                 self._asleep = None
             if self._woken is request:
                 self._woken = None
-            self._wake()
+            if self._to_wake:
+                self._wake()
         self._inside.pop(request.thread, None)
 
     def has_called(self) -> bool:
@@ -194,6 +201,9 @@ class Requests:
 
     def _hand_over(self) -> None:
         """Makes the oldest one that waits the leader. What was taken and not settled is refused."""
+        if len(self._taken) == 1 and self._taken[0] is self._leader and not self._waiting and not self._to_wake:
+            self._leader, self._taken = None, []  # it is alone, and need not look who else is there
+            return
         for taken in self._taken:
             if not taken.done:
                 taken.refuse(KeyboardInterrupt())
@@ -225,7 +235,7 @@ class Requests:
 
     def give_way(self) -> None:
         """Waits, before leading, until those who have just been woken had some time to come back."""
-        seconds = self._next_begins - self._clock.monotonic()
+        seconds = self._next_begins - self._clock.monotonic() if self._next_begins else 0.0
         if seconds > 0:
             self._clock.sleep(min(seconds, limits.LONGEST_GIVING_WAY_S))
 
@@ -236,7 +246,7 @@ def _next_begin(began: float, ended: float) -> float:
     return ended + min(0.1 * took, limits.LONGEST_GIVING_WAY_S) if took >= limits.SLOW_COMMIT_S else 0.0
 
 
-class Group(NamedTuple):
+class Group(msgspec.Struct, frozen=True):
     """Requests that are committed together.
 
     Attributes:
@@ -279,14 +289,14 @@ def _strength(level: Durability) -> tuple[int, int]:
     return ("OS", "INTERVAL", "SYNC").index(level.name), -(level.interval_ms or 0)
 
 
-def encoded_group(group: Group, leader_epoch: int, stamp: Callable[[Piece], Piece]) -> Iterable[Encoded | EncodedBatch]:
-    """The batches of all requests, with consecutive offsets; `stamp` gives each piece its time of append where that is wanted."""
+def encoded_group(group: Group, leader_epoch: int, now_ms: int | None) -> Iterable[Encoded | EncodedBatch]:
+    """The batches of all requests, with consecutive offsets; with `now_ms` all records get this as their time of append."""
     if len(group.requests) > 1:
-        return _encoded_together(group, leader_epoch, stamp)
-    return _encoded(*group.requests[0], leader_epoch, stamp)
+        return _encoded_together(group, leader_epoch, now_ms)
+    return _encoded(*group.requests[0], leader_epoch, now_ms)
 
 
-def _encoded_together(group: Group, leader_epoch: int, stamp: Callable[[Piece], Piece]) -> Iterator[Encoded | EncodedBatch]:
+def _encoded_together(group: Group, leader_epoch: int, now_ms: int | None) -> Iterator[Encoded | EncodedBatch]:
     """The same of several requests: neighbours that are small share batches."""
     together: list[Piece] = []
     for at, (request, first_offset) in enumerate(group.requests):
@@ -296,10 +306,10 @@ def _encoded_together(group: Group, leader_epoch: int, stamp: Callable[[Piece], 
             if following is not None and _is_small(following) and following.encoder is request.encoder:
                 continue
             rows = joined_rows(together)
-            yield from request.encoder.encode(stamp(rows), first_offset + request.count - len(rows), leader_epoch)
+            yield from request.encoder.encode(_stamped(rows, now_ms), first_offset + request.count - len(rows), leader_epoch)
             together = []
         else:
-            yield from _encoded(request, first_offset, leader_epoch, stamp)
+            yield from _encoded(request, first_offset, leader_epoch, now_ms)
 
 
 def _is_small(request: Request) -> bool:
@@ -309,21 +319,22 @@ def _is_small(request: Request) -> bool:
     return len(request.pieces) == 1 and request.count <= limits.FEW_RECORDS
 
 
-def _encoded(
-    request: Request, offset: int, leader_epoch: int, stamp: Callable[[Piece], Piece]
-) -> Iterable[Encoded | EncodedBatch]:
+def _encoded(request: Request, offset: int, leader_epoch: int, now_ms: int | None) -> Iterable[Encoded | EncodedBatch]:
     """The batches of one request."""
     if len(request.pieces) > 1:
-        return _encoded_pieces(request, offset, leader_epoch, stamp)
-    return request.encoder.encode(stamp(request.pieces[0]), offset, leader_epoch, request.producer, whole=request.whole)
+        return _encoded_pieces(request, offset, leader_epoch, now_ms)
+    rows = _stamped(request.pieces[0], now_ms)
+    return request.encoder.encode(rows, offset, leader_epoch, request.producer, whole=request.whole)
 
 
-def _encoded_pieces(
-    request: Request, offset: int, leader_epoch: int, stamp: Callable[[Piece], Piece]
-) -> Iterator[Encoded | EncodedBatch]:
+def _encoded_pieces(request: Request, offset: int, leader_epoch: int, now_ms: int | None) -> Iterator[Encoded | EncodedBatch]:
     for rows in request.pieces:
-        yield from request.encoder.encode(stamp(rows), offset, leader_epoch, request.producer, whole=request.whole)
+        yield from request.encoder.encode(_stamped(rows, now_ms), offset, leader_epoch, request.producer, whole=request.whole)
         offset += len(rows)
+
+
+def _stamped(rows: Piece, now_ms: int | None) -> Piece:
+    return rows if now_ms is None else rows.stamped(now_ms)
 
 
 def append_in_turn(requests: Requests, request: Request, lock: Any, commit: Callable[[list[Request]], None]) -> Acknowledgement:

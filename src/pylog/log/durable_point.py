@@ -89,11 +89,12 @@ class Slot(msgspec.Struct, frozen=True, gc=False):
         return same and self.epoch % 2 == 0 and not self.flags
 
 
-class Prepared(NamedTuple):
-    """A slot and its bytes, before they are written."""
+class Prepared(msgspec.Struct, frozen=True, gc=False):
+    """A slot and its bytes, before they are written; and what the file will hold then."""
 
     slot: Slot
     data: bytes
+    whole: bytes
 
 
 class SyncPoint(NamedTuple):
@@ -199,15 +200,13 @@ class Header:
         """The next slot, for `put`; nothing else may be written meanwhile. Cost: some 4 µs."""
         assert self.slot is not None
         slot = replace(self.slot, counter=self.slot.counter + 1, **changes)
-        return Prepared(slot, slot.encoded())
+        data, start = slot.encoded(), self._place * SLOT_SIZE
+        return Prepared(slot, data, self._seen[:start].ljust(start, b"\0") + data + self._seen[start + SLOT_SIZE :])
 
     def put(self, prepared: Prepared) -> None:
         """Writes the next slot over the older one, without a sync. Cost: 2 µs."""
-        slot, data = prepared
-        start = self._place * SLOT_SIZE
-        self._file.write(memoryview(data), start)
-        self.slot = slot
-        self._seen = self._seen[:start].ljust(start, b"\0") + data + self._seen[start + SLOT_SIZE :]
+        self._file.write(memoryview(prepared.data), self._place * SLOT_SIZE)
+        self.slot, self._seen = prepared.slot, prepared.whole
         self._place = 1 - self._place
 
     def write(self, **changes: Any) -> None:

@@ -30,13 +30,24 @@ from pylog.log.tail import sound_tail
 from pylog.log.walk import Damage, Stretch, is_preallocated, peek, start_offset_at, walk
 from pylog.record.batch import Table
 from pylog.record.format import BASE_OFFSET, LAST_OFFSET, LEADER_EPOCH, POSITION, PRODUCER_ID, SIZE
-from pylog.segment.names import INDEX, LEADER_EPOCH_CHECKPOINT, LOG, SNAPSHOT, SWAP, LoadPlan, file_name, parse, plan_load
+from pylog.segment.names import (
+    INDEX,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG,
+    SNAPSHOT,
+    SWAP,
+    TEMPORARY,
+    LoadPlan,
+    file_name,
+    parse,
+    plan_load,
+)
 from pylog.segment.seal import HeaderDigest, digest_of, replaced_by
-from pylog.segment.segment import LogSegment, vanished
+from pylog.segment.segment import LogSegment, inode_of, vanished
 
 
 def load(source: Source) -> Loaded:
-    """Opens a partition's directory. Nothing of its `.log` files is changed, whatever is found.
+    """Opens a partition's directory. Nothing is changed in its `.log` files, whatever is found.
 
     Raises:
         UnknownTopicOrPartitionError: it is not there.
@@ -46,6 +57,8 @@ def load(source: Source) -> Loaded:
     if header is not None:
         header.close()
     entries = {entry.name: entry for entry in listing(source)}
+    if source.writable and slot is not None and _finish_truncation(source, slot, entries):
+        entries = {entry.name: entry for entry in listing(source)}
     _check_regular(source, entries)
     plan = plan_load(
         [name for name, entry in entries.items() if entry.is_file],
@@ -126,6 +139,23 @@ def _remove_if_there(fs: FileSystem, path: str) -> None:
     except StorageFailedError as error:
         if not vanished(error):  # else a reader has finished the index that it was making
             raise
+
+
+def _finish_truncation(source: Source, slot: Slot, entries: dict[str, DirectoryEntry]) -> bool:
+    """Renames the copy that a truncation made of its last segment, if that was to be done next; whether it was.
+
+    Else that segment would be appended to, and one day cut, which readers may have mapped while it was a sealed one.
+    """
+    name = file_name(slot.active_base, LOG)
+    path = join(source.directory, name)
+    copy = entries.get(name + TEMPORARY)
+    later = any(each.endswith(LOG) and each > name for each in entries)
+    if slot.epoch % 2 == 0 or copy is None or not copy.is_file or name not in entries or later:
+        return False
+    known = inode_of(source.fs, path + TEMPORARY) == slot.active_inode
+    if known:
+        source.fs.rename(path + TEMPORARY, path)  # durable before the first write, like all that is found under an odd epoch
+    return known
 
 
 def _check_regular(source: Source, entries: dict[str, DirectoryEntry]) -> None:

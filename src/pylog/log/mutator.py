@@ -16,8 +16,6 @@ from pylog import limits
 from pylog.clock import Clock
 from pylog.config import Durability
 from pylog.errors import (
-    NO_DESCRIPTOR,
-    NO_ROOM,
     ClosedError,
     CorruptionError,
     IllegalStateError,
@@ -41,7 +39,6 @@ from pylog.log.store_locks import ByteLock, is_owned, under
 from pylog.log.writer import LogWriter
 from pylog.metrics import Counters
 from pylog.record.ahead import one_ahead
-from pylog.record.few import Piece
 from pylog.record.types import Acknowledgement
 from pylog.segment.names import LOG
 from pylog.segment.segment import OpenFiles
@@ -176,7 +173,7 @@ class Mutator:
         try:
             return LogWriter(self._source, self.loaded, self._state, self._set_state, self._clock, self._counters)
         except StorageFailedError as error:
-            if error.errno not in NO_ROOM | NO_DESCRIPTOR:
+            if not error.passes:
                 self._failure = f"{error}; close the store and open it again, which checks the end of the log"
                 with contextlib.suppress(StorageFailedError):  # the first failure is the one that is reported
                     mark_failed(self._source.fs, self._source.directory)
@@ -352,7 +349,8 @@ class Mutator:
     def _append(self, group: Group, writer: LogWriter) -> BaseException | None:
         first = writer.state.end_offset
         try:
-            encoded = encoded_group(group, writer.leader_epoch, self._stamp())
+            stamp = self._clock.now_ms() if self._source.config.log_append_time else None
+            encoded = encoded_group(group, writer.leader_epoch, stamp)
             if group.size <= limits.APPEND_CHUNK_BYTES:
                 writer.append(encoded, group.level, group.size)
             else:
@@ -362,12 +360,6 @@ class Mutator:
         except BaseException as error:  # noqa: BLE001 - settled with the requests, and raised by the threads that asked
             return error
         return None
-
-    def _stamp(self) -> Callable[[Piece], Piece]:
-        if not self._source.config.log_append_time:
-            return lambda rows: rows
-        now_ms = self._clock.now_ms()
-        return lambda rows: rows.stamped(now_ms)
 
     # ---- flush ---------------------------------------------------------------------------------------------------------------
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,12 +12,14 @@ from pylog import limits
 from pylog.config import TopicConfig
 from pylog.errors import RecordTooLargeError
 from pylog.fs import FileSystem, join
+from pylog.log.loaded import Source
 from pylog.record.batch import Table
 from pylog.record.format import LAST_OFFSET, MAX_TIMESTAMP, SIZE
 from pylog.segment.names import LOG, SNAPSHOT, file_name
+from pylog.segment.segment import LogSegment
 
 
-class SegmentUse(NamedTuple):
+class SegmentUse(msgspec.Struct, frozen=True, gc=False):
     """How full the active segment is.
 
     Attributes:
@@ -92,6 +94,22 @@ def _in_time(use: SegmentUse, table: Table, config: TopicConfig, now_ms: int) ->
         return np.full(table.shape[1], waited <= config.roll_ms)
     fits: NDArray[np.bool_] = table[MAX_TIMESTAMP] - start <= config.roll_ms
     return fits
+
+
+def empty_segment(source: Source, base_offset: int, now_ms: int) -> LogSegment:
+    """The segment that is appended to next, its file made already."""
+    return LogSegment(
+        source.fs,
+        source.directory,
+        base_offset,
+        size=0,
+        mtime_ms=now_ms,
+        open_files=source.open_files,
+        sealed=False,
+        mapped=True,
+        writable=True,
+        interval_bytes=source.config.index_interval_bytes,
+    )
 
 
 def take_back(fs: FileSystem, directory: str, base_offset: int) -> None:

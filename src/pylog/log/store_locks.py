@@ -60,12 +60,13 @@ class ByteLock:
         self._start = start
         self._what = what
         self._mutex = threading.RLock()
+        self._is_inside: Callable[[], bool] = self._mutex._is_owned  # type: ignore[attr-defined]
         self._depth = 0
 
     @property
     def depth(self) -> int:
         """How often this thread is inside."""
-        return self._depth if is_owned(self._mutex) else 0
+        return self._depth if self._is_inside() else 0
 
     def __enter__(self) -> Self:
         if not self.depth and not self._begin(wait=True):
@@ -101,7 +102,7 @@ class ByteLock:
         """Makes it what it was when this thread was inside `depth` times. An interrupt may come as `__exit__` begins: whoever
         catches it calls this, or everybody else would wait for a thread that has left.
         """
-        if is_owned(self._mutex):
+        if self._is_inside():
             self._depth = depth
             if not depth:
                 self._locks.let_go(self._start)

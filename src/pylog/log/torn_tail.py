@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 
-from pylog import limits
 from pylog.fs import FileSystem, join
 from pylog.log.walk import Damage
 from pylog.segment.names import TORN, file_name
@@ -28,9 +27,7 @@ def set_aside(fs: FileSystem, segment: LogSegment, torn: Damage) -> str:
     path = _new_path(fs, segment)
     aside = fs.create(path)
     try:
-        for position in range(torn.position, torn.end, limits.READ_CHUNK_BYTES):
-            part = segment.file().read(position, min(limits.READ_CHUNK_BYTES, torn.end - position))
-            aside.write(part.data, position - torn.position)
+        segment.file().copy(torn.position, torn.end, aside, 0)
         aside.sync()
     finally:
         aside.close()

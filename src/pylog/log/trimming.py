@@ -16,7 +16,6 @@ from itertools import islice
 
 import numpy as np
 
-from pylog import limits
 from pylog.config import TopicConfig
 from pylog.errors import StorageFailedError
 from pylog.fs import FileSystem, join
@@ -27,9 +26,9 @@ from pylog.log.retention import Decision, SegmentFacts, deletable
 from pylog.log.state import LogState
 from pylog.log.writer import LogWriter
 from pylog.record.format import LAST_OFFSET, POSITION
-from pylog.segment.names import DELETED, SNAPSHOT, files_of, parse
+from pylog.segment.names import DELETED, SNAPSHOT, TEMPORARY, files_of, parse
 from pylog.segment.seal import digest_of
-from pylog.segment.segment import LogSegment
+from pylog.segment.segment import LogSegment, inode_of
 
 
 class Doomed:
@@ -159,9 +158,10 @@ def truncate(writer: LogWriter, source: Source, doomed: Doomed, end: int) -> Non
     assert found is not None  # it is not below the log's start
     target = found[1]
     position = _position_of(target, writer.state.size_of(target), end)
+    copy = None if target is writer.active else _shortened(source, target, position)
     lowered = {
         "active_base": target.base_offset,
-        "active_inode": _inode(source, target),
+        "active_inode": inode_of(source.fs, copy or target.path),
         "published_position": position,
         "published_offset": end,
         "durable_base": target.base_offset,
@@ -171,14 +171,18 @@ def truncate(writer: LogWriter, source: Source, doomed: Doomed, end: int) -> Non
     }
     writer.flush()
     _lower_checkpoints(source, end)  # they may always understate
+    _remove_snapshots(source, end)  # one behind the end would tell of a loss: where no byte goes the header alone lowers that
     writer.begin_change(durably=True, **lowered)
-    _remove_snapshots(source, end)  # first: one without its records would tell of a loss
     _rename_away(source, doomed, list(reversed(later)))
-    _cut(writer, source, target, position)
+    if copy is None:
+        writer.file.cut(position)
+    else:
+        source.fs.rename(copy, target.path)
+    _remove_indexes(source, target)
     writer.write_epochs(checkpoints.truncate_epochs_end(writer.epochs, end))
     slot = writer.header.slot
     assert slot is not None
-    writer.end_change(active_inode=_inode(source, target), truncation_count=slot.truncation_count + 1)
+    writer.end_change(truncation_count=slot.truncation_count + 1)
 
 
 def _position_of(segment: LogSegment, size: int, end: int) -> int:
@@ -188,14 +192,6 @@ def _position_of(segment: LogSegment, size: int, end: int) -> int:
         if reaching.size:
             return region.shift + int(region.table[POSITION, reaching[0]])
     return size
-
-
-def _inode(source: Source, segment: LogSegment) -> int:
-    file = source.fs.open(segment.path)
-    try:
-        return file.identity()[1]
-    finally:
-        file.close()
 
 
 def _lower_checkpoints(source: Source, end: int) -> None:
@@ -215,12 +211,8 @@ def _remove_snapshots(source: Source, end: int) -> None:
     source.fs.sync_directory(source.directory)
 
 
-def _cut(writer: LogWriter, source: Source, target: LogSegment, position: int) -> None:
-    """Makes the last segment that stays end at `position`, its indexes gone: they are made again when the log is loaded."""
-    if target is writer.active:
-        writer.file.cut(position)
-    else:  # also when no byte of it goes: it will be cut one day, and readers that map it now may still do so then
-        _replace_shortened(source, target, position)
+def _remove_indexes(source: Source, target: LogSegment) -> None:
+    """Those of the last segment that stays: they are made again when the log is loaded."""
     names = {entry.name for entry in source.fs.list(source.directory)}
     for name in files_of(target.base_offset, names):
         if name != target.log_name and parse(name) is not None and not name.endswith(SNAPSHOT):
@@ -228,17 +220,20 @@ def _cut(writer: LogWriter, source: Source, target: LogSegment, position: int) -
     source.fs.sync_directory(source.directory)
 
 
-def _replace_shortened(source: Source, target: LogSegment, position: int) -> None:
-    """A sealed file may be mapped by readers: it is copied and replaced, never cut."""
-    temporary = target.path + ".tmp"
+def _shortened(source: Source, target: LogSegment, position: int) -> str:
+    """A sealed file may be mapped by readers: it is not cut, but copied and replaced. Returns the copy's path.
+
+    Also when no byte of it goes: it will be cut one day, and readers that map it now may still do so then. The copy is made
+    before anything is changed, and the header speaks of it from then on: after a cut within a batch only that tells where the log
+    ends, and whoever finds the copy beside a last segment that is still the old one finishes the truncation (`loader`).
+    """
+    temporary = target.path + TEMPORARY
     if source.fs.exists(temporary):
         source.fs.remove(temporary)
     copy = source.fs.create(temporary)
     try:
-        for start in range(0, position, limits.READ_CHUNK_BYTES):
-            part = target.file().read(start, min(limits.READ_CHUNK_BYTES, position - start))
-            copy.write(part.data, start)
+        target.file().copy(0, position, copy, 0)
         copy.sync()
     finally:
         copy.close()
-    source.fs.rename(temporary, target.path)
+    return temporary

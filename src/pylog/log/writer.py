@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from pylog import limits
 from pylog.clock import Clock
 from pylog.config import Durability
-from pylog.errors import NO_DESCRIPTOR, ClosedError, StorageFailedError
+from pylog.errors import NO_ROOM, ClosedError, StorageFailedError
 from pylog.fs import join
 from pylog.index.builder import SegmentIndexBuilder
 from pylog.index.skiplist import SkipList
@@ -31,7 +31,7 @@ from pylog.log.durable_point import FAILED, Header, Slot, SyncPoint, make_header
 from pylog.log.loaded import Loaded, Source
 from pylog.log.loader import epochs_of
 from pylog.log.producer_state import Producer, ProducerState, drop_snapshots, write_snapshot
-from pylog.log.rolling import SegmentUse, batches_before_roll, check_fits_at_all, one_fits, take_back
+from pylog.log.rolling import SegmentUse, batches_before_roll, check_fits_at_all, empty_segment, one_fits, take_back
 from pylog.log.state import LogState
 from pylog.log.torn_tail import set_aside
 from pylog.metrics import Counters
@@ -89,7 +89,6 @@ class LogWriter:
         self.failure: str | None = None
         self._stale = False  # what it knows may not be what is there
         self.unreported: StorageFailedError | None = None
-        self._no_room: StorageFailedError | None = None  # why the last roll was given up
         self.producers = ProducerState() if loaded.producers is None else loaded.producers
         self.epochs = epochs_of(loaded)
         self.leader_epoch = max(loaded.leader_epoch, self.epochs[-1].epoch if self.epochs else 0, 0)
@@ -138,9 +137,7 @@ class LogWriter:
         slot = self._loaded.slot
         if slot is not None and self._loaded.same_boot and slot.active_base == self.active.base_offset:
             start = slot.durable_position if slot.flags & FAILED else slot.published_position
-            for position in range(start, self._written, limits.READ_CHUNK_BYTES):
-                part = self.active.file().read(position, min(limits.READ_CHUNK_BYTES, self._written - position))
-                self.file.raw.write(part.data, position)
+            self.active.file().copy(start, self._written, self.file.raw, start)
         self.file.raw.sync()
         self._fs.sync_directory(self._directory)
 
@@ -160,21 +157,15 @@ class LogWriter:
         old = self._loaded.found or Slot()
         same = self._loaded.slot is not None and not old.epoch % 2 and old.log_start_offset == self.state.start_offset
         known = old if same else replace(old, epoch=(old.epoch | 1) + 1)
-        return Slot(
+        return replace(
+            Slot(),
             counter=old.counter,
             epoch=known.epoch,
-            active_base=self.active.base_offset,
-            active_inode=self.file.raw.identity()[1],
-            published_position=self._written,
-            published_offset=self._next_offset,
-            durable_base=self.active.base_offset,
-            durable_position=self._written,
-            durable_offset=self._next_offset,
             unsynced_bytes=self._unsynced_bytes,
-            header_digest=self._digest.value,
             log_start_offset=self.state.start_offset,
             truncation_count=old.truncation_count,
             leader_epoch=self.leader_epoch,
+            **self._ends(),
         )
 
     def _assign_epoch(self) -> None:
@@ -306,7 +297,11 @@ class LogWriter:
             self._commit(Durability.SYNC)
         self._unsynced_bytes = unsynced_bound(level, size, self._config.segment_bytes)
         if self._unsynced_bytes > self._slot_now.unsynced_bytes:
-            self.header.write_both(unsynced_bytes=self._unsynced_bytes)
+            try:
+                self.header.write_both(unsynced_bytes=self._unsynced_bytes)
+            except StorageFailedError as error:
+                self.break_off(error, "the header could not be written")
+                raise
 
     @property
     def _slot_now(self) -> Slot:
@@ -383,14 +378,15 @@ class LogWriter:
         """
         self._written, self._next_offset = self.state.active_size, self.state.end_offset
         with contextlib.suppress(StorageFailedError):
-            self.begin_change()
+            if self._slot_now.epoch % 2 == 0:
+                self.begin_change()
         try:
             self.file.cut(self._written)
-            self._digest = digest_of(self.active, self._written, self._config.index_interval_bytes)
-        except StorageFailedError as error:
-            self.break_off(error, "a failed append could not be cut off again")
+        except StorageFailedError as error:  # for want of room, too: loading the log again would take what stands there
+            self.fail(f"a failed append could not be cut off again ({error})")
             return
         try:
+            self._digest = digest_of(self.active, self._written, self._config.index_interval_bytes)
             self.header.write_both(epoch=self._slot_now.epoch // 2 * 2 + 2, **self._ends())
         except StorageFailedError:
             return
@@ -414,7 +410,7 @@ class LogWriter:
                 self._counters.synced(self._clock.monotonic() - began)
             self.header.put(said)
         except StorageFailedError as error:
-            self.fail(f"a sync failed ({error}), so what is on the disk is not known")
+            self.break_off(error, "what was written could not be made durable and published")
             raise
         self.file.after_commit(position, position - self.state.active_size, self._config.segment_bytes, synced=durable)
         self._show(state)
@@ -452,8 +448,8 @@ class LogWriter:
             self.header.write(flags=FAILED)
 
     def break_off(self, error: StorageFailedError, what: str) -> None:
-        """Ends writing after a failure amid a change; for want of a descriptor, as for an interrupt, the log is loaded again."""
-        if error.errno in NO_DESCRIPTOR:
+        """Ends writing after a failure amid a change; for want of room or of descriptors the log is only loaded again."""
+        if error.passes:
             self._stale = True
         else:
             self.fail(f"{what} ({error})")
@@ -465,18 +461,7 @@ class LogWriter:
         path = join(self._directory, file_name(base_offset, LOG))
         file = ActiveFile(self._fs.create(path), 0)
         self._fs.sync_directory(self._directory)
-        segment = LogSegment(
-            self._fs,
-            self._directory,
-            base_offset,
-            size=0,
-            mtime_ms=self._clock.now_ms(),
-            open_files=self._source.open_files,
-            sealed=False,
-            mapped=True,
-            writable=True,
-            interval_bytes=self._config.index_interval_bytes,
-        )
+        segment = empty_segment(self._source, base_offset, self._clock.now_ms())
         self._builder = segment.builder = SegmentIndexBuilder(base_offset, self._config.index_interval_bytes)
         self.active, self.file = segment, file
         self._digest = HeaderDigest(self._config.index_interval_bytes)
@@ -493,40 +478,58 @@ class LogWriter:
         """Seals the active segment and begins the next one at the log's end (storage-format 6.3.7).
 
         Raises:
-            StorageFailedError: there was no room for the new files: the log stays as it was. Any other one ends writing.
+            StorageFailedError: there was no room: the log stays as it was, unless only the header could not be told of its new
+                segment: then what was written before is in it. Any other one ends writing.
         """
-        sealed, size, self._rolls, self._amid_roll = self.active, self._written, True, True
+        full, size, can_undo, self._rolls, self._amid_roll = self.active, self._written, True, True, True
         try:
             self.begin_change()
             if not self.file.trim(size):
                 self.file.raw.sync()
+            can_undo = False
             begun = self._next_segment()
-            if begun is not None:
-                self.end_change(unsynced_bytes=self._unsynced_bytes, **self._ends())
-                sealed.seal(size)  # the file closes itself: a flusher may be syncing it
-                self.state = begun
-                self.set_state(durable_offset=self._next_offset)
+            if isinstance(begun, LogState):
+                self._turn_to(begun, full, size)
             else:
+                can_undo = True
                 self.end_change()
             self._amid_roll = False
         except StorageFailedError as error:
-            self.break_off(error, "a segment could not be sealed")
+            if can_undo and error.passes:
+                self._amid_roll = False  # so the append does, whose records may be there already
+            else:
+                self.break_off(error, "a segment could not be sealed")
             raise
-        if begun is None and self._no_room is not None:
-            raise self._no_room
+        if not isinstance(begun, LogState):
+            raise begun
 
-    def _next_segment(self) -> LogState | None:
-        """The files that seal the active segment, and the next one; None, and why, when the disk does not take them."""
+    def _turn_to(self, begun: LogState, sealed: LogSegment, size: int) -> None:
+        """Publishes the new segment. It is there, and what lies before it durable, whether the header can be told or not."""
+        self.state = begun
         try:
-            inode = self._slot_now.active_inode
-            seal = make_seal(self.active.base_offset, self._next_offset, self._digest, inode=inode)
+            self.end_change(unsynced_bytes=self._unsynced_bytes, **self._ends())
+        finally:
+            sealed.seal(size)  # the file closes itself: a flusher may be syncing it
+            self.set_state(durable_offset=self._next_offset)
+
+    def _next_segment(self) -> LogState | StorageFailedError:
+        """Makes the files that seal the active segment, and the next one; returns why when the disk does not take them."""
+        try:
+            seal = make_seal(self.active.base_offset, self._next_offset, self._digest, inode=self._slot_now.active_inode)
             write_seal(self._fs, self._directory, seal)
             self._write_derived()
             return self._begin_segment(self._next_offset)
         except StorageFailedError as error:
-            self._no_room = error
+            self._take_back()
+            return error
+
+    def _take_back(self) -> None:
+        try:
             take_back(self._fs, self._directory, self._next_offset)
-            return None
+        except StorageFailedError as error:
+            if error.errno in NO_ROOM:  # the append cannot be undone before it is gone
+                self.fail(f"a segment that could not be begun could not be removed again ({error})")
+            raise
 
     def begin_change(self, *, durably: bool = False, **fields: Any) -> None:
         """Says that segments are made, go or are replaced: others look again when it is over."""

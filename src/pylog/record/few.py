@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -81,7 +81,7 @@ def few_of(rows: Piece) -> FewRows:
     return FewRows(list(zip(*columns, strict=True)), rows.size_bound)
 
 
-class EncodedBatch(NamedTuple):
+class EncodedBatch(msgspec.Struct, frozen=True, gc=False):
     """One whole batch, ready to be written.
 
     Attributes:

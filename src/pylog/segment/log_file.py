@@ -80,6 +80,12 @@ class LogFile:
         view.flags.writeable = False
         return view
 
+    def copy(self, position: int, end: int, target: File, at: int) -> None:
+        """Writes the bytes from `position` to `end` into another file, from `at` on, some megabytes at a time."""
+        for start in range(position, end, limits.READ_CHUNK_BYTES):
+            part = self.read(start, min(limits.READ_CHUNK_BYTES, end - start))
+            target.write(part.data, start - position + at)
+
     def regions(self, position: int, end: int, *, verify: bool = False) -> Iterator[Region]:
         """Walks the batches from `position` to `end`; the last region says how the walk ended.
 

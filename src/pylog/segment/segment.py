@@ -168,11 +168,7 @@ class LogSegment:
 
     def inode(self) -> int:
         """The number of its `.log` file in the file system, another one for each file that ever has this name."""
-        file = self.fs.open(self.path)
-        try:
-            return file.identity()[1]
-        finally:
-            file.close()
+        return inode_of(self.fs, self.path)
 
     def regions(self, position: int, end: int | None = None, *, verify: bool = False) -> Iterator[Region]:
         """Walks its batches from a batch's position on; see `LogFile.regions`."""
@@ -398,6 +394,15 @@ def ordered_batches(region: Region, base_offset: int) -> int:
     last = region.table[LAST_OFFSET]
     bad = (last < base_offset) | (last - base_offset > limits.MAX_RELATIVE_OFFSET) | (np.diff(last, prepend=-1) <= 0)
     return int(np.argmax(bad)) if bad.any() else int(last.size)
+
+
+def inode_of(fs: FileSystem, path: str) -> int:
+    """The number of a file in its file system."""
+    file = fs.open(path)
+    try:
+        return file.identity()[1]
+    finally:
+        file.close()
 
 
 def vanished(error: StorageFailedError) -> bool:

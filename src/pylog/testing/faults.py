@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from pylog.errors import InvalidArgumentError, StorageFailedError
+from pylog.errors import InvalidArgumentError, StorageFailedError, SyncFailedError
 from pylog.fs import Bytes, DirectoryEntry, File, FileSystem, LockFile
 
 
@@ -39,9 +39,11 @@ FAULTS: Final[Mapping[str, FaultKind]] = MappingProxyType(
         "write EIO": FaultKind("write", errno.EIO),
         "short write ENOSPC": FaultKind("write", errno.ENOSPC, short=True),
         "sync EIO": FaultKind("sync", errno.EIO),
+        "sync ENOSPC": FaultKind("sync", errno.ENOSPC),
         "sync_directory EIO": FaultKind("sync_directory", errno.EIO),
         "create ENOSPC": FaultKind("create", errno.ENOSPC),
         "rename EIO": FaultKind("rename", errno.EIO),
+        "rename ENOSPC": FaultKind("rename", errno.ENOSPC),
         "remove EIO": FaultKind("remove", errno.EIO),
         "truncate EIO": FaultKind("truncate", errno.EIO),
         "read EIO": FaultKind("read", errno.EIO),
@@ -268,4 +270,5 @@ class FaultyFileSystem:
 
 def _failure(kind: FaultKind, path: str) -> StorageFailedError:
     doing = kind.call.replace("_", " ")
-    return StorageFailedError(f"cannot {doing} {path}: {errno.errorcode[kind.errno]}, for a test", path=path, errno=kind.errno)
+    error = SyncFailedError if doing.startswith("sync") else StorageFailedError
+    return error(f"cannot {doing} {path}: {errno.errorcode[kind.errno]}, for a test", path=path, errno=kind.errno)
