@@ -255,12 +255,18 @@ class ViewedFile:
 
     def read_into(self, view: memoryview, position: int) -> int:
         """Reads; the header slot by slot."""
-        step = SLOT_SIZE if self.path.endswith(DURABLE_POINT) else max(1, len(view))
-        done = 0
-        for start in range(0, len(view), step):
+        data = self.read(len(view), position)
+        view[: len(data)] = data
+        return len(data)
+
+    def read(self, size: int, position: int) -> bytes:
+        """The same."""
+        step = SLOT_SIZE if self.path.endswith(DURABLE_POINT) else max(1, size)
+        data = b""
+        for start in range(0, size, step):
             self._machine.point("pread", self.path, position + start)
-            done += self._file.read_into(view[start : start + step], position + start)
-        return done
+            data += self._file.read(min(step, size - start), position + start)
+        return data
 
     def write(self, data: memoryview, position: int) -> None:
         """Writes piece by piece; the disk may be full before any of them."""

@@ -208,6 +208,14 @@ ssize_t preadv64v2(int descriptor, const struct iovec *parts, int count, off64_t
     return NEXT(preadv64v2)(descriptor, parts, count, position, flags);
 }
 
+ssize_t pread64(int descriptor, void *data, size_t size, off64_t position) {
+    char path[4096];
+    if (*root && begin(READ, path_of(descriptor, path, sizeof path)).action == FAIL) return -1;
+    return NEXT(pread64)(descriptor, data, size, position);
+}
+
+ssize_t pread(int descriptor, void *data, size_t size, off_t position) { return pread64(descriptor, data, size, position); }
+
 ssize_t preadv64(int descriptor, const struct iovec *parts, int count, off64_t position) {
     return preadv64v2(descriptor, parts, count, position, 0);
 }

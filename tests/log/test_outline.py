@@ -56,13 +56,18 @@ def test_an_outline_of_a_store_that_is_written_sees_what_is_published(tmp_path: 
 
 def test_the_records_of_a_large_last_batch_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     make_store(tmp_path / "shop", partitions=1, segments=2, batches=3)
-    read, real = [], OsFile.read_into
+    read, into, some = [], OsFile.read_into, OsFile.read
 
-    def counted(self: OsFile, view: memoryview, position: int) -> int:
-        read.append(real(self, view, position))
+    def counted_into(self: OsFile, view: memoryview, position: int) -> int:
+        read.append(into(self, view, position))
         return read[-1]
 
-    monkeypatch.setattr(OsFile, "read_into", counted)
+    def counted(self: OsFile, size: int, position: int) -> bytes:
+        read.append(len(data := some(self, size, position)))
+        return data
+
+    monkeypatch.setattr(OsFile, "read_into", counted_into)
+    monkeypatch.setattr(OsFile, "read", counted)
     with pylog.open(tmp_path / "shop", mode="r") as store:
         assert store.outline(TOPIC).end_offset == 6000
     assert 0 < sum(read) < BATCH_BYTES // 20

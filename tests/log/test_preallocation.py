@@ -10,6 +10,7 @@ import pytest
 import pylog
 from neighbours import HookedFileSystem, values
 from pylog import Durability, limits
+from pylog.log.active_file import ActiveFile
 from pylog.log.checkpoints import CLEAN_SHUTDOWN
 from pylog.store import Store
 from pylog.testing import FaultyFileSystem, MemoryFileSystem
@@ -110,6 +111,19 @@ def test_they_end_where_the_segment_may(fs: MemoryFileSystem, store: Store) -> N
     log = store.create_topic("small", segment_bytes=700) and store.log("small")
     append(log)
     assert size(fs, LOG.replace("t-0", "small-0")) == 700
+
+
+@pytest.mark.parametrize("left", [0, 5])
+def test_who_appends_into_them_notices_that_another_has_cut_them_off(fs: MemoryFileSystem, left: int) -> None:
+    fs.make_directory("/data")
+    file = ActiveFile(fs.create("/data/x.log"), 0)
+    for end in (30, 60, 90):
+        file.put(memoryview(VALUE), end - 30, send_from=0)
+        file.after_commit(end, 30, 1 << 20, synced=True)
+    assert file.end == 90 + ROOM
+    assert file.is_as_left(90)
+    file.raw.truncate(90 + left)
+    assert not file.is_as_left(90)
 
 
 # ---- until -------------------------------------------------------------------------------------------------------------------

@@ -65,6 +65,7 @@ def test_what_is_written_is_read_from_any_position(here: Here) -> None:
         buffer = bytearray(size)
         assert file.read_into(memoryview(buffer), position) == len(wanted)
         assert buffer[: len(wanted)] == wanted
+        assert file.read(size, position) == wanted
     assert (file.size(), file.path) == (10, path)
 
 
@@ -110,6 +111,7 @@ def test_a_closed_file_is_of_no_use(here: Here) -> None:
     file.close()
     fails(errno.EBADF, file.size)
     fails(errno.EBADF, lambda: file.read_into(memoryview(bytearray(1)), 0))
+    fails(errno.EBADF, lambda: file.read(1, 0))
 
 
 def test_a_mapping_shows_the_whole_file_and_cannot_be_written(here: Here) -> None:

@@ -30,6 +30,10 @@ class File(Protocol):
         """Fills `view` from `position` on and returns how many bytes there were: fewer only at the end of the file."""
         ...
 
+    def read(self, size: int, position: int) -> bytes:
+        """The same as bytes of their own: for a few of them it takes less time."""
+        ...
+
     def write(self, data: memoryview, position: int) -> None:
         """Writes all of `data`, or raises; what was written before the failure is left in place."""
         ...

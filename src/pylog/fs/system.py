@@ -94,16 +94,24 @@ class OsFile:
         return self._path
 
     def read_into(self, view: memoryview, position: int) -> int:
-        done = 0
         try:
-            while done < len(view):
-                count = os.preadv(self._descriptor, [view[done:] if done else view], position + done)
-                if count == 0:
-                    break
+            done = count = os.preadv(self._descriptor, [view], position)
+            while count and done < len(view):
+                count = os.preadv(self._descriptor, [view[done:]], position + done)
                 done += count
         except OSError as error:
             raise _failed("read", error, self._path, position) from error
         return done
+
+    def read(self, size: int, position: int) -> bytes:
+        try:
+            data = more = os.pread(self._descriptor, size, position)
+            while more and len(data) < size:
+                more = os.pread(self._descriptor, size - len(data), position + len(data))
+                data += more
+        except OSError as error:
+            raise _failed("read", error, self._path, position) from error
+        return data
 
     def write(self, data: memoryview, position: int) -> None:
         done = 0
@@ -250,8 +258,7 @@ class OsFileSystem:
             size = file.size()
             if size > limit:
                 raise StorageFailedError(f"{path} has {size} bytes, more than the {limit} that such a file may have", path=path)
-            buffer = bytearray(size)
-            return bytes(buffer[: file.read_into(memoryview(buffer), 0)])
+            return file.read(size, 0)
         finally:
             file.close()
 

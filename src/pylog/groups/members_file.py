@@ -68,8 +68,7 @@ class MembersFile:
         return found
 
     def _read(self, first: int, count: int) -> bytes:
-        buffer = bytearray(count * SLOT_BYTES)
-        return bytes(buffer[: self._file.read_into(memoryview(buffer), first * SLOT_BYTES)])
+        return self._file.read(count * SLOT_BYTES, first * SLOT_BYTES)
 
     # ---- one's own -----------------------------------------------------------------------------------------------------------
 

@@ -41,7 +41,6 @@ class ActiveFile:
         self.end = file.size()
         self._sent = position  # what lies below was sent to the disk
         self._synced = 0  # commits in a row that were
-        self._frame = bytearray(LOG_OVERHEAD)
 
     def put(self, data: memoryview, position: int, *, send_from: int) -> None:
         """Writes behind the log's end, and sends to the disk what has not been sent if that is at least so many bytes."""
@@ -83,13 +82,18 @@ class ActiveFile:
                 self.raw.truncate(begin)
 
     def is_as_left(self, position: int) -> bool:
-        """Whether nobody else has written behind the log's end. Cost: a system call, two where there are zeros."""
-        return self.raw.size() == self.end and (position == self.end or self.is_blank_at(position))
+        """Whether nobody else has written behind the log's end. Cost: a system call.
+
+        Zeros tell as much as the file's size would: who cuts them off leaves none, and who dies as it writes a batch into them,
+        its first bytes.
+        """
+        if self.end - position < LOG_OVERHEAD:
+            return self.raw.size() == self.end and (position == self.end or self.is_blank_at(position))
+        return self.raw.read(LOG_OVERHEAD, position) == _BLANK
 
     def is_blank_at(self, position: int) -> bool:
         """Whether no batch begins at the log's end: who died as it wrote one has left its first bytes."""
-        got = self.raw.read_into(memoryview(self._frame), position)
-        return self._frame[:got] == _BLANK[:got]
+        return _BLANK.startswith(self.raw.read(LOG_OVERHEAD, position))
 
     def cut(self, position: int) -> None:
         """Cuts it; durable when this returns, because what is written next must not meet the old bytes."""

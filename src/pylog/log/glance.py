@@ -160,8 +160,7 @@ def _end_of_segment(fs: FileSystem, directory: str, base: int, size: int, file: 
 def _batches(file: File, position: int, size: int) -> Iterator[_Column]:
     """The batches of magic 2 from a position to the file's end, as far as they are whole."""
     while position < size:
-        head = bytearray(HEADER_SIZE)
-        column = header_column(memoryview(head)[: file.read_into(memoryview(head), position)], position)
+        column = header_column(memoryview(file.read(HEADER_SIZE, position)), position)
         if column is None or position + column[SIZE] > size:
             return
         yield column

@@ -51,14 +51,23 @@ def under(lock: threading.RLock, action: Callable[..., None], *given: Any, wait:
 class ByteLock:
     """One byte of `pylog.lock` and the mutex before it; a context manager that its thread may enter again.
 
+    Args:
+        file: whose byte it is; None where an exclusive store has all of them.
+        start: which one.
+        what: it protects.
+        clock: for waiting.
+        timeout: in seconds: how long.
+
     Raises:
         StoreLockedError: on entering, when another process or thread keeps it for longer than the store waits.
     """
 
-    def __init__(self, locks: StoreLocks, start: int, what: str) -> None:
-        self._locks = locks
+    def __init__(self, file: LockFile | None, start: int, what: str, clock: Clock, timeout: float) -> None:
+        self._file = file
         self._start = start
         self._what = what
+        self._clock = clock
+        self._timeout = timeout
         self._mutex = threading.RLock()
         self._is_inside: Callable[[], bool] = self._mutex._is_owned  # type: ignore[attr-defined]
         self._depth = 0
@@ -69,15 +78,15 @@ class ByteLock:
         return self._depth if self._is_inside() else 0
 
     def __enter__(self) -> Self:
-        if not self.depth and not self._begin(wait=True):
-            raise self._locks.refused(self._what)
+        if not (self._is_inside() and self._depth) and not self._begin(wait=True):
+            raise self._refused()
         self._depth += 1
         return self
 
     def __exit__(self, *_: object) -> None:
         self._depth -= 1
         if self._depth == 0:
-            self.restore(0)
+            self._leave()
 
     def try_enter(self) -> bool:
         """Enters if nobody else is inside, without waiting."""
@@ -90,13 +99,33 @@ class ByteLock:
         """Takes the mutex and the byte; False, with neither, when somebody has them. An interrupt leaves neither, too."""
         taken = False
         try:
-            if self._mutex.acquire(blocking=False) or (wait and self._mutex.acquire(timeout=self._locks.timeout)):
+            if self._mutex.acquire(False) or (wait and self._mutex.acquire(timeout=self._timeout)):
                 self._depth = 0
-                taken = self._locks.try_take(self._start) or (wait and self._locks.wait_for(self._start, self._what))
+                file = self._file
+                taken = file is None or file.try_lock(self._start, 1, exclusive=True) or (wait and self._wait_for(file))
             return taken
         finally:
             if not taken:
                 self.restore(0)
+
+    def _wait_for(self, file: LockFile) -> bool:
+        """Takes the byte that somebody else has, waiting for it in short naps."""
+        deadline = self._clock.monotonic() + self._timeout
+        naps = iter(_NAPS)
+        nap = 0.0
+        while self._clock.monotonic() < deadline:
+            nap = next(naps, nap)
+            self._clock.sleep(nap)
+            if file.try_lock(self._start, 1, exclusive=True):
+                return True
+        return False
+
+    def _refused(self) -> StoreLockedError:
+        return StoreLockedError(
+            f"another process or thread has been changing {self._what} for {self._timeout:g} s; try again, or raise "
+            "lock_timeout_ms",
+            path=self._what,
+        )
 
     def restore(self, depth: int) -> None:
         """Makes it what it was when this thread was inside `depth` times. An interrupt may come as `__exit__` begins: whoever
@@ -105,8 +134,15 @@ class ByteLock:
         if self._is_inside():
             self._depth = depth
             if not depth:
-                self._locks.let_go(self._start)
-                self._mutex.release()
+                self._leave()
+
+    def _leave(self) -> None:
+        try:
+            if self._file is not None:
+                self._file.unlock(self._start, 1)
+        except StorageFailedError:
+            pass  # closed by a fork meanwhile: the lock is not this process's any more
+        self._mutex.release()
 
     @contextlib.contextmanager
     def if_free(self) -> Iterator[bool]:
@@ -152,8 +188,8 @@ class StoreLocks:
         self._clock = clock
         self._guard = threading.Lock()
         self._bytes: dict[int, ByteLock] = {}
-        self.exclusive = exclusive
-        self.timeout = timeout_ms / 1000
+        self._exclusive = exclusive
+        self._timeout = timeout_ms / 1000
         self.was_alone = False
         self._kafka = self._lock_out_brokers()
         self._file = fs.open_locks(join(root, PYLOG_LOCK))
@@ -164,14 +200,14 @@ class StoreLocks:
             raise StoreLockedError(
                 f"{other} has {root} open for writing; close it there, or open the store with mode='r'", path=root
             )
-        self.root = ByteLock(self, _ROOT, root)
+        self.root = self._lock_of(_ROOT, root)
 
     # ---- Kafka's lock --------------------------------------------------------------------------------------------------------
 
     def _lock_out_brokers(self) -> LockFile:
         """Holds `.lock` shared. Who can have it alone for a moment writes down this machine's boot id (reliability 10)."""
         path = join(self._root, KAFKA_LOCK)
-        deadline = self._clock.monotonic() + self.timeout
+        deadline = self._clock.monotonic() + self._timeout
         while True:
             file = self._fs.open_locks(path)
             try:
@@ -257,37 +293,11 @@ class StoreLocks:
         start = _PARTITIONS + int.from_bytes(digest, "little") % _BYTES * 2 + which
         with self._guard:
             if start not in self._bytes:
-                self._bytes[start] = ByteLock(self, start, join(self._root, directory))
+                self._bytes[start] = self._lock_of(start, join(self._root, directory))
             return self._bytes[start]
 
-    def try_take(self, start: int) -> bool:
-        """Takes a byte; an exclusive store has it already."""
-        return self.exclusive or self._file.try_lock(start, 1, exclusive=True)
-
-    def wait_for(self, start: int, what: str) -> bool:
-        """Takes a byte that somebody else has, waiting for it in short naps. True, or StoreLockedError."""
-        deadline = self._clock.monotonic() + self.timeout
-        naps = iter(_NAPS)
-        nap = 0.0
-        while self._clock.monotonic() < deadline:
-            nap = next(naps, nap)
-            self._clock.sleep(nap)
-            if self.try_take(start):
-                return True
-        raise self.refused(what)
-
-    def refused(self, what: str) -> StoreLockedError:
-        return StoreLockedError(
-            f"another process or thread has been changing {what} for {self.timeout:g} s; try again, or raise lock_timeout_ms",
-            path=what,
-        )
-
-    def let_go(self, start: int) -> None:
-        if not self.exclusive:
-            try:
-                self._file.unlock(start, 1)
-            except StorageFailedError:  # closed by a fork meanwhile: the lock is not this process's any more
-                return
+    def _lock_of(self, start: int, what: str) -> ByteLock:
+        return ByteLock(None if self._exclusive else self._file, start, what, self._clock, self._timeout)
 
     def close(self) -> None:
         """Lets go of everything; the operating system does the same when the process ends."""

@@ -125,15 +125,14 @@ def read_index(fs: FileSystem, root: str, staged: StagedFile) -> StagedIndex:
     if not fs.exists(path):
         told = "the driver needs the store under the same path as the executors; or it was swept while its job still lived"
         raise StorageFailedError(f"{path}, which a task has written, is not there: {told}", path=path)
-    buffer = bytearray(min(staged.index_size, limits.MAX_CHECKPOINT_BYTES))
     file = fs.open(path)
     try:
-        size = file.read_into(memoryview(buffer), staged.index_position)
+        data = file.read(min(staged.index_size, limits.MAX_CHECKPOINT_BYTES), staged.index_position)
     finally:
         file.close()
-    if size != staged.index_size or crc32c(buffer) != staged.index_crc:
+    if len(data) != staged.index_size or crc32c(data) != staged.index_crc:
         raise CorruptionError(f"{path} is not as its task left it; run the job again", path=path, position=staged.index_position)
-    index = msgspec.json.decode(buffer, type=_Index)
+    index = msgspec.json.decode(data, type=_Index)
     return StagedIndex(
         index.counts, {TopicPartition(entry.topic, entry.partition): _chunks(entry.chunks) for entry in index.entries}
     )

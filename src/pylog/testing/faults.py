@@ -92,6 +92,11 @@ class FaultyFile:
         self._fs.meet("read", self.path)
         return self._file.read_into(view, position)
 
+    def read(self, size: int, position: int) -> bytes:
+        """Reads, or fails."""
+        self._fs.meet("read", self.path)
+        return self._file.read(size, position)
+
     def write(self, data: memoryview, position: int) -> None:
         """Writes, or fails: then nothing is written, or the first half."""
         kind = self._fs.strikes("write", self.path)

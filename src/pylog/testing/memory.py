@@ -80,10 +80,14 @@ class MemoryFile:
 
     def read_into(self, view: memoryview, position: int) -> int:
         """Fills `view` from `position` on and returns how many bytes there were."""
-        with self._fs.disk.guard:
-            data = self._opened().data[position : position + len(view)]
+        data = self.read(len(view), position)
         view[: len(data)] = data
         return len(data)
+
+    def read(self, size: int, position: int) -> bytes:
+        """Up to `size` bytes from `position` on."""
+        with self._fs.disk.guard:
+            return bytes(self._opened().data[position : position + size])
 
     def write(self, data: memoryview, position: int) -> None:
         """Writes into the cache."""
