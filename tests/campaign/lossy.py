@@ -19,7 +19,7 @@ from pylog.log.durable_point import SLOT_SIZE
 from pylog.segment.names import DURABLE_POINT
 from pylog.testing import Image, MemoryFileSystem, Operation
 from pylog.testing.disk import ROOT, DirectoryNode, Disk, FileNode, refused
-from pylog.testing.memory import SYNC, SYNC_DIRECTORY, TRUNCATE, WRITE
+from pylog.testing.memory import SYNC, SYNC_DIRECTORY, TRUNCATE, WRITE, MemoryLockByte
 
 # ---- the disk ----------------------------------------------------------------------------------------------------------------
 
@@ -314,6 +314,9 @@ class ViewedLocks:
         self._machine = machine
         self._file = file
         self._path = path
+
+    def byte(self, at: int) -> MemoryLockByte:
+        return MemoryLockByte(self, at)  # so that both of its steps are points
 
     def try_lock(self, start: int, size: int, *, exclusive: bool) -> bool:
         self._machine.point("lock", self._path, start % 1000)

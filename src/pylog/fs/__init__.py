@@ -10,7 +10,7 @@ links, closed on exec; a sync that failed is never tried again; only files that 
 from pylog.fs.outside import replace_file
 from pylog.fs.pages import ResidentPages
 from pylog.fs.processes import ProcessName, parent_process
-from pylog.fs.protocols import Bytes, DirectoryEntry, File, FileSystem, LockFile
+from pylog.fs.protocols import Bytes, DirectoryEntry, File, FileSystem, LockByte, LockFile
 from pylog.fs.system import (
     OsFileSystem,
     absolute,
@@ -32,6 +32,7 @@ __all__ = [
     "DirectoryEntry",
     "File",
     "FileSystem",
+    "LockByte",
     "LockFile",
     "OsFileSystem",
     "ProcessName",

@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import functools
 import os
 import stat
 import struct
@@ -29,7 +28,6 @@ if sys.platform == "darwin":
     _SET, _GET = 90, 92
     _FLOCK = struct.Struct("qqihh")  # start, length, pid, type, whence
 
-    @functools.lru_cache(1024)  # the same few, twice an append
     def _request(kind: int, start: int, size: int) -> bytes:
         return _FLOCK.pack(start, size, 0, kind, os.SEEK_SET)
 
@@ -41,7 +39,6 @@ else:
     _SET, _GET = fcntl.F_OFD_SETLK, fcntl.F_OFD_GETLK
     _FLOCK = struct.Struct("hhqqi4x")  # type, whence, start, length, pid
 
-    @functools.lru_cache(1024)  # the same few, twice an append
     def _request(kind: int, start: int, size: int) -> bytes:
         return _FLOCK.pack(kind, os.SEEK_SET, start, size, 0)
 
@@ -85,6 +82,10 @@ class OsLockFile:
             raise StorageFailedError(f"{path} is not a regular file, as a lock file must be; remove it", path=path)
         _open.add(self)
 
+    def byte(self, at: int) -> OsLockByte:
+        """One of its bytes, for who takes it alone, again and again."""
+        return OsLockByte(self, at)
+
     def try_lock(self, start: int, size: int, *, exclusive: bool) -> bool:
         """Takes a range, or changes how it is held; False when somebody else's lock is in the way. Cost: 1 µs.
 
@@ -92,20 +93,21 @@ class OsLockFile:
             start, size: bytes; a size of 0 reaches to the end of everything.
             exclusive: against all others, or only against exclusive ones.
         """
+        return self.set(_request(fcntl.F_WRLCK if exclusive else fcntl.F_RDLCK, start, size))
+
+    def unlock(self, start: int, size: int) -> None:
+        """Lets go of a range."""
+        self.set(_request(fcntl.F_UNLCK, start, size))
+
+    def set(self, request: bytes) -> bool:
+        """Does what a request says; False when somebody else's lock is in the way."""
         try:
-            fcntl.fcntl(self._descriptor, _SET, _request(fcntl.F_WRLCK if exclusive else fcntl.F_RDLCK, start, size))
+            fcntl.fcntl(self._descriptor, _SET, request)
         except OSError as error:
             if error.errno in (errno.EAGAIN, errno.EACCES):
                 return False
             raise self._failed(error) from error
         return True
-
-    def unlock(self, start: int, size: int) -> None:
-        """Lets go of a range."""
-        try:
-            fcntl.fcntl(self._descriptor, _SET, _request(fcntl.F_UNLCK, start, size))
-        except OSError as error:
-            raise self._failed(error) from error
 
     def is_locked(self, start: int, size: int) -> bool:
         """Whether anybody else has a lock, of any kind, on a part of a range. Cost: 1 µs."""
@@ -133,6 +135,23 @@ class OsLockFile:
     def __del__(self) -> None:
         if getattr(self, "_descriptor", -1) >= 0:
             self.close()
+
+
+class OsLockByte:
+    """A byte of a lock file, with its two requests made once: an append needs both."""
+
+    def __init__(self, file: OsLockFile, at: int) -> None:
+        self._file = file
+        self._taking = _request(fcntl.F_WRLCK, at, 1)
+        self._leaving = _request(fcntl.F_UNLCK, at, 1)
+
+    def try_take(self) -> bool:
+        """Takes it, unless somebody else has it."""
+        return self._file.set(self._taking)
+
+    def let_go(self) -> None:
+        """Gives it back."""
+        self._file.set(self._leaving)
 
 
 def owner(path: str) -> int | None:

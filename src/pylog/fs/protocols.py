@@ -100,6 +100,10 @@ class FileSystem(Protocol):
 class LockFile(Protocol):
     """A file whose bytes are locks between processes. They end with `close` or with the process, never by time."""
 
+    def byte(self, at: int) -> LockByte:
+        """One of its bytes, for who takes it alone, again and again."""
+        ...
+
     def try_lock(self, start: int, size: int, *, exclusive: bool) -> bool:
         """Takes a range (a size of 0: to the end of everything) or changes how it is held; False when another's is in the way."""
         ...
@@ -115,3 +119,13 @@ class LockFile(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+class LockByte(Protocol):
+    """A byte of a lock file."""
+
+    def try_take(self) -> bool:
+        """Takes it, unless somebody else has it."""
+        ...
+
+    def let_go(self) -> None: ...

@@ -19,7 +19,7 @@ from typing import Any, Final, Self
 from pylog import limits
 from pylog.clock import Clock
 from pylog.errors import PylogError, StorageFailedError, StoreLockedError
-from pylog.fs import FileSystem, LockFile, join
+from pylog.fs import FileSystem, LockByte, LockFile, join
 
 KAFKA_LOCK: Final = ".lock"
 PYLOG_LOCK: Final = "pylog.lock"
@@ -52,8 +52,7 @@ class ByteLock:
     """One byte of `pylog.lock` and the mutex before it; a context manager that its thread may enter again.
 
     Args:
-        file: whose byte it is; None where an exclusive store has all of them.
-        start: which one.
+        byte: None where an exclusive store has all of them.
         what: it protects.
         clock: for waiting.
         timeout: in seconds: how long.
@@ -62,9 +61,8 @@ class ByteLock:
         StoreLockedError: on entering, when another process or thread keeps it for longer than the store waits.
     """
 
-    def __init__(self, file: LockFile | None, start: int, what: str, clock: Clock, timeout: float) -> None:
-        self._file = file
-        self._start = start
+    def __init__(self, byte: LockByte | None, what: str, clock: Clock, timeout: float) -> None:
+        self._byte = byte
         self._what = what
         self._clock = clock
         self._timeout = timeout
@@ -78,37 +76,40 @@ class ByteLock:
         return self._depth if self._is_inside() else 0
 
     def __enter__(self) -> Self:
-        if not (self._is_inside() and self._depth) and not self._begin(wait=True):
+        if self._is_inside() and self._depth:
+            self._depth += 1
+        elif self._begin(True):
+            self._depth = 1
+        else:
             raise self._refused()
-        self._depth += 1
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         self._depth -= 1
-        if self._depth == 0:
+        if not self._depth:
             self._leave()
 
     def try_enter(self) -> bool:
         """Enters if nobody else is inside, without waiting."""
-        if not self.depth and not self._begin(wait=False):
+        if not self.depth and not self._begin(False):
             return False
         self._depth += 1
         return True
 
-    def _begin(self, *, wait: bool) -> bool:
+    def _begin(self, wait: bool) -> bool:
         """Takes the mutex and the byte; False, with neither, when somebody has them. An interrupt leaves neither, too."""
         taken = False
         try:
             if self._mutex.acquire(False) or (wait and self._mutex.acquire(timeout=self._timeout)):
                 self._depth = 0
-                file = self._file
-                taken = file is None or file.try_lock(self._start, 1, exclusive=True) or (wait and self._wait_for(file))
+                byte = self._byte
+                taken = byte is None or byte.try_take() or (wait and self._wait_for(byte))
             return taken
         finally:
             if not taken:
                 self.restore(0)
 
-    def _wait_for(self, file: LockFile) -> bool:
+    def _wait_for(self, byte: LockByte) -> bool:
         """Takes the byte that somebody else has, waiting for it in short naps."""
         deadline = self._clock.monotonic() + self._timeout
         naps = iter(_NAPS)
@@ -116,7 +117,7 @@ class ByteLock:
         while self._clock.monotonic() < deadline:
             nap = next(naps, nap)
             self._clock.sleep(nap)
-            if file.try_lock(self._start, 1, exclusive=True):
+            if byte.try_take():
                 return True
         return False
 
@@ -138,8 +139,8 @@ class ByteLock:
 
     def _leave(self) -> None:
         try:
-            if self._file is not None:
-                self._file.unlock(self._start, 1)
+            if self._byte is not None:
+                self._byte.let_go()
         except StorageFailedError:
             pass  # closed by a fork meanwhile: the lock is not this process's any more
         self._mutex.release()
@@ -297,7 +298,7 @@ class StoreLocks:
             return self._bytes[start]
 
     def _lock_of(self, start: int, what: str) -> ByteLock:
-        return ByteLock(None if self._exclusive else self._file, start, what, self._clock, self._timeout)
+        return ByteLock(None if self._exclusive else self._file.byte(start), what, self._clock, self._timeout)
 
     def close(self) -> None:
         """Lets go of everything; the operating system does the same when the process ends."""

@@ -17,7 +17,7 @@ import numpy as np
 
 from pylog.clock import Clock, ManualClock
 from pylog.errors import NotALogDirectoryError, StorageFailedError
-from pylog.fs import Bytes, DirectoryEntry
+from pylog.fs import Bytes, DirectoryEntry, LockFile
 from pylog.testing.disk import DirectoryNode, Disk, FileNode, HeldLock, Image, Process, refused, span_of
 
 CREATE: Final = "create"
@@ -150,6 +150,10 @@ class MemoryLockFile:
             raise refused(errno.EBADF, self._path)
         return self._node
 
+    def byte(self, at: int) -> MemoryLockByte:
+        """One of its bytes, for who takes it alone, again and again."""
+        return MemoryLockByte(self, at)
+
     def try_lock(self, start: int, size: int, *, exclusive: bool) -> bool:
         """Takes a range (a size of 0: to the end of everything) or changes how it is held; False when another's is in the way."""
         with self._fs.disk.guard:
@@ -175,6 +179,22 @@ class MemoryLockFile:
             node, self._node = self._node, None
             if node is not None:
                 node.unlock(self, *span_of(0, 0))
+
+
+class MemoryLockByte:
+    """A byte of a `MemoryLockFile`."""
+
+    def __init__(self, file: LockFile, at: int) -> None:
+        self._file = file
+        self._at = at
+
+    def try_take(self) -> bool:
+        """Takes it, unless somebody else has it."""
+        return self._file.try_lock(self._at, 1, exclusive=True)
+
+    def let_go(self) -> None:
+        """Gives it back."""
+        self._file.unlock(self._at, 1)
 
 
 class MemoryFileSystem:
