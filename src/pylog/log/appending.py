@@ -93,8 +93,9 @@ class Request:
         self.level = level
         self.producer = producer
         self.whole = whole or producer is not None
-        self.count = sum(map(len, pieces))
-        self.size: int = sum(map(_size_bound, pieces))
+        alone = pieces[0] if len(pieces) == 1 else None
+        self.count = sum(map(len, pieces)) if alone is None else len(alone)
+        self.size: int = sum(map(_size_bound, pieces)) if alone is None else alone.size_bound
         self.acknowledgement: Acknowledgement | None = None
         self.error: Exception | None = None
         self.done = False
@@ -148,6 +149,18 @@ class Requests:
         self._woken: Request | None = None  # the last one, until it has left or something is committed
         self._leader: Request | None = None
         self._asleep: Request | None = None  # the leader, while nothing has been done to wake it
+
+    def lead_alone(self, request: Request) -> bool:
+        """Takes a request for its thread to commit at once, if there is nobody else: `add`, `give_way` and `take` in one."""
+        request.thread = threading.get_ident()
+        self._inside[request.thread] = request
+        with self._guard:
+            if self._leader is not None or self._to_wake or self._woken is not None or self._waiting or self._next_begins:
+                return False
+            self._leader = request
+            self._taken = [request]
+        self._commit_began = self._clock.monotonic()
+        return True
 
     def add(self, request: Request) -> bool:
         """Takes a request; whether its thread is to lead."""
@@ -238,6 +251,7 @@ class Requests:
         seconds = self._next_begins - self._clock.monotonic() if self._next_begins else 0.0
         if seconds > 0:
             self._clock.sleep(min(seconds, limits.LONGEST_GIVING_WAY_S))
+        self._next_begins = 0.0
 
 
 def _next_begin(began: float, ended: float) -> float:
@@ -346,7 +360,10 @@ def append_in_turn(requests: Requests, request: Request, lock: Any, commit: Call
         commit: settles some requests; called under the lock.
     """
     try:
-        if not requests.add(request):
+        if requests.lead_alone(request):
+            with lock:
+                commit([request])
+        elif not requests.add(request):
             while not request.wait() and not requests.may_go_on(request):
                 pass
         if not request.done:

@@ -97,6 +97,8 @@ class Mutator:
         self._surroundings = surroundings
         self._counters = counters
         self._doomed = trimming.Doomed(source.fs)
+        assert source.lock is not None
+        self._partition_lock: ByteLock = source.lock
         self.lock = threading.RLock()
         self.requests = Requests(clock)
         self.writer: LogWriter | None = None
@@ -115,15 +117,11 @@ class Mutator:
                 with contextlib.suppress(StorageFailedError):  # a full disk must not keep anybody from reading
                     self._current()  # what a dead process left is shown when it is durable
 
-    def _partition_lock(self) -> ByteLock:
-        assert self._source.lock is not None
-        return self._source.lock
-
     @contextmanager
     def _both_locks(self) -> Iterator[None]:
         """The log's lock, then the partition's; when it ends both are as before, even if an interrupt comes as it ends."""
         with self.lock:
-            lock = self._partition_lock()
+            lock = self._partition_lock
             before = lock.depth
             try:
                 with lock:
@@ -198,7 +196,7 @@ class Mutator:
             with self._both_locks():
                 self.take_changes()
             return
-        with self._partition_lock().entered_if_free() as free:
+        with self._partition_lock.entered_if_free() as free:
             if free:
                 self.take_changes()
             elif self.writer is not None:
@@ -241,7 +239,7 @@ class Mutator:
     def _rest_if_free(self) -> None:
         if self.writer is None or self.writer.failure is not None:
             return
-        with self._partition_lock().entered_if_free() as free:
+        with self._partition_lock.entered_if_free() as free:
             if free:
                 self._rest(self.writer)
 
@@ -287,7 +285,7 @@ class Mutator:
 
     def commit(self, requests: list[Request]) -> None:
         """Settles some requests: one lock, one look, one write, one sync. Under the log's lock."""
-        lock = self._partition_lock()
+        lock = self._partition_lock
         before = lock.depth
         try:
             self.at_work = True
@@ -473,7 +471,7 @@ class Mutator:
             try:
                 if self.writer is None:
                     return not self._unclean and (self.rests > 0 or self.loaded.sound)
-                with self._partition_lock():
+                with self._partition_lock:
                     return self._close_writer(self.writer)
             finally:
                 self._surroundings.writers.closed(self)

@@ -63,7 +63,8 @@ Piece = Rows | FewRows
 
 def few_rows(records: list[Plain]) -> FewRows:
     """A few records, with the room that they need."""
-    return FewRows(records, HEADER_SIZE + sum(map(_room_for, records)))
+    room = _room_for(records[0]) if len(records) == 1 else sum(map(_room_for, records))
+    return FewRows(records, HEADER_SIZE + room)
 
 
 def _room_for(record: Plain) -> int:
@@ -108,7 +109,8 @@ def encode_few(
     records = rows.records
     first, count = records[0][0], len(records)
     largest = first if count == 1 else max(record[0] for record in records)
-    body = b"".join(map(_encoded, itertools.count(), itertools.repeat(first), records))
+    numbered = map(_encoded, itertools.count(), itertools.repeat(first), records)
+    body = next(numbered) if count == 1 else b"".join(numbered)
     size = HEADER_SIZE + len(body)
     last = base_offset + count - 1
     numbers = producer or _NO_PRODUCER
