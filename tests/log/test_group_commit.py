@@ -376,8 +376,15 @@ def test_who_is_interrupted_while_it_writes_leaves_nothing_and_the_others_get_an
     assert values(log) == [b"first", b"leader", b"next"]
 
 
-def test_an_interrupt_right_after_queueing_leaves_no_leader_that_never_leads() -> None:
+@pytest.mark.parametrize("alone", [False, True])
+def test_an_interrupt_right_after_queueing_leaves_no_leader_that_never_leads(alone: bool) -> None:
     class Interrupting(Requests):
+        def lead_alone(self, request: Request) -> bool:
+            if alone:
+                super().lead_alone(request)
+                raise KeyboardInterrupt
+            return False
+
         def add(self, request: Request) -> bool:
             super().add(request)
             raise KeyboardInterrupt
@@ -589,6 +596,19 @@ def test_wherever_one_is_interrupted_as_it_leaves_all_others_are_woken(who: int,
         if not came:
             break
     assert number > 4
+
+
+def test_wherever_one_that_is_alone_is_interrupted_the_next_one_leads() -> None:
+    for number in itertools.count(1):
+        requests, lock = Requests(ManualClock()), threading.RLock()
+        came = interrupted_at_step(number, lambda: append_in_turn(requests, request(), lock, settle))  # noqa: B023
+        assert not requests._guard.locked()
+        assert requests._leader is None
+        append_in_turn(requests, following := request(), lock, settle)
+        assert following.done
+        if not came:
+            break
+    assert number > 10
 
 
 def test_a_group_is_not_larger_than_one_write_but_one_request_may_be() -> None:
