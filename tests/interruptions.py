@@ -1,14 +1,17 @@
-"""Raising at the first call of a piece of work, then at the second, and so on, as an interrupt could."""
+"""Raising at the first step of a piece of work, then at the second, and so on, as an interrupt could."""
 
 from __future__ import annotations
 
+import dis
 import itertools
 import sys
 import threading
 from collections.abc import Callable
-from types import FrameType
+from functools import cache
+from types import CodeType, FrameType
 from typing import Any
 
+HANDLERS_RUN_BEHIND = ("RESUME", "JUMP_BACKWARD", "CALL", "CALL_KW", "CALL_FUNCTION_EX")  # Python's instructions
 PATIENCE = 20.0  # seconds, for what takes milliseconds
 
 
@@ -17,13 +20,18 @@ class Broken(BaseException):
 
 
 def interrupted_at(number: int, work: Callable[[], Any]) -> bool:
-    """Does some work and raises at its call of that number; whether it came so far."""
-    calls = itertools.count(1)
+    """Does some work and raises at its call of that number; whether it came so far.
 
+    What is raised in a finalizer is printed and goes no further: the work is done then, as if nothing had come.
+    """
+    calls = itertools.count(1)
+    came = False
     own = (getattr(work, "__code__", None), getattr(getattr(work, "func", None), "__code__", None))
 
     def trace(frame: FrameType, event: str, _: object) -> None:
+        nonlocal came
         if event == "call" and frame.f_code not in own and next(calls) == number:
+            came = True
             raise Broken
 
     before = sys.gettrace()
@@ -31,10 +39,60 @@ def interrupted_at(number: int, work: Callable[[], Any]) -> bool:
     try:
         work()
     except Broken:
-        return True
+        assert came
     finally:
         sys.settrace(before)
-    return False
+    return came
+
+
+def interrupted_at_step(number: int, work: Callable[[], object], path: str) -> bool:
+    """Does some work and raises at the n-th place where Python runs handlers of signals, of those in a module or folder.
+
+    Finer than `interrupted_at`: also as a call returns, which no call of a function shows. What a handler raises behind a call is
+    caught by whoever guards the call; where that is not who guards what follows, as in `with lock: return call()`, raising here
+    would show what cannot be, so nothing is raised. Returns whether it came so far.
+    """
+    left, came = number, False
+    before: tuple[CodeType, int] | None = None  # the last instruction
+
+    def step(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal left, before, came
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            now = frame.f_code, frame.f_lasti
+            left -= before is not None and _runs_handlers_between(before, now)
+            before = now
+            if left == 0 and not came:
+                came = True
+                raise Broken
+        return step
+
+    def trace(frame: FrameType, event: str, given: object) -> Any:
+        return step(frame, event, given) if frame.f_code.co_filename.startswith(path) else None
+
+    before_it = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    except Broken:
+        assert came
+    finally:
+        sys.settrace(before_it)
+    return came
+
+
+def _runs_handlers_between(one: tuple[CodeType, int], other: tuple[CodeType, int]) -> bool:
+    """Whether Python runs handlers of signals between two of its instructions, and whoever guards one guards the other."""
+    (code, place), (other_code, other_place) = one, other
+    is_place = code is other_code and dis.opname[code.co_code[place]] in HANDLERS_RUN_BEHIND  # else a call was left or begun
+    return is_place and _guard_of(code, place) == _guard_of(code, other_place)
+
+
+@cache
+def _guard_of(code: CodeType, place: int) -> int | None:
+    """Where Python goes on behind what an instruction raises; None when the function ends."""
+    entries = dis._parse_exception_table(code)  # type: ignore[attr-defined]
+    return next((entry.target for entry in entries if entry.start <= place < entry.end), None)
 
 
 def in_another_thread(work: Callable[[], Any]) -> Any:

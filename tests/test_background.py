@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 import pylog
+from interruptions import interrupted_at
 from pylog.background import Background
 from pylog.errors import StorageFailedError
 
@@ -355,3 +357,21 @@ def test_closing_in_a_forked_child_waits_for_no_lock_of_a_thread_that_stayed_beh
     assert subprocess.run(command, check=False, timeout=120).returncode == 7
     with pylog.open(tmp_path) as store:
         assert store.log("t").end_offset == (1 if mode == "rw" else 0)
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["the first task", "a task sooner than the first"])
+def test_wherever_an_interrupt_comes_as_a_task_is_added_it_runs_when_it_is_added_again(known: bool) -> None:
+    for number in itertools.count(1):
+        background, task = Background(), Counter()
+        if known:
+            background.every("known", LONG, Counter())
+        before = len(background_threads())
+        came = interrupted_at(number, lambda: background.every("task", 1, task))  # noqa: B023
+        background.every("task", 1, task)
+        task.wait_for(2)
+        assert len(background_threads()) == before + (not known)
+        background.end()
+        assert len(background_threads()) == before - known
+        if not came:
+            break
+    assert number > 3

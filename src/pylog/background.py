@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from _thread import LockType, allocate_lock, start_new_thread
 from collections.abc import Callable
 
 from pylog.errors import PylogError
@@ -24,7 +25,7 @@ class Background:
         self._tasks: dict[object, tuple[float, Callable[[], object]]] = {}
         self._due: dict[object, float] = {}
         self._now = 0.0  # seconds of this thread's own naps: what is late by a task's own work is late by just that
-        self._thread: threading.Thread | None = None
+        self._thread = _Thread(self._run, "pylog-background")
         self._ended = False
         self._pid = process_id()
 
@@ -36,19 +37,12 @@ class Background:
         with self._guard:
             if self._ended:
                 return
-            if self._thread is None:
-                self._thread = self._started()  # before the task is noted: nobody would run it if there can be no thread
+            self._thread.begin()  # before the task is noted: nobody would run it if there can be no thread
             due = self._now + interval_ms / 1000
-            first = all(due < other for other in self._due.values())
+            if all(due < other for other in self._due.values()):
+                self._wake.notify()  # before, too: of what an interrupt keeps from being noted there is nothing to know
             self._tasks[key] = (interval_ms / 1000, task)
             self._due[key] = due
-            if first:
-                self._wake.notify()
-
-    def _started(self) -> threading.Thread:
-        thread = threading.Thread(target=self._run, name="pylog-background", daemon=True)
-        thread.start()
-        return thread
 
     def drop(self, key: object) -> None:
         """Forgets a task, and what it keeps alive; it may be running still."""
@@ -88,5 +82,46 @@ class Background:
         with self._guard:
             self._ended = True
             self._wake.notify()
-        if self._thread is not None and self._thread is not threading.current_thread():
+        self._thread.join()
+
+
+class _Thread:
+    """A daemon thread, whose beginning may be interrupted and asked for again: it begins once.
+
+    `Thread.start` waits for the new thread, and an interrupt there leaves locks that nobody holds, or an owner who does not know
+    of his thread. So yet another thread calls it: interrupts are the main thread's.
+    """
+
+    def __init__(self, run: Callable[[], None], name: str) -> None:
+        self._thread = threading.Thread(target=run, name=name, daemon=True)
+        self._turn = allocate_lock()  # to start it
+
+    def begin(self) -> None:
+        """Returns when the thread is at work.
+
+        Raises:
+            RuntimeError, MemoryError: there can be no more threads.
+        """
+        if self._thread.ident is not None:
+            return
+        is_done, failed = allocate_lock(), list[Exception]()
+        is_done.acquire()
+        start_new_thread(self._start, (is_done, failed))
+        is_done.acquire()
+        if failed:
+            raise failed[0]
+
+    def _start(self, is_done: LockType, failed: list[Exception]) -> None:
+        try:
+            with self._turn:
+                if self._thread.ident is None:
+                    self._thread.start()
+        except (RuntimeError, MemoryError) as error:
+            failed.append(error)
+        finally:
+            is_done.release()
+
+    def join(self) -> None:
+        """Waits for its end, unless it has not begun, or is the one that asks."""
+        if self._thread.ident is not None and self._thread is not threading.current_thread():
             self._thread.join()

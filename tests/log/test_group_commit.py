@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import dis
 import itertools
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import numpy as np
 import pytest
 
 import pylog
+from interruptions import interrupted_at_step
 from neighbours import HookedFileSystem, last_segment, values
 from pylog import Durability, ProducerBatch, limits
 from pylog.clock import ManualClock
@@ -537,36 +535,6 @@ def test_who_stops_waiting_is_passed_over_when_the_others_are_woken() -> None:
     assert may_go_on([late]) == [late]
 
 
-HANDLERS_RUN_BEHIND = ("RESUME", "JUMP_BACKWARD", "CALL", "CALL_FUNCTION_EX")  # Python's instructions
-
-
-def interrupted_at_step(number: int, work: Callable[[], object]) -> bool:
-    """Whether an interrupt came amid some work, at the n-th place in this module where Python runs handlers of signals."""
-    left, before = number, ""
-
-    def step(frame: FrameType, event: str, _: object) -> Any:
-        nonlocal left, before
-        frame.f_trace_opcodes = True
-        if event == "opcode":
-            left -= before in HANDLERS_RUN_BEHIND
-            before = dis.opname[frame.f_code.co_code[frame.f_lasti]]
-            if left == 0:
-                raise KeyboardInterrupt
-        return step
-
-    def trace(frame: FrameType, event: str, given: object) -> Any:
-        return step(frame, event, given) if frame.f_code.co_filename == appending.__file__ else None
-
-    sys.settrace(trace)
-    try:
-        work()
-    except KeyboardInterrupt:
-        return True
-    finally:
-        sys.settrace(None)
-    return False
-
-
 @pytest.mark.parametrize("who", [0, 2], ids=["the leader", "one that it has written for"])
 @pytest.mark.parametrize("again", [False, True], ids=["once", "and its second attempt"])
 def test_wherever_one_is_interrupted_as_it_leaves_all_others_are_woken(who: int, again: bool) -> None:
@@ -582,9 +550,9 @@ def test_wherever_one_is_interrupted_as_it_leaves_all_others_are_woken(who: int,
         if who:
             requests.leave(waiting[0])
             requests.leave(waiting[1])
-        came = interrupted_at_step(number, lambda: requests.leave(waiting[who]))  # noqa: B023 - called at once
+        came = interrupted_at_step(number, lambda: requests.leave(waiting[who]), appending.__file__)  # noqa: B023 - called at once
         if again:
-            interrupted_at_step(number // 2 + 1, lambda: requests.leave(waiting[who]))  # noqa: B023
+            interrupted_at_step(number // 2 + 1, lambda: requests.leave(waiting[who]), appending.__file__)  # noqa: B023
         assert not requests._guard.locked()
         requests.leave(waiting[who])
         left = [each for each in (*waiting, *late[:1]) if not each.left]
@@ -601,7 +569,7 @@ def test_wherever_one_is_interrupted_as_it_leaves_all_others_are_woken(who: int,
 def test_wherever_one_that_is_alone_is_interrupted_the_next_one_leads() -> None:
     for number in itertools.count(1):
         requests, lock = Requests(ManualClock()), threading.RLock()
-        came = interrupted_at_step(number, lambda: append_in_turn(requests, request(), lock, settle))  # noqa: B023
+        came = interrupted_at_step(number, lambda: append_in_turn(requests, request(), lock, settle), appending.__file__)  # noqa: B023
         assert not requests._guard.locked()
         assert requests._leader is None
         append_in_turn(requests, following := request(), lock, settle)

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 import pylog
-from interruptions import PATIENCE, Broken, in_another_thread, interrupted_at
+from interruptions import PATIENCE, Broken, in_another_thread, interrupted_at, interrupted_at_step
 from neighbours import values
 from pylog import Durability, Log
 from pylog.errors import IllegalStateError
+from pylog.log import appending
 from pylog.log.appending import Requests
 from pylog.log.writer import LogWriter
 from pylog.store import Store
@@ -45,10 +46,19 @@ WORKS: dict[str, tuple[Callable[[Log, Log], object], Callable[[Log], object]]] =
 }
 
 
+def at_a_call(number: int, work: Callable[[], object]) -> bool:
+    return interrupted_at(number, work)
+
+
+def at_a_step_of_the_log(number: int, work: Callable[[], object]) -> bool:
+    return interrupted_at_step(number, work, str(Path(appending.__file__).parent))
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of what is raised in finalizers
+@pytest.mark.parametrize("interrupted", [at_a_call, at_a_step_of_the_log])
 @pytest.mark.parametrize("name", WORKS)
 def test_wherever_an_interrupt_comes_the_log_goes_on_and_keeps_what_is_acknowledged(
-    stores: tuple[Store, Store], tmp_path: Path, name: str
+    stores: tuple[Store, Store], tmp_path: Path, name: str, interrupted: Callable[[int, Callable[[], object]], bool]
 ) -> None:
     one, other = (store.log("t") for store in stores)
     before, work = WORKS[name]
@@ -58,7 +68,7 @@ def test_wherever_an_interrupt_comes_the_log_goes_on_and_keeps_what_is_acknowled
     acknowledged: dict[int, bytes] = {}
     for number in itertools.count(1):
         before(one, other)
-        came = interrupted_at(number, lambda: work(one))
+        came = interrupted(number, lambda: work(one))
         for log, value in ((one, b"by a thread %d" % number), (other, b"by another process %d" % number)):
             offset = in_another_thread(lambda log=log, value=value: log.append(value))
             assert offset not in acknowledged
@@ -76,8 +86,16 @@ def test_wherever_an_interrupt_comes_the_log_goes_on_and_keeps_what_is_acknowled
     }
 
 
-def test_a_thread_that_waits_for_one_that_is_interrupted_is_told(stores: tuple[Store, Store]) -> None:
+def alone_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on appends take their turns as if others were just coming back."""
+    monkeypatch.setattr(Requests, "lead_alone", lambda *_: False)
+
+
+def test_a_thread_that_waits_for_one_that_is_interrupted_is_told(
+    stores: tuple[Store, Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its records may be there, and are not acknowledged; it does not wait for ever."""
+    alone_no_more(monkeypatch)
     log = stores[0].log("t")
     log.append(b"0")
     take, told = Requests.take, []
@@ -97,12 +115,10 @@ def test_a_thread_that_waits_for_one_that_is_interrupted_is_told(stores: tuple[S
         assert len(taken) == 2
         raise Broken
 
-    Requests.take = joined  # type: ignore[method-assign]
-    try:
-        with pytest.raises(Broken):
-            log.append(b"1")
-    finally:
-        Requests.take = take  # type: ignore[method-assign]
+    monkeypatch.setattr(Requests, "take", joined)
+    with pytest.raises(Broken):
+        log.append(b"1")
+    monkeypatch.setattr(Requests, "take", take)
     follower.join(PATIENCE)
     assert told
     assert values(log) == [b"0"]
@@ -136,6 +152,8 @@ def test_a_handler_that_runs_amid_an_append_can_read_the_log_and_is_told_that_it
     """Handlers of signals and of log messages run in the thread that appends, and would wait for themselves."""
     log = stores[0].log("t")
     log.append(b"0")
+    if where is Requests:
+        alone_no_more(monkeypatch)
     take_step, seen = getattr(where, step), []
 
     def amid(*given: Any) -> None:

@@ -175,8 +175,7 @@ class Consumer:
         >>> consumer.close()
         >>> store.close()
         """
-        with self._guard, self._steps:
-            return self.handed_out(self.collect(timeout_ms, max_records))
+        return self._polled(timeout_ms, max_records, arrow=False)
 
     def poll_arrow(self, timeout_ms: float = 0, max_records: int | None = None) -> dict[TopicPartition, pa.RecordBatch]:
         """The same as Arrow batches of `offset`, `timestamp`, `key`, `value` and `headers`; deserializers are not used.
@@ -193,8 +192,18 @@ class Consumer:
 
         Cost: millions of records a second and core.
         """
-        with self._guard, self._steps:
-            return self.handed_out(self.collect(timeout_ms, max_records, arrow=True))
+        return self._polled(timeout_ms, max_records, arrow=True)
+
+    def _polled(self, timeout_ms: float, max_records: int | None, *, arrow: bool) -> dict[TopicPartition, Any]:
+        before: list[_Spot] = []
+        try:
+            with self._guard, self._steps:
+                found = self.collect(timeout_ms, max_records, arrow=arrow)
+                before = _spots(found)
+                return self.handed_out(found)
+        except BaseException:  # behind the last step, too: what does not arrive comes again
+            _take_back(before)
+            raise
 
     def collect(self, timeout_ms: float, max_records: int | None = None, *, arrow: bool = False) -> list[Found]:
         """The first half of `poll` and `poll_arrow`: waits for records, and moves no position past any.
@@ -213,12 +222,11 @@ class Consumer:
         if not found or self._steps.are_to_end:  # be it that a listener has closed the consumer
             return {}
         with self._guard:
-            before = [(place, place.position, place.leader_epoch) for place, _ in found]
+            before = _spots(found)
             try:
                 return {place.partition: taken.records for place, taken in _moved(found)}
             except BaseException:
-                for place, position, epoch in before:
-                    place.seek(position, epoch)
+                _take_back(before)
                 raise
 
     def __iter__(self) -> Iterator[Record]:
@@ -550,6 +558,19 @@ class Consumer:
             self._commit_before_leaving()
         finally:
             self._assignment.leave()
+
+
+_Spot = tuple[AssignedPartition, int | None, int | None]  # and where it is: position, leader epoch
+
+
+def _spots(found: list[Found]) -> list[_Spot]:
+    return [(place, place.position, place.leader_epoch) for place, _ in found]
+
+
+def _take_back(before: list[_Spot]) -> None:
+    """What was found there is handed out again."""
+    for place, position, epoch in before:
+        place.seek(position, epoch)
 
 
 def _moved(found: list[Found]) -> list[Found]:

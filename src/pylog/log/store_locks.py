@@ -40,11 +40,13 @@ def under(lock: threading.RLock, action: Callable[..., None], *given: Any, wait:
     if is_owned(lock):
         action(*given)
         return
+    taken: list[bool] = []
     try:
-        if lock.acquire(blocking=wait):
+        taken.extend(map(lock.acquire, (wait,)))  # one step: an interrupt finds it taken and known to be, or neither
+        if taken[0]:
             action(*given)
-    finally:  # no function of Python's own is called here: an interrupt may come as one begins
-        if lock._is_owned():  # type: ignore[attr-defined]
+    finally:  # nothing is called here before it is released: an interrupt may come behind each call
+        if taken and taken[0]:
             lock.release()
 
 
