@@ -45,8 +45,8 @@ def interrupted_at(number: int, work: Callable[[], Any]) -> bool:
     return came
 
 
-def interrupted_at_step(number: int, work: Callable[[], object], path: str) -> bool:
-    """Does some work and raises at the n-th place where Python runs handlers of signals, of those in a module or folder.
+def interrupted_at_step(number: int, work: Callable[[], object], path: str | tuple[str, ...]) -> bool:
+    """Does some work and raises at the n-th place where Python runs handlers of signals, of those in a module or folder, or some.
 
     Finer than `interrupted_at`: also as a call returns, which no call of a function shows. What a handler raises behind a call is
     caught by whoever guards the call; where that is not who guards what follows, as in `with lock: return call()`, raising here

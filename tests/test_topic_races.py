@@ -53,17 +53,15 @@ def just_before_the_roots_lock(store: Store, monkeypatch: pytest.MonkeyPatch, ac
     assert store._locks is not None
     lock, done = store._locks.root, []
 
-    class FirstThis:
-        def __enter__(self) -> None:
-            if not done:
-                done.append(True)
-                action()
-            lock.__enter__()
+    entered = lock.entered
 
-        def __exit__(self, *given: object) -> None:
-            lock.__exit__(*given)
+    def first_this() -> contextlib.AbstractContextManager[None]:
+        if not done:
+            done.append(True)
+            action()
+        return entered()
 
-    monkeypatch.setattr(store._locks, "root", FirstThis())
+    monkeypatch.setattr(lock, "entered", first_this)
 
 
 @contextlib.contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from typing import Any, Self
 from weakref import WeakSet
@@ -165,12 +165,10 @@ class Store(Clients):
         if not self._writable:
             raise ReadOnlyError(f"{self.path} is open for reading; open it with mode='rw'", path=self.path)
 
-    @contextmanager
-    def _root_lock(self) -> Iterator[None]:
+    def _root_lock(self) -> AbstractContextManager[None]:
         """The lock of the files in the directory itself: for one small file at a time."""
         assert self._locks is not None
-        with self._locks.root:
-            yield
+        return self._locks.root.entered()
 
     # ---- topics --------------------------------------------------------------------------------------------------------------
 

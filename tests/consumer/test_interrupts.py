@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
@@ -90,6 +91,7 @@ def test_wherever_an_interrupt_comes_each_record_is_handed_out_once_and_closing_
     turns: int,
     interrupted: Callable[[int, Callable[[], object]], bool],
 ) -> None:
+    others = set(threading.enumerate())
     for number in itertools.count(1):
         consumer = store.consumer(
             "t", group=f"g{number}", auto_offset_reset="earliest", enable_auto_commit=False, consumer_timeout_ms=0
@@ -106,6 +108,7 @@ def test_wherever_an_interrupt_comes_each_record_is_handed_out_once_and_closing_
             assert [store.offsets.position(f"g{number}", ("t", each)) for each in range(2)] == [RECORDS, RECORDS]
             assert not consumer._commits._worker.has_result  # nothing is kept of what is done
         in_another_thread(lambda: consumer.close() is None)  # noqa: B023
+        assert not [thread for thread in set(threading.enumerate()) - others if thread.name.startswith("pylog")], number
         if not came:
             break
     assert number > 50

@@ -4,6 +4,7 @@ thread, for others and for other processes; what is acknowledged is there, once 
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ from interruptions import PATIENCE, Broken, in_another_thread, interrupted_at, i
 from neighbours import values
 from pylog import Durability, Log
 from pylog.errors import IllegalStateError
-from pylog.log import appending
+from pylog.log import appending, store_locks
 from pylog.log.appending import Requests
 from pylog.log.writer import LogWriter
 from pylog.store import Store
@@ -198,3 +199,33 @@ def test_threads_go_on_that_are_to_be_woken_by_one_that_waits_for_them(
         other.join(PATIENCE)
     assert not any(other.is_alive() for other in others)
     assert log.end_offset == 101
+
+
+OF_ROOT: dict[str, Callable[[Store, int], object]] = {  # what takes the lock of the directory itself, or that of compaction
+    "creation": lambda store, number: store.create_topic(f"made{number}"),
+    "deletion": lambda store, number: store.delete_topic(f"there{number}"),
+    "alteration": lambda store, number: store.alter_topic("t", retention_ms=1_000_000 + number),
+    "deletion of records": lambda store, number: store.log("t").delete_records(store.log("t").start_offset + 1),
+    "compaction": lambda store, number: store.clean("c"),
+}
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of what is raised in finalizers
+@pytest.mark.parametrize("name", OF_ROOT)
+def test_wherever_an_interrupt_comes_amid_a_lock_of_the_directory_it_is_let_go(stores: tuple[Store, Store], name: str) -> None:
+    one, other = stores
+    one.create_topic("c", cleanup_policy="compact", segment_bytes=2_000, min_cleanable_dirty_ratio=0.0)
+    work = OF_ROOT[name]
+    for number in itertools.count(1):
+        one.log("t").append(b"o")
+        one.create_topic(f"there{number}")
+        one.log("c").append_many([(b"key", bytes(300))] * 10)  # a segment
+        came = interrupted_at_step(number, lambda: work(one, number), (store_locks.__file__, contextlib.__file__))  # noqa: B023
+        in_another_thread(lambda: one.create_topic(f"by-another-thread-{number}"))  # noqa: B023
+        in_another_thread(lambda: one.clean("c"))
+        other.create_topic(f"by-another-process-{number}")
+        for topic in [topic for topic in other.topics() if topic not in ("t", "c")]:
+            other.delete_topic(topic)
+        if not came:
+            break
+    assert number > 10

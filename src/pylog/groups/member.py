@@ -303,7 +303,11 @@ class GroupMember:
         self._revoking = self._is_quiet = False
         self._member_id, self._epoch, self._told = "", _NO_EPOCH, _NO_EPOCH
         if presence is not None:
-            presence.end()
+            try:
+                presence.end()
+            except BaseException:  # an interrupt, which may have come before it had begun
+                presence.end()
+                raise
         return lost
 
     # ---- changing the group --------------------------------------------------------------------------------------------------
@@ -324,6 +328,7 @@ class GroupMember:
         if self._presence is not None:  # of a first attempt
             self._presence.end()
         presence = self._presence = self._appeared(there)
+        presence.begin()  # now that an interrupt finds it, and ends it
         options = self._options
         newcomer = Member(
             self._member_id,

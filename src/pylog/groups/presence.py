@@ -30,8 +30,12 @@ class Presence:
         self._pause = heartbeat_s / _WRITES_A_HEARTBEAT
         self._next_write = 0.0
         self._forgotten = False
+        self._interval_ms = max(1, int(heartbeat_s * 1000))
         self._background = Background()
-        self._background.every("beat", max(1, int(heartbeat_s * 1000)), self._beat)
+
+    def begin(self) -> None:
+        """Shows from now on that the process lives, until it is ended: by whoever knows this presence already."""
+        self._background.every("beat", self._interval_ms, self._beat)
 
     def _beat(self) -> None:
         if self._is_over():

@@ -152,7 +152,7 @@ def clean(task: Task) -> Cleaning:
     When records are cut off or deleted meanwhile it ends early. Cost: two passes over the dirty section and one over the rest.
     """
     assert task.source.cleaning_lock is not None
-    with task.source.cleaning_lock:
+    with task.source.cleaning_lock.entered():
         return _clean(task)
 
 
@@ -441,7 +441,7 @@ class _Round:
         with self._task.mutator.current() as writer:
             if self._is_cut(writer):
                 raise _ChangedError
-            with source.root_lock:
+            with source.root_lock.entered():
                 source.cleaned.update({source.partition: end})
 
     # ---- batches ---------------------------------------------------------------------------------------------------------

@@ -471,7 +471,7 @@ class Mutator:
             try:
                 if self.writer is None:
                     return not self._unclean and (self.rests > 0 or self.loaded.sound)
-                with self._partition_lock:
+                with self._partition_lock.entered():
                     return self._close_writer(self.writer)
             finally:
                 self._surroundings.writers.closed(self)

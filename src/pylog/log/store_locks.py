@@ -155,11 +155,22 @@ class ByteLock:
             yield free and not inside
 
     @contextlib.contextmanager
+    def entered(self) -> Iterator[None]:
+        """Enters, and leaves also when an interrupt comes as `__exit__` begins: for all who do not call `restore` themselves."""
+        with self._restored(), self:
+            yield
+
+    @contextlib.contextmanager
     def entered_if_free(self) -> Iterator[bool]:
         """Enters if nobody else is inside, without waiting; whether it did."""
+        with self._restored():
+            yield self.try_enter()
+
+    @contextlib.contextmanager
+    def _restored(self) -> Iterator[None]:
         before = self.depth
         try:
-            yield self.try_enter()
+            yield
         finally:
             try:
                 self.restore(before)

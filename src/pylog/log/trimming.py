@@ -63,7 +63,7 @@ def raise_start(writer: LogWriter, source: Source, offset: int) -> None:
     assert source.root_lock is not None
     if offset > writer.state.durable_offset:
         writer.flush()  # the log does not begin behind what is known to be on the disk
-    with source.root_lock:
+    with source.root_lock.entered():
         source.log_starts.update({source.partition: offset})
     writer.begin_change(log_start_offset=offset)
     writer.write_epochs(checkpoints.truncate_epochs_start(writer.epochs, offset))
@@ -196,7 +196,7 @@ def _position_of(segment: LogSegment, size: int, end: int) -> int:
 
 def _lower_checkpoints(source: Source, end: int) -> None:
     assert source.root_lock is not None
-    with source.root_lock:
+    with source.root_lock.entered():
         for checkpoint in (source.recovery_points, source.cleaned):
             if checkpoint.offsets().get(source.partition, 0) > end:
                 checkpoint.update({source.partition: end})

@@ -175,17 +175,16 @@ class Buffer:
 
     def _wait_for_turn(self, number: int, size: int) -> bool:
         """Waits until a record may go; whether it may in time."""
-        is_large = size > RECORD_CHARGE
-        if is_large:
-            self._large.append(number)
-            self._set_room()
         self._blocked += 1
-        self._work.notify()
         try:
+            if size > RECORD_CHARGE:
+                self._large.append(number)
+                self._set_room()
+            self._work.notify()
             return self._progress.wait_for(lambda: self._may_go(number, size), self._max_block_ms / 1000)
         finally:
             self._blocked -= 1
-            if is_large:
+            if number in self._large:
                 self._large.remove(number)
                 self._progress.notify_all()
 

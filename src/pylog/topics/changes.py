@@ -65,27 +65,27 @@ class TopicChanges:
 
     def complete(self, key: TopicPartition) -> None:
         """Makes the directory of a partition, or its `partition.metadata`, that its topic's maker did not get to."""
-        with self._locks.root:
+        with self._locks.root.entered():
             known = find_topic(self._fs, self._root, key.topic)  # as it is now: what was deleted meanwhile must not come back
             check_partition(self._root, known, key.partition)
             make_partitions(self._fs, self._root, key.topic, known.id or new_topic_id(), [key.partition])
 
     def alter(self, name: str, options: Mapping[str, Any]) -> Topic:
         """Changes a topic's configuration: options by name, None for the default."""
-        with self._locks.root:
+        with self._locks.root.entered():
             write_topic(self._fs, self._root, name, altered(find_topic(self._fs, self._root, name), options))
             return find_topic(self._fs, self._root, name)
 
     def delete(self, name: str) -> None:
         """Deletes a topic, for good when this returns."""
-        with self._locks.root:
+        with self._locks.root.entered():
             topic = find_topic(self._fs, self._root, name)  # another store may have deleted it meanwhile, and made it again
             directories = decide_deletion(self._fs, self._root, topic)
             self._forget_ends(name, topic.partition_ids)
         for directory, target in directories.items():
             self._rename(directory, target)
         remove_directories(self._fs, self._root, directories.values())
-        with self._locks.root:
+        with self._locks.root.entered():
             note_removed(self._fs, self._root, directories.values())
 
     def _forget_ends(self, topic: str, numbers: Iterable[int]) -> None:
@@ -95,7 +95,7 @@ class TopicChanges:
 
     def _rename(self, directory: str, target: str) -> None:
         """Frees the name of a partition that is deleted, unless somebody who needed it has done so."""
-        with self._locks.partition(directory), self._locks.root:
+        with self._locks.partition(directory).entered(), self._locks.root.entered():
             gone = parse_partition_directory(directory)
             if rename_deleted(self._fs, self._root, directory, target) and gone is not None:
                 self._forget_ends(gone.topic, [gone.partition])  # who had it open may have noted some since
@@ -108,11 +108,11 @@ class TopicChanges:
         """
         while True:
             self._free_names(topic)
-            with self._locks.root:
+            with self._locks.root.entered():
                 if not pending_names(read_catalog(self._fs, self._root), topic):
                     yield
                     return
 
     def _free_names(self, topic: str) -> None:
         """Renames a topic's directories that are being deleted."""
-        free_names(self._fs, self._root, topic, self._rename, lambda: self._locks.root)
+        free_names(self._fs, self._root, topic, self._rename, self._locks.root.entered)
