@@ -291,7 +291,7 @@ def test_rows_are_inserted_into_the_topic_of_a_table(spark: SparkSession, shop: 
     spark.sql(f"CREATE TABLE orders USING pylog OPTIONS (path '{shop}', subscribe 'orders')")
     try:
         spark.sql("INSERT INTO orders (key, value) VALUES (CAST('k' AS BINARY), CAST('new' AS BINARY))")
-        spark.sql("INSERT INTO orders SELECT key, CAST('again' AS BINARY), topic, partition, offset, timestamp, 0 FROM orders")
+        spark.sql("INSERT INTO orders (key, value) SELECT key, CAST('again' AS BINARY) FROM orders")
         found = [(row["key"], row["value"]) for rows in rows_of(shop, "orders").values() for row in rows]
         assert found == [(b"k", b"new"), (b"k", b"again")]
         assert spark.table("orders").count() == 2
@@ -313,6 +313,32 @@ def test_rows_of_a_table_that_are_written_elsewhere_do_not_go_to_the_tables_topi
     finally:
         spark.sql("DROP TABLE orders")
     assert (values_of(shop, "orders"), values_of(shop, "returns")) == ([b"sold"], [b"sold"])
+
+
+def test_rows_of_one_table_that_are_inserted_into_another_one_never_go_back_to_the_first(spark: SparkSession, shop: Path):
+    """Where the columns are the same Spark says `orders`, whichever table the rows are for."""
+    with pylog.open(shop) as store:
+        store.log("orders").append(b"sold", key=b"k")
+    for topic in ("orders", "returns"):
+        spark.sql(f"CREATE TABLE {topic} USING pylog OPTIONS (path '{shop}', subscribe '{topic}')")
+    try:
+        whole = spark.table("orders")
+        for insert in (
+            lambda: spark.sql("INSERT INTO returns SELECT * FROM orders"),
+            lambda: whole.writeTo("returns").append(),
+            lambda: whole.write.insertInto("returns"),
+            lambda: whole.write.format("pylog").mode("append").saveAsTable("returns"),
+        ):
+            with pytest.raises(PySparkException, match=r"INSERT INTO archive \(key, value\)"):
+                insert()
+            assert (values_of(shop, "orders"), values_of(shop, "returns")) == ([b"sold"], [])
+        spark.sql("INSERT INTO returns (key, value, timestamp) SELECT key, value, timestamp FROM orders")
+        spark.sql(f"INSERT INTO returns WITH ('path' = '{shop}', 'topic' = 'returns') SELECT * FROM orders")
+    finally:
+        for topic in ("orders", "returns"):
+            spark.sql(f"DROP TABLE {topic}")
+    assert (values_of(shop, "orders"), values_of(shop, "returns")) == ([b"sold"], [b"sold", b"sold"])
+    assert left_in(shop) == []
 
 
 def test_a_row_inserted_into_a_table_of_several_topics_must_name_its_own(spark: SparkSession, shop: Path):

@@ -19,14 +19,14 @@ PART = StructType([field for field in TABLE.fields if field.name in {"key", "val
 
 
 def test_an_insert_goes_to_the_tables_topic_and_takes_what_its_with_clause_says():
-    assert write_from(TABLE, {}) == {"path": "/shop", "topic": "orders"}
-    assert write_from(TABLE, {"compression": "zstd"}) == {"path": "/shop", "topic": "orders", "compression": "zstd"}
+    assert write_from(TABLE, {}) == ({"path": "/shop", "topic": "orders"}, True)
+    assert write_from(TABLE, {"compression": "zstd"}) == ({"path": "/shop", "topic": "orders", "compression": "zstd"}, True)
 
 
 @pytest.mark.parametrize("schema", [TABLE, PART])
 @pytest.mark.parametrize("options", [{"path": "/shop"}, {"PATH": "/other"}, {"path": "/shop", "topic": "archive"}])
 def test_a_frame_of_a_table_that_is_written_with_a_path_takes_nothing_from_the_table(schema: StructType, options: dict[str, str]):
-    assert write_from(schema, options) == options
+    assert write_from(schema, options) == (options, False)
 
 
 def test_a_part_of_a_table_that_is_written_without_a_path_is_refused():

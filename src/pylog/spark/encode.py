@@ -19,7 +19,7 @@ import pylog
 from pylog import limits
 from pylog.clock import Clock
 from pylog.config import TopicConfig
-from pylog.errors import InvalidRecordError, UnknownTopicOrPartitionError
+from pylog.errors import InvalidArgumentError, InvalidRecordError, UnknownTopicOrPartitionError
 from pylog.log.arguments import Encoders
 from pylog.log.checkpoints import check_topic_name
 from pylog.partitioner import DefaultPartitioner
@@ -30,6 +30,11 @@ from pylog.staging.file import StagingFile
 from pylog.topics.topic import Topic
 
 _RECORD = ("key", "value", "timestamp", "headers")
+_WHICH_TABLE = (
+    "which table they are for; insert just the columns that a record is made of, as in INSERT INTO archive (key, value) SELECT "
+    "key, value FROM orders, or name the place: INSERT INTO archive WITH ('path' = '…', 'topic' = '…')"
+)
+_OF_A_LOG = ("offset", "timestampType")  # columns that only rows have which were read
 
 
 class Route(NamedTuple):
@@ -71,8 +76,11 @@ class TaskRows:
         Raises:
             InvalidRecordError, RecordTooLargeError: a row cannot be a record of its topic.
             UnknownTopicOrPartitionError: there is no such topic, or no such partition.
+            InvalidArgumentError: it is not known which table the rows are inserted into.
             StorageFailedError: the staging file cannot be written.
         """
+        if self._options.of_table:
+            _check_inserted(batch)
         self._waiting.append(batch)
         self._size += batch.nbytes
         self.count += batch.num_rows
@@ -132,6 +140,16 @@ class TaskRows:
                 encoder.check(rows)
                 for encoded in encoder.encode(rows, 0, 0):
                     self._staging.add(TopicPartition(topic, number), encoded)
+
+
+def _check_inserted(batch: pa.RecordBatch) -> None:
+    """Refuses rows that were read from a log: their columns may carry where that is, instead of where they are to go."""
+    for name in _OF_A_LOG:
+        if name in batch.schema.names and batch.column(name).null_count < batch.num_rows:
+            told = (
+                f"rows that are inserted into a table have a column {name}, so they were read from a log, and Spark does not say"
+            )
+            raise InvalidArgumentError(f"{told} {_WHICH_TABLE}")
 
 
 def _partitions(batch: pa.RecordBatch, route: Route, topic: str) -> NDArray[np.int64]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from pyspark.sql.types import StructField, StructType
 
@@ -63,7 +64,20 @@ def carried(schema: StructType) -> dict[str, str]:
     return dict(json.loads(found)) if found is not None else {}
 
 
-def write_from(schema: StructType, options: Mapping[str, str]) -> dict[str, str]:
+class Target(NamedTuple):
+    """Where a write goes.
+
+    Attributes:
+        options: of the write.
+        of_table: they are those of the table that the columns of the rows carry, which is the one to insert into unless the rows
+            were read from a table: then it may be that one.
+    """
+
+    options: dict[str, str]
+    of_table: bool
+
+
+def write_from(schema: StructType, options: Mapping[str, str]) -> Target:
     """The options of a write: the given ones, and in `INSERT INTO` a table those of the table.
 
     Spark does not say which of the two a write is. `INSERT` has no path, and rows with just the columns of the table; a frame
@@ -79,19 +93,19 @@ def write_from(schema: StructType, options: Mapping[str, str]) -> dict[str, str]
     >>> from pylog.spark.schema import spark_schema
     >>> table = carrying(spark_schema(["key", "value"]), {"path": "/shop", "subscribe": "orders", "columns": "key,value"})
     >>> write_from(table, {})
-    {'path': '/shop', 'topic': 'orders'}
+    Target(options={'path': '/shop', 'topic': 'orders'}, of_table=True)
     >>> write_from(table, {"path": "/archive"})
-    {'path': '/archive'}
+    Target(options={'path': '/archive'}, of_table=False)
     """
     given, of_table = dict(options), carried(schema)
     if not of_table or "path" in {name.lower() for name in given}:
-        return given
+        return Target(given, of_table=False)
     table = any_options(of_table)
     if tuple(schema.fieldNames()) != table.scan.columns:
         raise InvalidArgumentError(
             "the option 'path' is required: the rows come from a table, and it is not taken for the place where they go"
         )
-    return _insert_options(table) | given
+    return Target(_insert_options(table) | given, of_table=True)
 
 
 def _insert_options(table: SourceOptions) -> dict[str, str]:

@@ -41,6 +41,7 @@ class WriteOptions:
         compression: a codec's name; the topic's by default.
         durability: the level of the append, as text; the topic's or the store's by default.
         timestamp_type: `CreateTime` or `LogAppendTime`; the topic's by default.
+        of_table: the columns of the rows say where they go (`tables.Target`).
     """
 
     root: str
@@ -50,6 +51,7 @@ class WriteOptions:
     compression: str | None = None
     durability: str | None = None
     timestamp_type: str | None = None
+    of_table: bool = False
 
     @property
     def level(self) -> Durability | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 import socket
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
@@ -22,6 +22,7 @@ from pylog.errors import InvalidArgumentError, NotALogDirectoryError, UnknownTop
 from pylog.fs import OsFileSystem, ProcessName, join, parent_process
 from pylog.spark.commit import Place, Splicing, commit_batch, commit_job
 from pylog.spark.encode import TaskRows
+from pylog.spark.tables import Target
 from pylog.spark.write_options import WriteOptions, check_rows, write_options
 from pylog.staging.file import StagingFile
 from pylog.staging.intents import StagedFile, needed_names
@@ -162,14 +163,15 @@ def _files(messages: Sequence[WriterCommitMessage | None]) -> list[StagedFile]:
 # ---- made by the source --------------------------------------------------------------------------------------------------
 
 
-def batch_writer(options: dict[str, str], schema: StructType, *, overwrite: bool) -> PylogWriter:
+def batch_writer(target: Target, schema: StructType, *, overwrite: bool) -> PylogWriter:
     """A writer for a batch job.
 
     Raises:
         InvalidArgumentError: a bad option, rows that cannot be records, or a mode other than append.
         NotALogDirectoryError: there is no such store, or it may not be written.
     """
-    return PylogWriter(_checked(options, schema, overwrite=overwrite))
+    checked = _checked(target.options, schema, overwrite=overwrite)
+    return PylogWriter(replace(checked, of_table=target.of_table))
 
 
 def stream_writer(options: dict[str, str], schema: StructType, *, overwrite: bool) -> PylogStreamWriter:
