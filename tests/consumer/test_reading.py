@@ -115,6 +115,24 @@ def test_a_poll_waits_for_records_of_another_writer_as_long_as_it_may(consumer: 
     assert clock.now_ms() - before < 300
 
 
+def test_polls_look_more_seldom_when_many_have_found_nothing_and_often_again_behind_records(
+    consumer: Consumer, store: pylog.Store, clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    everything(consumer)
+    naps: list[float] = []
+    sleep = clock.sleep
+    monkeypatch.setattr(clock, "sleep", lambda seconds: (naps.append(seconds), sleep(seconds)))
+    for _ in range(110):
+        assert consumer.poll(timeout_ms=1_000) == {}
+    assert max(naps[:1_000]) == 0.001
+    assert naps[-2] == 0.01
+    append(store, 1, range(10, 12))
+    assert values(consumer.poll(timeout_ms=1_000)) == {1: [10, 11]}
+    naps.clear()
+    assert consumer.poll(timeout_ms=100) == {}
+    assert max(naps) <= 0.001
+
+
 def after(clock: ManualClock, naps: int, action: Callable[[], None]) -> None:
     """Does something while somebody waits: at the given nap."""
     sleep, count = clock.sleep, iter(range(naps + 1))

@@ -22,6 +22,7 @@ from pylog import Durability, TopicPartition
 from pylog.clock import ManualClock
 from pylog.fs import OsFileSystem
 from pylog.log.durable_point import DELETED, SLOT_SIZE, Header, Slot, mark_deleted
+from pylog.log.following import Naps
 from pylog.log.lookup import TimeSearch
 from pylog.log.reader import Wanted, crc_before, good_batches
 from pylog.log.report import Partition
@@ -978,6 +979,32 @@ def test_an_idle_follower_takes_almost_no_time_of_the_processor(path: Path, log:
         assert elapsed >= 1.0
         assert used < 0.1 * elapsed
         other.run("store.close()")
+
+
+def test_who_waits_looks_more_seldom_the_longer_nothing_has_come_and_never_later_than_its_time() -> None:
+    clock = ManualClock()
+    naps = Naps(clock)
+    taken: list[float] = []
+
+    def sleeping(seconds: float) -> None:
+        taken.append(seconds)
+        sleep(seconds)
+
+    sleep, clock.sleep = clock.sleep, sleeping  # type: ignore[method-assign]
+    began = clock.monotonic()
+    while naps.take(began + 300):
+        pass
+    assert clock.monotonic() == pytest.approx(began + 300)
+    assert taken[0] == 0.0001
+    silence = 0.0
+    for nap in taken[:-1]:  # the last one ends with the time
+        assert nap <= max(0.001, silence / 10_000)
+        silence += nap
+    assert max(taken) == taken[-2] == 0.01
+    assert len(taken) < 60_000  # 300,000 looks are made if it is one each millisecond
+    naps.end()
+    assert naps.take(clock.monotonic() + 1)
+    assert taken[-1] == 0.0001
 
 
 # ---- wait_for ----------------------------------------------------------------------------------------------------------------

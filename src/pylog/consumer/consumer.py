@@ -34,7 +34,7 @@ from pylog.errors import (
     UnknownTopicOrPartitionError,
 )
 from pylog.log.arguments import offset_given
-from pylog.log.following import nap
+from pylog.log.following import Naps
 from pylog.log.log import Log
 from pylog.record.types import OffsetAndMetadata, OffsetAndTimestamp, Record, TopicPartition
 
@@ -74,6 +74,7 @@ class Consumer:
         interval = options.auto_commit_interval_ms if options.auto_commits else None
         self._commits = Commits(self._assignment.commit, clock, interval, store.offsets.retention_minutes)
         self._in_hand: Iterator[Record] = iter(())
+        self._naps = Naps(clock)  # over all polls until something comes
         names = tuple(topics)
         if names:
             self.subscribe(names)
@@ -162,7 +163,7 @@ class Consumer:
             What a listener or a callback raises.
 
         Each error of a partition comes again until its position moves; other partitions are handed out in between. Cost: some
-        0.5 µs a record; while it waits, a look at each partition, each millisecond.
+        0.5 µs a record; while it waits, a look at each partition, each millisecond, and more seldom the longer nothing has come.
 
         >>> import pylog, tempfile
         >>> store = pylog.open(tempfile.mkdtemp())
@@ -268,21 +269,18 @@ class Consumer:
 
     def _collect(self, timeout_ms: float, count: int, how: Take) -> list[Found]:
         deadline = self._clock.monotonic() + timeout_ms / 1000
-        naps = 0
         while True:
             self._keep_up()
             if self._steps.are_to_end or not self.reads:  # any more: a listener or a callback said so
                 return []
             found = self._take(count, how)
             if any(len(taken.records) for _, taken in found):
+                self._naps.end()
                 self._fetcher.read_ahead()
                 return found
             _moved(found)  # over what nobody sees
-            if not found:
-                if self._clock.monotonic() >= deadline:
-                    return []
-                nap(self._clock, naps)
-                naps += 1
+            if not found and not self._naps.take(deadline):
+                return []
 
     def _take(self, count: int, how: Take) -> list[Found]:
         for _ in range(1 + len(self._assignment.places)):
