@@ -71,6 +71,7 @@ def interrupted_at_step(number: int, work: Callable[[], object], path: str | tup
         return step(frame, event, given) if frame.f_code.co_filename.startswith(path) else None
 
     before_it = sys.gettrace()
+    sys._getframe().f_trace_opcodes = True  # of any frame: Python 3.12 looks for that only as tracing begins
     sys.settrace(trace)
     try:
         work()
