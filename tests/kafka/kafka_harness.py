@@ -23,6 +23,7 @@ import contextlib
 import json
 import os
 import queue
+import random
 import re
 import shutil
 import signal
@@ -226,10 +227,15 @@ class Probe:
 # ---- the broker --------------------------------------------------------------------------------------------------------
 
 
+PORTS = range(15_000, 32_000)  # below those that systems give to outgoing connections: one of these took a port before its broker
+
+
 def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
+    while True:
+        port = random.choice(PORTS)
+        with socket.socket() as sock, contextlib.suppress(OSError):
+            sock.bind(("127.0.0.1", port))
+            return port
 
 
 class Broker:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -160,6 +161,15 @@ def listing(directory: Path) -> dict[str, tuple[int, int, int]]:
     return {name: (stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in stats.items()}
 
 
+def settled_listing(directory: Path) -> dict[str, tuple[int, int, int]]:
+    """The same once it stays as it is: a process that is stopped may finish a write that it is in."""
+    while True:
+        before = listing(directory)
+        time.sleep(0.3)
+        if listing(directory) == before:
+            return before
+
+
 def owner_of(directory: Path) -> psutil.Process:
     """The process that keeps pylog from opening a directory for writing, as the error names it."""
     with pytest.raises(pylog.StoreLockedError, match="Kafka broker") as refused:
@@ -179,7 +189,7 @@ def test_pylog_reads_beside_a_running_broker_writes_nothing_and_is_kept_from_wri
 
     process.suspend()  # still running, but it does not change its files while they are compared
     try:
-        before = listing(running.log_dir)
+        before = settled_listing(running.log_dir)
         with pylog.open(running.log_dir, mode="r") as store:
             assert read(store, "busy") == seen
             assert store.log("busy").offset_for_timestamp(0) is not None
