@@ -34,14 +34,7 @@ def interrupted_at(number: int, work: Callable[[], Any]) -> bool:
             came = True
             raise Broken
 
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        work()
-    except Broken:
-        assert came
-    finally:
-        sys.settrace(before)
+    assert not _is_broken_off(work, trace) or came
     return came
 
 
@@ -70,16 +63,22 @@ def interrupted_at_step(number: int, work: Callable[[], object], path: str | tup
     def trace(frame: FrameType, event: str, given: object) -> Any:
         return step(frame, event, given) if frame.f_code.co_filename.startswith(path) else None
 
-    before_it = sys.gettrace()
     sys._getframe().f_trace_opcodes = True  # of any frame: Python 3.12 looks for that only as tracing begins
+    assert not _is_broken_off(work, trace) or came
+    return came
+
+
+def _is_broken_off(work: Callable[[], object], trace: Callable[[FrameType, str, object], Any]) -> bool:
+    """Does some work while it is traced; whether the interrupt has ended it."""
+    before = sys.gettrace()
     sys.settrace(trace)
     try:
         work()
     except Broken:
-        assert came
+        return True
     finally:
-        sys.settrace(before_it)
-    return came
+        sys.settrace(before)
+    return False
 
 
 def _runs_handlers_between(one: tuple[CodeType, int], other: tuple[CodeType, int]) -> bool:

@@ -59,14 +59,7 @@ def by_commits(consumer: Consumer, found: Found) -> None:
     consumer.commit()
 
 
-def at_a_call(number: int, work: Callable[[], object]) -> bool:
-    return interrupted_at(number, work)
-
-
-def at_a_step_of_the_consumer(number: int, work: Callable[[], object]) -> bool:
-    return interrupted_at_step(number, work, str(Path(consumer_module.__file__).parent))
-
-
+AT_STEP = partial(interrupted_at_step, path=str(Path(consumer_module.__file__).parent))
 LATER = [(3, by_poll), (3, by_poll_arrow), (3, by_commits), (16, by_iteration)]  # the last one reads again then
 
 
@@ -83,7 +76,7 @@ def offsets(found: Found) -> dict[int, list[int]]:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of what is raised in finalizers
-@pytest.mark.parametrize("interrupted", [at_a_call, at_a_step_of_the_consumer])
+@pytest.mark.parametrize("interrupted", [interrupted_at, AT_STEP], ids=["at a call", "at a step of the consumer"])
 @pytest.mark.parametrize(("turns", "step"), [(0, by_commits), *LATER])  # the first one joins the group, and commits what it reads
 def test_wherever_an_interrupt_comes_each_record_is_handed_out_once_and_closing_waits_for_nobody(
     store: Store,

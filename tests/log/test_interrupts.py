@@ -8,6 +8,7 @@ import contextlib
 import itertools
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,16 +48,11 @@ WORKS: dict[str, tuple[Callable[[Log, Log], object], Callable[[Log], object]]] =
 }
 
 
-def at_a_call(number: int, work: Callable[[], object]) -> bool:
-    return interrupted_at(number, work)
-
-
-def at_a_step_of_the_log(number: int, work: Callable[[], object]) -> bool:
-    return interrupted_at_step(number, work, str(Path(appending.__file__).parent))
+AT_STEP = partial(interrupted_at_step, path=str(Path(appending.__file__).parent))
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of what is raised in finalizers
-@pytest.mark.parametrize("interrupted", [at_a_call, at_a_step_of_the_log])
+@pytest.mark.parametrize("interrupted", [interrupted_at, AT_STEP], ids=["at a call", "at a step of the log"])
 @pytest.mark.parametrize("name", WORKS)
 def test_wherever_an_interrupt_comes_the_log_goes_on_and_keeps_what_is_acknowledged(
     stores: tuple[Store, Store], tmp_path: Path, name: str, interrupted: Callable[[int, Callable[[], object]], bool]

@@ -120,14 +120,8 @@ class Mutator:
     @contextmanager
     def _both_locks(self) -> Iterator[None]:
         """The log's lock, then the partition's; when it ends both are as before, even if an interrupt comes as it ends."""
-        with self.lock:
-            lock = self._partition_lock
-            before = lock.depth
-            try:
-                with lock:
-                    yield
-            finally:
-                lock.restore(before)
+        with self.lock, self._partition_lock.entered():
+            yield
 
     # ---- is it still what it was? --------------------------------------------------------------------------------------------
 
