@@ -21,6 +21,7 @@ from pylog.fs import OsFileSystem
 from pylog.log.recovery import Finding
 from pylog.log.report import HARMLESS
 from pylog.store import Store
+from trust.features import FeatureError, pair_of
 
 KAFKA_CACHE = Path(__file__).resolve().parent.parent / ".cache" / "kafka"
 
@@ -40,6 +41,15 @@ def pytest_configure(config: pytest.Config) -> None:
     if "PYLOG_GOLDEN_DIR" not in os.environ:
         os.environ["PYLOG_GOLDEN_DIR"] = tempfile.mkdtemp(prefix="pylog-golden-")
         config.add_cleanup(_remove_golden_directory)
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """A mark for a pair of features names two that exist."""
+    for mark in item.iter_markers("pair"):
+        try:
+            pair_of(*mark.args)
+        except FeatureError as error:
+            raise pytest.UsageError(f"{item.nodeid}: {error}") from error
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,0 +1,80 @@
+"""The features of pylog that can meet, and the table of tests and rules that say which pair they cover.
+
+A test says it with `@pytest.mark.pair("compaction", "time search")`; more than one mark is allowed. A rule of a Hypothesis state
+machine says it with the decorator `covers` below. docs/PAIRS.md is generated from both (`./dev pairs`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+FEATURES: Final = (
+    "timestamps",
+    "retention by time",
+    "retention by size",
+    "compaction",
+    "truncation",
+    "delete_records",
+    "option change",
+    "roll",
+    "crash",
+    "close",
+    "second process",
+    "broker's directory",
+    "time search",
+    "scan and follow",
+    "groups",
+    "idempotence",
+    "aborted transactions",
+    "LogAppendTime",
+    "links",
+    "Spark",
+)
+
+Pair = tuple[str, str]
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+RULES: Final[dict[str, set[Pair]]] = {}  # "module:Machine.rule" -> the pairs that the rule covers
+
+
+class FeatureError(ValueError):
+    """A mark names a feature that is not in the list, or not two different ones."""
+
+
+def pair_of(*names: str) -> Pair:
+    """Returns two features as a pair, in the order of `FEATURES`.
+
+    Args:
+        names: two different features.
+
+    Raises:
+        FeatureError: a name is not in `FEATURES`, or there are not two different names.
+
+    >>> pair_of("roll", "timestamps")
+    ('timestamps', 'roll')
+    """
+    unknown = [name for name in names if name not in FEATURES]
+    if unknown:
+        raise FeatureError(f"no feature {unknown[0]!r}; the features are {', '.join(FEATURES)}")
+    if len(set(names)) != 2 or len(names) != 2:
+        raise FeatureError(f"a pair has two different features, not {names}")
+    first, second = sorted(names, key=FEATURES.index)
+    return first, second
+
+
+def covers(*pairs: Pair) -> Callable[[Function], Function]:
+    """Decorates a rule of a state machine with the pairs of features that it covers.
+
+    Put it below `@rule(...)`, directly on the method.
+
+    Raises:
+        FeatureError: a pair names a feature that is not in `FEATURES`.
+    """
+    known = {pair_of(*pair) for pair in pairs}
+
+    def noted(function: Function) -> Function:
+        RULES.setdefault(f"{function.__module__}:{function.__qualname__}", set()).update(known)
+        return function
+
+    return noted
