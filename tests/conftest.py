@@ -21,6 +21,7 @@ from pylog.fs import OsFileSystem
 from pylog.log.recovery import Finding
 from pylog.log.report import HARMLESS
 from pylog.store import Store
+from tiers import marks_of
 from trust.features import FeatureError, pair_of
 
 KAFKA_CACHE = Path(__file__).resolve().parent.parent / ".cache" / "kafka"
@@ -53,7 +54,10 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where several workers share the files, the longest have their turn first."""
+    """Marks each test by its file (`tiers`). Where several workers share the files, the longest have their turn first."""
+    for item in items:
+        for name in marks_of(item.nodeid):
+            item.add_marker(name)
     if "PYTEST_XDIST_WORKER" in os.environ:
         items.sort(key=lambda item: turn_of(item.nodeid.partition("::")[0]))
 

@@ -1,0 +1,105 @@
+"""Finds the worst patterns of riddling English in docs, docstrings, comments, help and messages.
+
+It finds regressions. It does not replace a reader.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+MOST_WORDS: Final = 40  # of a sentence
+
+
+PATTERNS: Final = {
+    "a clause that begins with `who`": re.compile(
+        r"(?:^|[.;:(]\s+)[Ww]ho(?:ever)?\s+(?!am\b|are you)\w+"
+        r"|\b(?:for|by|of|to|and|or|than|as|because|if|when|that)\s+who(?:ever)?\s+\w+"
+    ),
+    "a clause that begins with `what`": re.compile(
+        r"(?:^|[.;]\s+)What\s+(?:is|was|are|were|lies|comes|goes|has|had|stays|it|they|he|a|the|others|another)\b[^?]*$"
+    ),
+    "`amid`": re.compile(r"\b[Aa]mid\b"),
+    "`be it`": re.compile(r"\bbe it\b"),
+    "`anew`": re.compile(r"\banew\b"),
+    "`for ever`": re.compile(r"\b[Ff]or ever\b"),
+    "`whither`": re.compile(r"\bwhither\b"),
+    "`behind the end`": re.compile(r"\bbehind (?:the|its|his|their) (?:end|start|last)\b"),
+    "`there are none such`": re.compile(r"\bnone such\b"),
+}
+
+
+class Hit(NamedTuple):
+    """A pattern in a piece of prose."""
+
+    line: int
+    pattern: str
+    text: str
+
+
+def prose_of_python(source: str) -> Iterator[tuple[int, str]]:
+    """Yields each docstring, comment and string of several words with its first line; neighbouring comments count as one."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.count(" ") >= 2:
+            yield node.lineno, node.value
+    block: list[str] = []
+    begun = last = 0
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type != tokenize.COMMENT:
+            continue
+        if block and token.start[0] != last + 1:
+            yield begun, " ".join(block)
+            block = []
+        begun = begun if block else token.start[0]
+        block.append(token.string.lstrip("# "))
+        last = token.start[0]
+    if block:
+        yield begun, " ".join(block)
+
+
+def prose_of_markdown(source: str) -> Iterator[tuple[int, str]]:
+    """Yields the paragraphs, list items and cells of a page, code blocks left out, with their lines."""
+    block: list[str] = []
+    begun = 0
+    in_code = False
+    for number, line in enumerate(source.splitlines(), 1):
+        if line.lstrip().startswith("```"):
+            in_code = not in_code
+        starts = re.match(r"\s*(?:[*+-]|\d+\.|#+|\||>)\s*", line)
+        if block and (in_code or not line.strip() or starts):
+            yield begun, " ".join(block)
+            block = []
+        if in_code or not line.strip() or line.lstrip().startswith(("```", "<!--")):
+            continue
+        if line.lstrip().startswith("|"):
+            yield from ((number, cell.strip()) for cell in line.split("|") if cell.strip())
+            continue
+        begun = begun if block else number
+        block.append(line[starts.end() :] if starts else line.strip())
+    if block:
+        yield begun, " ".join(block)
+
+
+def hits_in(path: Path) -> Iterator[Hit]:
+    """Yields what the patterns find in a file of Python or Markdown."""
+    source = path.read_text()
+    for line, text in prose_of_python(source) if path.suffix == ".py" else prose_of_markdown(source):
+        for name, pattern in PATTERNS.items():
+            for found in pattern.finditer(re.sub(r"\s+", " ", text)):
+                yield Hit(line, name, found[0].strip())
+        for sentence in sentences(text):
+            if len(sentence.split()) > MOST_WORDS:
+                yield Hit(line, f"a sentence of {len(sentence.split())} words", sentence[:60])
+
+
+def sentences(text: str) -> Iterator[str]:
+    """Yields the sentences of a text: paragraphs, list items and code examples end one too."""
+    text = re.sub(r"(?m)^\s*(?:>>>|\.\.\.).*$", "\n\n", text)
+    for paragraph in re.split(r"\n\s*\n|\n\s*(?:[*-]|\w[\w, ]*:)\s", text):
+        yield from re.split(r"(?<=[.!?:;])\s+", paragraph.strip())
