@@ -33,7 +33,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("segment",),
     ("index",),
     ("record",),
-    ("errors", "limits", "config", "clock", "fs", "metrics"),
+    ("errors", "limits", "config", "clock", "fs", "metrics", "trace"),
 )
 LEAVES = LAYERS[-1]
 LEAVES_FOR_LEAVES = {"errors", "limits"}  # the only ones that other leaves may stand on

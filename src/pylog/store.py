@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Self
 from weakref import WeakSet
 
-from pylog import limits
+from pylog import limits, trace
 from pylog.background import Background
 from pylog.clients import Clients
 from pylog.clock import Clock
@@ -50,7 +50,7 @@ from pylog.options import StoreOptions
 from pylog.record.types import TopicPartition
 from pylog.segment.segment import OpenFiles
 from pylog.staging.names import sweep
-from pylog.topics.catalog import Catalog, read_catalog
+from pylog.topics.catalog import read_catalog
 from pylog.topics.changes import TopicChanges
 from pylog.topics.checking import check_catalog
 from pylog.topics.finishing import finish_changes, is_finished
@@ -98,11 +98,13 @@ class Store(Clients):
         self._checkpoints = (self._recovery_points, self._log_starts, self._cleaned)
         self._spoiled: set[TopicPartition] = set()  # compaction failed: not tried again before the store is opened again
         if self._writable:
-            self._open_for_writing()
+            with trace.HELD:
+                self._open_for_writing()
         else:
             fs.check_directory(path, write=False)
             self._marker = self._read_marker()
             self._report_checkpoints()
+        trace.line(trace.STORE_OPENED, path=path, mode=self.mode)
 
     def __repr__(self) -> str:
         return f"Store({self.path!r}, mode={self.mode!r})"
@@ -136,6 +138,7 @@ class Store(Clients):
             if self._marker is None and not self._partitions():
                 self._marker = NEW_MARKER  # nothing can have been left under way in an empty directory
             elif self._marker is None:
+                trace.later(trace.STORE_UNCLEAN, path=self.path, then="each log checks its end when it is opened")
                 self._fs.sync_directory(self.path)  # whose directory a dead process may have made, and not synced
             sweep(self._fs, self.path, self._clock.now_ms())
             if how.tick_interval_ms is not None:
@@ -153,6 +156,7 @@ class Store(Clients):
             checkpoint.offsets()
             if checkpoint.complaint is not None:
                 self._findings.append(Finding("rebuilt", checkpoint.path, 0, 0, 0, None, checkpoint.complaint))
+                trace.later(trace.CHECKPOINT_UNREADABLE, path=checkpoint.path, error=checkpoint.complaint)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -171,9 +175,6 @@ class Store(Clients):
         return self._locks.root.entered()
 
     # ---- topics --------------------------------------------------------------------------------------------------------------
-
-    def _catalog(self) -> Catalog:
-        return read_catalog(self._fs, self.path)
 
     def topics(self) -> dict[str, Topic]:
         """The store's topics, by name. Cost: one listing of the directory.
@@ -213,7 +214,7 @@ class Store(Clients):
         checked = TopicConfig.of(config)
         count = check_partition_count(partitions)
         check_topic_name(name)
-        with self._guard:
+        with trace.HELD, self._guard:
             self._check_open()  # once more: it may have been closed meanwhile, and somebody else have the directory
             self._leave_clean_state()
             topic = self._changes.create(name, count, checked)
@@ -232,7 +233,7 @@ class Store(Clients):
         """
         self._check_writable()
         count = check_partition_count(partitions)
-        with self._guard:
+        with trace.HELD, self._guard:
             check_more(self._fs, self.path, self.topic(name), count)
             self._leave_clean_state()
             return self._changes.add_partitions(name, count)
@@ -248,7 +249,7 @@ class Store(Clients):
             UnknownTopicOrPartitionError, InvalidArgumentError, ReadOnlyError: nothing was written.
         """
         self._check_writable()
-        with self._guard:
+        with trace.HELD, self._guard:
             self._check_open()
             return self._changes.alter(name, config)
 
@@ -259,7 +260,7 @@ class Store(Clients):
             UnknownTopicOrPartitionError, ReadOnlyError: nothing was done.
         """
         self._check_writable()
-        with self._offsets.forgetting(name), self._guard:
+        with trace.HELD, self._offsets.forgetting(name), self._guard:
             self.topic(name)
             self._leave_clean_state()
             for log in self._let_go(name):
@@ -302,7 +303,7 @@ class Store(Clients):
             reader = self._open_log(key)
             self._readers.add(reader)
             return reader
-        with self._guard:
+        with trace.HELD, self._guard:
             self._check_open()  # once more: it may have been closed meanwhile
             known = self._logs.get(key)
             if known is None or known.is_gone:
@@ -336,7 +337,7 @@ class Store(Clients):
             told = f"{directory_name(key)} is not made yet: who makes the topic is at it, or died; a writer completes it"
             raise UnknownTopicOrPartitionError(told, path=self.path)
         self._leave_clean_state()
-        with self._guard:
+        with trace.HELD, self._guard:
             self._check_open()
             self._changes.complete(key)
 
@@ -363,7 +364,7 @@ class Store(Clients):
             fs=self._fs,
             directory=directory,
             partition=key,
-            config=self._catalog().config_of(key.topic),
+            config=read_catalog(self._fs, self.path).config_of(key.topic),
             open_files=self._open_files,
             writable=self._writable,
             clean=self._marker is not None,
@@ -420,7 +421,7 @@ class Store(Clients):
         with nullcontext(False) if self._locks is None else self._locks.alone_meanwhile() as quiet:
             report = check_store(self._fs, self.path, self._views(quiet=quiet))
             with self._root_lock() if quiet else nullcontext():
-                return report.with_findings(check_catalog(self._fs, self.path, self._catalog(), quiet=quiet))
+                return report.with_findings(check_catalog(self._fs, self.path, read_catalog(self._fs, self.path), quiet=quiet))
 
     def verify(self, rate_limit: float | None = None, progress: Progress | None = None, *, records: bool = False) -> Report:
         """Reads everything again: each batch's checksum, the digests of the seals, indexes, transactions, snapshots.
@@ -571,11 +572,12 @@ class Store(Clients):
             self._close_all()
 
     def _close_all(self) -> None:
-        with self._guard:
+        with trace.HELD, self._guard:
             if self._closed:
                 return
             self._closed = True
             try:
+                trace.later(trace.STORE_CLOSED, path=self.path, mode=self.mode)
                 if self._locks is not None:
                     self._shut_down(self._locks)
                 for reader in list(self._readers):

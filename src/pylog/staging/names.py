@@ -11,7 +11,7 @@ import re
 import secrets
 from typing import Final, NamedTuple
 
-from pylog import limits
+from pylog import limits, trace
 from pylog.errors import CorruptionError, StorageFailedError, UnsupportedFormatError
 from pylog.fs import FileSystem, ProcessName, join
 from pylog.staging.intents import needed_names
@@ -91,6 +91,10 @@ def sweep(fs: FileSystem, root: str, now_ms: int) -> list[str]:
     swept = [] if needed is None else [name for name in given_up if name not in needed]
     for name in swept:
         _remove(fs, join(root, name))
+    if swept:
+        trace.later(
+            trace.STAGING_REMOVED, path=root, files=swept, reason="their job is dead, and no decided micro-batch needs them"
+        )
     return swept
 
 

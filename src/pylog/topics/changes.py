@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from pylog import trace
 from pylog.config import TopicConfig
 from pylog.fs import FileSystem, join
 from pylog.log.checkpoints import Checkpoint, new_topic_id, parse_partition_directory
@@ -17,7 +18,7 @@ from pylog.topics.deleting import decide_deletion, free_names, note_removed, pen
 from pylog.topics.listing import META_PROPERTIES, find_topic, find_topics
 from pylog.topics.making import altered, check_may_be_made, check_more, check_new, make_partitions
 from pylog.topics.partitions import directory_name
-from pylog.topics.topic import Topic, check_partition
+from pylog.topics.topic import Topic, changes_between, check_partition
 
 
 class TopicChanges:
@@ -40,7 +41,10 @@ class TopicChanges:
         with self._names_free(name):
             check_new(self._root, name, find_topics(self._fs, self._root))
             check_may_be_made(self._fs, self._root, name, range(count))
-            return self._make(name, CatalogTopic(new_topic_id(), count, config.changed()), range(count))
+            topic = self._make(name, CatalogTopic(new_topic_id(), count, config.changed()), range(count))
+        options = [f"{option}={value}" for option, value in config.changed().items()]
+        trace.line(trace.TOPIC_CREATED, topic=name, partitions=count, id=topic.id, options=options)
+        return topic
 
     def add_partitions(self, name: str, count: int) -> Topic:
         """Raises a topic's number of partitions."""
@@ -48,7 +52,9 @@ class TopicChanges:
             topic = find_topic(self._fs, self._root, name)
             present = check_more(self._fs, self._root, topic, count)
             changed = CatalogTopic(topic.id or new_topic_id(), count, topic.config.changed())
-            return self._make(name, changed, range(present, count))
+            made = self._make(name, changed, range(present, count))
+        trace.line(trace.PARTITIONS_ADDED, topic=name, old=present, new=count)
+        return made
 
     def _make(self, name: str, topic: CatalogTopic, numbers: Iterable[int]) -> Topic:
         """Makes partitions of a topic, as the catalog is to name it. Of a topic of that name that is gone nothing is believed."""
@@ -69,12 +75,17 @@ class TopicChanges:
             known = find_topic(self._fs, self._root, key.topic)  # as it is now: what was deleted meanwhile must not come back
             check_partition(self._root, known, key.partition)
             make_partitions(self._fs, self._root, key.topic, known.id or new_topic_id(), [key.partition])
+            trace.later(trace.PARTITION_COMPLETED, key, reason="its creator did not get to it")
 
     def alter(self, name: str, options: Mapping[str, Any]) -> Topic:
         """Changes a topic's configuration: options by name, None for the default."""
         with self._locks.root.entered():
-            write_topic(self._fs, self._root, name, altered(find_topic(self._fs, self._root, name), options))
-            return find_topic(self._fs, self._root, name)
+            before = find_topic(self._fs, self._root, name)
+            write_topic(self._fs, self._root, name, altered(before, options))
+            after = find_topic(self._fs, self._root, name)
+        for option, old, new in changes_between(before.config, after.config):
+            trace.line(trace.TOPIC_ALTERED, topic=name, option=option, old=old, new=new)
+        return after
 
     def delete(self, name: str) -> None:
         """Deletes a topic, for good when this returns."""
@@ -84,9 +95,10 @@ class TopicChanges:
             self._forget_ends(name, topic.partition_ids)
         for directory, target in directories.items():
             self._rename(directory, target)
-        remove_directories(self._fs, self._root, directories.values())
+        remove_directories(self._fs, self._root, directories.values(), "its topic was deleted")
         with self._locks.root.entered():
             note_removed(self._fs, self._root, directories.values())
+        trace.line(trace.TOPIC_DELETED, topic=name, partitions=topic.partition_ids, id=topic.id)
 
     def _forget_ends(self, topic: str, numbers: Iterable[int]) -> None:
         """Removes partitions from the checkpoints. Under the root's lock."""

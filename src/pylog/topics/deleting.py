@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import logging
 import secrets
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
@@ -12,17 +11,17 @@ from typing import Final
 
 import msgspec
 
+from pylog import trace
 from pylog.errors import PylogError, StorageFailedError
 from pylog.fs import FileSystem, join
 from pylog.log.checkpoints import parse_partition_directory
 from pylog.log.durable_point import DELETED, mark_deleted, open_header
 from pylog.record.types import TopicPartition
-from pylog.segment.names import PARTITION_METADATA
+from pylog.segment.names import LOG, PARTITION_METADATA
 from pylog.topics.catalog import DELETED_NAME, Catalog, read_catalog, without, write_catalog
 from pylog.topics.partitions import directory_name
 from pylog.topics.topic import Topic
 
-LOGGER = logging.getLogger("pylog")
 _DIRECTORY_NAME_CHARACTERS: Final = 255
 
 
@@ -92,32 +91,61 @@ def note_removed(fs: FileSystem, root: str, removed: Iterable[str]) -> None:
     write_catalog(fs, root, msgspec.structs.replace(catalog, deleting=left))
 
 
-def delete_directories(fs: FileSystem, root: str, names: Mapping[str, str]) -> dict[str, str]:
+def delete_directories(fs: FileSystem, root: str, names: Mapping[str, str], reason: str) -> dict[str, str]:
     """Deletes partition directories; those that cannot be, because they belong to somebody else, keep nobody from the others."""
     left = {}
     for name, target in names.items():
         try:
-            _rename_and_remove(fs, root, {name: target})
+            _rename_and_remove(fs, root, {name: target}, reason)
         except StorageFailedError as error:
-            LOGGER.warning("%s: %s; what is left of a deleted topic is tried again when the store is opened next", root, error)
+            again = "the next opening of the store tries again"
+            trace.later(trace.DELETION_DELAYED, path=root, directory=name, error=str(error), then=again)
             left[name] = target
     return left
 
 
-def _rename_and_remove(fs: FileSystem, root: str, names: Mapping[str, str]) -> None:
+def _rename_and_remove(fs: FileSystem, root: str, names: Mapping[str, str], reason: str) -> None:
     """Renames partition directories as Kafka does before it deletes them, then removes them. May be repeated after a crash."""
     for name, target in names.items():
         if name != target and fs.exists(join(root, name)):
             fs.rename(join(root, name), join(root, target))
-    remove_directories(fs, root, names.values())
+    remove_directories(fs, root, names.values(), reason)
 
 
-def remove_directories(fs: FileSystem, root: str, names: Iterable[str]) -> None:
+def remove_directories(fs: FileSystem, root: str, names: Iterable[str], reason: str) -> None:
     """Removes directories that were renamed for it; no crash brings them back under their old names."""
     fs.sync_directory(root)
     for name in names:
-        _remove(fs, join(root, name))
+        facts = _facts_of(fs, join(root, name))
+        if facts is not None:
+            _remove(fs, join(root, name))
+            trace.later(trace.PARTITION_DELETED, partition_of_deleted(name), directory=name, **facts, reason=reason)
     fs.sync_directory(root)
+
+
+def partition_of_deleted(name: str) -> TopicPartition | None:
+    """The partition that had a directory before its deletion; None if its name was too long to be kept whole.
+
+    >>> partition_of_deleted("orders-1." + "0" * 32 + "-delete")
+    TopicPartition(topic='orders', partition=1)
+    """
+    return parse_partition_directory(name.rpartition(".")[0] if name.endswith("-delete") else name)
+
+
+def _facts_of(fs: FileSystem, directory: str) -> dict[str, int] | None:
+    """The bytes in a partition's segments, and its offsets as its header has them; None if there is no such directory."""
+    if not fs.exists(directory):
+        return None
+    with contextlib.suppress(PylogError):  # another process may be faster, and damage keeps no partition from being deleted
+        facts = {"bytes": sum(entry.size for entry in fs.list(directory, sizes=LOG) if entry.name.endswith(LOG))}
+        header = open_header(fs, directory)
+        if header is not None:
+            with contextlib.closing(header):
+                slot = header.look()
+            if slot is not None:
+                facts |= {"start": slot.log_start_offset, "end": slot.published_offset}
+        return facts
+    return {}
 
 
 def _remove(fs: FileSystem, path: str) -> None:
@@ -135,8 +163,7 @@ def remove_strays(fs: FileSystem, root: str) -> None:
     names = [entry.name for entry in fs.list(root) if entry.is_directory and DELETED_NAME.fullmatch(entry.name)]
     strays = [name for name in names if _is_stray(fs, join(root, name))]
     if strays:
-        LOGGER.warning("%s: removing what is left of deleted topics: %s", root, ", ".join(strays))
-        delete_directories(fs, root, {name: name for name in strays})
+        delete_directories(fs, root, {name: name for name in strays}, "left over from a deleted topic")
 
 
 def _is_stray(fs: FileSystem, directory: str) -> bool:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import logging
-from collections.abc import Collection, Container
+from collections.abc import Collection, Container, Mapping
 from typing import Final
 
 import msgspec
 
+from pylog import trace
 from pylog.errors import PylogError
 from pylog.fs import DirectoryEntry, FileSystem, join
 from pylog.log.checkpoints import CLEAN_SHUTDOWN, CLEANER, LOG_START, RECOVERY_POINT
@@ -19,7 +19,6 @@ from pylog.topics.deleting import delete_directories, remove_strays
 from pylog.topics.listing import is_kraft_brokers, made_again, present_numbers
 from pylog.topics.making import make_partitions
 
-LOGGER = logging.getLogger("pylog")
 _WRITTEN_WHILE_ALONE_OR_UNDER_THE_LOCK: Final = (CATALOG, RECOVERY_POINT, LOG_START, CLEANER, CLEAN_SHUTDOWN)
 
 
@@ -49,7 +48,7 @@ def finish_changes(fs: FileSystem, root: str, *, broker_was_last: bool) -> None:
     """
     catalog = read_catalog(fs, root)
     if catalog.deleting:
-        catalog = msgspec.structs.replace(catalog, deleting=delete_directories(fs, root, catalog.deleting))
+        catalog = msgspec.structs.replace(catalog, deleting=_finish_deletions(fs, root, catalog.deleting))
         write_catalog(fs, root, catalog)
     remove_strays(fs, root)
     entries = fs.list(root)
@@ -57,7 +56,7 @@ def finish_changes(fs: FileSystem, root: str, *, broker_was_last: bool) -> None:
     present, gone, is_brokers = present_numbers(entries), made_again(fs, root, catalog, entries), is_kraft_brokers(fs, root)
     gone += [name for name in catalog.topics if (broker_was_last or is_brokers) and name not in present]
     if gone:
-        LOGGER.warning("%s: topics that the broker deleted: %s", root, ", ".join(gone))
+        trace.later(trace.TOPICS_DROPPED, path=root, topics=gone)
         catalog = without(catalog, gone)
         write_catalog(fs, root, catalog)
     if is_brokers:
@@ -65,6 +64,15 @@ def finish_changes(fs: FileSystem, root: str, *, broker_was_last: bool) -> None:
     for name, topic in catalog.topics.items():
         if missing := sorted(set(range(topic.partitions)) - set(present.get(name, ()))):
             make_partitions(fs, root, name, topic.id, missing)
+            for number in missing:
+                trace.later(trace.PARTITION_COMPLETED, (name, number), reason="its creator did not get to it")
+
+
+def _finish_deletions(fs: FileSystem, root: str, names: Mapping[str, str]) -> dict[str, str]:
+    """Deletes the directories whose deletion a process decided and did not finish; returns those that cannot be deleted now."""
+    left = delete_directories(fs, root, names, "its topic was deleted by a process that did not finish")
+    trace.later(trace.DELETION_FINISHED, path=root, directories=sorted(names.keys() - left.keys()))
+    return left
 
 
 def _remove_unfinished(fs: FileSystem, root: str, entries: Collection[DirectoryEntry]) -> None:
@@ -74,3 +82,6 @@ def _remove_unfinished(fs: FileSystem, root: str, entries: Collection[DirectoryE
         if entry.is_file and entry.name in unfinished:
             with contextlib.suppress(PylogError):  # it is in nobody's way
                 fs.remove(join(root, entry.name))
+                trace.later(
+                    trace.LEFTOVERS_REMOVED, path=join(root, entry.name), reason="its process died before it was complete"
+                )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pylog.config import TopicConfig
@@ -25,6 +27,14 @@ class Topic:
     partitions: int
     config: TopicConfig
     partition_ids: tuple[int, ...]
+
+
+def changes_between(old: TopicConfig, new: TopicConfig) -> Iterator[tuple[str, object, object]]:
+    """The options that differ, each with its old and its new value."""
+    for field in dataclasses.fields(TopicConfig):
+        before, after = getattr(old, field.name), getattr(new, field.name)
+        if before != after:
+            yield field.name, "none" if before is None else before, "none" if after is None else after
 
 
 def check_partition(root: str, topic: Topic, number: int) -> None:

@@ -1,0 +1,227 @@
+"""What pylog does by itself, as lines of the standard library's `logging`: one for everything that deletes, moves, recovers,
+reassigns, or changes an option.
+
+Each line is a sentence with facts after it, `Deleted segments: topic=orders partition=0 reason=time`. The same facts are in the
+attribute `pylog` of the log record, a dict with the event's name. The loggers are children of `pylog`;
+`docs/reference/log-lines.md` lists them. No line has a record's key, value or headers.
+
+A handler is code of the user: it may be slow, may raise, and may append to the store that the line is about. So no line is given
+to a handler while a lock of a log is held. The modules below `pylog.log` call `later`, which keeps the line; the outermost block
+that holds a lock (`HELD`) gives it to the handlers when the lock is free again.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+import threading
+import traceback
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+ROOT: Final = "pylog"
+_PLAIN: Final = re.compile(r"[\w.,:;/@+>-]+", re.ASCII)
+_LONGEST_VALUE: Final = 300
+_MOST_ITEMS: Final = 20
+
+logging.getLogger(ROOT).addHandler(logging.NullHandler())
+
+
+class Event(NamedTuple):
+    """Something that leaves a line.
+
+    Attributes:
+        subject: the last word of the logger's name.
+        name: the event's name, `record.pylog["event"]`.
+        sentence: what happened.
+        level: of `logging`.
+    """
+
+    subject: str
+    name: str
+    sentence: str
+    level: int = logging.INFO
+
+    @property
+    def logger(self) -> str:
+        """The logger's name."""
+        return f"{ROOT}.{self.subject}"
+
+
+# ---- the events --------------------------------------------------------------------------------------------------------------
+
+STORE_OPENED: Final = Event("store", "opened", "Opened a store")
+STORE_CLOSED: Final = Event("store", "closed", "Closed a store")
+STORE_UNCLEAN: Final = Event("recovery", "unclean shutdown", "Found a store without a clean-shutdown marker")
+HANDED_OVER: Final = Event("store", "handed over", "Wrote the files that hand a store over to a broker")
+TAKEN_BACK: Final = Event("store", "taken back", "Removed the files that had handed a store over to a broker")
+
+TOPIC_CREATED: Final = Event("topics", "created", "Created a topic")
+TOPIC_ALTERED: Final = Event("topics", "altered", "Changed an option of a topic")
+PARTITIONS_ADDED: Final = Event("topics", "partitions added", "Added partitions to a topic")
+PARTITION_COMPLETED: Final = Event("topics", "partition completed", "Completed a partition that a process had begun to create")
+PARTITION_DELETED: Final = Event("topics", "partition deleted", "Deleted a partition")
+TOPIC_DELETED: Final = Event("topics", "deleted", "Deleted a topic")
+DELETION_FINISHED: Final = Event("topics", "deletion finished", "Finished the deletion of partitions")
+DELETION_DELAYED: Final = Event("topics", "deletion delayed", "Could not finish the deletion of a partition", logging.WARNING)
+TOPICS_DROPPED: Final = Event("topics", "dropped", "Removed topics that a broker has deleted", logging.WARNING)
+LEFTOVERS_REMOVED: Final = Event("topics", "leftovers removed", "Removed unfinished files of a dead process")
+
+START_RAISED: Final = Event("retention", "start raised", "Raised the start of a log")
+SEGMENTS_DELETED: Final = Event("retention", "deleted", "Deleted segments")
+
+CLEANED: Final = Event("compaction", "cleaned", "Compacted a log")
+CLEANING_ENDED: Final = Event("compaction", "given up", "Gave up the compaction of a log")
+UNCLEANABLE: Final = Event("compaction", "uncleanable", "Will not compact a log again before it is opened again", logging.WARNING)
+
+TRUNCATED: Final = Event("log", "truncated", "Truncated a log")
+WRITING_FAILED: Final = Event("log", "failed", "Stopped all writes to a log", logging.ERROR)
+PRODUCERS_EXPIRED: Final = Event("log", "producers expired", "Removed the state of idle producers")
+
+RECOVERED: Final = Event("recovery", "recovered", "Checked the end of a log that was not closed cleanly")
+CHECKPOINT_UNREADABLE: Final = Event(
+    "recovery", "checkpoint unreadable", "Ignores a checkpoint that it cannot read", logging.WARNING
+)
+TORN: Final = Event("recovery", "torn tail", "Found an unfinished write at the end of a log", logging.WARNING)
+TORN_KEPT: Final = Event("recovery", "torn tail cut", "Cut an unfinished write off a log and kept its bytes", logging.WARNING)
+CORRUPT: Final = Event("recovery", "corrupt", "Found damage in a log", logging.ERROR)
+MISSING: Final = Event("recovery", "missing", "Found that records are missing from a log", logging.ERROR)
+REBUILT: Final = Event("recovery", "rebuilt", "Rebuilt a file from the records")
+CHANGE_FINISHED: Final = Event("recovery", "change finished", "Finished a change of segments that a dead process had begun")
+SNAPSHOTS_REMOVED: Final = Event("recovery", "snapshots removed", "Removed producer snapshots after the end of a log")
+CHECKPOINT_LOWERED: Final = Event("recovery", "checkpoint lowered", "Lowered a line of a checkpoint")
+EPOCHS_CUT: Final = Event("recovery", "leader epochs cut", "Removed leader epochs after the end of a log")
+BACKED_UP: Final = Event("recovery", "backed up", "Copied the files that a repair changes")
+REPAIRED: Final = Event("recovery", "repaired", "Repaired a partition", logging.WARNING)
+STAGING_REMOVED: Final = Event("recovery", "staging files removed", "Removed staging files of a dead job")
+
+MEMBER_JOINED: Final = Event("groups", "joined", "A member joined its group")
+MEMBER_LEFT: Final = Event("groups", "left", "A member left its group")
+MEMBER_EXPELLED: Final = Event("groups", "expelled", "Removed a member from its group")
+MEMBER_FENCED: Final = Event("groups", "fenced", "A member is no longer in its group", logging.WARNING)
+COMMIT_FENCED: Final = Event("groups", "commit refused", "Refused a commit of a member", logging.WARNING)
+REBALANCED: Final = Event("groups", "rebalanced", "Assigned the partitions of a group again")
+ASSIGNED: Final = Event("groups", "assigned", "A member took partitions")
+REVOKED: Final = Event("groups", "revoked", "A member gave partitions up")
+LOST: Final = Event("groups", "lost", "A member lost partitions", logging.WARNING)
+OFFSETS_RESET: Final = Event("groups", "offset reset", "Set the committed offset of a group")
+OFFSETS_DELETED: Final = Event("groups", "offsets deleted", "Deleted committed offsets of a group")
+GROUP_DELETED: Final = Event("groups", "deleted", "Deleted a group")
+MEMBERS_DISMISSED: Final = Event("groups", "dismissed", "Removed members of a stopped broker from a group")
+
+POSITION_RESET: Final = Event("consumer", "position reset", "Set the position of a consumer by its auto_offset_reset")
+
+SPARK_COMMITTED: Final = Event("spark", "committed", "Appended the rows of a Spark job")
+SPARK_RESUMED: Final = Event("spark", "resumed", "Appended the rest of a micro-batch that a dead driver had decided")
+
+EVENTS: Final = tuple(value for value in list(globals().values()) if isinstance(value, Event))
+
+
+# ---- giving lines to the handlers --------------------------------------------------------------------------------------------
+
+
+class _Line(NamedTuple):
+    event: Event
+    facts: dict[str, Any]
+
+
+class _Held(threading.local):
+    """A block in which this thread holds locks; lines wait for the end of the outermost one."""
+
+    depth = 0
+
+    def __enter__(self) -> None:
+        self.depth += 1
+
+    def __exit__(self, *_: object) -> None:
+        self.depth -= 1
+        if waiting and not self.depth:
+            tell()
+
+
+HELD: Final = _Held()
+waiting: Final[deque[_Line]] = deque()  # kept by `later`, in the order of the events
+
+
+def line(event: Event, place: tuple[str, int] | None = None, /, **facts: object) -> None:
+    """Logs an event; a thread that holds locks does it when they are free.
+
+    Args:
+        event: one of this module.
+        place: the topic and partition.
+        facts: everything else, in the order in which the line has it. None is left out.
+    """
+    later(event, place, **facts)
+    if waiting:
+        tell()
+
+
+def later(event: Event, place: tuple[str, int] | None = None, /, **facts: object) -> None:
+    """As `line`, but the line waits for the next `tell`, even if this thread is in no `HELD` block. Cost: 1 µs."""
+    if not logging.getLogger(event.logger).isEnabledFor(event.level):
+        return
+    known = {} if place is None else {"topic": place[0], "partition": place[1]}
+    known |= {name: _fact(value) for name, value in facts.items() if value is not None}
+    waiting.append(_Line(event, known))
+
+
+def tell() -> None:
+    """Logs the lines that wait, unless this thread holds locks."""
+    if HELD.depth:
+        return
+    while waiting:
+        try:
+            event, facts = waiting.popleft()
+        except IndexError:  # another thread logs it
+            return
+        try:
+            logging.getLogger(event.logger).log(event.level, "%s: %s", event.sentence, _Facts(facts), extra=_extra(event, facts))
+        except Exception:  # noqa: BLE001 - of a handler: the work that the line is about is done and stays done
+            if logging.raiseExceptions and sys.stderr is not None:
+                traceback.print_exc()
+
+
+def _extra(event: Event, facts: Mapping[str, Any]) -> dict[str, Any]:
+    return {"pylog": {"event": event.name, **facts}}
+
+
+def _fact(value: object) -> object:
+    """A value as it is in `record.pylog`: numbers stay numbers, a collection becomes a list."""
+    if isinstance(value, str):
+        return str(value)  # also of an enumeration
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    return [_fact(item) for item in value] if isinstance(value, Iterable) else value
+
+
+class _Facts:
+    """Facts as text, made only if a handler wants it."""
+
+    def __init__(self, facts: Mapping[str, Any]) -> None:
+        self._facts = facts
+
+    def __str__(self) -> str:
+        return " ".join(f"{name}={text_of(value)}" for name, value in self._facts.items())
+
+
+def text_of(value: object) -> str:
+    """A value as a line has it: quoted and escaped unless it is plain, and never longer than a line should be.
+
+    >>> text_of("orders"), text_of("two words\\n"), text_of([1, 2])
+    ('orders', "'two words\\\\n'", '1,2')
+    """
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        more = f",+{len(value) - _MOST_ITEMS}" if len(value) > _MOST_ITEMS else ""
+        return (",".join(map(text_of, value[:_MOST_ITEMS])) + more) or "none"
+    text = str(value)
+    text = text if len(text) <= _LONGEST_VALUE else text[:_LONGEST_VALUE] + "..."
+    return text if _PLAIN.fullmatch(text) else repr(text)
+
+
+def places(found: Iterable[tuple[str, int]]) -> list[str]:
+    """Partitions by the names of their directories, sorted."""
+    return [f"{topic}-{number}" for topic, number in sorted(found)]
