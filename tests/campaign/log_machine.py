@@ -277,7 +277,7 @@ class LogMachine(Crashing[list[Promise]]):
     def first_of(self, timestamp: int) -> tuple[int, int] | None:
         """As Kafka looks: the first segment that is as late decides, and what was deleted of it does not count."""
         records: tuple[Any, ...] = self.model.promise.records
-        for segment in self.log.segments:
+        for segment in self.log.look().segments.values():
             there = self.offsets_in(segment.path)
             late = [each for each in there if records[each] is not GAP and records[each][3] >= timestamp]
             if late:

@@ -201,7 +201,7 @@ class Writer(Actor):
 
     def retain(self) -> None:
         """Drops the first segment, if there is another one."""
-        segments = self.log.segments
+        segments = self.log.look().segments.values()
         if len(segments) < 2:
             return
         before = segments[1].base_offset

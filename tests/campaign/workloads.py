@@ -293,7 +293,7 @@ class Session:
 
     def swap(self) -> None:
         """A broker has compacted a segment, and died before it gave the new file its name; then somebody opens the store."""
-        segments = self.store.log("t").segments
+        segments = self.store.log("t").look().segments.values()
         self.reopen()
         if len(segments) > 1:
             old = segments[0].path

@@ -26,6 +26,6 @@ def test_offsets_that_no_index_can_hold_are_reported_and_cost_nothing_else(mode:
         assert [record.value for record in log.records(0, 3)] == [b"near 0", b"near 1", b"near 2"]
         assert [finding.kind for finding in log.recovery_report] == ["corrupt"]
         assert "cannot hold" in log.recovery_report[0].message
-        index = log.segments[0].offset_index()
+        index = log.look().segments.values()[0].offset_index()
         assert [entry for entry in map(index.entry, range(len(index))) if entry.offset > 2] == []
     assert fs.read(f"/data/t-0/{NAME}", 1 << 20) == data

@@ -69,7 +69,7 @@ def filled(root: Path, records: int = 30, **config: int) -> None:
 
 
 def seal_all(log: pylog.Log) -> None:
-    segments = log.segments
+    segments = log.look().segments.values()
     for segment, following in itertools.pairwise(segments):
         digest = digest_of(segment, segment.size, 100)
         write_seal(FS, segment.directory, make_seal(segment.base_offset, following.base_offset, digest))
@@ -282,7 +282,7 @@ def test_an_altered_header_of_the_segment_that_is_appended_to_is_corrupt_because
 ) -> None:
     with pylog.open(root, mode="r") as store:
         log = store.log("t")
-        active = log.segments[-1]
+        active = log.look().segments.values()[-1]
         digest = digest_of(active, active.size)
         known = (digest.position, digest.value)
         assert checked(log, root, writable=False, header_digest=known).ok
@@ -305,7 +305,7 @@ def rewritten(root: Path, without: int) -> Report:
     path.write_bytes(data[:start] + data[start + size :])
     with pylog.open(root) as store:
         log = store.log("t")
-        log.segments[0].rebuild_indexes()
+        log.look().segments.values()[0].rebuild_indexes()
         return checked(log, root)
 
 
@@ -486,7 +486,7 @@ def test_an_index_in_memory_that_does_not_fit_is_a_mistake_of_the_engine(root: P
         log.append_many([b"x" * 10] * 3)
         for _ in range(4):
             log.append(b"y" * 10)
-        active = log.segments[-1]
+        active = log.look().segments.values()[-1]
         wrong = SegmentIndexBuilder(active.base_offset, 0)
         for region in active.regions(0):
             wrong.add(region.table, region.table.shape[1], position=region.shift + 1)

@@ -171,7 +171,7 @@ def test_a_writer_that_finds_files_gone_waits_for_who_replaced_them_and_calls_no
     with pylog.open(path) as other, store.consumer("t", auto_offset_reset="earliest") as consumer:
         assert sum(map(len, consumer.poll(max_records=COUNT).values())) == COUNT
         consumer.seek_to_beginning()
-        for segment in log.segments:
+        for segment in log.look().segments.values():
             segment.release()  # as the bound on open files does
 
         def compact() -> None:

@@ -77,7 +77,7 @@ def headers(log: pylog.Log, of: GoldenPartition) -> list[tuple[int, ...]]:
     start, horizons, empty = of.meta["logStartOffset"], of.version != "2.8.2", "delete" not in of.case  # 2.8.2 had no horizons
     fields = (MAGIC, BASE_OFFSET, LAST_OFFSET, COUNT, MAX_TIMESTAMP, PRODUCER_ID, PRODUCER_EPOCH, BASE_SEQUENCE)
     found = []
-    for segment in log.segments:
+    for segment in log.look().segments.values():
         for region in segment.regions(0):
             for at in np.flatnonzero((region.table[LAST_OFFSET] >= start) & ((region.table[COUNT] != 0) | empty)).tolist():
                 attributes = int(region.table[ATTRIBUTES, at]) & ~(0 if horizons else DELETE_HORIZON_BIT)
@@ -97,8 +97,8 @@ def test_what_is_left_is_what_kafkas_cleaner_left(before: GoldenPartition, tmp_p
         assert list(rows(log.scan(start, columns=COLUMNS))) == after.expected()
         assert list(rows(log.scan(start, columns=COLUMNS, isolation="read_committed"))) == after.expected_committed()
         assert headers(log, after) == headers(other, after)
-        theirs = {segment.base_offset: segment.transactions().encoded() for segment in other.segments}
-        mine = {segment.base_offset: segment.transactions().encoded() for segment in log.segments}
+        theirs = {segment.base_offset: segment.transactions().encoded() for segment in other.look().segments.values()}
+        mine = {segment.base_offset: segment.transactions().encoded() for segment in log.look().segments.values()}
         assert {base: mine.get(base, b"") for base in theirs if base >= start} == {
             base: theirs[base] for base in theirs if base >= start
         }

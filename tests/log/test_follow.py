@@ -494,7 +494,7 @@ def test_a_reader_of_a_log_that_pylog_wrote_goes_on_behind_what_a_broker_removes
         assert late.start_offset == consumer.position(TopicPartition("cut", 0)) == 0
         for file in (path / "cut-0").glob(f"{0:020d}.*"):
             file.unlink()
-        for segment in late.segments:
+        for segment in late.look().segments.values():
             segment.release()
         with pytest.raises(pylog.OffsetOutOfRangeError):
             late.read(0)

@@ -84,5 +84,5 @@ def test_an_end_that_is_not_as_it_should_be_is_left_to_the_walk(tmp_path: Path, 
     seen, known = both(directory)
     assert seen.end_offset == known.end_offset
     with pylog.open(directory, mode="r") as store:
-        segment = store.log(TOPIC).segments[0]
+        segment = store.log(TOPIC).look().segments.values()[0]
         assert sound_tail(segment, BATCH_BYTES, None) is None

@@ -761,7 +761,7 @@ def test_a_segment_that_may_be_mapped_is_never_cut_whatever_becomes_of_the_trunc
             log = sized(store)
             for offset in range(15):
                 log.append(digit(offset))
-            kept = [segment.file().mapping for segment in log.segments[:2]]  # as who reads them now
+            kept = [segment.file().mapping for segment in log.look().segments.values()[:2]]  # as who reads them now
             assert not any(each is None for each in kept)
             fs.fail(fault, number)
             with contextlib.suppress(StorageFailedError):

@@ -58,7 +58,7 @@ def filled(root: Path, records: int, **config: int) -> None:
         log = store.log("t")
         for number in range(records):
             log.append(b"value %d" % number, timestamp=1_000 + number)
-        for segment, following in itertools.pairwise(log.segments):
+        for segment, following in itertools.pairwise(log.look().segments.values()):
             digest = digest_of(segment, segment.size, 200)
             write_seal(FS, segment.directory, make_seal(segment.base_offset, following.base_offset, digest))
 
@@ -428,7 +428,7 @@ def test_a_segment_that_is_replaced_while_it_is_read_is_looked_at_again(root: Pa
         (directory / file_name(0, suffix)).unlink()
     with pylog.open(root) as store:
         log = store.log("t")
-        log.segments[0].rebuild_indexes()
+        log.look().segments.values()[0].rebuild_indexes()
         path.write_bytes(data[:end])
         report = verified(log, root, progress=replaced_meanwhile)
         assert report.findings == ()
@@ -442,7 +442,7 @@ def test_an_altered_header_of_the_active_segment_is_found_by_the_digest_that_the
     path = max(directory.glob("*.log"))
     with pylog.open(root, mode="r") as store:
         log = store.log("t")
-        digest = digest_of(log.segments[-1], path.stat().st_size)
+        digest = digest_of(log.look().segments.values()[-1], path.stat().st_size)
         known = {"header_digest": (digest.position, digest.value)}
         assert verified(log, root, changes=known).ok
         table = scan_batches(np.frombuffer(path.read_bytes(), np.uint8)).table
@@ -569,7 +569,7 @@ def test_the_last_offset_of_each_table_is_where_the_next_one_goes_on(tmp_path: P
         log = store.log("t")
         for _ in range(3):
             log.append_arrow(pa.table({"value": pa.array([bytes(5000)] * 1_000, pa.binary())}))
-        first, *_ = log.segments
+        first, *_ = log.look().segments.values()
         table = scan_batches(first.file().read(0, first.size)).table
         digest = digest_of(first, first.size)
         write_seal(FS, first.directory, make_seal(0, int(table[LAST_OFFSET, -1]) + 1, digest))

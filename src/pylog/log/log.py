@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
@@ -14,31 +13,26 @@ import pyarrow as pa
 from pylog import limits
 from pylog.clock import Clock
 from pylog.config import Durability
-from pylog.errors import ClosedError, InvalidArgumentError, ReadOnlyError
+from pylog.errors import InvalidArgumentError, ReadOnlyError
 from pylog.fs import process_id
 from pylog.log import arguments, following, lookup, planning, reader, splicing
 from pylog.log.appending import Request
 from pylog.log.arguments import Encoders, check_positive, checked_pieces, is_committed, level_given, offset_given
 from pylog.log.cleaner import Task, Throttle
+from pylog.log.current_state import CurrentState
 from pylog.log.following import Ends
-from pylog.log.live import Follower, load_live
-from pylog.log.loaded import Loaded, Source
+from pylog.log.loaded import Source
 from pylog.log.lookup import TimeSearch
 from pylog.log.mutator import Mutator, Surroundings
 from pylog.log.outline import outline_of
-from pylog.log.recovery import Finding
 from pylog.log.report import Partition
-from pylog.log.state import LogState
-from pylog.log.store_locks import under
-from pylog.metrics import Counters
 from pylog.record.builder import rows_from_arrow, rows_from_record
 from pylog.record.decoder import DEFAULT_COLUMNS, RECORD_COLUMNS, record_chunks, schema_of
 from pylog.record.few import Piece
 from pylog.record.types import Acknowledgement, Header, OffsetAndTimestamp, ProducerBatch, Record, check_producer_batch
-from pylog.segment.segment import LogSegment
 
 
-class Log:
+class Log(CurrentState):
     """One partition of a topic: an ordered list of segments. Got from `Store.log`, closed with its store.
 
     Every method may be called from any thread.
@@ -55,111 +49,14 @@ class Log:
     """
 
     def __init__(self, source: Source, clock: Clock, durability: Durability, surroundings: Surroundings) -> None:
-        self.partition = source.partition
         self.config = source.config
-        self.counters = Counters()  # what this process appended
-        self._source = source
-        self._clock = clock
         self._durability = durability if self.config.durability is None else Durability.of(self.config.durability)
-        self._surroundings = surroundings
-        self._lock = threading.RLock()
-        self._closed = False
-        self._pid = process_id()
-        self._rests = 0  # of the writer, that the follower knows of
         self._times = TimeSearch()
         self._encoders = Encoders(self.config)
-        self._state: LogState
-        self._mutator: Mutator | None = None
-        if source.writable:
-            self._mutator = Mutator(source, clock, self._publish, surroundings, self.counters)
-            self._lock = self._mutator.lock
-            self._follow_on(self._mutator.loaded)
-            if self._mutator.writer is not None:
-                self._publish(self._mutator.writer.state)
-        else:
-            self._follow_on(load_live(source, clock))
-            surroundings.found(self._follower.loaded.findings)
-
-    def _follow_on(self, loaded: Loaded) -> None:
-        """Follows from what was loaded, until this process writes."""
-        self._followed = loaded
-        self._follower = Follower(self._source, self._clock, loaded, self._publish)
+        super().__init__(source, clock, surroundings)
 
     def __repr__(self) -> str:
         return f"Log({lookup.name(self.partition)}, offsets {self._state.start_offset} to {self._state.end_offset})"
-
-    def _publish(self, state: LogState) -> None:
-        self._state = state
-
-    def look(self, *, committed: bool = False, settled: bool = False, reaching: int | None = None) -> LogState:
-        """The state now: what other processes did is taken, unless this one is at work and will take it itself.
-
-        Args:
-            committed: also find the open transactions.
-            settled: wait for what this process is about to change.
-            reaching: an offset; nobody is asked if the log was known to end there or behind, though it may be cut or gone by now.
-
-        Cost: one pread when nothing has changed.
-        """
-        self._check_open()
-        reached = reaching is not None and reaching <= self._state.end_offset
-        if not reached and (settled or not self._surroundings.exclusive):
-            under(self._lock, self._take_changes, settled, wait=settled)
-        if committed and (self._mutator is None or self._mutator.writer is None):
-            with self._lock:
-                self._follower.know_transactions()
-        return self._state
-
-    def _take_changes(self, settled: bool) -> None:
-        mutator = self._mutator
-        if mutator is not None and mutator.at_work:
-            return
-        if mutator is None or mutator.writer is None:
-            if mutator is not None and mutator.loaded is not self._followed:
-                self._follow_on(mutator.loaded)
-            if mutator is not None and mutator.rests != self._rests:
-                self._rests = mutator.rests
-                self._follower.forget()
-            self._follower.look(settled=settled)
-        elif mutator.writer.failure is None and not mutator.writer.is_current():
-            mutator.take_changes_of_others(wait=settled)
-
-    # ---- ends ----------------------------------------------------------------------------------------------------------------
-
-    @property
-    def start_offset(self) -> int:
-        """The smallest offset that can be read."""
-        return self.look().start_offset
-
-    @property
-    def end_offset(self) -> int:
-        """The offset that the next record will get, whichever process appended last. Cost: one pread."""
-        return self.look().end_offset
-
-    @property
-    def durable_offset(self) -> int:
-        """All records below outlive a power loss."""
-        return self.look().durable_offset
-
-    @property
-    def stable_offset(self) -> int:
-        """Where `read_committed` reading ends: before the earliest open transaction (storage-format 6.7.2)."""
-        return self.look(committed=True).stable_offset
-
-    @property
-    def is_gone(self) -> bool:
-        """Whether another process has deleted the partition."""
-        return self._follower.gone or (self._mutator is not None and self._mutator.gone)
-
-    @property
-    def segments(self) -> tuple[LogSegment, ...]:
-        """The log's segments, oldest first."""
-        return tuple(segment for _, segment in self.look().segments)
-
-    @property
-    def recovery_report(self) -> tuple[Finding, ...]:
-        """What was found when the log was loaded: a torn tail, damage, derived files that had to be made again."""
-        return tuple((self._mutator or self._follower).loaded.findings)
 
     # ---- append --------------------------------------------------------------------------------------------------------------
 
@@ -306,12 +203,6 @@ class Log:
         if self._mutator is None:
             raise ReadOnlyError(f"{self._source.directory} is open for reading; use mode='rw'", path=self._source.directory)
         return self._mutator
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ClosedError(f"{lookup.name(self.partition)} is closed; open its store again", path=self._source.directory)
-        if process_id() != self._pid:
-            raise ClosedError("a store does not live on in a forked process; open it there again", path=self._source.directory)
 
     def flush(self) -> None:
         """Makes every record appended so far durable, those of other processes too.

@@ -108,9 +108,7 @@ def _fitting(hit: _Hit, state: LogState, segment: LogSegment, end: int) -> _Hit 
     """The hit, unless its batch is a segment's last and reaches into the next segment: its offset is not to be trusted then."""
     if hit.fields[finding.F_NEXT_AT] < end:
         return hit
-    following = state.segments.higher(segment.base_offset) if segment is not state.active else None
-    bound = state.end_offset if following is None else following[0]
-    return hit if hit.fields[finding.F_LAST_OFFSET] < bound else None
+    return hit if hit.fields[finding.F_LAST_OFFSET] < state.end_of(segment) else None
 
 
 def _find_reading(segment: LogSegment, position: int, end: int, question: _Question) -> _Hit | None:
@@ -245,8 +243,7 @@ def _in_segment(state: LogState, segment: LogSegment, timestamp: int) -> OffsetA
     hit = _find(state, segment, question)
     if hit is not None:
         return _answer(hit)
-    following = state.segments.higher(segment.base_offset) if segment is not state.active else None
-    end = state.end_offset if following is None else following[0]
+    end = state.end_of(segment)
     start = max(question.from_offset, segment.base_offset)
     return _first_at_or_after(state, Wanted(start, end), timestamp) if start < end else None
 

@@ -45,8 +45,6 @@ class Outline(NamedTuple):
 def outline_of(state: LogState) -> Outline:
     """The outline of a log that is open. Cost: O(n) in its segments."""
     segments = [segment for segment in state.segments.values() if segment.base_offset < max(state.end_offset, 1)]
-    if state.active is not None and state.active in segments:
-        del segments[segments.index(state.active) + 1 :]  # made since the state was published
     bases = [segment.base_offset for segment in segments]
     sizes = [state.size_of(segment) for segment in segments]
     return Outline(state.start_offset, state.end_offset, bases, sizes, segments.__getitem__)

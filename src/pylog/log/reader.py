@@ -349,5 +349,5 @@ def _with_way_on(state: LogState, segment: LogSegment, error: PylogError, start:
     found = next_good_batch(segment, error.position or 0, state.size_of(segment), max(error.offset or 0, start) + 1)
     if found is not None:
         return placed(error, segment, offset_at(segment, found))
-    following = state.segments.higher(segment.base_offset) if segment is not state.active else None
+    following = state.segments.higher(segment.base_offset)
     return placed(error, segment, None if following is None else following[0])

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from pylog.errors import StorageFailedError
 from pylog.fs import File, join
 from pylog.index.builder import SegmentIndexBuilder
-from pylog.index.skiplist import SkipList
 from pylog.index.transaction_index import AbortedTransaction, TransactionIndex
 from pylog.log.loaded import Source
+from pylog.log.view import SegmentView
 from pylog.log.writer import LogWriter
 from pylog.record.batch import Bytes, scan_batches
 from pylog.segment.names import CLEANED, INDEX, LOG, SEAL, SWAP, TIME_INDEX, TRANSACTION_INDEX, file_name, files_of
@@ -123,7 +123,7 @@ class CleanedSegment:
         gone = {segment.base_offset for segment in self._replaced}
         staying = [item for item in writer.state.segments if item[0] not in gone]
         items = sorted([*staying, (self._base, self._opened())])
-        writer.set_state(segments=SkipList(items))  # a list of its own: readers of older states keep theirs
+        writer.set_state(segments=SegmentView(items))
 
     def _rename(self, names: Sequence[str], old: str, new: str) -> None:
         for name in names:

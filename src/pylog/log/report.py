@@ -63,9 +63,8 @@ class Partition(NamedTuple):
     still: Callable[[], AbstractContextManager[object]] = nullcontext
 
     def segments(self) -> list[tuple[LogSegment, int | None]]:
-        """The segments of the state, each with the next one's base offset. One that is being made meanwhile is not among them."""
-        active = self.state.active
-        listed = [segment for base, segment in self.state.segments if active is not None and base <= active.base_offset]
+        """The segments of the state, each with the next one's base offset."""
+        listed = self.state.segments.values()
         return list(zip(listed, [*(segment.base_offset for segment in listed[1:]), None], strict=False))
 
     def is_active(self, segment: LogSegment) -> bool:

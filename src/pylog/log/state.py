@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import msgspec
 
-from pylog.index.skiplist import SkipList
 from pylog.log.durable_point import FAILED
 from pylog.log.loaded import Loaded
+from pylog.log.view import SegmentInfo, SegmentView
 from pylog.segment.segment import LogSegment
 
 
@@ -16,7 +16,7 @@ class LogState(msgspec.Struct, frozen=True):
     """A log's ends and segments.
 
     Attributes:
-        segments: base offset → segment. Shared by the states between two removals of segments; one writer, lock-free readers.
+        segments: the segments of this state, oldest first. They never grow or shrink.
         active: the segment that is appended to (or was, when the log was opened for reading), None in a log without any.
         active_size: bytes of the active segment that are published.
         start_offset: the smallest offset that may be read.
@@ -27,7 +27,7 @@ class LogState(msgspec.Struct, frozen=True):
         truncation_count: how often the log had been truncated.
     """
 
-    segments: SkipList[LogSegment]
+    segments: SegmentView
     active: LogSegment | None
     active_size: int
     start_offset: int
@@ -51,8 +51,21 @@ class LogState(msgspec.Struct, frozen=True):
         found = self.segments.floor(offset) or self.segments.first
         while found is not None and found[0] < max(self.end_offset, 1):
             following = self.segments.higher(found[0])
-            yield found[1], following[0] if following is not None and found[1] is not self.active else self.end_offset
-            found = following if found[1] is not self.active else None
+            yield found[1], self.end_offset if following is None else following[0]
+            found = following
+
+    def end_of(self, segment: LogSegment) -> int:
+        """The offset that all records of a segment lie below: the next segment's base offset, or the log's end."""
+        following = self.segments.higher(segment.base_offset)
+        return self.end_offset if following is None else following[0]
+
+    def described(self) -> tuple[SegmentInfo, ...]:
+        """The segments in numbers, oldest first. Cost: O(n)."""
+        found = self.segments.values()
+        ends = [*(segment.base_offset for segment in found[1:]), self.end_offset]
+        return tuple(
+            SegmentInfo(each.base_offset, end, self.size_of(each), each.path) for each, end in zip(found, ends, strict=False)
+        )
 
 
 def first_state(loaded: Loaded) -> LogState:
@@ -63,7 +76,7 @@ def first_state(loaded: Loaded) -> LogState:
     slot = loaded.slot
     end, next_offset = published_ends(loaded)
     return LogState(
-        SkipList([(segment.base_offset, segment) for segment in loaded.segments]),
+        SegmentView((segment.base_offset, segment) for segment in loaded.segments),
         active,
         end,
         min(loaded.start_offset, next_offset),

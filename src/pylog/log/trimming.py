@@ -19,11 +19,11 @@ import numpy as np
 from pylog.config import TopicConfig
 from pylog.errors import StorageFailedError
 from pylog.fs import FileSystem, join
-from pylog.index.skiplist import SkipList
 from pylog.log import checkpoints
 from pylog.log.loaded import Source
 from pylog.log.retention import Decision, SegmentFacts, deletable
 from pylog.log.state import LogState
+from pylog.log.view import SegmentView
 from pylog.log.writer import LogWriter
 from pylog.record.format import LAST_OFFSET, POSITION
 from pylog.segment.names import DELETED, SNAPSHOT, TEMPORARY, files_of, parse
@@ -126,7 +126,7 @@ def _delete_oldest(writer: LogWriter, source: Source, doomed: Doomed, decision: 
     _rename_away(source, doomed, going)
     writer.end_change()
     staying = [item for item in writer.state.segments if item[1] not in going]
-    writer.set_state(segments=SkipList(staying))  # a list of its own: readers of older states keep theirs
+    writer.set_state(segments=SegmentView(staying))
 
 
 def _rename_away(source: Source, doomed: Doomed, going: list[LogSegment]) -> None:

@@ -24,7 +24,6 @@ from pylog.config import Durability
 from pylog.errors import NO_ROOM, ClosedError, StorageFailedError
 from pylog.fs import join
 from pylog.index.builder import SegmentIndexBuilder
-from pylog.index.skiplist import SkipList
 from pylog.log import checkpoints
 from pylog.log.active_file import ActiveFile
 from pylog.log.durable_point import FAILED, Header, Slot, SyncPoint, make_header, unsynced_bound
@@ -467,11 +466,7 @@ class LogWriter:
         self._digest = HeaderDigest(self._config.index_interval_bytes)
         self._written, self._next_offset, self._first_timestamp = 0, base_offset, -1
         self._created_ms = self._clock.now_ms()
-        segments = self.state.segments
-        if len(segments):
-            segments.insert(base_offset, segment)
-        else:  # a log's first segment: making a list needs no kernel, inserting into one does
-            segments = SkipList([(base_offset, segment)])
+        segments = self.state.segments.with_added(base_offset, segment)
         return replace(self.state, segments=segments, active=segment, active_size=0, end_offset=base_offset)
 
     def roll(self) -> None:

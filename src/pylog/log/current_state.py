@@ -1,0 +1,142 @@
+"""The state of an open log, kept up to date with what this process and others do."""
+
+from __future__ import annotations
+
+import threading
+
+from pylog.clock import Clock
+from pylog.errors import ClosedError
+from pylog.fs import process_id
+from pylog.log import lookup
+from pylog.log.live import Follower, load_live
+from pylog.log.loaded import Loaded, Source
+from pylog.log.mutator import Mutator, Surroundings
+from pylog.log.recovery import Finding
+from pylog.log.state import LogState
+from pylog.log.store_locks import under
+from pylog.log.view import SegmentInfo
+from pylog.metrics import Counters
+
+
+class CurrentState:
+    """The half of a `Log` that gives the state: this process's writer has it, or a follower of what others write.
+
+    Args:
+        source: the partition.
+        clock: for waiting.
+        surroundings: what the log asks of its store.
+    """
+
+    def __init__(self, source: Source, clock: Clock, surroundings: Surroundings) -> None:
+        self.partition = source.partition
+        self.counters = Counters()  # what this process appended
+        self._source = source
+        self._clock = clock
+        self._surroundings = surroundings
+        self._lock = threading.RLock()
+        self._closed = False
+        self._pid = process_id()
+        self._rests = 0  # of the writer, that the follower knows of
+        self._state: LogState
+        self._mutator: Mutator | None = None
+        if source.writable:
+            self._mutator = Mutator(source, clock, self._publish, surroundings, self.counters)
+            self._lock = self._mutator.lock
+            self._follow_on(self._mutator.loaded)
+            if self._mutator.writer is not None:
+                self._publish(self._mutator.writer.state)
+        else:
+            self._follow_on(load_live(source, clock))
+            surroundings.found(self._follower.loaded.findings)
+
+    def _follow_on(self, loaded: Loaded) -> None:
+        """Follows from what was loaded, until this process writes."""
+        self._followed = loaded
+        self._follower = Follower(self._source, self._clock, loaded, self._publish)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError(f"{lookup.name(self.partition)} is closed; open its store again", path=self._source.directory)
+        if process_id() != self._pid:
+            raise ClosedError("a store does not live on in a forked process; open it there again", path=self._source.directory)
+
+    def _publish(self, state: LogState) -> None:
+        self._state = state
+
+    def look(self, *, committed: bool = False, settled: bool = False, reaching: int | None = None) -> LogState:
+        """The state now: what other processes did is taken, unless this one is at work and will take it itself.
+
+        Args:
+            committed: also find the open transactions.
+            settled: wait for what this process is about to change.
+            reaching: an offset; nobody is asked if the log was known to end there or behind, though it may be cut or gone by now.
+
+        Cost: one pread when nothing has changed.
+        """
+        self._check_open()
+        reached = reaching is not None and reaching <= self._state.end_offset
+        if not reached and (settled or not self._surroundings.exclusive):
+            under(self._lock, self._take_changes, settled, wait=settled)
+        if committed and (self._mutator is None or self._mutator.writer is None):
+            with self._lock:
+                self._follower.know_transactions()
+        return self._state
+
+    def _take_changes(self, settled: bool) -> None:
+        mutator = self._mutator
+        if mutator is not None and mutator.at_work:
+            return
+        if mutator is None or mutator.writer is None:
+            if mutator is not None and mutator.loaded is not self._followed:
+                self._follow_on(mutator.loaded)
+            if mutator is not None and mutator.rests != self._rests:
+                self._rests = mutator.rests
+                self._follower.forget()
+            self._follower.look(settled=settled)
+        elif mutator.writer.failure is None and not mutator.writer.is_current():
+            mutator.take_changes_of_others(wait=settled)
+
+    # ---- ends ----------------------------------------------------------------------------------------------------------------
+
+    @property
+    def start_offset(self) -> int:
+        """The smallest offset that can be read."""
+        return self.look().start_offset
+
+    @property
+    def end_offset(self) -> int:
+        """The offset that the next record will get, whichever process appended last. Cost: one pread."""
+        return self.look().end_offset
+
+    @property
+    def durable_offset(self) -> int:
+        """All records below outlive a power loss."""
+        return self.look().durable_offset
+
+    @property
+    def stable_offset(self) -> int:
+        """Where `read_committed` reading ends: before the earliest open transaction (storage-format 6.7.2)."""
+        return self.look(committed=True).stable_offset
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether another process has deleted the partition."""
+        return self._follower.gone or (self._mutator is not None and self._mutator.gone)
+
+    @property
+    def segments(self) -> tuple[SegmentInfo, ...]:
+        """The log's segments in numbers, oldest first: offsets, size, path. Cost: O(n), and one pread.
+
+        >>> import pylog, tempfile
+        >>> with pylog.open(tempfile.mkdtemp()) as store:
+        ...     _ = store.create_topic("orders")
+        ...     _ = store.log("orders").append_many([b"paid", b"sent"])
+        ...     [(segment.base_offset, segment.end_offset) for segment in store.log("orders").segments]
+        [(0, 2)]
+        """
+        return self.look().described()
+
+    @property
+    def recovery_report(self) -> tuple[Finding, ...]:
+        """What was found when the log was loaded: a torn tail, damage, derived files that had to be made again."""
+        return tuple((self._mutator or self._follower).loaded.findings)
