@@ -488,7 +488,7 @@ def test_deleting_a_topic_does_not_follow_links(root: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("mask", [0o000, 0o022, 0o077])
-def test_what_pylog_makes_is_its_users_alone(tmp_path: Path, mask: int) -> None:
+def test_new_files_and_directories_follow_the_umask(tmp_path: Path, mask: int) -> None:
     old = os.umask(mask)
     try:
         with pylog.open(tmp_path / "data", clock=ManualClock(NOW)) as store:
@@ -501,4 +501,4 @@ def test_what_pylog_makes_is_its_users_alone(tmp_path: Path, mask: int) -> None:
     finally:
         os.umask(old)
     for path in (tmp_path / "data", *(tmp_path / "data").rglob("*")):
-        assert stat.S_IMODE(path.lstat().st_mode) == (0o700 if path.is_dir() else 0o600), path
+        assert stat.S_IMODE(path.lstat().st_mode) == (0o777 if path.is_dir() else 0o666) & ~mask, path

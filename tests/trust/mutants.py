@@ -35,6 +35,34 @@ class Mutant:
 
 MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(
+        name="root_keeps_what_it_creates",
+        file="pylog/fs/ownership.py",
+        text="    if parent.st_uid == _ROOT or os.fstat(descriptor).st_uid != _ROOT:\n",
+        replacement="    if True:\n",
+        tests=(
+            "tests/test_ownership.py::test_what_root_creates_in_the_directory_of_another_owner_is_that_owners",
+            "tests/test_ownership.py::test_the_owner_of_a_directory_goes_on_where_root_has_written",
+        ),
+        why="The owner of a directory cannot read the files that root's process leaves in it.",
+    ),
+    Mutant(
+        name="modes_ignore_the_umask",
+        file="pylog/fs/ownership.py",
+        text="FILE_MODE: Final = 0o666\n",
+        replacement="FILE_MODE: Final = 0o600\n",
+        tests=("tests/test_ownership.py::test_everything_that_pylog_creates_follows_the_umask",),
+        why="New files get mode 0600, whatever the umask says.",
+    ),
+    Mutant(
+        name="replaced_files_lose_their_mode",
+        file="pylog/fs/ownership.py",
+        text="            _keep(source, old)\n",
+        replacement="            pass\n",
+        tests=("tests/test_ownership.py::test_a_file_that_is_replaced_keeps_its_mode",),
+        why="A checkpoint with mode 0640 has another mode after it was replaced.",
+        quick=True,
+    ),
+    Mutant(
         name="retention_waits_for_its_group",
         file="pylog/log/retention.py",
         text="    if config.retention_group is None:\n        return asked\n",

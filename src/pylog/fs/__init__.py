@@ -23,7 +23,6 @@ from pylog.fs.system import (
     process_id,
     resolved,
     rooted,
-    take_owner,
     write_atomically,
 )
 
@@ -49,6 +48,5 @@ __all__ = [
     "replace_file",
     "resolved",
     "rooted",
-    "take_owner",
     "write_atomically",
 ]

@@ -20,8 +20,8 @@ import weakref
 from typing import Final
 
 from pylog.errors import StorageFailedError
+from pylog.fs.ownership import create_file
 
-FILE_MODE: Final = 0o600
 _STANDARD_ERROR: Final = 2
 
 if sys.platform == "darwin":
@@ -60,6 +60,14 @@ def above_standard(descriptor: int) -> int:
         os.close(descriptor)
 
 
+def _opened_or_created(path: str) -> int:
+    while True:  # another process may create it meanwhile, and a broker that stops removes its own
+        with contextlib.suppress(FileNotFoundError):
+            return os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+        with contextlib.suppress(FileExistsError):
+            return create_file(path, os.O_RDWR)
+
+
 class OsLockFile:
     """A file whose bytes are locks; made if missing, never deleted by pylog.
 
@@ -72,9 +80,8 @@ class OsLockFile:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
         try:
-            self._descriptor = above_standard(os.open(path, flags, FILE_MODE))
+            self._descriptor = above_standard(_opened_or_created(path))
         except OSError as error:
             raise StorageFailedError(f"cannot open {path}: {error.strerror}", path=path, errno=error.errno) from error
         if not stat.S_ISREG(os.fstat(self._descriptor).st_mode):

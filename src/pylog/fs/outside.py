@@ -5,16 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from typing import Final
 
 from pylog.errors import InvalidArgumentError
+from pylog.fs import ownership
 from pylog.fs.system import reported, resolved
-
-_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def replace_file(path: str, data: bytes) -> None:
-    """Replaces a file as a whole, or makes it; of a link, that which it leads to. It keeps its mode, and no neighbour is touched.
+    """Replaces a file as a whole, or creates it. It keeps its mode and owner, and no neighbour is touched.
+
+    A link is followed: the file that it leads to is replaced.
 
     After a crash it is the old one or the new one.
 
@@ -23,30 +23,27 @@ def replace_file(path: str, data: bytes) -> None:
         StorageFailedError: it cannot be written.
     """
     target = resolved(path)
-    mode = _mode_of(target)
+    _check_replaceable(target)
     temporary = f"{target}.{os.urandom(8).hex()}.tmp"
     with reported("write", target):
         try:
-            with open(os.open(temporary, _FLAGS, 0o666), "wb") as file:
-                if mode is not None:
-                    os.fchmod(file.fileno(), mode)
+            with open(ownership.create_file(temporary, os.O_WRONLY), "wb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(temporary, target)
+            ownership.replace(temporary, target)
         except BaseException:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
             raise
 
 
-def _mode_of(target: str) -> int | None:
-    """The permissions of the file that is there; None where there is none."""
+def _check_replaceable(target: str) -> None:
+    """Refuses to replace something that is no file."""
     with reported("look at", target):
         try:
             mode = os.lstat(target).st_mode
         except FileNotFoundError:
-            return None
+            return
     if not stat.S_ISREG(mode):
         raise InvalidArgumentError(f"{target} is no file, and would be replaced; name one, or print to it", path=target)
-    return stat.S_IMODE(mode)

@@ -21,12 +21,10 @@ from weakref import WeakSet
 import numpy as np
 
 from pylog.errors import NotALogDirectoryError, StorageFailedError, SyncFailedError
-from pylog.fs import locks
+from pylog.fs import locks, ownership
 from pylog.fs.locks import OsLockFile, above_standard
 from pylog.fs.protocols import Bytes, DirectoryEntry, FileSystem
 
-FILE_MODE: Final = 0o600
-DIRECTORY_MODE: Final = 0o700
 _entry: Callable[[tuple[str, bool, bool, int, int]], DirectoryEntry] = functools.partial(
     tuple.__new__, DirectoryEntry
 )  # at half the cost
@@ -196,9 +194,12 @@ class OsFileSystem:
             raise _failed("open", error, path) from error
 
     def create(self, path: str) -> OsFile:
-        """Makes a new file, which must not exist. Its name is durable only after `sync_directory`."""
+        """Creates a new file, which must not exist. Its name is durable only after `sync_directory`.
+
+        Its mode and owner are those that `pylog.fs.ownership` describes.
+        """
         with reported("create", path):
-            return OsFile(above_standard(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _NO_LINKS, FILE_MODE)), path)
+            return OsFile(above_standard(ownership.create_file(path, os.O_RDWR)), path)
 
     def map(self, path: str) -> Bytes:
         """A read-only view of a whole file that never changes again. It lives as long as any view of it."""
@@ -264,11 +265,12 @@ class OsFileSystem:
 
     def make_directory(self, path: str) -> None:
         with reported("make directory", path):
-            os.mkdir(path, DIRECTORY_MODE)
+            ownership.make_directory(path)
 
     def rename(self, source: str, target: str) -> None:
+        """Renames a file or directory, over another one if need be, whose mode and owner it keeps."""
         with reported("rename", source):
-            os.replace(source, target)
+            ownership.replace(source, target)
 
     def remove(self, path: str) -> None:
         with reported("remove", path):
@@ -417,19 +419,3 @@ def write_atomically(fs: FileSystem, directory: str, name: str, data: bytes) -> 
             fs.remove(temporary)
         raise
     fs.sync_directory(directory)
-
-
-def take_owner(fs: FileSystem, path: str, like: str) -> None:
-    """Gives a file the owner and group of another one, if this process may: who repairs a broker's files is often root.
-
-    Args:
-        fs: only the operating system's files have owners.
-        path: the file.
-        like: a file or directory whose owner it gets.
-    """
-    if isinstance(fs, OsFileSystem):
-        with reported("change the owner of", path):
-            wanted, found = os.stat(like), os.lstat(path)
-            if (wanted.st_uid, wanted.st_gid) != (found.st_uid, found.st_gid):
-                with contextlib.suppress(PermissionError):
-                    os.chown(path, wanted.st_uid, wanted.st_gid, follow_symlinks=False)

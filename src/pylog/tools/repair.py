@@ -14,11 +14,11 @@ from typing import NamedTuple
 from pylog import limits
 from pylog.clock import Clock, SystemClock
 from pylog.errors import InvalidArgumentError, PylogError
-from pylog.fs import File, FileSystem, OsFileSystem, base_name, join, take_owner, write_atomically
+from pylog.fs import File, FileSystem, OsFileSystem, base_name, join, write_atomically
 from pylog.log import checkpoints
 from pylog.log.checkpoints import CLEANER, RECOVERY_POINT, Checkpoint, EpochStart
 from pylog.log.producer_state import ProducerState, load_snapshot, write_snapshot
-from pylog.log.store_locks import KAFKA_LOCK, PYLOG_LOCK, StoreLocks
+from pylog.log.store_locks import StoreLocks
 from pylog.log.walk import walk
 from pylog.record.format import BASE_OFFSET, LEADER_EPOCH
 from pylog.segment import names
@@ -105,8 +105,6 @@ def repair(
     copies = Backup(files, root, backup, time)
     locks = StoreLocks(files, root, time, exclusive=True, timeout_ms=0)
     try:
-        for name in (KAFKA_LOCK, PYLOG_LOCK):
-            take_owner(files, join(root, name), root)
         planned = _planned(files, found, policy, time, whole, alone=True)
         if not planned.plans:
             return planned
@@ -190,8 +188,6 @@ class _Execution:
             if segment.pieces is not None:
                 self._write_log(segment)
         self._rebuild()
-        for name in sizes_of(self._fs, plan.target):
-            take_owner(self._fs, join(self._directory, name), self._directory)
         self._fs.sync_directory(self._directory)
 
     def _transactions_that_stay(self, derived: set[str]) -> set[str]:
@@ -208,7 +204,6 @@ class _Execution:
             checkpoint = Checkpoint(self._fs, plan.target.root, name)
             if checkpoint.offsets().get(plan.target.key, 0) > plan.new_end_offset:
                 checkpoint.update({plan.target.key: plan.new_end_offset})
-                take_owner(self._fs, checkpoint.path, plan.target.root)
 
     def _remove(self, *removed: str) -> None:
         there = [name for name in removed if self._fs.exists(join(self._directory, name))]
@@ -240,7 +235,6 @@ class _Execution:
         finally:
             old.close()
             new.close()
-        take_owner(self._fs, temporary, segment.path)
         self._fs.rename(temporary, segment.path)
         self._fs.sync_directory(self._directory)
 

@@ -1,0 +1,90 @@
+"""Permissions and owners of the files and directories that pylog creates.
+
+A new file gets mode 0666 and a new directory 0777, less the process's umask. Where root creates something in a directory of
+another owner, such as a broker's, it gets that directory's owner, group and mode bits (a file without those to execute). Else the
+owner could no longer use the directory. A file that replaces another keeps its mode and owner.
+
+Everything that pylog creates is created here. Modes and owners are changed through open descriptors, so nobody who may write a
+directory can put a link in the way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from typing import Final
+
+FILE_MODE: Final = 0o666
+DIRECTORY_MODE: Final = 0o777
+_ROOT: Final = 0
+_NEW: Final = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+_OLD: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+
+
+def create_file(path: str, access: int) -> int:
+    """Creates a file, which must not exist, and returns its descriptor.
+
+    Args:
+        path: of the file.
+        access: `os.O_RDWR` or `os.O_WRONLY`.
+
+    Cost: for root one system call more than for others; two more in a directory of another owner.
+    """
+    descriptor = os.open(path, access | _NEW, FILE_MODE)
+    try:
+        if os.geteuid() == _ROOT:
+            _take_owner(descriptor, path, FILE_MODE)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def make_directory(path: str) -> None:
+    """Creates a directory, which must not exist."""
+    os.mkdir(path, DIRECTORY_MODE)
+    if os.geteuid() == _ROOT:
+        descriptor = os.open(path, _OLD | os.O_DIRECTORY)
+        try:
+            _take_owner(descriptor, path, DIRECTORY_MODE | stat.S_ISGID)
+        finally:
+            os.close(descriptor)
+
+
+def _take_owner(descriptor: int, path: str, mask: int) -> None:
+    """Gives what root has just created the owner, group and mode bits of its directory, if that is another's."""
+    parent = os.stat(os.path.dirname(path) or os.curdir)
+    if parent.st_uid == _ROOT or os.fstat(descriptor).st_uid != _ROOT:
+        return
+    with contextlib.suppress(PermissionError):  # a file system, or a container, without this right
+        os.fchown(descriptor, parent.st_uid, parent.st_gid)
+        os.fchmod(descriptor, stat.S_IMODE(parent.st_mode) & mask)
+
+
+def replace(source: str, target: str) -> None:
+    """Renames a file or directory. A file that takes the name of another one keeps that one's mode, group and owner.
+
+    An owner other than the new file's is kept where this process may give files away, unless it is root: that is what an earlier
+    version of pylog left in the directory of somebody else.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        old = os.lstat(target)
+        if stat.S_ISREG(old.st_mode):
+            _keep(source, old)
+    os.replace(source, target)
+
+
+def _keep(source: str, old: os.stat_result) -> None:
+    new = os.lstat(source)
+    same = (new.st_uid, new.st_gid, stat.S_IMODE(new.st_mode)) == (old.st_uid, old.st_gid, stat.S_IMODE(old.st_mode))
+    if same or not stat.S_ISREG(new.st_mode) or (old.st_uid != new.st_uid and old.st_uid == _ROOT):
+        return
+    with contextlib.suppress(PermissionError):  # of a file that belongs to somebody else
+        descriptor = os.open(source, _OLD)
+        try:
+            if os.fstat(descriptor).st_nlink == 1:  # else somebody has put another file's name in its place
+                os.fchown(descriptor, old.st_uid, old.st_gid)
+                os.fchmod(descriptor, stat.S_IMODE(old.st_mode) & DIRECTORY_MODE)
+        finally:
+            os.close(descriptor)
