@@ -28,7 +28,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("reading",),
     ("store", "opening"),
     ("clients", "producer", "partitioner", "consumer", "groups", "monitoring"),
-    ("background", "options", "topics", "offsets", "staging"),
+    ("background", "dropping", "options", "topics", "offsets", "staging"),
     ("log",),
     ("segment",),
     ("index",),

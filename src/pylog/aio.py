@@ -185,6 +185,8 @@ class AsyncProducer:
 
     def _note(self, loop: asyncio.AbstractEventLoop, answer: asyncio.Future[T], result: T) -> None:
         """In another thread: has the event loop take an answer, with all others that are there by then."""
+        if isinstance(result, FutureRecordMetadata) and not answer.cancelled():
+            result.failed()  # a coroutine gets the error: no report has to tell of it
         with self._guard:
             answers = self._answers.setdefault(loop, [])
             answers.append((answer, result))

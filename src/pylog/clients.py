@@ -22,6 +22,7 @@ from pylog.topics.topic import Topic
 if TYPE_CHECKING:
     from pylog.consumer.consumer import Consumer
     from pylog.groups.admin import Group
+    from pylog.producer.core import Core
     from pylog.producer.producer import Producer
 
 
@@ -36,7 +37,7 @@ class Clients(ABC):
     _clock: Clock
 
     def __init__(self) -> None:
-        self._producers: list[Producer] = []
+        self._producers: list[Core] = []
         self._producers_guard = threading.Lock()
         self._consumers: weakref.WeakSet[Consumer] = weakref.WeakSet()
 
@@ -78,18 +79,22 @@ class Clients(ABC):
         0
         """
         from pylog.producer.config import ProducerConfig
+        from pylog.producer.core import Core
         from pylog.producer.producer import Producer
 
         self._check_writable()
-        producer = Producer(self, self._clock, ProducerConfig.of(config), self._forget)
+        checked = ProducerConfig.of(config)
+        core = Core(self, self._clock, checked, self._forget)
+        producer = Producer(self, self._clock, checked, core)
+        core.begin()  # now that an interrupt, which drops the producer, ends the thread
         with self._producers_guard:
-            self._producers.append(producer)
+            self._producers.append(core)
         return producer
 
-    def _forget(self, producer: Producer) -> None:
+    def _forget(self, core: Core) -> None:
         with self._producers_guard:
-            if producer in self._producers:
-                self._producers.remove(producer)
+            if core in self._producers:
+                self._producers.remove(core)
 
     # ---- consumers -----------------------------------------------------------------------------------------------------------
 

@@ -551,7 +551,7 @@ def test_a_store_forgets_a_producer_that_a_callback_has_closed_once_everything_i
 
     last = producer.send("t", b"0", on_delivery=close)
     assert gate.reached.wait(PATIENCE)
-    assert store._producers == [producer]
+    assert store._producers == [producer._core]
     gate.open()
     producer.close()
     assert store._producers == []

@@ -71,4 +71,32 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         why="Retention deletes records that the retention group has not read.",
         quick=True,
     ),
+    Mutant(
+        name="dropped_producer_is_finished",
+        file="pylog/producer/producer.py",
+        text="        if core is not None and core.is_open:\n            has_been_dropped",
+        replacement="        if core is not None and not core.is_open:\n            has_been_dropped",
+        tests=(
+            "tests/test_life_cycle.py::test_fifty_dropped_producers_append_what_was_sent_and_leave_no_thread_and_no_descriptor",
+            "tests/test_life_cycle.py::test_a_future_outlives_the_producer_that_was_dropped",
+        ),
+        why="A producer that is dropped without close leaves its thread.",
+    ),
+    Mutant(
+        name="producers_thread_knows_no_callables",
+        file="pylog/producer/core.py",
+        text="Sender(home, clock, _without_calls(config), self.buffer)",
+        replacement="Sender(home, clock, config, self.buffer)",
+        tests=("tests/test_life_cycle.py::test_a_producer_that_is_dropped_in_a_cycle_is_flushed_when_the_cycle_is_collected",),
+        why="A serializer that refers to its producer keeps both from being collected.",
+    ),
+    Mutant(
+        name="failed_sends_are_reported",
+        file="pylog/producer/failures.py",
+        text="        return self.size - len(self.outcome.observed or ())",
+        replacement="        return 0",
+        tests=("tests/producer/test_failures.py::test_a_report_counts_the_sends_that_no_call_has_asked_for_only",),
+        why="flush and close are silent about sends that failed.",
+        quick=True,
+    ),
 )

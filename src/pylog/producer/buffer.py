@@ -21,7 +21,8 @@ from pylog import limits
 from pylog.errors import ClosedError, IllegalStateError, InvalidArgumentError, PylogTimeoutError, without_frames
 from pylog.fs import on_fork, process_id
 from pylog.log.store_locks import is_owned
-from pylog.producer.future import PLAIN, Callback, Details, FutureRecordMetadata, Outcome, settle
+from pylog.producer.failures import Failures
+from pylog.producer.future import PLAIN, Callback, Details, FutureRecordMetadata, Outcome, by_route, settle
 from pylog.record.types import Header
 
 RECORD_CHARGE: Final = 1024  # what a record counts at least
@@ -71,6 +72,7 @@ class Buffer:
         has_callbacks: whether any future has calls to make.
         topics: how many the records may be of.
         turn: of who appends: numbers are given, and used, by one thread at a time.
+        failures: the records that failed, until they are reported.
     """
 
     def __init__(self, memory: int, max_block_ms: int, linger_ms: float, batch_size: int) -> None:
@@ -81,6 +83,7 @@ class Buffer:
         self.has_callbacks = False
         self.topics = 0
         self.turn = threading.RLock()
+        self.failures = Failures()
         self._memory = memory
         self._max_block_ms = max_block_ms
         self._linger_ms = linger_ms
@@ -209,7 +212,7 @@ class Buffer:
                 return
             late = self.items[:]
             del self.items[: len(late)]
-            settle(late, Outcome.failed(ClosedError("the producer was closed meanwhile; the record was not sent")))
+            self._fail(late, ClosedError("the producer was closed meanwhile; the record was not sent"))
             self._taken += len(late)  # a `flush` may have counted them
             self._progress.notify_all()
         self.call_back(late)
@@ -242,6 +245,12 @@ class Buffer:
         """
         self._check_outside()
         self._check_other("flush")
+        try:
+            self._flush(timeout)
+        finally:
+            self.failures.report()
+
+    def _flush(self, timeout: float | None) -> None:
         seconds = waitable(timeout)
         with self._lock:
             target = self._taken + len(self.items)
@@ -333,11 +342,19 @@ class Buffer:
             self._set_room()
             self._progress.notify_all()
 
-    def refuse(self, futures: Sequence[FutureRecordMetadata], error: Exception) -> None:
+    def refuse(self, futures: Sequence[FutureRecordMetadata], error: Exception, partition: int = -1) -> None:
         """Settles futures with an error, each in its turn."""
-        without_frames(error)  # which hold the records, and these hold the error
-        settle(futures, Outcome.failed(error))
+        self._fail(futures, error, partition)
         self.call_back(futures)
+        if self.failures.are_many:
+            self.failures.report()
+
+    def _fail(self, futures: Sequence[FutureRecordMetadata], error: Exception, partition: int = -1) -> None:
+        without_frames(error)  # which hold the records, and these hold the error
+        for some in by_route(futures).values():
+            outcome = Outcome.failed(error, partition)
+            settle(some, outcome)
+            self.failures.note(some, outcome)
 
     def call_back(self, futures: Sequence[FutureRecordMetadata]) -> None:
         """Makes the calls of settled futures, and wakes who waits for them."""
@@ -348,6 +365,19 @@ class Buffer:
                     future.call_back()
 
     # ---- the end -------------------------------------------------------------------------------------------------------------
+
+    @property
+    def is_closed(self) -> bool:
+        """True if nothing is let in any more."""
+        return self._closed
+
+    def let_nothing_in(self) -> None:
+        """Has the sender end when it has done what is there. Waits for nothing but the lock."""
+        with self._lock:
+            self._closed = True
+            self._set_room()
+            self._work.notify()
+            self._progress.notify_all()
 
     def close(self, timeout: float | None) -> None:
         """Lets nothing in any more, and waits until the sender has done what is there.
@@ -360,11 +390,7 @@ class Buffer:
         """
         self._check_outside()
         seconds = waitable(timeout)
-        with self._lock:
-            self._closed = True
-            self._set_room()
-            self._work.notify()
-            self._progress.notify_all()
+        self.let_nothing_in()
         sender = self._sender
         if sender is None or sender is threading.current_thread():
             return

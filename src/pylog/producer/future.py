@@ -53,6 +53,7 @@ class Outcome:
         stamped: whether it does.
         durability: of the acknowledgement.
         error: why it is not acknowledged, or None.
+        observed: of a batch with an error, the indexes of the records whose outcome was asked for.
     """
 
     topic: str = ""
@@ -62,11 +63,12 @@ class Outcome:
     stamped: bool = False
     durability: Durability = Durability.SYNC
     error: Exception | None = None
+    observed: set[int] | None = None
 
     @classmethod
-    def failed(cls, error: Exception) -> Outcome:
+    def failed(cls, error: Exception, partition: int = -1) -> Outcome:
         """Of a batch that is not acknowledged."""
-        return cls(error=error)
+        return cls(partition=partition, error=error, observed=set())
 
 
 class Details(msgspec.Struct, gc=False, eq=False):
@@ -135,11 +137,11 @@ class FutureRecordMetadata(msgspec.Struct, gc=False, eq=False):
 
     def succeeded(self) -> bool:
         """Whether the record is in the log. Waits for nothing."""
-        return self.outcome is not None and self.outcome.error is None
+        return self.outcome is not None and self._observed(self.outcome).error is None
 
     def failed(self) -> bool:
         """Whether the record will not be acknowledged: `exception` says why. Waits for nothing."""
-        return self.outcome is not None and self.outcome.error is not None
+        return self.outcome is not None and self._observed(self.outcome).error is not None
 
     def exception(self, timeout: float | None = None) -> Exception | None:
         """Waits as `result` does, and returns why the record is not acknowledged; None when it is.
@@ -154,7 +156,13 @@ class FutureRecordMetadata(msgspec.Struct, gc=False, eq=False):
         if self.outcome is None:
             self.route.buffer.wait_for(self, timeout)
         assert self.outcome is not None
-        return self.outcome
+        return self._observed(self.outcome)
+
+    def _observed(self, outcome: Outcome) -> Outcome:
+        """The outcome, which is now known to the program: if it is an error, no report has to tell of it."""
+        if outcome.observed is not None:
+            outcome.observed.add(self.value)
+        return outcome
 
     def add_callback(self, callback: Callable[..., object], *args: Any, **kwargs: Any) -> FutureRecordMetadata:
         """Calls `callback(*args, metadata, **kwargs)` once the record is in the log: now if it is, else in the producer's thread.
@@ -166,7 +174,7 @@ class FutureRecordMetadata(msgspec.Struct, gc=False, eq=False):
         """
 
         def call(done: FutureRecordMetadata) -> None:
-            if done.exception() is None:
+            if done.outcome is not None and done.outcome.error is None:
                 callback(*args, done.result(), **kwargs)
 
         return self.when_done(call)
@@ -201,6 +209,14 @@ class FutureRecordMetadata(msgspec.Struct, gc=False, eq=False):
                 call(self)
             except BaseException:  # of the user's code: other records' calls, and the sender, must go on
                 LOGGER.exception("a callback of %r failed", self)
+
+
+def by_route(futures: Sequence[FutureRecordMetadata]) -> dict[Route, list[FutureRecordMetadata]]:
+    """The futures of each topic, in their order."""
+    routes: dict[Route, list[FutureRecordMetadata]] = {}
+    for future in futures:
+        routes.setdefault(future.route, []).append(future)
+    return routes
 
 
 def settle(futures: Sequence[FutureRecordMetadata], outcome: Outcome) -> None:

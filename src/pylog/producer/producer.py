@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-import atexit
-import concurrent.futures.thread  # noqa: F401 - close at exit may be the first to have pyarrow import pandas, and that this: too late
-import sys
 import threading
 from collections.abc import Callable, Iterable
-from functools import partial
-from typing import Any, Final, Self
+from typing import Any, Self
 
 import numpy as np
 
 from pylog import limits
 from pylog.clock import Clock
+from pylog.dropping import has_been_dropped
 from pylog.errors import InvalidArgumentError, InvalidRecordError, RecordTooLargeError
 from pylog.log.checkpoints import check_topic_name
 from pylog.partitioner import partition_called
-from pylog.producer.buffer import RECORD_CHARGE, RECORD_OVERHEAD, Buffer, charge
+from pylog.producer.buffer import RECORD_CHARGE, RECORD_OVERHEAD, charge
 from pylog.producer.columns import too_large
 from pylog.producer.config import ProducerConfig, Serializer
+from pylog.producer.core import Core
 from pylog.producer.future import Details, FutureRecordMetadata, RecordMetadata
 from pylog.producer.route import Route
-from pylog.producer.sender import BatchMetadata, Home, Sender
+from pylog.producer.sender import BatchMetadata, Home
 from pylog.record.builder import keyless
 from pylog.record.rows import MAX_RECORD_OVERHEAD
 from pylog.record.types import Header
 
-_BEFORE_OTHERS: Final = 100  # of what multiprocessing ends with a child: its pools have 15, its managers 10
 OnDelivery = Callable[[Exception | None, RecordMetadata | None], object]
 
 
@@ -48,19 +45,22 @@ class Producer:
     >>> store.close()
     """
 
-    def __init__(self, home: Home, clock: Clock, config: ProducerConfig, ended: Callable[[Producer], object]) -> None:
+    def __init__(self, home: Home, clock: Clock, config: ProducerConfig, core: Core) -> None:
         self.config = config
         self._home = home
         self._clock = clock
-        self._ended = ended
-        self._buffer = Buffer(config.buffer_memory, config.max_block_ms, config.linger_ms, config.batch_size)
-        self._sender = Sender(home, clock, config, self._buffer)
+        self._core = core
+        self._buffer = core.buffer
+        self._sender = core.sender
         self._guard = threading.RLock()  # a handler of a signal may send amid a `send`
         self._routes: dict[str, Route] = {}
         self._plain: dict[str, Route] = {}  # for records that need no closer look; none, if all do
         self._looks_closer = bool(config.key_serializer or config.value_serializer or config.called_partitioner)
-        self._buffer.start(self._run)
-        self._leave_exit = at_exit(self.close)
+
+    def __del__(self) -> None:
+        core = getattr(self, "_core", None)  # none, if the first argument was refused
+        if core is not None and core.is_open:
+            has_been_dropped(self, f"a producer of the store {self._home.path}", core.let_go)
 
     def __enter__(self) -> Self:
         return self
@@ -236,6 +236,9 @@ class Producer:
         Args:
             timeout: seconds at most; None is for ever.
 
+        Records that were refused and whose outcome no call has asked for are logged under `pylog.producer`: how many of each
+        partition, and the first error. As in kafka-python, `flush` does not raise for them: the `result` of their futures does.
+
         Raises:
             PylogTimeoutError: it took longer; they may still get there. ClosedError: in a forked process.
         """
@@ -262,40 +265,11 @@ class Producer:
             timeout: seconds for that; what is not appended by then is refused: its futures say so. An append that is under way is
                 waited for. None is for ever.
 
-        From a callback it waits for nothing; the store's `close`, or the end of the interpreter, does.
+        From a callback it waits for nothing; the store's `close`, or the end of the interpreter, does. Logs the records that were
+        refused unobserved, as `flush` does. A producer that is dropped without `close` warns with a `ResourceWarning`; its thread
+        appends what was sent, and ends.
         """
-        if self._buffer.is_foreign():
-            return
-        self._buffer.close(timeout)
-
-    def _run(self) -> None:
-        """The producer's thread. Who is to wait for it knows the producer until everything is appended, whoever closed it."""
-        try:
-            self._sender.run()
-        finally:
-            self._leave_exit()
-            self._ended(self)
-
-
-def at_exit(close: Callable[[], object]) -> Callable[[], object]:
-    """Has `close` called when the interpreter ends, or the work of multiprocessing's child, which calls nothing of `atexit`.
-
-    Returns:
-        What takes that back.
-    """
-    atexit.register(close)
-    processes = sys.modules.get("multiprocessing.process")
-    if processes is None or processes.parent_process() is None:
-        return partial(atexit.unregister, close)
-    from multiprocessing.util import Finalize  # a child has it: others need not wait for its import
-
-    ending = Finalize(None, close, exitpriority=_BEFORE_OTHERS)
-
-    def leave() -> None:
-        atexit.unregister(close)
-        ending.cancel()
-
-    return leave
+        self._core.close(timeout)
 
 
 # ---- what `send` is given --------------------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ from pylog.producer.columns import (
     too_large_for_log,
 )
 from pylog.producer.config import ProducerConfig
-from pylog.producer.future import FutureRecordMetadata, Outcome, settle
+from pylog.producer.future import Outcome, by_route, settle
 from pylog.producer.numbering import Numbering, new_producer_id
 from pylog.producer.route import Route, largest_batch
 from pylog.record.rows import Longs, Rows
@@ -53,6 +53,8 @@ LOGGER = logging.getLogger("pylog")
 
 class Home(Protocol):
     """What a producer asks of its store."""
+
+    path: str
 
     def topic(self, name: str) -> Topic: ...
 
@@ -113,10 +115,7 @@ class Sender:
         """The records of each topic, in their order."""
         if self._buffer.topics == 1:
             return [(taken[0].route, taken)]
-        routes: dict[Route, list[FutureRecordMetadata]] = {}
-        for future in taken:
-            routes.setdefault(future.route, []).append(future)
-        return routes.items()
+        return by_route(taken).items()
 
     def _deliver(self, route: Route, futures: Futures) -> None:
         """Appends the records of one topic, and settles their futures."""
@@ -154,7 +153,7 @@ class Sender:
         except PylogError as error:
             if first and isinstance(error, UnknownTopicOrPartitionError):
                 raise
-            self._buffer.refuse(batch.futures, error)
+            self._buffer.refuse(batch.futures, error, partition)
             return
         stamp = self._stamp(route, partition, done) if route.stamped else now_ms
         settle(batch.futures, Outcome(route.topic, partition, done.offsets.start, stamp, route.stamped, done.durability))

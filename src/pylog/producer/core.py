@@ -1,0 +1,99 @@
+"""The part of a producer that outlives it: the buffer, the sender and their thread.
+
+The thread, the store and the interpreter's exit refer to a `Core` and never to the `Producer` that a program holds, nor to
+the program's own functions. So a producer that is dropped without `close` is collected, and its records are still appended.
+"""
+
+from __future__ import annotations
+
+import atexit
+import concurrent.futures.thread  # noqa: F401 - close at exit may be the first to have pyarrow import pandas, and that this: too late
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from pylog.clock import Clock
+from pylog.producer.buffer import Buffer
+from pylog.producer.config import ProducerConfig
+from pylog.producer.sender import Home, Sender
+
+_BEFORE_OTHERS: Final = 100  # of what multiprocessing ends with a child: its pools have 15, its managers 10
+
+
+class Core:
+    """One producer's buffer and sender.
+
+    Args:
+        home: the producer's store.
+        clock: for timestamps and waiting.
+        config: the producer's options.
+        ended: is called by the producer's thread when every record is settled.
+    """
+
+    def __init__(self, home: Home, clock: Clock, config: ProducerConfig, ended: Callable[[Core], object]) -> None:
+        self.buffer = Buffer(config.buffer_memory, config.max_block_ms, config.linger_ms, config.batch_size)
+        self.sender = Sender(home, clock, _without_calls(config), self.buffer)
+        self._ended = ended
+        self._begun = False
+
+    def begin(self) -> None:
+        """Starts the thread."""
+        self._leave_exit = at_exit(self.close)
+        try:
+            self.buffer.start(self._run)
+        except BaseException:
+            self._leave_exit()
+            raise
+        self._begun = True
+
+    @property
+    def is_open(self) -> bool:
+        """True if the thread takes records: it has begun in this process, and nothing has closed it. Takes no lock."""
+        return self._begun and not self.buffer.is_closed and not self.buffer.is_foreign()
+
+    def close(self, timeout: float | None = None) -> None:
+        """Appends what was sent and ends the thread. See `Producer.close`."""
+        if not self.buffer.is_foreign():
+            self.buffer.close(timeout)
+
+    def let_go(self) -> None:
+        """Has the thread append what was sent and end. Waits for nothing."""
+        self.buffer.let_nothing_in()
+
+    def _run(self) -> None:
+        """The producer's thread. The store and the interpreter's exit wait for this producer until everything is appended."""
+        try:
+            self.sender.run()
+        finally:
+            self.buffer.failures.report()
+            self._leave_exit()
+            self._ended(self)
+
+
+def _without_calls(config: ProducerConfig) -> ProducerConfig:
+    """The same options without the user's callables, which may refer to the producer."""
+    partitioner = config.partitioner if isinstance(config.partitioner, str) else "default"
+    return replace(config, partitioner=partitioner, key_serializer=None, value_serializer=None)
+
+
+def at_exit(close: Callable[[], object]) -> Callable[[], object]:
+    """Has `close` called when the interpreter ends, or the work of multiprocessing's child, which calls nothing of `atexit`.
+
+    Returns:
+        What takes that back.
+    """
+    atexit.register(close)
+    processes = sys.modules.get("multiprocessing.process")
+    if processes is None or processes.parent_process() is None:
+        return partial(atexit.unregister, close)
+    from multiprocessing.util import Finalize  # a child has it: others need not wait for its import
+
+    ending = Finalize(None, close, exitpriority=_BEFORE_OTHERS)
+
+    def leave() -> None:
+        atexit.unregister(close)
+        ending.cancel()
+
+    return leave

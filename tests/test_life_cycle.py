@@ -1,0 +1,212 @@
+"""Clients and stores that are dropped without `close`: their work is finished, their threads end, and a warning names them."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import pylog
+
+MANY = 50
+PATIENCE = 60.0
+NAMES = ("pylog-producer", "pylog-dropped", "pylog-fetcher", "pylog-commits", "pylog-background")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[pylog.Store]:
+    with pylog.open(tmp_path / "d", durability=pylog.Durability.OS) as made:
+        made.create_topic("t")
+        yield made
+
+
+@contextmanager
+def warned_of(what: str, times: int = 1) -> Iterator[None]:
+    """So many warnings name what was dropped, and no other warning comes."""
+    with pytest.warns(ResourceWarning) as found:
+        yield
+    told = [str(each.message) for each in found]
+    assert len(told) == times
+    assert all(each.startswith(what) and "close" in each for each in told)
+
+
+def comes_true(condition: Callable[[], bool]) -> bool:
+    """Whether something becomes true that other threads see to."""
+    end = time.monotonic() + PATIENCE
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.005)
+    return condition()
+
+
+def threads() -> list[str]:
+    return sorted(each.name for each in threading.enumerate() if each.name.startswith(NAMES))
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd")) if sys.platform == "linux" else 0
+
+
+# ---- producers ---------------------------------------------------------------------------------------------------------------
+
+
+def test_fifty_dropped_producers_append_what_was_sent_and_leave_no_thread_and_no_descriptor(store: pylog.Store) -> None:
+    store.log("t")
+    gc.collect()
+    before, held = threads(), descriptors()
+    with warned_of("a producer of the store", MANY):
+        for number in range(MANY):
+            store.producer().send("t", b"%d" % number)
+    assert comes_true(lambda: threads() == before and not store._producers)
+    assert sorted(int(record.value) for record in store.log("t").records()) == list(range(MANY))
+    assert descriptors() < held + 10  # the log's own, of its first append and reading
+
+
+def test_a_producer_that_is_dropped_in_a_cycle_is_flushed_when_the_cycle_is_collected(store: pylog.Store) -> None:
+    class Program:
+        def __init__(self) -> None:
+            self.producer = store.producer(value_serializer=self.encoded, partitioner=self.chosen, linger_ms=60_000)
+            self.future = self.producer.send("t", "value", on_delivery=self.delivered)
+
+        def encoded(self, value: str) -> bytes:
+            return value.encode()
+
+        def chosen(self, key: bytes | None, partitions: list[int], available: list[int]) -> int:
+            return partitions[0]
+
+        def delivered(self, error: Exception | None, metadata: pylog.RecordMetadata | None) -> None: ...
+
+    before = threads()
+
+    program = Program()
+    future = program.future
+    del program
+    assert future.done() is False  # it lingers, and its callback refers to the producer
+    store._producers[0].buffer.flush(None)
+    with warned_of("a producer of the store"):
+        gc.collect()
+    assert comes_true(lambda: threads() == before)
+    assert future.result().offset == 0
+
+
+def test_a_future_outlives_the_producer_that_was_dropped(store: pylog.Store) -> None:
+    with warned_of("a producer of the store"):
+        future = store.producer(linger_ms=60_000).send("t", b"value")
+    assert future.result(PATIENCE).offset == 0
+
+
+def test_a_producer_that_its_own_thread_drops_ends(store: pylog.Store) -> None:
+    before, held = threads(), [store.producer()]
+    dropped = threading.Event()
+
+    def drop(*_: object) -> None:
+        held.clear()
+        dropped.set()
+
+    with warned_of("a producer of the store"):
+        held[0].send("t", b"value", on_delivery=drop)
+        assert dropped.wait(PATIENCE)
+        assert comes_true(lambda: threads() == before)
+
+
+def test_dropping_a_producer_waits_for_no_lock_that_another_thread_holds(store: pylog.Store) -> None:
+    producer = store.producer()
+    buffer = producer._buffer
+    locked, go_on = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with buffer._lock:
+            locked.set()
+            assert go_on.wait(PATIENCE)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert locked.wait(PATIENCE)
+    with warned_of("a producer of the store"):
+        del producer  # waits for nothing
+    go_on.set()
+    holder.join()
+    assert comes_true(lambda: buffer.is_closed)
+
+
+def test_a_producer_that_is_dropped_after_its_store_was_closed_draws_no_warning(tmp_path: Path) -> None:
+    with pylog.open(tmp_path / "d") as store:
+        store.create_topic("t")
+        producer = store.producer()
+        producer.send("t", b"value")
+    del producer
+    gc.collect()
+
+
+def test_closing_the_store_waits_for_dropped_producers(tmp_path: Path) -> None:
+    with warned_of("a producer of the store", MANY), pylog.open(tmp_path / "d", durability=pylog.Durability.OS) as store:
+        store.create_topic("t")
+        for _ in range(MANY):
+            store.producer().send("t", b"value")
+    with pylog.open(tmp_path / "d", mode="r") as store:
+        assert store.log("t").end_offset == MANY
+
+
+def in_a_program(directory: Path, text: str) -> str:
+    """What a program of its own prints, on both streams."""
+    command = [sys.executable, "-W", "default::ResourceWarning", "-c", textwrap.dedent(text), str(directory)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+def test_what_a_dropped_producer_was_sent_is_in_the_log_when_the_interpreter_has_ended(tmp_path: Path) -> None:
+    told = in_a_program(
+        tmp_path / "d",
+        """
+        import sys, pylog
+        store = pylog.open(sys.argv[1])
+        store.create_topic("t")
+        for number in range(20):
+            store.producer(linger_ms=60_000).send("t", b"value")
+        kept = store.producer(linger_ms=60_000)
+        kept.send("t", b"value")
+        """,
+    )
+    assert "ResourceWarning: a producer of the store" in told
+    with pylog.open(tmp_path / "d", mode="r") as store:
+        assert store.log("t").end_offset == 21
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_child_that_drops_its_parents_clients_does_nothing_to_them(tmp_path: Path) -> None:
+    told = in_a_program(
+        tmp_path / "d",
+        """
+        import gc, os, sys, warnings, pylog
+        store = pylog.open(sys.argv[1], durability=pylog.Durability.OS)
+        store.create_topic("t")
+        clients = [store.producer(linger_ms=60_000), store.consumer("t", group="g", auto_offset_reset="earliest")]
+        clients[0].send("t", b"value")
+        clients[1].poll()
+        child = os.fork()
+        if not child:
+            warnings.simplefilter("error")
+            sys.unraisablehook = lambda error: os._exit(3)
+            clients.clear()
+            gc.collect()
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        clients[0].flush()
+        assert [len(records) for records in clients[1].poll(10_000).values()] == [1]
+        clients[1].commit()
+        for client in clients:
+            client.close()
+        store.close()
+        print("right")
+        """,
+    )
+    assert told.endswith("right\n")
