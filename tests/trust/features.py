@@ -35,6 +35,9 @@ FEATURES: Final = (
 Pair = tuple[str, str]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+# Pairs that cannot meet, each with the reason. docs/PAIRS.md prints it.
+CANNOT_MEET: Final[dict[Pair, str]] = {}
+
 RULES: Final[dict[str, set[Pair]]] = {}  # "module:Machine.rule" -> the pairs that the rule covers
 
 
