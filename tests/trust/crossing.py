@@ -49,7 +49,7 @@ class Row(NamedTuple):
     """A record as the model has it; `known_ms` is the time that it has where its timestamp is -1."""
 
     key: bytes
-    value: bytes
+    value: bytes | None
     timestamp: int
     known_ms: int
 
@@ -70,7 +70,7 @@ class Held(NamedTuple):
     """A reader that was opened before the changes, and what the log held then."""
 
     name: str
-    rows: Iterator[tuple[int, bytes]]
+    rows: Iterator[tuple[int, bytes | None]]
     before: dict[int, Row]
 
 
@@ -86,6 +86,7 @@ class Scene:
         self.features = features
         self.clock = ManualClock(NOW)
         self.rows: dict[int, Row] = {}
+        self.compacted: dict[int, Row] = {}  # what was there before a compaction
         self.aborted: set[int] = set()
         self.start = self.end = 0
         self.sent: list[Sent] = []
@@ -137,8 +138,9 @@ class Scene:
         golden.copy(self.path)
         self.topic, self.end = golden.topic, golden.entry["logEndOffset"]
         for line in golden.expected():
-            key, value = (base64.b64decode(line[name] or "") for name in ("key", "value"))
-            self.rows[line["offset"]] = Row(key, value, line["timestamp"], line["timestamp"])
+            value = None if line["value"] is None else base64.b64decode(line["value"])
+            row = Row(base64.b64decode(line["key"]), value, line["timestamp"], line["timestamp"])
+            self.rows[line["offset"]] = row
         self.aborted = set(self.rows) - {line["offset"] for line in golden.expected_committed()}
 
     def _write_as_a_broker(self) -> None:
@@ -255,8 +257,9 @@ class Scene:
         return start
 
     def _age(self, base: int, end: int) -> int:
-        """The age of a segment's youngest record; an empty one is never too old."""
+        """The age of a segment's youngest record; where compaction has left none, that of the youngest that was there."""
         times = [row.time for offset, row in self.rows.items() if base <= offset < end]
+        times = times or [row.time for offset, row in self.compacted.items() if base <= offset < end]
         return self.clock.now_ms() - max(times) if times else -1
 
     def _forget_below(self, start: int) -> None:
@@ -287,6 +290,7 @@ class Scene:
             if self.start <= offset < active and offset not in self.aborted:
                 last[row.key] = max(offset, last.get(row.key, -1))
         kept = set(last.values()) | {offset for offset in self.rows if not self.start <= offset < active}
+        self.compacted.update(self.rows)
         self.rows = {offset: row for offset, row in self.rows.items() if offset in kept}
 
     def truncate(self) -> None:
@@ -447,7 +451,7 @@ class Scene:
         log, expected = store.log(self.topic), self.expected
         bounds = log.start_offset, log.end_offset
         assert bounds == (self.start, self.end), f"{bounds} instead of {(self.start, self.end)}"
-        records = {each.offset: (each.key or b"", each.value or b"", each.timestamp) for each in log.records()}
+        records = {each.offset: (each.key, each.value, each.timestamp) for each in log.records()}
         wanted = {offset: row[:3] for offset, row in expected.items()}
         assert records == wanted, f"{sorted(set(records.items()) ^ set(wanted.items()))}"
         scanned = [pair for frame in log.scan(columns=["offset", "value"], max_rows=5) for pair in _pairs(frame)]
@@ -507,16 +511,16 @@ DOING: dict[str, Callable[[Scene], None]] = {
 }
 
 
-def _pairs(frame: Any) -> list[tuple[int, bytes]]:
+def _pairs(frame: Any) -> list[tuple[int, bytes | None]]:
     return list(zip(frame["offset"].to_pylist(), frame["value"].to_pylist(), strict=True))
 
 
-def _drained(consumer: pylog.Consumer, limit: int = 1 << 30) -> list[tuple[int, bytes]]:
+def _drained(consumer: pylog.Consumer, limit: int = 1 << 30) -> list[tuple[int, bytes | None]]:
     """What a consumer gets until nothing more comes."""
-    found: list[tuple[int, bytes]] = []
+    found: list[tuple[int, bytes | None]] = []
     silent = 0
     while silent < 3 and len(found) < limit:
         polled = [record for records in consumer.poll(max_records=min(limit, 500)).values() for record in records]
-        found += [(record.offset, record.value or b"") for record in polled]
+        found += [(record.offset, record.value) for record in polled]
         silent = 0 if polled else silent + 1
     return found

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from hypothesis.stateful import RuleBasedStateMachine
 
 from trust.features import CANNOT_MEET, FEATURES, RULES, Pair, pair_of
 
@@ -67,7 +66,7 @@ def covered() -> dict[Pair, set[str]]:
     marked = [path for path in files if MARKED.search(path.read_text())]
     for item in _collected([path for path in marked if path.name.startswith("test_")]):
         for mark in item.iter_markers("pair"):
-            found[pair_of(*mark.args)].add(item.nodeid.partition("[")[0])
+            found[pair_of(*mark.args)].add(_named(item, mark))
     for path in marked:
         if not path.name.startswith("test_"):
             importlib.import_module(".".join(path.relative_to(TESTS).with_suffix("").parts))
@@ -75,6 +74,13 @@ def covered() -> dict[Pair, set[str]]:
         for pair in pairs:
             found[pair].add(_rule(name))
     return dict(found)
+
+
+def _named(item: pytest.Item, mark: pytest.Mark) -> str:
+    """The test that a mark is on; with its parameters, if it is theirs."""
+    function = getattr(item, "function", None)
+    whole = mark in [*getattr(function, "pytestmark", ()), *getattr(getattr(item, "cls", None), "pytestmark", ())]
+    return item.nodeid.partition("[")[0] if whole else item.nodeid
 
 
 def _collected(files: list[Path]) -> list[pytest.Item]:
@@ -88,6 +94,8 @@ def _collected(files: list[Path]) -> list[pytest.Item]:
 
 def _rule(name: str) -> str:
     """A rule as the page names it: where it is, and that its machine has it."""
+    from hypothesis.stateful import RuleBasedStateMachine  # pytest's plugin of Hypothesis complains if it is imported before
+
     module_name, _, place = name.partition(":")
     machine_name, _, method = place.partition(".")
     machine = getattr(importlib.import_module(module_name), machine_name)
