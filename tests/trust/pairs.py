@@ -26,11 +26,11 @@ PAGE: Final = TESTS.parent / "docs" / "PAIRS.md"
 MARKED: Final = re.compile(r"mark\.pair\(|^ *@covers\(", re.MULTILINE)  # a file without one has nothing to say
 HEAD: Final = """# The matrix of pairs
 
-Most faults of a store are not in one feature, they are where two of them meet. So each pair of features has a test, or a rule of a
-state machine, that combines the two and compares the result with a model. This page names them.
+Most faults of a store are not in one feature. They are where two features meet. So each pair of features has a test, or a rule
+of a state machine, that combines the two and compares the result with a model. This page names them.
 
-`./dev pairs` generates the page from the marks on the tests (`@pytest.mark.pair("roll", "time search")`) and on the rules
-(`@covers(("roll", "time search"))`). A test compares the page with the marks, and fails if a pair has neither test nor rule.
+`./dev pairs` generates this page from the marks on the tests (`@pytest.mark.pair("roll", "time search")`) and on the rules of the
+machines (`@covers(("roll", "time search"))`). A test compares this page with the marks, and fails if nothing covers a pair.
 
 ## All pairs
 
@@ -161,8 +161,8 @@ def main(arguments: list[str]) -> int:
         sys.stdout.write(page(cover))
     else:
         PAGE.write_text(page(cover))
-    told = [f"nothing covers {first} × {second}" for first, second in empty(cover)]
-    told += [f"{first} × {second} has a reason not to meet, and a test" for first, second in excused_in_vain(cover)]
+    told = [f"nothing covers {first} and {second}" for first, second in empty(cover)]
+    told += [f"{first} and {second} has a reason not to meet, and a test" for first, second in excused_in_vain(cover)]
     print("\n".join(told), file=sys.stderr)
     return 1 if told else 0
 

@@ -1,0 +1,24 @@
+"""docs/PAIRS.md is what the marks on the tests say, and no pair of features is left out."""
+
+from __future__ import annotations
+
+import pytest
+
+from trust.features import CANNOT_MEET, FEATURES
+from trust.pairs import empty, excused_in_vain, page
+
+
+def test_a_pair_that_nothing_covers_is_found() -> None:
+    pairs = {(first, second): {"tests/x.py::test"} for first in FEATURES for second in FEATURES}
+    assert empty(pairs) == []
+    del pairs["roll", "crash"]
+    assert empty(pairs) == [("roll", "crash")]
+    assert "**nothing**" in page(pairs)
+
+
+def test_a_reason_not_to_meet_does_not_outlive_the_test_that_refutes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(CANNOT_MEET, ("roll", "crash"), "a reason")
+    assert ("roll", "crash") not in empty({})
+    assert "a reason" in page({})
+    assert excused_in_vain({}) == []
+    assert excused_in_vain({("roll", "crash"): {"tests/x.py::test"}}) == [("roll", "crash")]
