@@ -142,3 +142,27 @@ def test_the_text_is_openmetrics_with_every_metrics_kind_unit_and_help() -> None
         if each.name in (f"pylog_{name}", f"pylog_{name}_total")
     ]
     assert sorted(read, key=str) == sorted([each._replace(value=float(each.value)) for each in samples], key=str)
+
+
+@pytest.mark.parametrize("damage", ["a link instead of a segment", "a directory instead of a header", "flipped bytes"])
+def test_a_log_that_cannot_be_opened_hides_nothing_of_the_others(tmp_path: Path, damage: str) -> None:
+    with pylog.open(tmp_path, offsets=OffsetsConfig(topic_num_partitions=1)) as store:
+        for name in "abc":
+            store.create_topic(name)
+            store.log(name).append_many([VALUE] * 10)
+            store.offsets.commit("g", {(name, 0): 1})
+    file = tmp_path / "b-0" / f"{0:020d}.log"
+    if damage.startswith("a link"):
+        file.rename(tmp_path / "elsewhere")
+        file.symlink_to(tmp_path / "elsewhere")
+    elif damage.startswith("a directory"):
+        file.unlink()
+        (tmp_path / "b-0" / "durable-point").write_bytes(b"PYLG\x09\x00" + bytes(250))
+        (tmp_path / "b-0" / f"{0:020d}.log").symlink_to("nowhere")
+    else:
+        file.write_bytes(b"\x77" * len(file.read_bytes()))
+    with pylog.open(tmp_path, mode="r") as store:
+        found = {sample.labels["topic"]: sample.value for sample in store.metrics() if sample.name == "log_unreadable"}
+        lags = {sample.labels["topic"]: sample.value for sample in store.metrics() if sample.name == "group_lag"}
+    assert found == {"a": 0, "b": 1, "c": 0, "__consumer_offsets": 0}
+    assert lags["a"] == lags["c"] == 9

@@ -183,7 +183,9 @@ class Clients(ABC):
             has committed for. `pylog.metrics.exposition` makes the text of them that monitoring systems read.
 
         Raises:
-            ClosedError: the store is closed. CorruptionError: the committed offsets are damaged.
+            ClosedError: the store is closed.
+
+        A partition that is damaged or cannot be read has 1 for `log_unreadable`, and hides nothing of the others.
 
         Cost: a look at each partition; the first call opens those that are not open, and reads the committed offsets.
 

@@ -99,7 +99,7 @@ class InvalidArgumentError(PylogError, ValueError):
 
 
 class InvalidTopicError(InvalidArgumentError):
-    """A topic name breaks Kafka's rule for names."""
+    """A topic name breaks Kafka's rule for names, or names one of Kafka's internal topics, which only the store itself writes."""
 
 
 class InvalidRecordError(InvalidArgumentError):

@@ -34,6 +34,8 @@ METRICS: Final[Mapping[str, Metric]] = {
     "log_commits": Metric("counter", "", "Writes by this process of one append or of several together."),
     "log_syncs": Metric("counter", "", "Syncs of this process that appends waited for."),
     "log_sync_seconds": Metric("counter", "seconds", "How long appends of this process waited for syncs."),
+    "log_unreadable": Metric("gauge", "", "1 if the log is damaged or cannot be opened, else 0."),
+    "log_skipped_records": Metric("gauge", "", "Records of __consumer_offsets that are skipped, because no Kafka writes such."),
     "group_lag": Metric("gauge", "", "Offsets between what a group has committed and the log's end."),
 }
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from pylog.errors import NotALogDirectoryError, UnknownTopicOrPartitionError
+from pylog.errors import ClosedError, NotALogDirectoryError, PylogError, UnknownTopicOrPartitionError
 from pylog.log.log import Log
 from pylog.log.state import LogState
 from pylog.metrics import Sample
+from pylog.offsets.schema import OFFSETS_TOPIC
 from pylog.record.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -17,19 +17,65 @@ if TYPE_CHECKING:
 
 
 def samples_of(store: Clients) -> Iterator[Sample]:
-    """All samples of a store. A partition that is deleted meanwhile, or whose directory is not to be had, has none."""
+    """All samples of a store. A partition that is deleted meanwhile, or whose directory is not there, has none.
+
+    A partition or a group that cannot be read has a sample that says so, and hides nothing of the others.
+    """
     ends: dict[TopicPartition, int] = {}
+    faults = _faults_of_offsets(store)
     for topic in store.topics().values():
         for number in topic.partition_ids:
-            with contextlib.suppress(UnknownTopicOrPartitionError, NotALogDirectoryError):
-                log = store.log(topic.name, number)
-                state = log.look()
-                ends[log.partition] = state.end_offset
-                yield from _log_samples(log, state)
-    for group in store.groups():
-        for place, committed in store.offsets.fetch(group).items():
+            place = TopicPartition(topic.name, number)
+            yield from _partition_samples(store, place, faults.get(place, (0, 0)), ends)
+    yield from _group_samples(store, ends)
+
+
+def _faults_of_offsets(store: Clients) -> dict[TopicPartition, tuple[int, int]]:
+    """Of partitions of `__consumer_offsets`: whether they cannot be read, and how many records are skipped there."""
+    skipped = store.offsets.skipped_records()
+    found = {TopicPartition(OFFSETS_TOPIC, number): (0, count) for number, (count, _) in skipped.items()}
+    return found | {TopicPartition(OFFSETS_TOPIC, number): (1, 0) for number in store.offsets.known_groups()[1]}
+
+
+def _partition_samples(
+    store: Clients, place: TopicPartition, faults: tuple[int, int], ends: dict[TopicPartition, int]
+) -> Iterator[Sample]:
+    """The samples of one partition, whose end is noted in `ends`."""
+    unreadable, skipped = faults
+    try:
+        log = store.log(*place)
+        state = log.look()
+        samples = list(_log_samples(log, state))
+    except ClosedError:
+        raise
+    except (UnknownTopicOrPartitionError, NotALogDirectoryError):
+        return
+    except PylogError:
+        yield Sample("log_unreadable", _labels(place), 1)
+        return
+    ends[place] = state.end_offset
+    yield from samples
+    yield Sample("log_unreadable", _labels(place), max(unreadable, _is_damaged(log)))
+    yield Sample("log_skipped_records", _labels(place), skipped)
+
+
+def _is_damaged(log: Log) -> bool:
+    """Whether a part of the log is damaged, as far as that was found when it was opened."""
+    return any(finding.kind in ("corrupt", "missing") for finding in log.recovery_report)
+
+
+def _group_samples(store: Clients, ends: dict[TopicPartition, int]) -> Iterator[Sample]:
+    """How far groups are behind. A group whose own records cannot be read has no sample, and hides no other group."""
+    for group in store.offsets.known_groups()[0]:
+        try:
+            committed = store.offsets.fetch(group)
+        except ClosedError:
+            raise
+        except PylogError:
+            continue
+        for place, each in committed.items():
             if place in ends:
-                yield Sample("group_lag", {"group": group, **_labels(place)}, max(0, ends[place] - committed.offset))
+                yield Sample("group_lag", {"group": group, **_labels(place)}, max(0, ends[place] - each.offset))
 
 
 def _log_samples(log: Log, state: LogState) -> Iterator[Sample]:

@@ -37,6 +37,7 @@ from pylog.log.checkpoints import (
     is_told_of,
 )
 from pylog.log.cleaner import Cleaning, Task, Throttle, clean, clean_due
+from pylog.log.internal import opened
 from pylog.log.loaded import Source
 from pylog.log.log import Log
 from pylog.log.mutator import Surroundings
@@ -90,6 +91,7 @@ class Store(Clients):
         self._offsets = OffsetStore(self, options.offsets, fs, clock, Attendance(fs, writable=options.mode == "rw"))
         self._ticking = Background()  # compaction takes its time, and flushes may not wait for it
         self._closing = False
+        self._throttle = Throttle(clock, options.cleaner_io_max_bytes_per_second, lambda: self._closing)  # one for all cleanings
         self._left_clean_state = False
         self._marker: bytes | None = None  # what the clean-shutdown marker held, if it was there
         self._recovery_points = Checkpoint(fs, path, RECOVERY_POINT)
@@ -382,7 +384,7 @@ class Store(Clients):
         surroundings = Surroundings(
             self._options.exclusive, self._leave_clean_state, self._findings.extend, self._flush_every, self._open_writers
         )
-        return Log(self._source(key), self._clock, self.durability, surroundings)
+        return opened(self._source(key), self._clock, self.durability, surroundings)
 
     @property
     def offsets(self) -> OffsetStore:
@@ -540,9 +542,7 @@ class Store(Clients):
         return for_each_partition(partial(clean, self._cleaning(key, self._clock.now_ms())) for key in keys)
 
     def _cleaning(self, key: TopicPartition, now_ms: int) -> Task:
-        options = self._options
-        throttle = Throttle(self._clock, options.cleaner_io_max_bytes_per_second, lambda: self._closing)
-        return self.log(*key).cleaning(throttle, options.cleaner_dedupe_buffer_size, now_ms)
+        return self.log(*key).cleaning(self._throttle, self._options.cleaner_dedupe_buffer_size, now_ms)
 
     def _retain(self, topic: Topic, number: int, now_ms: int) -> int:
         group, ask = topic.config.retention_group, self._options.committed or self.offsets.position

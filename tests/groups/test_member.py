@@ -502,11 +502,14 @@ def test_partitions_with_an_open_transaction_of_the_group_are_taken_when_it_has_
         member.leave()
 
 
-def test_damaged_offsets_are_reported_and_never_taken_for_none(store: Store, joining: Joining) -> None:
+def test_a_record_of_the_group_that_cannot_be_read_keeps_nobody_from_joining(store: Store, joining: Joining) -> None:
     store.offsets.commit("g", {T0: 3})
-    store.offsets.with_partition("g", lambda there: there.append([(b"\0\3\0\1g", b"\0\0")], 0, None))
-    with pytest.raises(pylog.CorruptionError, match="an epoch in __consumer_offsets does not parse"):
-        joining().poll()
+    for key, value in ((b"\0\3\0\1g", b"\0\0"), (b"\0\5\0\1g\0\1m", b"\0\0nonsense"), (b"\0\10\0\1g\0\1m", b"")):
+        store.offsets.with_partition("g", lambda there, key=key, value=value: there.append([(key, value)], 0, None))
+    event = joining().poll()
+    assert isinstance(event, Take)
+    assert event.partitions[T0] is not None
+    assert sum(count for count, _ in store.offsets.skipped_records().values()) == 3
 
 
 def test_a_group_that_all_have_left_is_deleted_with_its_records_in_kafkas_order(store: Store, joining: Joining) -> None:
@@ -644,6 +647,6 @@ def test_the_state_is_read_from_the_start_again_when_the_log_was_cut(store: Stor
     end = log.end_offset
     two = joining()
     settled(one, two)
-    log.truncate(end)  # a power loss took what was not synced
+    Log.truncate(log, end)  # a power loss took what was not synced
     assert settled(one, two)
     assert len(one.assignment) == len(two.assignment) == 2

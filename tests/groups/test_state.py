@@ -13,7 +13,17 @@ from pylog import TopicPartition
 from pylog.groups import decisions
 from pylog.groups.state import GroupState, Member, TopicInfo, Topics, changes, state_of, topic_info
 from pylog.offsets.image import GroupImage, Image
-from pylog.offsets.membership import CURRENT, GROUP_EPOCH, GROUP_TOPICS, MEMBER, TARGET, TARGET_EPOCH, parse_member
+from pylog.offsets.membership import (
+    CURRENT,
+    GROUP_EPOCH,
+    GROUP_TOPICS,
+    MEMBER,
+    TARGET,
+    TARGET_EPOCH,
+    Epoch,
+    format_epoch,
+    parse_member,
+)
 from pylog.offsets.schema import GROUP, GroupMember, GroupMetadata, group_key
 from pylog.store import Store
 from reference_offsets import reference_group
@@ -190,8 +200,10 @@ def test_a_topic_of_a_broker_that_knew_no_ids_gets_one_from_its_name() -> None:
     assert topic_info(topic).topic_id != topic_info(pylog.Topic("older", None, 1, pylog.TopicConfig(), (0,))).topic_id
 
 
-def test_a_damaged_record_of_a_group_is_corruption_and_not_an_empty_group() -> None:
+def test_a_record_of_a_group_that_cannot_be_read_changes_nothing() -> None:
     image = Image()
-    image.take(0, b"\0\5\0\1g\0\1m", b"\0\0nonsense")
-    with pytest.raises(pylog.CorruptionError, match="a member in __consumer_offsets does not parse"):
-        state_of(image.groups[b"g"], AVAILABLE)
+    image.take(0, b"\0\3\0\1g", format_epoch(Epoch(7)))
+    image.take(1, b"\0\5\0\1g\0\1m", b"\0\0nonsense")
+    image.take(2, b"\0\3\0\1g", b"\0\0")
+    assert state_of(image.groups[b"g"], AVAILABLE).epoch == 7
+    assert [offset for offset, _ in image.skipped] == [1, 2]

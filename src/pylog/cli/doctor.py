@@ -143,13 +143,18 @@ def _content(path: str) -> Answer:
     """What it holds."""
     from pylog.cli.stores import reading
     from pylog.fs import OsFileSystem, join
+    from pylog.offsets.schema import OFFSETS_TOPIC
 
     with reading(path) as opened:
         topics = opened.topics()
         count = sum(topic.partitions for topic in topics.values())
         whose = "a Kafka broker's" if OsFileSystem().exists(join(path, "meta.properties")) else "pylog's"
         found = f"{path}: {whose}, {len(topics)} topics, {count} partitions"
-        complaints = [finding.message for finding in opened.recovery_report]
+        skipped = opened.offsets.skipped_records().items()
+        complaints = [
+            f"{OFFSETS_TOPIC}-{number}: {count} records that no Kafka writes are skipped" for number, (count, _) in skipped
+        ]
+        complaints += [finding.message for finding in opened.recovery_report]
     return Answer("directory", found, "note", "; ".join(complaints)) if complaints else Answer("directory", found)
 
 

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from cyclopts import App, Parameter
 
 from pylog.cli.app import CONSUMERS, Flag, Json, StorePath, app, command
-from pylog.cli.exits import UsageError, tell
+from pylog.cli.exits import FAILED, UsageError, tell
 from pylog.cli.output import MISSING, print_json
 from pylog.cli.stores import reading
 from pylog.cli.text import printable, shown
+from pylog.errors import CorruptionError, PylogError, UnsupportedFormatError
+from pylog.offsets.schema import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
+    from pylog import Store
     from pylog.groups.description import GroupDescription, MemberDescription, PartitionDescription
 
 groups: Final = App(
@@ -25,6 +28,7 @@ groups: Final = App(
 )
 app.command(groups)
 
+Faults = dict[int | str, PylogError]  # of a partition of __consumer_offsets, or of one group
 _LEAST: Final = 15  # characters of a column whose width follows what is in it
 _INSTANCE: Final = "GROUP-INSTANCE-ID"
 
@@ -52,7 +56,7 @@ def width_of(cells: Iterable[object], least: int = _LEAST) -> int:
 
 
 @command(CONSUMERS, name="list", under=groups)
-def list_groups(store: StorePath, /, *, state: Flag = False, type: Flag = False, json: Json = False) -> None:  # noqa: A002
+def list_groups(store: StorePath, /, *, state: Flag = False, type: Flag = False, json: Json = False) -> int | None:  # noqa: A002
     """Lists the consumer groups of a directory, those of brokers too.
 
     Args:
@@ -66,14 +70,41 @@ def list_groups(store: StorePath, /, *, state: Flag = False, type: Flag = False,
         pylog groups list shop --state --type
     """
     with reading(store) as opened:
-        names = opened.groups()
-        found = [opened.group(name).describe() for name in names] if state or type or json else []
+        names, damaged = opened.offsets.known_groups()
+        faults: Faults = dict(damaged.items())
+        found = _described(opened, names, faults) if state or type or json else []
+        healthy = not _tell_faults(opened, faults)
     if json:
         print_json({"groups": [{"group": each.name, "type": each.type, "state": each.state} for each in found]})
     elif found or state or type:
         sys.stdout.write(_list_table(found, state=state, type_=type))
     else:
         sys.stdout.writelines(f"{shown(name)}\n" for name in names)
+    return None if healthy else FAILED
+
+
+def _described(opened: Store, names: Iterable[str], faults: Faults) -> list[GroupDescription]:
+    """Describes some groups. One that cannot be read is noted in `faults`."""
+    found = []
+    for name in names:
+        try:
+            found.append(opened.group(name).describe())
+        except (CorruptionError, UnsupportedFormatError) as error:
+            faults[name] = error
+    return found
+
+
+def _tell_faults(opened: Store, faults: Faults) -> bool:
+    """Prints what is wrong with the records of groups on stderr. Returns whether the output lacks any group."""
+    for number, (count, first) in opened.offsets.skipped_records().items():
+        told = ", ".join(f"offset {offset} ({why})" for offset, why in first[:3])
+        tell(f"{OFFSETS_TOPIC}-{number}: {count} records are skipped, and no group is affected: {told}\n")
+    for of_what, error in faults.items():
+        where = (
+            f"{OFFSETS_TOPIC}-{of_what}: its groups are missing" if isinstance(of_what, int) else f"group '{of_what}' is missing"
+        )
+        tell(f"{printable(where)}: {printable(str(error))}\n")
+    return bool(faults)
 
 
 def _list_table(found: list[GroupDescription], *, state: bool, type_: bool) -> str:
@@ -96,7 +127,7 @@ def describe(
     state: Flag = False,
     verbose: Annotated[bool, Parameter(name=["--verbose", "-v"], show_default=False)] = False,
     json: Json = False,
-) -> None:
+) -> int | None:
     """Describes groups: what they have committed, how far behind they are, who reads. Columns are Kafka's.
 
     Args:
@@ -115,15 +146,19 @@ def describe(
     if members and state:
         raise UsageError("--members and --state are two different tables; ask for one")
     with reading(store) as opened:
-        found = [opened.group(name).describe() for name in group or opened.groups()]
+        names, damaged = (group, {}) if group else opened.offsets.known_groups()
+        faults: Faults = dict(damaged.items())
+        found = [opened.group(name).describe() for name in names] if group else _described(opened, names, faults)
+        healthy = not _tell_faults(opened, faults)
     if json:
         print_json({"groups": [_as_json(each) for each in found]})
-        return
+        return None if healthy else FAILED
     for each in found:
         if not each.members:
             tell(f"\nConsumer group '{printable(each.name)}' has no active members.\n")
         table = _members_table(each, verbose=verbose) if members else _state_table(each) if state else _offsets_table(each)
         sys.stdout.write(table)
+    return None if healthy else FAILED
 
 
 def _offsets_table(group: GroupDescription) -> str:

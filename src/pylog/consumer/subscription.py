@@ -10,10 +10,8 @@ import numpy as np
 from pylog.clients import Clients
 from pylog.consumer.listener import ConsumerRebalanceListener
 from pylog.errors import InvalidArgumentError
-from pylog.log.checkpoints import check_topic_name
+from pylog.log.checkpoints import INTERNAL_TOPICS, check_topic_name
 from pylog.record.types import TopicPartition
-
-INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__cluster_metadata", "__share_group_state"})
 
 
 class Subscription:
@@ -68,7 +66,7 @@ def _compiled(pattern: str | re.Pattern[str]) -> re.Pattern[str]:
 
 def visible_topics(store: Clients, *, exclude_internal: bool) -> set[str]:
     """The names of all topics that a user sees."""
-    return set(store.topics()) - (INTERNAL if exclude_internal else frozenset())
+    return set(store.topics()) - (INTERNAL_TOPICS if exclude_internal else frozenset())
 
 
 def checked_partition(given: object) -> TopicPartition:

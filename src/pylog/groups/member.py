@@ -27,11 +27,12 @@ from pylog.groups.members_file import MEMBERS_FILE, MembersFile
 from pylog.groups.presence import Presence
 from pylog.groups.state import GroupState, Member, Places, changes, state_of, topic_info
 from pylog.log.checkpoints import check_topic_name
+from pylog.offsets.arguments import checked_group
 from pylog.offsets.image import GroupImage, Image
 from pylog.offsets.membership import MEMBER, member_record_key
 from pylog.offsets.partition import OffsetsPartition
 from pylog.offsets.schema import parse_place
-from pylog.offsets.store import Place, checked_group
+from pylog.offsets.store import Place
 from pylog.record.types import OffsetAndMetadata, TopicPartition
 
 _NO_EPOCH = -1

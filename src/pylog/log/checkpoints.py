@@ -209,6 +209,7 @@ def epoch_for_offset(epochs: list[EpochStart], offset: int) -> int | None:
 
 # ---- topic ids, names --------------------------------------------------------------------------------------------------------
 
+INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"})
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _PARTITION_DIRECTORY = re.compile(r"(.+)-(0|[1-9][0-9]{0,9})")
 

@@ -11,6 +11,7 @@ offsets, so whatever is missing after a crash was superseded by something that i
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -88,11 +89,11 @@ class Cleaning(NamedTuple):
 
 
 class Throttle:
-    """Holds cleaning to a rate, and ends it when its store closes.
+    """Holds all compactions of a store to one rate together, and ends them when the store closes. Thread-safe.
 
     Args:
         clock: for waiting.
-        rate: bytes a second, read and written; None is as fast as it goes.
+        rate: bytes a second, read and written; None is as fast as it goes. Time in which nothing is compacted is not made up for.
         ended: whether the store is being closed.
     """
 
@@ -100,8 +101,8 @@ class Throttle:
         self._clock = clock
         self._rate = rate
         self._ended = ended
-        self._begun = clock.monotonic()
-        self._passed = 0
+        self._guard = threading.Lock()
+        self._paid = clock.monotonic()  # when the bytes of all threads so far may have passed
 
     def passed(self, size: int) -> None:
         """Takes note of some bytes, and waits until they may have passed.
@@ -109,14 +110,23 @@ class Throttle:
         Raises:
             ClosedError: the store is being closed.
         """
-        self._passed += size
+        due = self._due(size)
         while True:
             if self._ended():
                 raise ClosedError("the store is closed while it is compacted; what is not swapped in is given up")
-            early = 0.0 if self._rate is None else self._begun + self._passed / self._rate - self._clock.monotonic()
+            early = due - self._clock.monotonic()
             if early <= 0:
                 return
             self._clock.sleep(min(early, 0.1))
+
+    def _due(self, size: int) -> float:
+        """When some bytes of this thread may have passed, after those of all threads that came before."""
+        now = self._clock.monotonic()
+        if self._rate is None:
+            return now
+        with self._guard:
+            self._paid = max(self._paid, now) + size / self._rate
+            return self._paid
 
 
 @dataclass(frozen=True)

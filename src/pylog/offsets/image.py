@@ -10,11 +10,12 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from pylog.errors import CorruptionError
 from pylog.log.reader import TransactionEnd
@@ -22,7 +23,6 @@ from pylog.offsets.membership import DELETION_ORDER, GROUP_EPOCH, MEMBER
 from pylog.offsets.schema import (
     GROUP,
     OFFSET,
-    OFFSETS_TOPIC,
     OLD_OFFSET,
     Commit,
     GroupMetadata,
@@ -30,10 +30,28 @@ from pylog.offsets.schema import (
     parse_offset,
     parse_place,
 )
+from pylog.offsets.validity import (
+    LAST_KIND,
+    UNKNOWN_MEMBER,
+    fault_of_commit,
+    fault_of_key,
+    fault_of_name,
+    fault_of_place,
+    fault_of_value,
+)
 from pylog.record.types import OffsetAndMetadata, TopicPartition
 
 COLUMNS: Final = ("offset", "key", "value", "producer_id")
 _NO_PRODUCER: Final = -1
+_SKIPPED_KEPT: Final = 100  # of the records that were skipped: all are counted, the first ones are named
+_NO_KEY: Final = "it has no key of Kafka's"
+
+
+class Skipped(NamedTuple):
+    """A record that a replay skipped: its offset in its partition, and why."""
+
+    offset: int
+    why: str
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
@@ -123,9 +141,13 @@ class Image:
     Attributes:
         groups: by the bytes of their names.
         pending: what open transactions have committed: producer id → (group, place) → entry.
+        skipped: the first records that cannot be used, in the order of the replay. They change nothing.
+        skipped_count: the number of all of these.
     """
 
     def __init__(self) -> None:
+        self.skipped: list[Skipped] = []
+        self.skipped_count = 0
         self.groups: dict[bytes, GroupImage] = {}
         self.pending: dict[int, dict[tuple[bytes, bytes], Entry]] = {}
 
@@ -151,11 +173,7 @@ class Image:
     # ---- replay --------------------------------------------------------------------------------------------------------------
 
     def replay(self, frames: Iterable[pa.RecordBatch], ends: Iterable[TransactionEnd]) -> None:
-        """Takes more records, of `COLUMNS`, and the markers among them.
-
-        Raises:
-            CorruptionError: a key is none that Kafka writes. What was taken before stays.
-        """
+        """Takes more records, of `COLUMNS`, and the markers among them. Records that cannot be used are skipped and counted."""
         waiting = deque(ends)
         for frame in frames:
             if not frame.num_rows:
@@ -169,6 +187,7 @@ class Image:
                 self._take_columns(frame)
         for end in waiting:
             self._end_transaction(end)
+        self.skipped.sort()
 
     def _take_each(self, frame: pa.RecordBatch, ends: deque[TransactionEnd]) -> None:
         """Records one after the other: transactions depend on what lies between them and their markers."""
@@ -184,9 +203,8 @@ class Image:
 
         Cost: some 0.1 µs a record, and 1 µs a key.
         """
+        frame = self._without_null_keys(frame)
         encoded = frame.column(1).dictionary_encode()
-        if encoded.null_count:
-            raise _no_key(frame.column(0)[encoded.indices.is_null().index(True).as_py()].as_py())
         keys = encoded.indices.to_numpy()
         last = np.empty(len(encoded.dictionary), np.int64)
         last[keys] = np.arange(frame.num_rows)  # of equal indices the last one counts
@@ -196,37 +214,85 @@ class Image:
         rows = last[order]
         kept = frame if len(rows) == frame.num_rows else frame.take(pa.array(rows))
         offsets = kept.column(0).to_numpy().tolist()
-        for offset, key, value, was in zip(
-            offsets, _byte_strings(kept.column(1)), _byte_strings(kept.column(2)), written[order].tolist(), strict=True
+        for number, offset, key, value, was in zip(
+            order.tolist(),
+            offsets,
+            _byte_strings(kept.column(1)),
+            _byte_strings(kept.column(2)),
+            written[order].tolist(),
+            strict=True,
         ):
-            self.take(offset, key, value, written=was)
+            if not self.take(offset, key, value, written=was):
+                self._take_earlier(frame, np.flatnonzero(keys == number)[:-1], written=was)
+
+    def _without_null_keys(self, frame: pa.RecordBatch) -> pa.RecordBatch:
+        if not frame.column(1).null_count:
+            return frame
+        valid = frame.column(1).is_valid()
+        for offset in frame.column(0).filter(valid.to_numpy(zero_copy_only=False) == 0).to_pylist():
+            self._skip(offset, _NO_KEY)
+        return frame.filter(valid)
+
+    def _take_earlier(self, frame: pa.RecordBatch, rows: NDArray[np.int64], *, written: bool) -> None:
+        """Takes the last of some rows that can be used: they have the key of a later record that cannot."""
+        for row in reversed(rows.tolist()):
+            offset, key, value = (frame.column(column)[row].as_py() for column in range(3))
+            if self.take(offset, key, value, written=written):
+                return
 
     def take(
         self, offset: int, key: bytes | None, value: bytes | None, *, producer: int = _NO_PRODUCER, written: bool = False
-    ) -> None:
-        """One record.
+    ) -> bool:
+        """Takes one record, unless it cannot be used: then it is skipped and counted.
 
         Args:
             offset, key, value: of the record.
             producer: -1, or who has a transaction open.
             written: there was one of the same key with a value, which was left out.
-        """
-        if key is None or len(key) < 2:
-            raise _no_key(offset)
-        kind = key[0] << 8 | key[1]
-        if kind <= OFFSET:
-            self._take_offset(offset, kind, key, value, producer, written)
-        elif kind == GROUP or kind in DELETION_ORDER:
-            self._take_group(offset, kind, key, value)
 
-    def _take_offset(self, offset: int, kind: int, key: bytes, value: bytes | None, producer: int, written: bool) -> None:
+        Returns:
+            Whether it was taken.
+        """
+        kind = -1 if key is None or len(key) < 2 else key[0] << 8 | key[1]
+        if key is None or not 0 <= kind <= LAST_KIND:
+            fault: str | None = _NO_KEY if kind < 0 else f"its key is of kind {kind}, which no Kafka writes"
+        elif kind <= OFFSET:
+            fault = self._take_offset(offset, kind, key, value, producer, written)
+        elif kind == GROUP or kind in DELETION_ORDER:
+            fault = self._take_group(offset, kind, key, value)
+        else:
+            fault = None
+        if fault is not None:
+            self._skip(offset, fault)
+        return fault is None
+
+    def _skip(self, offset: int, fault: str) -> None:
+        self.skipped_count += 1
+        if len(self.skipped) < _SKIPPED_KEPT:
+            self.skipped.append(Skipped(offset, fault))
+
+    def _take_offset(self, offset: int, kind: int, key: bytes, value: bytes | None, producer: int, written: bool) -> str | None:
+        """Takes a commit, or returns what is wrong with it."""
         end = 4 + int.from_bytes(key[2:4], "big")
         name, place = key[4:end], key[end:]
         if len(place) < 6 or len(place) != 6 + (place[0] << 8 | place[1]):
-            raise _no_key(offset)
+            return _NO_KEY
+        fault = None if value is None else fault_of_commit(value)
+        known = self.groups.get(name)
+        if known is None or place not in known.entries:
+            fault = fault or fault_of_name(name) or fault_of_place(place)
+        if fault is not None:
+            return fault
+        self._take_commit(Entry(offset, value or b""), kind, name, place, producer, written if value is None else None)
+        return None
+
+    def _take_commit(
+        self, entry: Entry, kind: int, name: bytes, place: bytes, producer: int, tombstone_after: bool | None
+    ) -> None:
+        """Takes a commit, or its tombstone: `tombstone_after` is None for a commit, else whether one was written before it."""
         group = self.groups.get(name) or self._new_group(name)
-        if value is None:
-            group.named |= written
+        if tombstone_after is not None:
+            group.named |= tombstone_after
             self._remove(group, name, place)
             self._drop_if_empty(name)
             return
@@ -234,10 +300,10 @@ class Image:
         if kind == OLD_OFFSET:
             group.old_keys.add(place)
         if producer == _NO_PRODUCER:
-            group.entries[place] = Entry(offset, value)
+            group.entries[place] = entry
             group.known = None
         else:
-            self.pending.setdefault(producer, {})[name, place] = Entry(offset, value)
+            self.pending.setdefault(producer, {})[name, place] = entry
 
     def _new_group(self, name: bytes) -> GroupImage:
         made = self.groups[name] = GroupImage()
@@ -250,12 +316,22 @@ class Image:
         for entries in self.pending.values():
             entries.pop((name, place), None)
 
-    def _take_group(self, offset: int, kind: int, key: bytes, value: bytes | None) -> None:
+    def _take_group(self, offset: int, kind: int, key: bytes, value: bytes | None) -> str | None:
+        """Takes a record about a group or a member, or returns what is wrong with it."""
         end = 4 + int.from_bytes(key[2:4], "big")
         if len(key) < end:
-            raise _no_key(offset)
+            return _NO_KEY
         name = key[4:end]
+        fault = fault_of_name(name) or fault_of_key(kind, key)
+        if fault is not None:
+            return fault
         group = self.groups.get(name) or self._new_group(name)
+        fault = None if value is None else fault_of_value(kind, value)
+        if fault is not None:
+            if kind == MEMBER:  # it is there, whatever it wants: else its group could expire
+                group.membership.setdefault(key, Entry(offset, UNKNOWN_MEMBER))
+            self._drop_if_empty(name)
+            return fault
         group.known = None  # what does not exist has no offsets
         group.changes += 1
         if kind == GROUP:
@@ -268,6 +344,7 @@ class Image:
             group.named &= value is not None  # its tombstone deletes the group, whoever has committed for it
         if value is None:
             self._drop_if_empty(name)
+        return None
 
     def _drop_if_empty(self, name: bytes) -> None:
         """Forgets a deleted group: programs that make up names for their groups would fill the memory."""
@@ -281,10 +358,6 @@ class Image:
             if end.committed and (there is None or there.record_offset < entry.record_offset):
                 group.entries[place] = entry
                 group.known = None
-
-
-def _no_key(offset: int) -> CorruptionError:
-    return CorruptionError(f"the record at offset {offset} of {OFFSETS_TOPIC} has a key that is none of Kafka's", offset=offset)
 
 
 def _byte_strings(column: pa.BinaryArray) -> Iterator[bytes | None]:

@@ -6,6 +6,7 @@ process rolled or compacted the log, or cut it) everything is replayed, because 
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,13 +15,15 @@ from pylog import limits
 from pylog.config import Durability
 from pylog.errors import CorruptionError, OffsetOutOfRangeError, StorageFailedError, UnknownTopicOrPartitionError
 from pylog.log import reader
+from pylog.log.internal import InternalLog
 from pylog.log.log import Log
 from pylog.log.reader import Wanted
 from pylog.log.state import LogState
-from pylog.offsets.image import COLUMNS, Image
+from pylog.offsets.image import COLUMNS, Image, Skipped
 from pylog.record.types import OffsetAndMetadata, TopicPartition
 from pylog.segment.segment import LogSegment
 
+LOGGER = logging.getLogger("pylog.groups")
 Item = tuple[bytes, bytes | None]  # a record's key and value
 
 
@@ -39,6 +42,7 @@ class OffsetsPartition:
         self._open_log = open_log
         self._guard = threading.RLock()  # taken before the log's own
         self._log = open_log()
+        self._reported = 0  # skipped records below this offset were logged
         self._begin()
 
     def _begin(self) -> None:
@@ -68,6 +72,11 @@ class OffsetsPartition:
         with self._guard:
             yield self._caught_up()
 
+    def skipped(self) -> tuple[int, list[Skipped]]:
+        """Returns how many records were skipped because nobody can read them, and the first of these."""
+        with self.image() as image:
+            return image.skipped_count, list(image.skipped)
+
     @contextmanager
     def exclusively(self) -> Iterator[Image]:
         """The same, and no process appends anything but what is appended inside."""
@@ -87,6 +96,7 @@ class OffsetsPartition:
             state = self._log.look()
         except UnknownTopicOrPartitionError:  # another process has deleted it, and may have made it again
             self._log = self._open_log()
+            self._reported = 0
             self._begin()
             state = self._log.look()
         if state is not self._seen:
@@ -98,6 +108,7 @@ class OffsetsPartition:
         while True:
             try:
                 self._replay(state)
+                self._report_skipped()
                 return
             except (CorruptionError, OffsetOutOfRangeError, StorageFailedError):
                 self._begin()
@@ -117,6 +128,15 @@ class OffsetsPartition:
             self._image.replay(frames, ends)
         self._position, self._seen, self._anchor = state.end_offset, state, _segment_before(state, state.end_offset)
 
+    def _report_skipped(self) -> None:
+        """Logs each record that was skipped, once."""
+        for offset, why in self._image.skipped:
+            if offset >= self._reported:
+                LOGGER.warning(
+                    "%s: the record at offset %d is skipped, and no group is affected: %s", self.directory, offset, why
+                )
+                self._reported = offset + 1
+
     def _goes_on(self, state: LogState, position: int) -> bool:
         """Whether all that has happened to the log since it was replayed is that it has grown."""
         if self._seen is None or state.truncation_count != self._seen.truncation_count:
@@ -132,7 +152,8 @@ class OffsetsPartition:
             RecordTooLargeError: they do not fit into one batch. As `Log.append`.
         """
         records = [(key, value, (), now_ms) for key, value in items]
-        offsets = self._log.append_batch(records, durability=durability, atomic=atomic).offsets
+        assert isinstance(self._log, InternalLog)
+        offsets = self._log.append_own(records, durability=durability, atomic=atomic).offsets
         with self._guard:
             if self._position == offsets.start:  # else replaying what lies between will come upon them
                 for offset, (key, value) in zip(offsets, items, strict=True):

@@ -9,8 +9,6 @@ from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast
 
-import numpy as np
-
 from pylog import limits
 from pylog.clock import Clock
 from pylog.config import Durability, OffsetsConfig
@@ -27,8 +25,9 @@ from pylog.errors import (
 )
 from pylog.fs import FileSystem, join
 from pylog.log.log import Log
+from pylog.offsets.arguments import checked_group, checked_int, checked_place, encoded
 from pylog.offsets.expiry import Expiry, expired
-from pylog.offsets.image import GroupImage, Image
+from pylog.offsets.image import GroupImage, Image, Skipped
 from pylog.offsets.membership import DELETION_ORDER
 from pylog.offsets.partition import Item, OffsetsPartition
 from pylog.offsets.schema import (
@@ -184,9 +183,9 @@ class OffsetStore:
         """The record of one offset, checked."""
         key = checked_place(place)
         committed = given if isinstance(given, OffsetAndMetadata) else OffsetAndMetadata(given)
-        offset = _checked_int("offset", committed.offset, limits.INT64_MAX)
+        offset = checked_int("offset", committed.offset, limits.INT64_MAX)
         epoch = None if committed.leader_epoch == -1 else committed.leader_epoch  # both are Kafka's word for none
-        epoch = None if epoch is None else _checked_int("leader_epoch", epoch, limits.INT32_MAX)
+        epoch = None if epoch is None else checked_int("leader_epoch", epoch, limits.INT32_MAX)
         metadata = self._checked_metadata(committed.metadata)
         self._check_in_log(key, offset)
         return offset_key(name, place_key(key)), format_offset(offset, metadata, epoch, now_ms)
@@ -210,9 +209,9 @@ class OffsetStore:
         if not metadata:
             return b""
         limit = self._config.metadata_max_bytes  # Java counts characters, whatever the option's name says
-        if len(metadata) > limit or len(_encoded(metadata, "metadata", "utf-16-le")) > 2 * limit:
+        if len(metadata) > limit or len(encoded(metadata, "metadata", "utf-16-le")) > 2 * limit:
             raise InvalidArgumentError(f"metadata of {len(metadata)} characters is more than {limit} UTF-16 code units")
-        return _encoded(metadata, "metadata")
+        return encoded(metadata, "metadata")
 
     def _make_topic(self) -> None:
         """Makes `__consumer_offsets` as Kafka does (groups-and-transactions 1.1)."""
@@ -266,11 +265,35 @@ class OffsetStore:
         Raises:
             CorruptionError: a part of the offsets is damaged, so not all groups are known.
         """
-        found: set[bytes] = set()
-        for there in self._all_partitions():
-            with there.image() as image:
-                found |= {name for name, group in image.groups.items() if group.exists}
-        return sorted(map(group_name, found))
+        names, damaged = self.known_groups()
+        if damaged:
+            raise next(iter(damaged.values()))
+        return names
+
+    def known_groups(self) -> tuple[list[str], dict[int, PylogError]]:
+        """Returns the names of the groups in all partitions that can be read, and why others cannot be.
+
+        Returns:
+            The names, sorted; and for each partition of `__consumer_offsets` that cannot be read the error, by the partition's
+            number: its groups are missing. Cost: as `groups`.
+
+        Raises:
+            ClosedError: the store is closed.
+        """
+        found, damaged = self._each_partition(_groups_in)
+        return sorted(group_name(name) for names in found.values() for name in names), damaged
+
+    def skipped_records(self) -> dict[int, tuple[int, list[Skipped]]]:
+        """Returns the records of `__consumer_offsets` that are skipped, because no version of Kafka writes such records.
+
+        A skipped record changes nothing: the commits and members of all groups are as if it were not there.
+
+        Returns:
+            By partition: how many there are, and the offset of each of the first ones with what is wrong. Partitions without any,
+            and those that cannot be read, are left out. Cost: as `groups`.
+        """
+        found, _ = self._each_partition(OffsetsPartition.skipped)
+        return {number: skipped for number, skipped in found.items() if skipped[0]}
 
     # ---- delete --------------------------------------------------------------------------------------------------------------
 
@@ -382,7 +405,10 @@ class OffsetStore:
         """
         now = self.clock.now_ms() if now_ms is None else now_ms
         waiting = self._topics_that_wait()
-        return sum(self._expire(there, now, waiting) for there in self._all_partitions())
+        done, failed = self._each_partition(lambda there: self._expire(there, now, waiting))
+        if failed:
+            raise next(iter(failed.values()))
+        return sum(done.values())
 
     def expire_if_due(self, now_ms: int) -> int:
         """The same, unless it has been done a short time ago; never at the first call, as in Kafka."""
@@ -452,10 +478,12 @@ class OffsetStore:
                     self._make_topic()
                     there = self._partition_of(group)
                 return None if there is None else action(there, *given)
-            except (UnknownTopicOrPartitionError, ClosedError):  # the topic was deleted, by another process or this one
+            except (UnknownTopicOrPartitionError, ClosedError) as error:  # deleted, or not made yet
                 tries -= 1
                 if not tries:
-                    raise
+                    if make or isinstance(error, ClosedError):
+                        raise
+                    return None  # nothing can be committed where there is no partition
                 self._forget()
 
     def _partition_of(self, group: str) -> OffsetsPartition | None:
@@ -503,11 +531,36 @@ class OffsetStore:
         return True
 
     def _all_partitions(self) -> Iterator[OffsetsPartition]:
+        """Those that there are. One that the topic's maker has not got to has no records yet."""
+        for number in self._all_numbers():
+            with suppress(UnknownTopicOrPartitionError):
+                with self._guard:
+                    there = self._partition(number)
+                yield there
+
+    def _all_numbers(self) -> tuple[int, ...]:
         topic = self._store.topics().get(OFFSETS_TOPIC)
-        for number in () if topic is None else topic.partition_ids:
-            with self._guard:
-                there = self._partition(number)
-            yield there
+        return () if topic is None else topic.partition_ids
+
+    def _each_partition(self, action: Callable[[OffsetsPartition], Found]) -> tuple[dict[int, Found], dict[int, PylogError]]:
+        """What `action` makes of each partition, by number, and the errors of those that it fails for.
+
+        A partition that is not made yet, or was deleted meanwhile, is in neither.
+        """
+        found: dict[int, Found] = {}
+        failed: dict[int, PylogError] = {}
+        for number in self._all_numbers():
+            try:
+                with self._guard:
+                    there = self._partition(number)
+                found[number] = action(there)
+            except UnknownTopicOrPartitionError:
+                continue
+            except ClosedError:
+                raise
+            except PylogError as error:
+                failed[number] = error
+        return found, failed
 
     def _partition(self, number: int) -> OffsetsPartition:
         there = self._partitions.get(number)
@@ -524,6 +577,12 @@ class OffsetStore:
             self._numbers.clear()
 
 
+def _groups_in(there: OffsetsPartition) -> list[bytes]:
+    """The groups that exist in a partition."""
+    with there.image() as image:
+        return [name for name, group in image.groups.items() if group.exists]
+
+
 def tombstones(name: bytes, group: GroupImage, gone: Expiry) -> Iterator[Item]:
     """Records that delete: the offsets' first, so that no crash leaves offsets of a group that is gone."""
     for place in gone.places:
@@ -534,43 +593,6 @@ def tombstones(name: bytes, group: GroupImage, gone: Expiry) -> Iterator[Item]:
         yield from ((key, None) for key in sorted(group.membership, key=lambda key: (DELETION_ORDER.index(key[1]), key)))
     elif gone.group:
         yield group_key(name), None
-
-
-# ---- what callers give -------------------------------------------------------------------------------------------------------
-
-
-def checked_group(group: object) -> bytes:
-    """The bytes of a group's name, checked."""
-    if not isinstance(group, str):
-        raise InvalidArgumentError(f"group={group!r} is not a group's name")
-    name = _encoded(group, "the group's name")
-    if len(name) > limits.MAX_GROUP_BYTES:
-        raise InvalidArgumentError(
-            f"the group's name has {len(name)} bytes, more than the {limits.MAX_GROUP_BYTES} that keys have room for"
-        )
-    return name
-
-
-def _encoded(text: str, what: str, encoding: str = "utf-8") -> bytes:
-    try:
-        return text.encode(encoding)
-    except UnicodeEncodeError as error:
-        raise InvalidArgumentError(f"{what} has half of a surrogate pair, which is not text") from error
-
-
-def checked_place(place: object) -> TopicPartition:
-    """A partition that a caller names, checked for its form."""
-    if isinstance(place, TopicPartition) and isinstance(place.partition, int):
-        return place
-    if isinstance(place, tuple) and len(place) == 2 and isinstance(place[0], str) and isinstance(place[1], int | np.integer):
-        return TopicPartition(place[0], int(place[1]))
-    raise InvalidArgumentError(f"{place!r} is not a partition: a pair of its topic and its number")
-
-
-def _checked_int(name: str, value: object, high: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 0 <= value <= high:
-        raise InvalidArgumentError(f"{name}={value!r} is not an int from 0 to {high}")
-    return int(value)
 
 
 def _places_in(group: GroupImage, topics: Collection[str]) -> list[bytes]:

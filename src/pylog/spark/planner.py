@@ -20,7 +20,7 @@ from pyspark.sql.datasource import InputPartition
 
 from pylog.errors import CorruptionError, InvalidArgumentError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from pylog.fs import OsFileSystem, join
-from pylog.log.checkpoints import read_topic_id
+from pylog.log.checkpoints import INTERNAL_TOPICS, read_topic_id
 from pylog.log.outline import Outline, outline_of
 from pylog.log.planning import cut, ranges_since
 from pylog.record.types import TopicPartition
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from pylog.log.log import Log
 
 MAX_SLICES = 1_000_000  # Spark's driver holds every task of a stage in memory
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"})
 
 _logger = logging.getLogger("pylog.spark")
 

@@ -12,7 +12,7 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, Stri
 
 from pylog.config import Durability
 from pylog.errors import InvalidArgumentError
-from pylog.log.checkpoints import check_topic_name
+from pylog.log.checkpoints import INTERNAL_TOPICS, check_topic_name
 from pylog.record.compression import codec_id
 from pylog.spark import values
 from pylog.spark.given import Given
@@ -93,8 +93,11 @@ def _one_path(name: str, value: str) -> str:
     return found[0]
 
 
-def _topic(name: str, value: str) -> str:  # noqa: ARG001 - as every parser
-    return check_topic_name(value.strip())
+def _topic(name: str, value: str) -> str:
+    found = check_topic_name(value.strip())
+    if found in INTERNAL_TOPICS:
+        raise InvalidArgumentError(f"{name}={found!r} is one of Kafka's internal topics, which take no rows; name another topic")
+    return found
 
 
 def _partitions(name: str, value: str) -> int:

@@ -7,9 +7,15 @@ from typing import Any
 
 from pylog import limits
 from pylog.config import TopicConfig
-from pylog.errors import IllegalStateError, InvalidArgumentError, NotALogDirectoryError, TopicAlreadyExistsError
+from pylog.errors import (
+    IllegalStateError,
+    InvalidArgumentError,
+    InvalidTopicError,
+    NotALogDirectoryError,
+    TopicAlreadyExistsError,
+)
 from pylog.fs import FileSystem, join, parent_of, write_atomically
-from pylog.log.checkpoints import format_partition_metadata, new_topic_id
+from pylog.log.checkpoints import INTERNAL_TOPICS, format_partition_metadata, new_topic_id
 from pylog.record.types import TopicPartition
 from pylog.segment.names import PARTITION_METADATA
 from pylog.topics.catalog import CatalogTopic
@@ -50,8 +56,16 @@ def check_partition_count(count: object) -> int:
 
 
 def check_more(fs: FileSystem, root: str, topic: Topic, count: int) -> int:
-    """Refuses a number of partitions that is not larger than the one there is, which is returned."""
+    """Refuses a number of partitions that is not larger than the one there is, which is returned.
+
+    That of an internal topic stays: it decides where the records of each group or transaction are looked for.
+    """
     present = topic.partition_ids[-1] + 1
+    if topic.name in INTERNAL_TOPICS:
+        raise InvalidTopicError(
+            f"{topic.name} is one of Kafka's internal topics: its number of partitions, {present}, stays, or its records "
+            "would not be found any more"
+        )
     if count <= present:
         raise InvalidArgumentError(f"topic {topic.name!r} has {present} partitions; {count} is not more")
     check_may_be_made(fs, root, topic.name, range(present, count))
