@@ -35,6 +35,39 @@ class Mutant:
 
 MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(
+        name="checkpoint_updates_start_from_old_lines",
+        file="pylog/log/checkpoints.py",
+        text="        content = self._read()  # as it is now, whoever wrote it\n",
+        replacement="        content = self._content\n",
+        tests=("tests/log/test_offset_checkpoints.py::test_an_update_starts_from_the_lines_that_are_there_now",),
+        why="A checkpoint loses the lines that another process has written since it was read.",
+    ),
+    Mutant(
+        name="checkpoint_lines_are_normalised",
+        file="pylog/log/checkpoints.py",
+        text="!= line.offset else line\n",
+        replacement="!= line.offset else _line_of(line.partition, line.offset)\n",
+        tests=("tests/log/test_offset_checkpoints.py::test_lines_of_others_and_starts_below_the_first_segment_stay",),
+        why="Lines of another program are rewritten.",
+        quick=True,
+    ),
+    Mutant(
+        name="later_checkpoints_are_replaced",
+        file="pylog/log/checkpoints.py",
+        text="        if content.refused:\n",
+        replacement="        if False:\n",
+        tests=("tests/log/test_offset_checkpoints.py::test_a_checkpoint_of_a_later_version_is_never_replaced",),
+        why="A checkpoint of a later version is replaced, and its lines are lost.",
+    ),
+    Mutant(
+        name="damaged_checkpoints_are_forgotten",
+        file="pylog/log/checkpoints.py",
+        text='            _set_aside(self._fs, self._root, self._name, content.data or b"")\n',
+        replacement="            pass\n",
+        tests=("tests/log/test_offset_checkpoints.py::test_a_damaged_checkpoint_keeps_its_good_lines_and_is_kept_aside",),
+        why="The bytes of a damaged checkpoint are lost when it is replaced.",
+    ),
+    Mutant(
         name="root_keeps_what_it_creates",
         file="pylog/fs/ownership.py",
         text="    if parent.st_uid == _ROOT or os.fstat(descriptor).st_uid != _ROOT:\n",

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
+import itertools
 import re
 import secrets
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from pylog import limits
-from pylog.errors import CorruptionError, InvalidTopicError
+from pylog import limits, trace
+from pylog.errors import CorruptionError, InvalidTopicError, StorageFailedError, UnsupportedFormatError
 from pylog.fs import FileSystem, join, write_atomically
 from pylog.record.types import TopicPartition
 from pylog.segment.names import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA
@@ -47,7 +49,7 @@ def parse_offsets(data: bytes, path: str) -> Offsets:
         }
     except (ValueError, UnicodeDecodeError) as error:
         raise CorruptionError(
-            f"{path} is not an offset checkpoint: {error}; it can be removed, which costs only time", path=path
+            f"{path} is not an offset checkpoint: {error}; move it away if no broker needs it", path=path
         ) from error
 
 
@@ -64,45 +66,143 @@ def _entries(data: bytes) -> list[str]:
 
 def format_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
     """The text of an offset checkpoint file."""
-    lines = ["0", str(len(offsets)), *(f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items()))]
-    return ("\n".join(lines) + "\n").encode()
+    return _text_of([_line_of(*item) for item in sorted(offsets.items())])
+
+
+class _Line(NamedTuple):
+    """A line of an offset checkpoint, as it is in the file."""
+
+    partition: TopicPartition
+    offset: int
+    text: str
+
+
+def _line_of(partition: TopicPartition, offset: int) -> _Line:
+    return _Line(partition, offset, f"{partition.topic} {partition.partition} {offset}")
+
+
+class _Content(NamedTuple):
+    """All that a checkpoint file says, in one value that never changes.
+
+    Attributes:
+        data: its bytes; None when it is missing, or too large to be read.
+        lines: in their order; of a damaged file those that can be read.
+        offsets: of a sound file; empty for a damaged one.
+        complaint: what is wrong with the file, None when it is sound.
+        refused: the file must not be replaced: only another program can read it.
+    """
+
+    data: bytes | None
+    lines: tuple[_Line, ...] = ()
+    offsets: Offsets = {}  # noqa: RUF012 - never changed
+    complaint: str | None = None
+    refused: bool = False
+
+
+def _content_of(data: bytes | None, path: str) -> _Content:
+    lines = tuple(_readable_lines(data or b""))
+    try:
+        return _Content(data, lines, parse_offsets(data or b"", path))
+    except CorruptionError as error:
+        later = re.match(rb"\s*([1-9][0-9]{0,8})\r?\n", data or b"") is not None
+        return _Content(data, lines, {}, str(error), later)
+
+
+def _readable_lines(data: bytes) -> Iterator[_Line]:
+    """The lines after the version and the count; those that are damaged are left out."""
+    for text in data.decode(errors="replace").splitlines()[2:]:
+        with contextlib.suppress(ValueError):
+            topic, partition, offset = text.split()
+            yield _Line(TopicPartition(topic, int(partition)), int(offset), text)
 
 
 class Checkpoint:
     """An offset checkpoint of a log directory. Read again when it was replaced: other processes write it too.
 
+    What was read is one value, so no thread sees the bytes of one version with the offsets of another.
+
     Args:
         fs, root, name: the file; it may be missing.
-
-    Attributes:
-        complaint: what is wrong with the file: an unreadable one counts as empty (storage-format 3.5.3).
     """
 
     def __init__(self, fs: FileSystem, root: str, name: str) -> None:
         self.path = join(root, name)
-        self.complaint: str | None = None
         self._fs = fs
         self._root = root
         self._name = name
-        self._data: bytes | None = None
-        self._offsets: Offsets = {}
+        self._content = _Content(None)
+
+    @property
+    def complaint(self) -> str | None:
+        """What is wrong with the file: an unreadable one counts as empty (storage-format 3.5.3). None when nothing is."""
+        return self._content.complaint
 
     def offsets(self) -> Offsets:
         """All lines. Cost: reading the file; it is parsed again only when it has changed."""
-        data = self._fs.read(self.path, limits.MAX_CHECKPOINT_BYTES)
-        if data != self._data:
-            self._data, self.complaint = data, None
-            try:
-                self._offsets = parse_offsets(data or b"", self.path)
-            except CorruptionError as error:
-                self._offsets, self.complaint = {}, str(error)
-        return self._offsets
+        return self._read().offsets
+
+    def _read(self) -> _Content:
+        content = self._content
+        try:
+            data = self._fs.read(self.path, limits.MAX_CHECKPOINT_BYTES)
+        except StorageFailedError as error:
+            if error.errno is not None:
+                raise
+            told = f"{error}; move it away if no broker needs it"
+            self._content = content = _Content(None, complaint=told, refused=True)
+            return content
+        if data != content.data or content.refused:
+            self._content = content = _content_of(data, self.path)
+        return content
 
     def update(self, changed: Offsets, removed: Iterable[TopicPartition] = ()) -> None:
-        """Changes some lines and keeps the others; written only if that makes a difference. Under the root's lock."""
-        offsets = {key: value for key, value in self.offsets().items() if key not in set(removed)} | changed
-        if offsets != self._offsets:
-            write_atomically(self._fs, self._root, self._name, format_offsets(offsets))
+        """Changes some lines and keeps the others as they are; written only if that makes a difference. Under the root's lock.
+
+        Raises:
+            UnsupportedFormatError: the file is of a later version, or too large. Nothing was changed.
+        """
+        content = self._read()  # as it is now, whoever wrote it
+        going = set(removed) - changed.keys()
+        if not any(content.offsets.get(key) != offset for key, offset in changed.items()) and not going & content.offsets.keys():
+            return
+        if content.refused:
+            told = f"{self.path} cannot be changed: {content.complaint}"
+            raise UnsupportedFormatError(told, path=self.path)
+        if content.complaint is not None:
+            _set_aside(self._fs, self._root, self._name, content.data or b"")
+        write_atomically(self._fs, self._root, self._name, _text_of(_rewritten(content.lines, changed, going)))
+
+    def note(self, changed: Offsets) -> bool:
+        """Changes lines that may as well be missing. Returns False, with a line in the log, if the file must stay as it is."""
+        try:
+            self.update(changed)
+        except UnsupportedFormatError as error:
+            trace.later(trace.CHECKPOINT_REFUSED, path=self.path, error=str(error))
+            return False
+        return True
+
+
+def _rewritten(lines: Iterable[_Line], changed: Offsets, going: Container[TopicPartition]) -> list[_Line]:
+    """The lines with some changed, some left out, and the new ones after the others."""
+    kept = [
+        _line_of(line.partition, changed[line.partition]) if changed.get(line.partition, line.offset) != line.offset else line
+        for line in lines
+        if line.partition not in going
+    ]
+    present = {line.partition for line in kept}
+    return kept + [_line_of(*item) for item in sorted(changed.items()) if item[0] not in present]
+
+
+def _text_of(lines: Collection[_Line]) -> bytes:
+    return ("\n".join(["0", str(len(lines)), *(line.text for line in lines)]) + "\n").encode()
+
+
+def _set_aside(fs: FileSystem, directory: str, name: str, data: bytes) -> None:
+    """Keeps the bytes of a damaged file that is replaced: its lines may be another program's."""
+    there = {entry.name for entry in fs.list(directory)}
+    aside = next(each for number in itertools.count() if (each := f"{name}.damaged.{number}") not in there)
+    write_atomically(fs, directory, aside, data)
+    trace.later(trace.DAMAGED_KEPT, path=join(directory, name), kept=join(directory, aside), bytes=len(data))
 
 
 def is_told_of(fs: FileSystem, root: str, partition: TopicPartition) -> bool:
@@ -154,7 +254,13 @@ def read_epochs(fs: FileSystem, directory: str) -> list[EpochStart] | None:
 
 
 def write_epochs(fs: FileSystem, directory: str, epochs: list[EpochStart]) -> None:
-    """Replaces a partition's leader epochs."""
+    """Replaces a partition's leader epochs. A damaged file is kept under another name: a broker may need its entries."""
+    path = join(directory, LEADER_EPOCH_CHECKPOINT)
+    data = fs.read(path, limits.MAX_CHECKPOINT_BYTES)
+    try:
+        parse_epochs(data or b"", path)
+    except CorruptionError:
+        _set_aside(fs, directory, LEADER_EPOCH_CHECKPOINT, data or b"")
     lines = ["0", str(len(epochs)), *(f"{epoch} {start}" for epoch, start in epochs)]
     write_atomically(fs, directory, LEADER_EPOCH_CHECKPOINT, ("\n".join(lines) + "\n").encode())
 

@@ -452,7 +452,7 @@ class _Round:
             if self._is_cut(writer):
                 raise _ChangedError
             with source.root_lock.entered():
-                source.cleaned.update({source.partition: end})
+                source.cleaned.note({source.partition: end})
 
     # ---- batches ---------------------------------------------------------------------------------------------------------
 

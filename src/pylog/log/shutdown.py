@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 from typing import NamedTuple
 
+from pylog.errors import StorageFailedError
 from pylog.fs import FileSystem, join
 from pylog.log.checkpoints import NEW_MARKER, Checkpoint
 from pylog.log.durable_point import open_header
@@ -40,7 +41,10 @@ def endings(fs: FileSystem, directories: Mapping[TopicPartition, str]) -> dict[T
 
 
 def _ending(fs: FileSystem, directory: str) -> Ending | None:
-    header = open_header(fs, directory)
+    try:
+        header = open_header(fs, directory)
+    except StorageFailedError:  # what cannot be opened is not settled
+        return None
     if header is None:
         return None
     slot, same_boot = header.look(), header.same_boot
@@ -65,7 +69,10 @@ def _is_blank(fs: FileSystem, path: str, position: int, end: int) -> bool:
 
 def is_empty(fs: FileSystem, directory: str) -> bool:
     """Whether a partition has no bytes: then nothing of it can have been left under way."""
-    return not any(entry.name.endswith(LOG) and entry.size for entry in fs.list(directory))
+    try:
+        return not any(entry.name.endswith(LOG) and entry.size for entry in fs.list(directory))
+    except StorageFailedError:  # such as a link that leads nowhere
+        return False
 
 
 def note_ends(
@@ -81,6 +88,8 @@ def note_ends(
     Where a broker was last, its checkpoint may know a start above that in a header: there records were deleted by the broker.
     Without a marker that stays so: what pylog writes next would let the headers count.
 
+    No line is removed or raised to the first segment: a start below that tells a broker that its remote tier has the rest.
+
     Args:
         fs: the file system.
         names: the directories of all partitions.
@@ -90,14 +99,15 @@ def note_ends(
     """
     found = endings(fs, names)
     settled = {partition: ending for partition, ending in found.items() if ending.settled}
-    told = {} if marker == NEW_MARKER else log_starts.offsets()
-    starts = {key: max(ending.start_offset, told.get(key, 0)) for key, ending in settled.items()}
+    told, ours = log_starts.offsets(), marker == NEW_MARKER
+    starts = {key: ending.start_offset if ours else max(ending.start_offset, told.get(key, 0)) for key, ending in settled.items()}
     raised = {key: start for key, start in starts.items() if start > settled[key].first_base_offset}
     behind = any(start > settled[key].start_offset for key, start in raised.items())
-    recovery_points.update({partition: ending.durable_offset for partition, ending in settled.items()})
-    log_starts.update(raised, starts.keys() - raised.keys())
+    lowered = {key: start for key, start in starts.items() if told.get(key, 0) > start}  # a header of pylog's own knows better
+    noted = recovery_points.note({partition: ending.durable_offset for partition, ending in settled.items()})
+    noted &= log_starts.note(raised | lowered)
     known = names if marker is not None else opened
     written = {partition for partition, ending in found.items() if ending.same_boot or ending.preallocated}
     unknown = set(names) - set(settled)
     sound = all((key in known or is_empty(fs, names[key])) and key not in written for key in unknown)
-    return sound and (marker is not None or not behind)
+    return noted and sound and (marker is not None or not behind)
