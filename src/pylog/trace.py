@@ -147,6 +147,11 @@ HELD: Final = _Held()
 waiting: Final[deque[_Line]] = deque()  # kept by `later`, in the order of the events
 
 
+def wanted(event: Event) -> bool:
+    """Whether any handler may want an event: for facts that take time to find out."""
+    return logging.getLogger(event.logger).isEnabledFor(event.level)
+
+
 def line(event: Event, place: tuple[str, int] | None = None, /, **facts: object) -> None:
     """Logs an event; a thread that holds locks does it when they are free.
 
@@ -162,7 +167,7 @@ def line(event: Event, place: tuple[str, int] | None = None, /, **facts: object)
 
 def later(event: Event, place: tuple[str, int] | None = None, /, **facts: object) -> None:
     """As `line`, but the line waits for the next `tell`, even if this thread is in no `HELD` block. Cost: 1 µs."""
-    if not logging.getLogger(event.logger).isEnabledFor(event.level):
+    if not wanted(event):
         return
     known = {} if place is None else {"topic": place[0], "partition": place[1]}
     known |= {name: _fact(value) for name, value in facts.items() if value is not None}

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from pylog import limits
+from pylog import limits, trace
 from pylog.clock import Clock
 from pylog.config import Durability
 from pylog.errors import (
@@ -120,7 +120,7 @@ class Mutator:
     @contextmanager
     def _both_locks(self) -> Iterator[None]:
         """The log's lock, then the partition's; when it ends both are as before, even if an interrupt comes as it ends."""
-        with self.lock, self._partition_lock.entered():
+        with trace.HELD, self.lock, self._partition_lock.entered():
             yield
 
     # ---- is it still what it was? --------------------------------------------------------------------------------------------
@@ -422,7 +422,7 @@ class Mutator:
             if before > writer.state.end_offset:
                 raise self._beyond("deleted before", before)
             if before > writer.state.start_offset:
-                trimming.raise_start(writer, self._source, before)
+                trimming.raise_start(writer, self._source, before, "delete_records was called")
             trimming.apply_retention(writer, self._source, self._doomed, self._clock.now_ms(), None, only_start=True)
             return writer.state.start_offset
 
@@ -440,7 +440,9 @@ class Mutator:
             self.take_changes()
             self._doomed.sweep()
             if self.writer is not None:
-                self.writer.producers.expire(now_ms, self._source.config.producer_id_expiration_ms)
+                expired = self.writer.producers.expire(now_ms, self._source.config.producer_id_expiration_ms)
+                if expired:
+                    trace.later(trace.PRODUCERS_EXPIRED, self._source.partition, count=expired)
             if self.loaded.corrupt is not None or not trimming.is_due(self._state, self._source, now_ms, committed):
                 return 0
             with self.changing() as writer:

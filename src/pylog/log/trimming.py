@@ -12,16 +12,18 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import weakref
-from itertools import islice
+from collections.abc import Sequence
+from itertools import groupby, islice
 
 import numpy as np
 
+from pylog import trace
 from pylog.config import TopicConfig
 from pylog.errors import StorageFailedError
 from pylog.fs import FileSystem, join
 from pylog.log import checkpoints
 from pylog.log.loaded import Source
-from pylog.log.retention import Decision, SegmentFacts, deletable
+from pylog.log.retention import Decision, Reason, SegmentFacts, deletable
 from pylog.log.state import LogState
 from pylog.log.view import SegmentView
 from pylog.log.writer import LogWriter
@@ -58,9 +60,10 @@ class Doomed:
 # ---- at the start ------------------------------------------------------------------------------------------------------------
 
 
-def raise_start(writer: LogWriter, source: Source, offset: int) -> None:
+def raise_start(writer: LogWriter, source: Source, offset: int, reason: str) -> None:
     """Raises the log's start; no bytes go. The checkpoint, which is authoritative, comes first."""
     assert source.root_lock is not None
+    old = writer.state.start_offset
     if offset > writer.state.durable_offset:
         writer.flush()  # the log does not begin behind what is known to be on the disk
     with source.root_lock.entered():
@@ -69,6 +72,7 @@ def raise_start(writer: LogWriter, source: Source, offset: int) -> None:
     writer.write_epochs(checkpoints.truncate_epochs_start(writer.epochs, offset))
     writer.end_change()
     writer.set_state(start_offset=offset)
+    trace.later(trace.START_RAISED, source.partition, old=old, new=offset, reason=reason)
 
 
 def is_due(state: LogState, source: Source, now_ms: int, committed: int | None) -> bool:
@@ -121,12 +125,42 @@ def _delete_oldest(writer: LogWriter, source: Source, doomed: Doomed, decision: 
     going = [segment for _, segment in islice(writer.state.segments, decision.count)]
     start = max(decision.new_start_offset, writer.state.start_offset)
     if start > writer.state.start_offset:
-        raise_start(writer, source, start)
+        raise_start(writer, source, start, "retention")
+    told = _deletions(writer.state, source.config, decision, going)
     writer.begin_change()
     _rename_away(source, doomed, going)
     writer.end_change()
+    for facts in told:
+        trace.later(trace.SEGMENTS_DELETED, source.partition, **facts)
     staying = [item for item in writer.state.segments if item[1] not in going]
     writer.set_state(segments=SegmentView(staying))
+
+
+def _deletions(state: LogState, config: TopicConfig, decision: Decision, going: Sequence[LogSegment]) -> list[dict[str, object]]:
+    """What a line says of the segments that are deleted: one for each range of them that has the same reason."""
+    if not trace.wanted(trace.SEGMENTS_DELETED):
+        return []
+    found: list[dict[str, object]] = []
+    at = 0
+    for reason, members in groupby(decision.reasons):
+        segments = going[at : (at := at + len(list(members)))]
+        behind = going[at].base_offset if at < len(going) else max(decision.new_start_offset, segments[-1].base_offset)
+        facts = {
+            "first": segments[0].base_offset,
+            "end": behind,
+            "segments": len(segments),
+            "bytes": sum(map(state.size_of, segments)),
+            "newest": max(segment.largest_timestamp() for segment in segments),
+            "reason": reason.value,
+        }
+        found.append(facts | _limit(reason, config))
+    return found
+
+
+def _limit(reason: Reason, config: TopicConfig) -> dict[str, object]:
+    """The option that a reason comes from, and its value."""
+    names = {Reason.SIZE: "retention_bytes", Reason.TIME: "retention_ms", Reason.GROUP_BYTES: "retention_group_max_bytes"}
+    return {names[reason]: getattr(config, names[reason])} if reason in names else {}
 
 
 def _rename_away(source: Source, doomed: Doomed, going: list[LogSegment]) -> None:
@@ -153,6 +187,7 @@ def truncate(writer: LogWriter, source: Source, doomed: Doomed, end: int) -> Non
         writer, source, doomed: of the log.
         end: below the log's end; within a batch, that batch goes as a whole and leaves a gap (storage-format 6.5.2).
     """
+    before = writer.state
     later = [segment for _, segment in writer.state.segments if segment.base_offset > end]
     found = writer.state.segments.floor(end)
     assert found is not None  # it is not below the log's start
@@ -179,10 +214,17 @@ def truncate(writer: LogWriter, source: Source, doomed: Doomed, end: int) -> Non
     else:
         source.fs.rename(copy, target.path)
     _remove_indexes(source, target)
-    writer.write_epochs(checkpoints.truncate_epochs_end(writer.epochs, end))
+    epochs = checkpoints.truncate_epochs_end(writer.epochs, end)
+    cut = [entry.epoch for entry in writer.epochs if entry not in epochs]
+    writer.write_epochs(epochs)
+    if cut:
+        trace.later(trace.EPOCHS_CUT, source.partition, epochs=cut, end=end)
     slot = writer.header.slot
     assert slot is not None
     writer.end_change(truncation_count=slot.truncation_count + 1)
+    size = before.size_of(target) - position + sum(map(before.size_of, later))
+    facts = {"first": end, "end": before.end_offset, "records": before.end_offset - end, "bytes": size, "segments": len(later)}
+    trace.later(trace.TRUNCATED, source.partition, **facts, reason="truncate was called")
 
 
 def _position_of(segment: LogSegment, size: int, end: int) -> int:
@@ -198,8 +240,11 @@ def _lower_checkpoints(source: Source, end: int) -> None:
     assert source.root_lock is not None
     with source.root_lock.entered():
         for checkpoint in (source.recovery_points, source.cleaned):
-            if checkpoint.offsets().get(source.partition, 0) > end:
+            known = checkpoint.offsets().get(source.partition, 0)
+            if known > end:
                 checkpoint.update({source.partition: end})
+                facts = {"path": checkpoint.path, "old": known, "new": end}
+                trace.later(trace.CHECKPOINT_LOWERED, source.partition, **facts, reason="the log is truncated")
 
 
 def _remove_snapshots(source: Source, end: int) -> None:
@@ -208,6 +253,7 @@ def _remove_snapshots(source: Source, end: int) -> None:
         found = parse(entry.name)
         if found is not None and found.suffix == SNAPSHOT and not found.state and found.offset > end:
             source.fs.remove(join(source.directory, entry.name))
+            trace.later(trace.SNAPSHOTS_REMOVED, source.partition, end=end, files=[entry.name])
     source.fs.sync_directory(source.directory)
 
 
