@@ -10,6 +10,7 @@ import threading
 from _thread import LockType, allocate_lock, start_new_thread
 from collections.abc import Callable
 
+from pylog import trace
 from pylog.errors import PylogError
 from pylog.fs import process_id
 
@@ -74,6 +75,7 @@ class Background:
             LOGGER.warning("in the background: %s", error)
         except Exception:  # of a callback of the user: what was promised to others must go on
             LOGGER.exception("in the background, a task failed")
+        trace.tell()
 
     def end(self) -> None:
         """Ends the thread; no task runs any more when this returns."""

@@ -92,6 +92,7 @@ CORRUPT: Final = Event("recovery", "corrupt", "Found damage in a log", logging.E
 MISSING: Final = Event("recovery", "missing", "Found that records are missing from a log", logging.ERROR)
 REBUILT: Final = Event("recovery", "rebuilt", "Rebuilt a file from the records")
 CHANGE_FINISHED: Final = Event("recovery", "change finished", "Finished a change of segments that a dead process had begun")
+FILES_REMOVED: Final = Event("recovery", "files removed", "Removed files of segments that were deleted or replaced before")
 SNAPSHOTS_REMOVED: Final = Event("recovery", "snapshots removed", "Removed producer snapshots after the end of a log")
 CHECKPOINT_LOWERED: Final = Event("recovery", "checkpoint lowered", "Lowered a line of a checkpoint")
 EPOCHS_CUT: Final = Event("recovery", "leader epochs cut", "Removed leader epochs after the end of a log")
@@ -103,13 +104,15 @@ MEMBER_JOINED: Final = Event("groups", "joined", "A member joined its group")
 MEMBER_LEFT: Final = Event("groups", "left", "A member left its group")
 MEMBER_EXPELLED: Final = Event("groups", "expelled", "Removed a member from its group")
 MEMBER_FENCED: Final = Event("groups", "fenced", "A member is no longer in its group", logging.WARNING)
-COMMIT_FENCED: Final = Event("groups", "commit refused", "Refused a commit of a member", logging.WARNING)
 REBALANCED: Final = Event("groups", "rebalanced", "Assigned the partitions of a group again")
 ASSIGNED: Final = Event("groups", "assigned", "A member took partitions")
 REVOKED: Final = Event("groups", "revoked", "A member gave partitions up")
 LOST: Final = Event("groups", "lost", "A member lost partitions", logging.WARNING)
 OFFSETS_RESET: Final = Event("groups", "offset reset", "Set the committed offset of a group")
 OFFSETS_DELETED: Final = Event("groups", "offsets deleted", "Deleted committed offsets of a group")
+OFFSETS_LEFT: Final = Event(
+    "groups", "offsets left", "A topic is deleted, but what groups have committed for it could not be deleted", logging.WARNING
+)
 GROUP_DELETED: Final = Event("groups", "deleted", "Deleted a group")
 MEMBERS_DISMISSED: Final = Event("groups", "dismissed", "Removed members of a stopped broker from a group")
 
@@ -119,6 +122,7 @@ SPARK_COMMITTED: Final = Event("spark", "committed", "Appended the rows of a Spa
 SPARK_RESUMED: Final = Event("spark", "resumed", "Appended the rest of a micro-batch that a dead driver had decided")
 
 EVENTS: Final = tuple(value for value in list(globals().values()) if isinstance(value, Event))
+_LOGGERS: Final = {event.subject: logging.getLogger(event.logger) for event in EVENTS}
 
 
 # ---- giving lines to the handlers --------------------------------------------------------------------------------------------
@@ -149,7 +153,8 @@ waiting: Final[deque[_Line]] = deque()  # kept by `later`, in the order of the e
 
 def wanted(event: Event) -> bool:
     """Whether any handler may want an event: for facts that take time to find out."""
-    return logging.getLogger(event.logger).isEnabledFor(event.level)
+    logger = _LOGGERS[event.subject]  # not `isEnabledFor`: an interrupt there can leave a lock of the whole process taken
+    return not logger.disabled and logger.manager.disable < event.level >= logger.getEffectiveLevel()
 
 
 def line(event: Event, place: tuple[str, int] | None = None, /, **facts: object) -> None:
@@ -184,7 +189,7 @@ def tell() -> None:
         except IndexError:  # another thread logs it
             return
         try:
-            logging.getLogger(event.logger).log(event.level, "%s: %s", event.sentence, _Facts(facts), extra=_extra(event, facts))
+            _LOGGERS[event.subject].log(event.level, "%s: %s", event.sentence, _Facts(facts), extra=_extra(event, facts))
         except Exception:  # noqa: BLE001 - of a handler: the work that the line is about is done and stays done
             if logging.raiseExceptions and sys.stderr is not None:
                 traceback.print_exc()

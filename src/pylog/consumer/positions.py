@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from pylog import trace
 from pylog.clock import Clock
 from pylog.consumer.options import ConsumerOptions, ResetPolicy
 from pylog.consumer.partition import AssignedPartition
@@ -71,7 +72,7 @@ class Positions:
     def _reset(self, place: AssignedPartition) -> None:
         if self._policy.kind != "none":
             try:
-                place.seek(self.offset_at(place.partition, self._policy))
+                self._seek(place, "none", "the group has committed nothing for it")
             except (CorruptionError, UnknownTopicOrPartitionError) as error:
                 self._failed(place, error)
             return
@@ -93,7 +94,13 @@ class Positions:
         """
         if self._policy.kind == "none":
             raise error
-        place.seek(self.offset_at(place.partition, self._policy))
+        self._seek(place, place.position, "the position is not in the log")
+
+    def _seek(self, place: AssignedPartition, old: object, reason: str) -> None:
+        offset = self.offset_at(place.partition, self._policy)
+        place.seek(offset)
+        facts = {"group": self._group, "old": old, "new": offset, "policy": self._policy.kind}
+        trace.line(trace.POSITION_RESET, place.partition, **facts, reason=reason)
 
     def offset_at(self, partition: TopicPartition, policy: ResetPolicy) -> int:
         """The offset that a policy stands for now."""

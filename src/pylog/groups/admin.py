@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from pylog import trace
 from pylog.clients import Clients
 from pylog.clock import Clock
 from pylog.config import Durability
@@ -17,11 +18,12 @@ from pylog.errors import (
 )
 from pylog.groups import plan_file
 from pylog.groups.description import GroupDescription, Known, known, with_ends
-from pylog.groups.dismissal import dismissed, topics_read
+from pylog.groups.dismissal import dismissed, member_ids, topics_read
 from pylog.groups.plan_file import PathLike
 from pylog.groups.reset import Bounds, PlannedOffset, Target, plan, target_of
 from pylog.groups.state import topic_info
 from pylog.offsets.arguments import checked_group, checked_place
+from pylog.offsets.deletion_lines import Lines, deletion_lines, tell_of
 from pylog.offsets.expiry import Expiry
 from pylog.offsets.partition import Item
 from pylog.offsets.schema import format_offset, offset_key, parse_place, place_key
@@ -211,8 +213,19 @@ class Group:
             ),
         )
         if planned.partitions and not dry_run:
-            self._store.offsets.change(self.name, self._carry_out(planned), make=True, durability=durability)
+            gone: list[str] = []
+            self._store.offsets.change(self.name, self._carry_out(planned, gone), make=True, durability=durability)
+            self._tell_of_reset(planned, wanted, gone)
         return planned
+
+    def _tell_of_reset(self, planned: ResetPlan, wanted: Mapping[TopicPartition, Target], gone: list[str]) -> None:
+        if gone:
+            trace.line(trace.MEMBERS_DISMISSED, group=self.name, members=gone, reason="none of them runs, and the group is reset")
+        for each in planned.partitions:
+            target = wanted[each.partition]
+            asked = f"{target.kind} {target.value}" if target.kind in ("offset", "shift", "time") else target.kind
+            facts = {"group": self.name, "old": "none" if each.committed is None else each.committed, "new": each.offset}
+            trace.line(trace.OFFSETS_RESET, each.partition, **facts, reason=f"reset to {asked}", adjusted=each.adjustment)
 
     def _bounds(self, place: TopicPartition, committed: int | None) -> Bounds:
         log = self._store.log(*place)
@@ -224,11 +237,12 @@ class Group:
 
         return Bounds(state.start_offset, state.end_offset, committed, offset_for_time)
 
-    def _carry_out(self, planned: ResetPlan) -> Callable[[View], Iterable[Item]]:
+    def _carry_out(self, planned: ResetPlan, gone: list[str]) -> Callable[[View], Iterable[Item]]:
         now_ms = self._clock.now_ms()
 
         def records(view: View) -> Iterable[Item]:
             self._refuse_members(view)
+            gone[:] = sorted(member_ids(view.image))
             yield from dismissed(self._key, view.image, now_ms)
             for place, offset in planned.offsets.items():
                 yield offset_key(self._key, place_key(place)), format_offset(offset, b"", None, now_ms)
@@ -264,16 +278,20 @@ class Group:
         Spec: groups-and-transactions 1.9, 2.8.
         """
         existed = False
+        lines: Lines = []
 
         def records(view: View) -> Iterable[Item]:
             nonlocal existed
             existed = view.image.exists
             self._refuse_members(view)
-            return tombstones(self._key, view.image, Expiry(sorted(set(view.image.entries) | view.pending), existed))
+            gone = Expiry(sorted(set(view.image.entries) | view.pending), existed)
+            lines[:] = deletion_lines(self._key, view.image, gone, "Group.delete was called")
+            return tombstones(self._key, view.image, gone)
 
         self._store.offsets.change(self.name, records, durability=durability)
         if not existed:
             raise self._unknown()
+        tell_of(lines)
 
     def delete_offsets(self, scope: Scope, *, durability: Durability | None = None) -> set[TopicPartition]:
         """Deletes what the group has committed for some partitions, also what waits for a transaction's end.
@@ -297,6 +315,7 @@ class Group:
         topics = {each for each in given if isinstance(each, str)}
         places = {checked_place(each) for each in given if not isinstance(each, str)}
         chosen: set[TopicPartition] | None = None
+        lines: Lines = []
 
         def records(view: View) -> Iterable[Item]:
             nonlocal chosen
@@ -305,11 +324,14 @@ class Group:
             self._refuse_readers(view, topics | {place.topic for place in places})
             present = set(map(parse_place, set(view.image.entries) | view.pending))
             chosen = {place for place in present if place in places or place.topic in topics}
-            return tombstones(self._key, view.image, Expiry(sorted(map(place_key, chosen)), False))
+            gone = Expiry(sorted(map(place_key, chosen)), False)
+            lines[:] = deletion_lines(self._key, view.image, gone, "delete_offsets was called")
+            return tombstones(self._key, view.image, gone)
 
         self._store.offsets.change(self.name, records, durability=durability)
         if chosen is None:
             raise self._unknown()
+        tell_of(lines)
         return chosen
 
     def _refuse_readers(self, view: View, topics: set[str]) -> None:

@@ -67,12 +67,16 @@ class Watch:
 
     Args:
         heartbeat_s: its own heartbeat interval, in seconds.
+
+    Attributes:
+        reasons: why each member that the last `look` found expired is expired, by its id.
     """
 
     def __init__(self, heartbeat_s: float) -> None:
         self._longest_gap = 2 * max(heartbeat_s, limits.MEMBER_PROBE_S)  # looks come no more often than either
         self._seen: dict[str, _Seen] = {}
         self._looked: float | None = None
+        self.reasons: dict[str, str] = {}
 
     def look(self, members: Iterable[Member], slots: Sequence[Slot], now: float) -> Verdict:
         """Judges members by their slots, which are at least as new as what is known of the members.
@@ -86,20 +90,23 @@ class Watch:
         self._looked = now
         by_name = {slot.member_id: slot for slot in slots if slot.member_id is not None}
         obscure = any(slot.locked and slot.member_id is None for slot in slots)  # anybody's: its owner will write it again
-        dead, expired = set(), set()
+        dead = set()
+        expired: dict[str, str] = {}
         before, self._seen = self._seen, {}
         for member in members:
             slot = by_name.get(member.member_id)
             if slot is None:
                 if not obscure:
                     dead.add(member.member_id)
-                    expired.add(member.member_id)
+                    expired[member.member_id] = "its process is gone"
                 continue
             seen = self._seen[member.member_id] = _updated(before.get(member.member_id), slot, gap)
             if not slot.locked:
                 dead.add(member.member_id)
-            if _is_over(member, slot, seen):
-                expired.add(member.member_id)
+            reason = _why_over(member, slot, seen)
+            if reason is not None:
+                expired[member.member_id] = reason
+        self.reasons = expired
         return Verdict(frozenset(dead), frozenset(expired))
 
 
@@ -115,8 +122,19 @@ def _updated(seen: _Seen | None, slot: Slot, gap: float) -> _Seen:
     )
 
 
-def _is_over(member: Member, slot: Slot, seen: _Seen) -> bool:
+def _why_over(member: Member, slot: Slot, seen: _Seen) -> str | None:
+    """Why a member must be removed; None if it stays."""
     session_s = slot.session_timeout_ms / 1000
     if not slot.locked:
-        return member.instance_id is None or seen.gone_for >= session_s
-    return seen.beats_for >= session_s or seen.polls_for >= slot.max_poll_interval_ms / 1000
+        if member.instance_id is None:
+            return "its process is gone"
+        return (
+            f"its process did not return within session_timeout_ms={slot.session_timeout_ms}"
+            if seen.gone_for >= session_s
+            else None
+        )
+    if seen.beats_for >= session_s:
+        return f"its process stood still for session_timeout_ms={slot.session_timeout_ms}"
+    if seen.polls_for >= slot.max_poll_interval_ms / 1000:
+        return f"it did not poll for max_poll_interval_ms={slot.max_poll_interval_ms}"
+    return None

@@ -15,13 +15,14 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pylog import limits
+from pylog import limits, trace
 from pylog.clients import Clients
 from pylog.config import Durability
 from pylog.errors import ClosedError, FencedMemberError, InvalidArgumentError, ReadOnlyError
 from pylog.fs import join, process_id
 from pylog.groups import decisions
 from pylog.groups.assignors import ASSIGNORS
+from pylog.groups.change_lines import tell_of_change
 from pylog.groups.liveness import Watch
 from pylog.groups.members_file import MEMBERS_FILE, MembersFile
 from pylog.groups.presence import Presence
@@ -263,12 +264,14 @@ class GroupMember:
         """One step from what it reads to what it is to read."""
         me = state.members.get(self._member_id)
         if me is None:
+            self._tell(trace.MEMBER_FENCED, self._reading, "another process has removed it; see its line in that process")
             lost = self._out_of_group()
             return Lost(lost) if lost else self._join(now)
         self._epoch = me.epoch  # which it may have written without being told so
         gone = self._reading - me.owned
         if gone:  # a topic was deleted
             self._reading -= gone
+            self._tell(trace.LOST, gone, "their topic was deleted")
             return Lost(gone)
         if self._revoking:
             return None
@@ -295,6 +298,8 @@ class GroupMember:
         self._epoch, self._reading = me.epoch, me.owned
         if not new and known == me.epoch:
             return None
+        if new:
+            self._tell(trace.ASSIGNED, new)
         return Take({place: turn.committed.get(place) for place in sorted(new)})
 
     def _out_of_group(self) -> Places:
@@ -393,6 +398,12 @@ class GroupMember:
         items = changes(self._name, before, after)
         if items:
             there.append(items, self._offsets.clock.now_ms(), _DURABILITY)
+            reasons = {} if self._presence is None else self._presence.reasons
+            tell_of_change(self._group, before, after, self._member_id, reasons)
+
+    def _tell(self, event: trace.Event, partitions: Collection[TopicPartition], reason: str | None = None) -> None:
+        facts = {"group": self._group, "member": self._member_id, "partitions": trace.places(partitions)}
+        trace.line(event, **facts, epoch=self._epoch, reason=reason)
 
     # ---- looking after the group ---------------------------------------------------------------------------------------------
 
@@ -435,6 +446,8 @@ class GroupMember:
         self._revoking = self._is_quiet = False
         if self._presence is not None:
             self._change(lambda known: decisions.give_up(known, self._member_id, given))
+            if given:
+                self._tell(trace.REVOKED, given, "they are assigned to another member")
 
     def commit(self, offsets: Mapping[Place, int | OffsetAndMetadata], *, durability: Durability | None = None) -> None:
         """Commits offsets as `OffsetStore.commit`, all or none, if they are this member's to commit at that moment.

@@ -62,6 +62,11 @@ class Presence:
         """Judges the other members of the group, of a state read before. Cost: one read, and 1 µs for each slot."""
         return self._watch.look(others, self._file.slots(), now)
 
+    @property
+    def reasons(self) -> dict[str, str]:
+        """Why the last `look` found members expired, by their ids."""
+        return self._watch.reasons
+
     def forget(self) -> None:
         """Lets go with the next sign of life. For the garbage collector, which may run anywhere, so that no lock may be taken."""
         self._forgotten = True

@@ -24,7 +24,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from pylog import limits
+from pylog import limits, trace
 from pylog.clock import Clock
 from pylog.config import Durability
 from pylog.errors import PylogError, StorageFailedError
@@ -377,4 +377,6 @@ def append_in_turn(requests: Requests, request: Request, lock: Any, commit: Call
         except BaseException:  # interrupted as it began: all others would wait for this thread for ever
             requests.leave(request)
             raise
+        if trace.waiting:
+            trace.tell()
     return request.result()

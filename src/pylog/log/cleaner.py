@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from pylog import trace
 from pylog.clock import Clock
 from pylog.errors import (
     ClosedError,
@@ -162,7 +163,7 @@ def clean(task: Task) -> Cleaning:
     When records are cut off or deleted meanwhile it ends early. Cost: two passes over the dirty section and one over the rest.
     """
     assert task.source.cleaning_lock is not None
-    with task.source.cleaning_lock.entered():
+    with trace.HELD, task.source.cleaning_lock.entered():
         return _clean(task)
 
 
@@ -182,7 +183,7 @@ def clean_due(tasks: Iterable[Task], spoiled: set[TopicPartition]) -> list[Clean
     found = []
     for task in _due([task for task in tasks if task.source.partition not in spoiled]):
         assert task.source.cleaning_lock is not None
-        with task.source.cleaning_lock.if_free() as free:
+        with trace.HELD, task.source.cleaning_lock.if_free() as free:
             try:
                 found += [_clean(task)] if free else []
             except UnknownTopicOrPartitionError:
@@ -191,6 +192,7 @@ def clean_due(tasks: Iterable[Task], spoiled: set[TopicPartition]) -> list[Clean
                 errors.append(error)
                 if not isinstance(error, StorageFailedError | StoreLockedError):  # those may pass
                     spoiled.add(task.source.partition)
+                    trace.later(trace.UNCLEANABLE, task.source.partition, error=str(error))
     if errors:
         raise errors[0]
     return found
@@ -216,8 +218,9 @@ def _due(tasks: list[Task]) -> list[Task]:
 def _clean(task: Task) -> Cleaning:
     try:
         return _clean_in_rounds(task)
-    except StorageFailedError as error:
-        if vanished(error):
+    except PylogError as error:
+        trace.later(trace.CLEANING_ENDED, task.source.partition, reason=str(error))
+        if isinstance(error, StorageFailedError) and vanished(error):
             with contextlib.suppress(ClosedError, CorruptionError, StorageFailedError):
                 _view(task)  # raises that the partition was deleted meanwhile, if that is why
         raise
@@ -226,12 +229,32 @@ def _clean(task: Task) -> Cleaning:
 def _clean_in_rounds(task: Task) -> Cleaning:
     view = _view(task)
     done = Cleaning(task.source.partition, view.dirt.first_dirty, view.dirt.first_dirty)
-    with contextlib.suppress(_ChangedError):
+    try:
         done = _Round(task, view).run(done)
         while done.end < view.dirt.first_uncleanable:
             view = _view(task)
             done = _Round(task, view).run(done)
+    except _ChangedError:
+        why = "records were truncated or deleted while it was running"
+        trace.later(trace.CLEANING_ENDED, task.source.partition, first=done.first_dirty, end=done.end, reason=why)
+    if done.rounds:
+        _tell(done)
     return done
+
+
+def _tell(done: Cleaning) -> None:
+    trace.later(
+        trace.CLEANED,
+        done.partition,
+        first=done.first_dirty,
+        end=done.end,
+        records=done.records,
+        removed=done.records - done.kept,
+        bytes_read=done.read,
+        bytes_written=done.written,
+        rounds=done.rounds,
+        reason="of each key the last record stays",
+    )
 
 
 def dirt_of(state: LogState, source: Source, now_ms: int) -> Dirt:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pylog import limits
+from pylog import limits, trace
 from pylog.errors import CorruptionError, StorageFailedError, UnknownTopicOrPartitionError
 from pylog.fs import DirectoryEntry, FileSystem, join
 from pylog.index.builder import SegmentIndexBuilder
@@ -125,12 +125,19 @@ def _carry_out(source: Source, plan: LoadPlan) -> None:
         source.fs.sync_directory(source.directory)
     for old, new in plan.renames:
         source.fs.rename(join(source.directory, old), join(source.directory, new))
+    if plan.removals:
+        trace.later(trace.FILES_REMOVED, source.partition, files=plan.removals)
+    if plan.renames:
+        files = [old for old, _ in plan.renames]
+        trace.later(trace.CHANGE_FINISHED, source.partition, files=files, reason="a compaction was not finished")
     if plan.renames:  # a compaction that began before they were durable would make whoever opens it next drop the old names
         source.fs.sync_directory(source.directory)
     if plan.cleaned and source.cleaning_lock is not None:
         with source.cleaning_lock.if_free() as free:  # else it is somebody's work
             for name in plan.cleaned if free else ():
                 source.fs.remove(join(source.directory, name))
+            if free:
+                trace.later(trace.CLEANING_ENDED, source.partition, files=plan.cleaned, reason="its process died")
 
 
 def _remove_if_there(fs: FileSystem, path: str) -> None:
@@ -154,6 +161,7 @@ def _finish_truncation(source: Source, slot: Slot, entries: dict[str, DirectoryE
         return False
     known = inode_of(source.fs, path + TEMPORARY) == slot.active_inode
     if known:
+        trace.later(trace.CHANGE_FINISHED, source.partition, files=[name], reason="a truncation was not finished")
         source.fs.rename(path + TEMPORARY, path)  # durable before the first write, like all that is found under an odd epoch
     return known
 

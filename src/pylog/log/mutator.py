@@ -33,6 +33,7 @@ from pylog.log.durable_point import mark_failed, open_header
 from pylog.log.found import FoundSegments
 from pylog.log.loaded import Loaded, Source
 from pylog.log.loader import deleted, load
+from pylog.log.loading_lines import tell_of_loading
 from pylog.log.recovery import Finding
 from pylog.log.state import LogState, first_state
 from pylog.log.store_locks import ByteLock, is_owned, under
@@ -136,6 +137,7 @@ class Mutator:
         except UnknownTopicOrPartitionError:
             self.gone = True
             raise
+        tell_of_loading(self._source, loaded, self.loaded.findings)
         self.loaded = loaded
         self._surroundings.found(loaded.findings)
         self._set_state(first_state(loaded))
@@ -442,7 +444,7 @@ class Mutator:
             if self.writer is not None:
                 expired = self.writer.producers.expire(now_ms, self._source.config.producer_id_expiration_ms)
                 if expired:
-                    trace.later(trace.PRODUCERS_EXPIRED, self._source.partition, count=expired)
+                    trace.later(trace.PRODUCERS_EXPIRED, self._source.partition, count=len(expired), producers=expired)
             if self.loaded.corrupt is not None or not trimming.is_due(self._state, self._source, now_ms, committed):
                 return 0
             with self.changing() as writer:

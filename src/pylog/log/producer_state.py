@@ -343,10 +343,15 @@ def write_snapshot(fs: FileSystem, directory: str, state: ProducerState) -> None
         write_atomically(fs, directory, file_name(state.end_offset, SNAPSHOT), encode_snapshot(state))
 
 
-def drop_snapshots(fs: FileSystem, directory: str, offsets: Iterable[int], end_offset: int) -> None:
-    """Removes those from behind a log's end, where a truncation that died left them: what comes will reach there."""
-    stale = [offset for offset in offsets if offset > end_offset]
-    for offset in stale:
-        fs.remove(join(directory, file_name(offset, SNAPSHOT)))
+def drop_snapshots(fs: FileSystem, directory: str, offsets: Iterable[int], end_offset: int) -> list[str]:
+    """Removes the snapshots after a log's end, which an unfinished truncation leaves; new records will reach their offsets.
+
+    Returns:
+        The names of the files that were removed.
+    """
+    stale = [file_name(offset, SNAPSHOT) for offset in offsets if offset > end_offset]
+    for name in stale:
+        fs.remove(join(directory, name))
     if stale:
         fs.sync_directory(directory)
+    return stale

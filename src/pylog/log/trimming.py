@@ -249,12 +249,14 @@ def _lower_checkpoints(source: Source, end: int) -> None:
 
 def _remove_snapshots(source: Source, end: int) -> None:
     """Producer snapshots of what is gone must not be taken for the state of what comes."""
-    for entry in source.fs.list(source.directory):
-        found = parse(entry.name)
-        if found is not None and found.suffix == SNAPSHOT and not found.state and found.offset > end:
-            source.fs.remove(join(source.directory, entry.name))
-            trace.later(trace.SNAPSHOTS_REMOVED, source.partition, end=end, files=[entry.name])
+    names = [entry.name for entry in source.fs.list(source.directory)]
+    parsed = [(name, found) for name in names if (found := parse(name)) is not None]
+    going = [name for name, found in parsed if found.suffix == SNAPSHOT and not found.state and found.offset > end]
+    for name in going:
+        source.fs.remove(join(source.directory, name))
     source.fs.sync_directory(source.directory)
+    if going:
+        trace.later(trace.SNAPSHOTS_REMOVED, source.partition, end=end, files=going)
 
 
 def _remove_indexes(source: Source, target: LogSegment) -> None:

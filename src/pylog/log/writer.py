@@ -11,14 +11,13 @@ the log is loaded again and gets a new writer. All of that, and every change, ha
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
 
-from pylog import limits
+from pylog import limits, trace
 from pylog.clock import Clock
 from pylog.config import Durability
 from pylog.errors import NO_ROOM, ClosedError, StorageFailedError
@@ -43,8 +42,6 @@ from pylog.segment.log_file import Region
 from pylog.segment.names import LOG, file_name
 from pylog.segment.seal import HeaderDigest, digest_of, make_seal, write_seal
 from pylog.segment.segment import LogSegment
-
-LOGGER = logging.getLogger("pylog")
 
 
 class LogWriter:
@@ -96,7 +93,9 @@ class LogWriter:
         self._unsynced_bytes = min(limits.APPEND_CHUNK_BYTES, self._config.segment_bytes)  # of the call under way
         self._syncs = self._rolls = self._amid_roll = False  # the call will sync; a segment was filled; one is being sealed
         self._open_active()
-        drop_snapshots(self._fs, self._directory, loaded.snapshots, self._next_offset)
+        stale = drop_snapshots(self._fs, self._directory, loaded.snapshots, self._next_offset)
+        if stale:
+            trace.later(trace.SNAPSHOTS_REMOVED, self._source.partition, end=self._next_offset, files=stale)
         self._assign_epoch()
         self.header = self._take_header()
         self.set_state(
@@ -121,8 +120,9 @@ class LogWriter:
         if loaded.torn is not None:
             path = set_aside(self._fs, active, loaded.torn)
             self.file.cut(loaded.torn.position)
-            told = next(finding.message for finding in loaded.findings if finding.kind == "torn")
-            LOGGER.warning("%s; they are kept in %s", told, path)
+            torn = loaded.torn
+            facts = {"path": active.path, "position": torn.position, "bytes": torn.end - torn.position, "offset": torn.offset}
+            trace.later(trace.TORN_KEPT, self._source.partition, **facts, kept=path)
         else:
             self.file.trim(self._written)  # another process that writes into the zeros sees that they are gone
         if not loaded.clean or not self._source.clean:  # who died may have cut it, and not synced that
@@ -442,7 +442,7 @@ class LogWriter:
     def fail(self, reason: str) -> None:
         """Ends writing for good: nothing is tried again on pages that the system may have marked clean (fsyncgate)."""
         self.failure = f"{self._directory}: {reason}; close the store and open it again, which checks the end of the log"
-        LOGGER.error(self.failure)
+        trace.later(trace.WRITING_FAILED, self._source.partition, reason=self.failure)
         with contextlib.suppress(StorageFailedError):  # the first failure is the one that is reported
             self.header.write(flags=FAILED)
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast
 
-from pylog import limits
+from pylog import limits, trace
 from pylog.clock import Clock
 from pylog.config import Durability, OffsetsConfig
 from pylog.errors import (
@@ -26,6 +25,7 @@ from pylog.errors import (
 from pylog.fs import FileSystem, join
 from pylog.log.log import Log
 from pylog.offsets.arguments import checked_group, checked_int, checked_place, encoded
+from pylog.offsets.deletion_lines import Lines, deletion_lines, tell_of
 from pylog.offsets.expiry import Expiry, expired
 from pylog.offsets.image import GroupImage, Image, Skipped
 from pylog.offsets.membership import DELETION_ORDER
@@ -46,7 +46,6 @@ from pylog.topics.listing import META_PROPERTIES
 from pylog.topics.partitions import directory_name
 from pylog.topics.topic import Topic
 
-LOGGER = logging.getLogger("pylog")
 _TRIES: Final = 3  # while another process deletes the topic and makes it again
 Found = TypeVar("Found")
 Place = TopicPartition | tuple[str, int]
@@ -317,14 +316,18 @@ class OffsetStore:
         name = checked_group(group)
         wanted = None if partitions is None else {place_key(checked_place(place)) for place in partitions}
         places: list[bytes] = []
+        lines: Lines = []
 
         def forget(view: View) -> Iterable[Item]:
             found = view.image
             present = set(found.entries) | view.pending
             places[:] = sorted(present if wanted is None else present & wanted)
-            return tombstones(name, found, Expiry(places, wanted is None and found.exists and not found.has_members))
+            gone = Expiry(places, wanted is None and found.exists and not found.has_members)
+            lines[:] = deletion_lines(name, found, gone, "delete was called")
+            return tombstones(name, found, gone)
 
         self.change(group, forget, durability=durability)
+        tell_of(lines)
         return set(map(parse_place, places))
 
     @contextmanager
@@ -345,14 +348,13 @@ class OffsetStore:
             except UnknownTopicOrPartitionError:
                 continue  # another process has deleted `__consumer_offsets` meanwhile
             except PylogError as error:
-                told = "%s is deleted, but what groups have committed for it could not be deleted from %s: %s"
-                LOGGER.warning(told, topic, each.directory, error)
+                trace.line(trace.OFFSETS_LEFT, topic=topic, path=each.directory, error=str(error))
 
     def _forget_topic(self, there: OffsetsPartition, topic: bytes, before: int) -> None:
         def found(image: Image) -> dict[bytes, Expiry]:
             return {name: Expiry(places, group=False) for name, places in image.committed_for(topic, before).items()}
 
-        self._delete(there, found, self.clock.now_ms())
+        self._delete(there, found, self.clock.now_ms(), f"topic {topic.decode()} was deleted")
 
     def look(self, group: str, action: Callable[[View], Found]) -> Found | None:
         """What `action` makes of a group as its records are now; None if there is no such group. As `fetch`."""
@@ -419,9 +421,10 @@ class OffsetStore:
         return 0 if due is None else self.expire(now_ms)
 
     def _expire(self, there: OffsetsPartition, now_ms: int, waiting: Mapping[bytes, set[str]]) -> int:
-        return self._delete(there, lambda image: self._expired(there, image, now_ms, waiting), now_ms)
+        why = f"not committed again for retention_minutes={self.retention_minutes}"
+        return self._delete(there, lambda image: self._expired(there, image, now_ms, waiting), now_ms, why)
 
-    def _delete(self, there: OffsetsPartition, find: Callable[[Image], dict[bytes, Expiry]], now_ms: int) -> int:
+    def _delete(self, there: OffsetsPartition, find: Callable[[Image], dict[bytes, Expiry]], now_ms: int, reason: str) -> int:
         """Deletes what is found in a partition, by group; how many offsets."""
         with there.image() as image:  # most often there is nothing to be done, and nobody has to wait
             if not find(image):
@@ -430,7 +433,9 @@ class OffsetStore:
             found = find(image)
             items = [item for name, gone in found.items() for item in tombstones(name, image.groups[name], gone)]
             if items:
+                lines = [each for name, gone in found.items() for each in deletion_lines(name, image.groups[name], gone, reason)]
                 there.append(items, now_ms, None, atomic=False)
+                tell_of(lines)
             return sum(len(gone.places) for gone in found.values())
 
     def _expired(

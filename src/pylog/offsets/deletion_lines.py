@@ -1,0 +1,49 @@
+"""Lines for committed offsets that are deleted: see `pylog.trace`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from typing import Any
+
+from pylog import trace
+from pylog.errors import PylogError
+from pylog.offsets.expiry import Expiry
+from pylog.offsets.image import GroupImage
+from pylog.offsets.schema import group_name, parse_place
+
+Lines = list[tuple[trace.Event, dict[str, Any]]]
+
+
+def deletion_lines(name: bytes, group: GroupImage, gone: Expiry, reason: str) -> Lines:
+    """The lines for the deletion of a group's offsets and, if it is deleted too, of the group. Call it before the deletion.
+
+    Args:
+        name: the bytes of the group's name.
+        group: as it is.
+        gone: what will be deleted.
+        reason: why.
+    """
+    found: Lines = []
+    if gone.places and trace.wanted(trace.OFFSETS_DELETED):
+        offsets = [_offset(group, place) for place in sorted(gone.places)]
+        facts = {"group": group_name(name), "count": len(offsets), "offsets": offsets, "reason": reason}
+        found.append((trace.OFFSETS_DELETED, facts))
+    if gone.group:
+        found.append((trace.GROUP_DELETED, {"group": group_name(name), "reason": reason}))
+    return found
+
+
+def tell_of(lines: Iterable[tuple[trace.Event, dict[str, Any]]]) -> None:
+    """Logs the lines, when the deletion is done."""
+    for event, facts in lines:
+        trace.line(event, **facts)
+
+
+def _offset(group: GroupImage, place: bytes) -> str:
+    """A partition and what was committed for it; without an offset where only an open transaction has one, or it is damaged."""
+    topic, number = parse_place(place)
+    if place in group.entries:
+        with contextlib.suppress(PylogError):
+            return f"{topic}-{number}:{group.commit(place).committed.offset}"
+    return f"{topic}-{number}"
