@@ -23,11 +23,11 @@ from pylog.groups.plan_file import PathLike
 from pylog.groups.reset import Bounds, PlannedOffset, Target, plan, target_of
 from pylog.groups.state import topic_info
 from pylog.offsets.arguments import checked_group, checked_place
-from pylog.offsets.deletion_lines import Lines, deletion_lines, tell_of
+from pylog.offsets.deleting import Lines, deletion_lines, tell_of, tombstones
 from pylog.offsets.expiry import Expiry
 from pylog.offsets.partition import Item
 from pylog.offsets.schema import format_offset, offset_key, parse_place, place_key
-from pylog.offsets.store import Place, View, tombstones
+from pylog.offsets.store import Place, View
 from pylog.record.types import TopicPartition
 
 Scope = str | Iterable[str | Place]

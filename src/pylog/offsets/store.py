@@ -25,16 +25,13 @@ from pylog.errors import (
 from pylog.fs import FileSystem, join
 from pylog.log.log import Log
 from pylog.offsets.arguments import checked_group, checked_int, checked_place, encoded
-from pylog.offsets.deletion_lines import Lines, deletion_lines, tell_of
+from pylog.offsets.deleting import Lines, deletion_lines, tell_of, tombstones
 from pylog.offsets.expiry import Expiry, expired
 from pylog.offsets.image import GroupImage, Image, Skipped
-from pylog.offsets.membership import DELETION_ORDER
 from pylog.offsets.partition import Item, OffsetsPartition
 from pylog.offsets.schema import (
     OFFSETS_TOPIC,
-    OLD_OFFSET,
     format_offset,
-    group_key,
     group_name,
     offset_key,
     parse_place,
@@ -586,18 +583,6 @@ def _groups_in(there: OffsetsPartition) -> list[bytes]:
     """The groups that exist in a partition."""
     with there.image() as image:
         return [name for name, group in image.groups.items() if group.exists]
-
-
-def tombstones(name: bytes, group: GroupImage, gone: Expiry) -> Iterator[Item]:
-    """Records that delete: the offsets' first, so that no crash leaves offsets of a group that is gone."""
-    for place in gone.places:
-        yield offset_key(name, place), None
-        if place in group.old_keys:
-            yield offset_key(name, place, OLD_OFFSET), None
-    if gone.group and group.is_consumer:
-        yield from ((key, None) for key in sorted(group.membership, key=lambda key: (DELETION_ORDER.index(key[1]), key)))
-    elif gone.group:
-        yield group_key(name), None
 
 
 def _places_in(group: GroupImage, topics: Collection[str]) -> list[bytes]:

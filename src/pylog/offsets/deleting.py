@@ -1,16 +1,31 @@
-"""Lines for committed offsets that are deleted: see `pylog.trace`."""
+"""Deleting committed offsets: the records that do it, and the lines that say so (see `pylog.trace`)."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from pylog import trace
 from pylog.errors import PylogError
 from pylog.offsets.expiry import Expiry
 from pylog.offsets.image import GroupImage
-from pylog.offsets.schema import group_name, parse_place
+from pylog.offsets.membership import DELETION_ORDER
+from pylog.offsets.partition import Item
+from pylog.offsets.schema import OLD_OFFSET, group_key, group_name, offset_key, parse_place
+
+
+def tombstones(name: bytes, group: GroupImage, gone: Expiry) -> Iterator[Item]:
+    """The records that delete; the offsets' first, so that no crash leaves offsets of a group that is deleted."""
+    for place in gone.places:
+        yield offset_key(name, place), None
+        if place in group.old_keys:
+            yield offset_key(name, place, OLD_OFFSET), None
+    if gone.group and group.is_consumer:
+        yield from ((key, None) for key in sorted(group.membership, key=lambda key: (DELETION_ORDER.index(key[1]), key)))
+    elif gone.group:
+        yield group_key(name), None
+
 
 Lines = list[tuple[trace.Event, dict[str, Any]]]
 
