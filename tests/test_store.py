@@ -61,14 +61,14 @@ def test_a_deleted_topic_is_gone_and_its_name_is_free(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["t-0"]
 
 
-def test_a_topics_configuration_is_altered_for_logs_that_are_opened_later(tmp_path: Path) -> None:
+def test_a_topics_configuration_is_altered_for_logs_that_are_open_too(tmp_path: Path) -> None:
     with pylog.open(tmp_path) as store:
         made = store.create_topic("t", partitions=2, retention_ms=5, durability="os")
         log = store.log("t")
         altered = store.alter_topic("t", segment_bytes=1000, durability=None)
         assert (altered.id, altered.partitions) == (made.id, 2)
         assert altered.config.changed() == {"retention_ms": 5, "segment_bytes": 1000}
-        assert log.config.segment_bytes == 1 << 30
+        assert log.config.segment_bytes == 1000
     with pylog.open(tmp_path) as store:
         assert store.log("t").config.changed() == {"retention_ms": 5, "segment_bytes": 1000}
 

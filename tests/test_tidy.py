@@ -26,7 +26,7 @@ SOURCES = Path(__file__).resolve().parent.parent / "src"
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("__main__", "spark", "cli", "tools", "testing", "aio"),
     ("reading",),
-    ("store", "opening"),
+    ("store", "upkeep", "opening"),
     ("clients", "producer", "partitioner", "consumer", "groups", "monitoring"),
     ("background", "dropping", "options", "topics", "offsets", "staging"),
     ("log",),

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 class Clients(ABC):
     """The half of a `Store` that makes clients, and closes them when it closes.
 
+    Attributes:
+        topic_changes: how often this store has created, altered or deleted a topic or added partitions.
+
     What was sent to producers is to be appended, and groups need not wait until members that are gone are missed.
     """
 
@@ -37,6 +40,7 @@ class Clients(ABC):
     _clock: Clock
 
     def __init__(self) -> None:
+        self.topic_changes = 0  # made by this store: its clients see them at once
         self._producers: list[Core] = []
         self._producers_guard = threading.Lock()
         self._consumers: weakref.WeakSet[Consumer] = weakref.WeakSet()

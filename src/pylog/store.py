@@ -11,7 +11,6 @@ from weakref import WeakSet
 
 from pylog import limits, trace
 from pylog.background import Background
-from pylog.clients import Clients
 from pylog.clock import Clock
 from pylog.config import TopicConfig
 from pylog.errors import (
@@ -36,11 +35,12 @@ from pylog.log.checkpoints import (
     check_topic_name,
     is_told_of,
 )
-from pylog.log.cleaner import Cleaning, Task, Throttle, clean, clean_due
+from pylog.log.cleaner import Throttle
 from pylog.log.internal import opened
 from pylog.log.loaded import Source
 from pylog.log.log import Log
 from pylog.log.mutator import Surroundings
+from pylog.log.options import LiveOptions
 from pylog.log.outline import Outline, outline_at
 from pylog.log.recovery import Finding
 from pylog.log.report import Partition, Report
@@ -51,17 +51,18 @@ from pylog.options import StoreOptions
 from pylog.record.types import TopicPartition
 from pylog.segment.segment import OpenFiles
 from pylog.staging.names import sweep
-from pylog.topics.catalog import read_catalog
+from pylog.topics.catalog import KnownCatalog
 from pylog.topics.changes import TopicChanges
 from pylog.topics.checking import check_catalog
 from pylog.topics.finishing import finish_changes, is_finished
-from pylog.topics.listing import find_topic, find_topics, is_kraft_brokers
+from pylog.topics.listing import find_topic, find_topics, id_in_brokers_directory, is_kraft_brokers
 from pylog.topics.making import check_more, check_partition_count, make_root
 from pylog.topics.partitions import CLUSTER_METADATA, check_partition_directory, directory_name, for_each_partition, partition_of
 from pylog.topics.topic import Topic, check_partition
+from pylog.upkeep import Upkeep, warn_of_compaction
 
 
-class Store(Clients):
+class Store(Upkeep):
     """One data directory: Kafka's log directory, with its topics. Made by `pylog.open`; a context manager.
 
     A store opened with mode "rw" keeps Kafka brokers out until it is closed; other pylog processes may open it too, and append
@@ -84,6 +85,7 @@ class Store(Clients):
         self._logs: dict[TopicPartition, Log] = {}
         self._readers: WeakSet[Log] = WeakSet()  # of a store that is open for reading
         self._findings: list[Finding] = []
+        self._known_catalog = KnownCatalog(fs, path)
         self._closed = False
         self._pid = process_id()
         self._locks: StoreLocks | None = None
@@ -220,6 +222,7 @@ class Store(Clients):
             self._check_open()  # once more: it may have been closed meanwhile, and somebody else have the directory
             self._leave_clean_state()
             topic = self._changes.create(name, count, checked)
+            self.topic_changes += 1
             list(self._let_go(name))  # of one that another store deleted
             return topic
 
@@ -238,10 +241,17 @@ class Store(Clients):
         with trace.HELD, self._guard:
             check_more(self._fs, self.path, self.topic(name), count)
             self._leave_clean_state()
-            return self._changes.add_partitions(name, count)
+            topic = self._changes.add_partitions(name, count)
+            self.topic_changes += 1
+            return topic
 
     def alter_topic(self, name: str, **config: Any) -> Topic:
-        """Changes a topic's configuration, durably. Logs that are open, here or elsewhere, go on as they were opened.
+        """Changes a topic's configuration, durably, and returns the topic.
+
+        The new options count for every append, retention, compaction and producer once this returns: in this store, and in other
+        processes, whose logs take them at their next append or tick. No record without a key is acknowledged by a topic that
+        has become compacted. Those that are there already stay until the next compaction, which deletes them, as Kafka does; a
+        warning is logged then. A topic that is compacted no longer keeps what compaction has left.
 
         Args:
             name: the topic.
@@ -249,11 +259,19 @@ class Store(Clients):
 
         Raises:
             UnknownTopicOrPartitionError, InvalidArgumentError, ReadOnlyError: nothing was written.
+            StoreLockedError: the change is written, and another process kept a partition locked for longer than
+                `lock_timeout_ms`: its appends take the new options later. Call again to be sure.
+
+        Cost: one small file, replaced durably, and the lock of each partition for a moment.
         """
         self._check_writable()
         with trace.HELD, self._guard:
             self._check_open()
-            return self._changes.alter(name, config)
+            before, topic = self._changes.alter(name, config)
+            self.topic_changes += 1
+        self._changes.announce(topic)
+        warn_of_compaction(self, before, topic)
+        return topic
 
     def delete_topic(self, name: str) -> None:
         """Deletes a topic and its records, for good when this returns, and then what groups have committed for it.
@@ -268,6 +286,7 @@ class Store(Clients):
             for log in self._let_go(name):
                 log.close()
             self._changes.delete(name)
+            self.topic_changes += 1
 
     def _let_go(self, topic: str) -> Iterator[Log]:
         """Forgets the logs of a topic, one by one; the background flushes them no more. One made again begins anew."""
@@ -362,11 +381,12 @@ class Store(Clients):
         directory = join(self.path, directory_name(key))
         check_partition_directory(self._fs, directory, write=self._writable)
         locks = self._locks
+        topic_id = id_in_brokers_directory(self._fs, self.path, key)
         return Source(
             fs=self._fs,
             directory=directory,
             partition=key,
-            config=read_catalog(self._fs, self.path).config_of(key.topic),
+            options=LiveOptions(partial(self._known_catalog.config_of, key.topic, topic_id), self.durability),
             open_files=self._open_files,
             writable=self._writable,
             clean=self._marker is not None,
@@ -384,7 +404,7 @@ class Store(Clients):
         surroundings = Surroundings(
             self._options.exclusive, self._leave_clean_state, self._findings.extend, self._flush_every, self._open_writers
         )
-        return opened(self._source(key), self._clock, self.durability, surroundings)
+        return opened(self._source(key), self._clock, surroundings)
 
     @property
     def offsets(self) -> OffsetStore:
@@ -423,7 +443,7 @@ class Store(Clients):
         with nullcontext(False) if self._locks is None else self._locks.alone_meanwhile() as quiet:
             report = check_store(self._fs, self.path, self._views(quiet=quiet))
             with self._root_lock() if quiet else nullcontext():
-                return report.with_findings(check_catalog(self._fs, self.path, read_catalog(self._fs, self.path), quiet=quiet))
+                return report.with_findings(check_catalog(self._fs, self.path, self._known_catalog.read(), quiet=quiet))
 
     def verify(self, rate_limit: float | None = None, progress: Progress | None = None, *, records: bool = False) -> Report:
         """Reads everything again: each batch's checksum, the digests of the seals, indexes, transactions, snapshots.
@@ -466,91 +486,6 @@ class Store(Clients):
                 self._fs.remove(path)
                 self._fs.sync_directory(self.path)
             self._left_clean_state = True
-
-    def tick(self, now_ms: int | None = None) -> int:
-        """Does what is due: retention, compaction of what is dirty enough, idle producers forgotten, files removed that nobody
-        reads any more, committed offsets deleted that have expired.
-
-        Args:
-            now_ms: the wall clock, in milliseconds; the store's clock by default.
-
-        Returns:
-            How many segments were deleted.
-
-        Raises:
-            StorageFailedError: a change failed; the partition takes no more writes until the store is opened again.
-
-        Cost: a look at each segment's age; `tick_interval_ms` of `pylog.open` calls it in the background.
-        """
-        self._check_writable()
-        now = self._clock.now_ms() if now_ms is None else now_ms
-        keys = [(topic, number) for topic in self.topics().values() for number in topic.partition_ids]
-        retain = [partial(self._retain, topic, number, now) for topic, number in keys]
-        compacted = [TopicPartition(topic.name, number) for topic, number in keys if topic.config.is_compacted]
-        others = [partial(self._expire_offsets, now), partial(self._compact, compacted, now)]
-        return sum(for_each_partition([*retain, *others]))
-
-    def _expire_offsets(self, now_ms: int) -> int:
-        self.offsets.expire_if_due(now_ms)
-        return 0  # segments were deleted
-
-    def _compact(self, keys: list[TopicPartition], now_ms: int) -> int:
-        """Compacts what is dirty enough, also when some of the partitions cannot be opened."""
-        tasks: list[Task] = []
-
-        def add(key: TopicPartition) -> None:
-            tasks.append(self._cleaning(key, now_ms))
-
-        try:
-            for_each_partition(partial(add, key) for key in keys)
-        finally:
-            clean_due(tasks, self._spoiled)
-        return 0
-
-    def clean(self, topic: str, partition: int | None = None) -> list[Cleaning]:
-        """Compacts a topic now, however clean it is: of each key the last record stays (storage-format 7).
-
-        Args:
-            topic: with "compact" in its `cleanup_policy`.
-            partition: which; all by default.
-
-        Returns:
-            What was done to each partition. The active segment, and what lies behind an open transaction, is never compacted.
-
-        Raises:
-            InvalidArgumentError: the topic is not compacted. UnknownTopicOrPartitionError: there is none.
-            CorruptionError: a segment is damaged; nothing of it, nor behind it, was changed.
-            StorageFailedError: there is no room for the copy; or a change failed, and the partition takes no more writes.
-
-        Cost: some hundred megabytes a second of the log, and `cleaner_dedupe_buffer_size` of memory; appends and readers go on.
-
-        >>> import pylog, tempfile
-        >>> with pylog.open(tempfile.mkdtemp()) as store:
-        ...     _ = store.create_topic("prices", cleanup_policy="compact", segment_bytes=100)
-        ...     for price in (b"1", b"2", b"3"):
-        ...         _ = store.log("prices").append(price, key=b"tea")
-        ...     _ = store.clean("prices")
-        ...     [record.value for record in store.log("prices").records()]
-        [b'2', b'3']
-        """
-        self._check_writable()
-        found = self.topic(topic)
-        if not found.config.is_compacted:
-            policy = found.config.cleanup_policy
-            raise InvalidArgumentError(f"topic {topic!r} has cleanup_policy={policy!r}; only topics with 'compact' are compacted")
-        keys = [TopicPartition(topic, number) for number in (found.partition_ids if partition is None else [partition])]
-        return for_each_partition(partial(clean, self._cleaning(key, self._clock.now_ms())) for key in keys)
-
-    def _cleaning(self, key: TopicPartition, now_ms: int) -> Task:
-        return self.log(*key).cleaning(self._throttle, self._options.cleaner_dedupe_buffer_size, now_ms)
-
-    def _retain(self, topic: Topic, number: int, now_ms: int) -> int:
-        group, ask = topic.config.retention_group, self._options.committed or self.offsets.position
-        committed = None if group is None else ask(group, TopicPartition(topic.name, number))
-        log = self.log(topic.name, number)
-        if committed is not None and committed > log.end_offset:
-            committed = None  # of a log that was truncated, or a topic made again: it tells nothing of what is here
-        return log.retain(now_ms, committed)
 
     def flush(self) -> None:
         """Makes every record appended so far durable.

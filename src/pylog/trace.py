@@ -60,6 +60,9 @@ TAKEN_BACK: Final = Event("store", "taken back", "Removed the files that had han
 
 TOPIC_CREATED: Final = Event("topics", "created", "Created a topic")
 TOPIC_ALTERED: Final = Event("topics", "altered", "Changed an option of a topic")
+TOPIC_COMPACTED: Final = Event(
+    "topics", "compacted", "Compaction will delete the records of a topic that have no key", logging.WARNING
+)
 PARTITIONS_ADDED: Final = Event("topics", "partitions added", "Added partitions to a topic")
 PARTITION_COMPLETED: Final = Event("topics", "partition completed", "Completed a partition that a process had begun to create")
 PARTITION_DELETED: Final = Event("topics", "partition deleted", "Deleted a partition")

@@ -55,11 +55,13 @@ def write_and_trim(store: pylog.Store, now_ms: int) -> None:
     both.truncate(205)
     go_on(both)
     both.delete_records(207)
-    old, all_old = filled("oldest-gone", retention_ms=1000), filled("all-gone", retention_ms=1)
-    old.retain(now_ms + 1150)
-    all_old.retain(now_ms + 10**6)
+    filled("oldest-gone", retention_ms=1000)
+    all_old = filled("all-gone", retention_ms=1)
+    store.retain("oldest-gone", now_ms=now_ms + 1150)
+    store.retain("all-gone", now_ms=now_ms + 10**6)
     go_on(all_old)
-    filled("all-gone-and-empty", retention_ms=1).retain(now_ms + 10**6)
+    filled("all-gone-and-empty", retention_ms=1)
+    store.retain("all-gone-and-empty", now_ms=now_ms + 10**6)
     filled("two-processes", retention_ms=-1)
 
 

@@ -393,7 +393,7 @@ def test_after_a_failed_sync_nothing_is_written_until_the_store_is_opened_again(
         log.flush,
         lambda: log.truncate(0),
         lambda: log.delete_records(1),
-        lambda: log.retain(0),
+        lambda: store.retain("t", now_ms=0),
     ):
         refused(action, pylog.ClosedError)
     assert fs.count("write", ".log") == writes

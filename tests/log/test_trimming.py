@@ -578,7 +578,7 @@ def test_a_topic_that_waits_for_a_group_of_which_nobody_knows_keeps_everything(s
 def trims() -> list[tuple[str, Callable[[Store], object]]]:
     return [
         ("delete_records", lambda store: store.log("t").delete_records(10)),
-        ("retention", lambda store: store.log("t").retain(NOW + 10**9)),
+        ("retention", lambda store: store.retain("t", now_ms=NOW + 10**9)),
     ]
 
 
@@ -600,10 +600,10 @@ def test_what_a_reader_has_in_hand_it_reads_to_its_end(
     assert names(path / "t-0", "*.deleted") == set()
 
 
-def test_files_that_nobody_reads_go_at_once(path: Path, log: pylog.Log) -> None:
+def test_files_that_nobody_reads_go_at_once(path: Path, store: Store, log: pylog.Log) -> None:
     log.delete_records(10)
     gc.collect()
-    log.retain(0)
+    store.retain("t", now_ms=0)
     assert names(path / "t-0", "*.deleted") == set()
 
 

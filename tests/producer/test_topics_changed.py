@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 import pylog
 from neighbours import HookedFileSystem
 from pylog import Durability
-from pylog.errors import RecordTooLargeError, UnknownTopicOrPartitionError
+from pylog.errors import InvalidRecordError, RecordTooLargeError, UnknownTopicOrPartitionError
 from pylog.log.log import Log
 from pylog.partitioner import hashes, murmur2
 from pylog.producer.future import FutureRecordMetadata
@@ -73,16 +74,42 @@ def test_batches_are_cut_for_the_log_as_it_was_opened_after_its_topics_limit_was
     assert sum(len(done.offsets) for done in sent) == 100
 
 
-def test_a_record_for_which_an_open_log_is_too_narrow_is_refused_with_what_to_do_and_alone(store: Store) -> None:
-    store.create_topic("n", max_message_bytes=1000)
+def test_a_record_that_a_topic_takes_no_more_is_refused_alone(store: Store) -> None:
+    store.create_topic("n", max_message_bytes=100_000)
     store.log("n").append(b"first")
-    store.alter_topic("n", max_message_bytes=100_000)
-    with store.producer(linger_ms=10**9) as producer:
+    with store.producer(linger_ms=10**9) as producer, elsewhere(store) as other:
         before, large, behind = (producer.send("n", value) for value in (b"before", b"x" * 5000, b"behind"))
+        other.alter_topic("n", max_message_bytes=1000)
         producer.flush(PATIENCE)
         assert (before.result().offset, behind.result().offset) == (1, 2)
-        with pytest.raises(RecordTooLargeError, match=r"the 1000 that .* 'n' allowed when its log was opened; .* open it again"):
+        with pytest.raises(RecordTooLargeError, match="max_message_bytes=1000 of the topic"):
             large.result()
+
+
+def test_a_record_without_a_key_is_refused_alone_when_its_topic_is_compacted_by_its_turn(store: Store) -> None:
+    store.create_topic("n")
+    with store.producer(linger_ms=10**9) as producer, elsewhere(store) as other:
+        for alter in (other.alter_topic, store.alter_topic):
+            before, keyless, behind = (producer.send("n", b"x", key=key) for key in (b"a", None, b"b"))
+            alter("n", cleanup_policy="compact")
+            producer.flush(PATIENCE)
+            assert behind.result().offset == before.result().offset + 1
+            with pytest.raises(InvalidRecordError):
+                keyless.result()
+            alter("n", cleanup_policy="delete")
+
+
+@pytest.mark.pair("option change", "second process")
+@pytest.mark.parametrize("whose", ["ours", "theirs"])
+def test_added_partitions_are_sent_to_at_once_or_within_a_second(store: Store, whose: str) -> None:
+    store.create_topic("n")
+    with store.producer() as producer, elsewhere(store) as other:
+        producer.send("n", b"x", key=b"k").get()
+        (store if whose == "ours" else other).add_partitions("n", 8)
+        if whose == "theirs":
+            time.sleep(1.05)
+        placed = {key: producer.send("n", b"x", key=key).get().partition for key in KEYS}
+    assert placed == {key: murmur2(key) % (1 << 31) % 8 for key in KEYS}
 
 
 # ---- topics that are made again --------------------------------------------------------------------------------------------
@@ -111,10 +138,10 @@ def test_records_for_a_topic_made_again_with_fewer_partitions_are_all_sent_where
 
 def test_records_that_name_a_partition_that_is_no_more_fail_alone_and_send_knows_it_from_then_on(store: Store) -> None:
     store.create_topic("n", partitions=4)
-    with store.producer(linger_ms=10**9) as producer:
+    with store.producer(linger_ms=10**9, metadata_max_age_ms=10**9) as producer, elsewhere(store) as other:
         producer.send("n", b"old")
         producer.flush(PATIENCE)
-        made_again(store, 2, 4)
+        made_again(other, 2, 4)
         lost, kept = producer.send("n", b"lost", partition=3), producer.send("n", b"kept", partition=1)
         producer.flush(PATIENCE)
         assert isinstance(lost.exception(), UnknownTopicOrPartitionError)

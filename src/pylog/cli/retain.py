@@ -9,12 +9,11 @@ from cyclopts import Parameter
 from pylog.cli.app import CARE, Flag, Json, StorePath, Yes, command
 from pylog.cli.confirm import confirm
 from pylog.cli.output import Column, print_json, print_line, print_table, size_text
-from pylog.cli.stores import chosen_topics, logs_of, reading, writing
+from pylog.cli.stores import chosen_topics, reading, writing
 from pylog.clock import SystemClock
 
 if TYPE_CHECKING:
-    from pylog.store import Store
-    from pylog.topics.topic import Topic
+    from pylog.log.trimming import Retained
 
 _COLUMNS = (
     Column("topic"),
@@ -55,7 +54,8 @@ def retain(
     """
     now_ms = SystemClock().now_ms()
     with reading(store) as opened:
-        rows = [row for each in chosen_topics(opened, topic or ()) for row in _due(opened, each, now_ms)]
+        names = [each.name for each in chosen_topics(opened, topic or ())]
+        rows = [_row(each) for name in names for each in opened.retain(name, now_ms=now_ms, dry_run=True)]
     segments, size = sum(row["segments"] for row in rows), sum(row["bytes"] for row in rows)
     if not json:
         _show(rows)
@@ -63,41 +63,24 @@ def retain(
         confirm(f"This deletes {segments} segments, {size_text(size)}, for good", yes=yes)
         with writing(store) as opened:
             for row in rows:
-                log = opened.log(row["topic"], row["partition"])
-                row["deleted"] = log.retain(now_ms, _committed(opened, log.config.retention_group, *log.partition))
+                done = opened.retain(row["topic"], row["partition"], now_ms=now_ms)
+                row["deleted"] = sum(each.segments for each in done)
     if json:
         print_json({"executed": not dry_run, "partitions": rows})
     elif rows and not dry_run:
         print_line(f"Deleted {sum(row['deleted'] for row in rows)} segments.")
 
 
-def _due(store: Store, topic: Topic, now_ms: int) -> list[dict[str, Any]]:
-    """A row for each partition that something goes from."""
-    from pylog.log.trimming import decide
-
-    rows = []
-    for log in logs_of(store, topic):
-        number, state = log.partition.partition, log.look()
-        decision = decide(state, log.config, now_ms, _committed(store, log.config.retention_group, topic.name, number))
-        going = [segment for _, segment in state.segments][: decision.count]
-        if going:
-            rows.append(
-                {
-                    "topic": topic.name,
-                    "partition": number,
-                    "segments": len(going),
-                    "bytes": sum(map(state.size_of, going)),
-                    "start_offset": state.start_offset,
-                    "new_start_offset": decision.new_start_offset,
-                    "reasons": ", ".join(sorted(set(decision.reasons))),
-                }
-            )
-    return rows
-
-
-def _committed(store: Store, group: str | None, topic: str, partition: int) -> int | None:
-    """What the group that retention waits for has committed."""
-    return None if group is None else store.offsets.position(group, (topic, partition))
+def _row(plan: Retained) -> dict[str, Any]:
+    return {
+        "topic": plan.partition.topic,
+        "partition": plan.partition.partition,
+        "segments": plan.segments,
+        "bytes": plan.bytes,
+        "start_offset": plan.start_offset,
+        "new_start_offset": plan.new_start_offset,
+        "reasons": ", ".join(sorted(set(plan.reasons))),
+    }
 
 
 def _show(rows: list[dict[str, Any]]) -> None:

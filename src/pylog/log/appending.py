@@ -28,6 +28,7 @@ from pylog import limits, trace
 from pylog.clock import Clock
 from pylog.config import Durability
 from pylog.errors import PylogError, StorageFailedError
+from pylog.log.options import Options
 from pylog.record.builder import BatchEncoder, Encoded
 from pylog.record.few import EncodedBatch, Piece, joined_rows
 from pylog.record.types import Acknowledgement, ProducerBatch
@@ -55,6 +56,8 @@ class Request:
         whole: its records are one batch, and so there all or not at all; a producer's are.
 
     Attributes:
+        options: the version of the topic's options that the request was checked by; None before it was.
+        asked: the codec and the durability that the caller named, None for the topic's.
         count, size: records, and at least the bytes of their batches.
         acknowledgement: once it is done.
         error: why it failed.
@@ -66,12 +69,14 @@ class Request:
 
     __slots__ = (
         "acknowledgement",
+        "asked",
         "count",
         "done",
         "encoder",
         "error",
         "left",
         "level",
+        "options",
         "pieces",
         "producer",
         "signal",
@@ -93,6 +98,8 @@ class Request:
         self.level = level
         self.producer = producer
         self.whole = whole or producer is not None
+        self.options: Options | None = None
+        self.asked: tuple[str | None, Durability | None] = None, None
         alone = pieces[0] if len(pieces) == 1 else None
         self.count = sum(map(len, pieces)) if alone is None else len(alone)
         self.size: int = sum(map(_size_bound, pieces)) if alone is None else alone.size_bound

@@ -39,13 +39,33 @@ def offset_given(name: str, given: Any) -> int:
     return int(given)
 
 
+def limit_of(config: TopicConfig) -> int:
+    """The largest batch that a topic takes, in bytes.
+
+    >>> limit_of(TopicConfig(max_message_bytes=1000, segment_bytes=100))
+    100
+    """
+    return min(config.max_message_bytes, config.segment_bytes)
+
+
+def limit_text(config: TopicConfig) -> str:
+    """The same for messages, with the option that sets the limit.
+
+    >>> limit_text(TopicConfig(max_message_bytes=1000, segment_bytes=100))
+    'segment_bytes=100 of the topic'
+    """
+    name = "segment_bytes" if config.segment_bytes < config.max_message_bytes else "max_message_bytes"
+    return f"{name}={limit_of(config)} of the topic"
+
+
 def encoder_of(config: TopicConfig, name: str) -> BatchEncoder:
     """The encoder of a codec, as a topic wants it."""
     return BatchEncoder(
         codec_id(name),
         config.level(name),
         log_append_time=config.log_append_time,
-        max_message_bytes=min(config.max_message_bytes, config.segment_bytes),
+        max_message_bytes=limit_of(config),
+        limit_text=limit_text(config),
         keyed=config.is_compacted,
     )
 

@@ -28,9 +28,9 @@ def has_written_since(fs: FileSystem, directory: str) -> bool:
     owner = fs.lock_owner(join(root, KAFKA_LOCK))
     if owner is not None:
         return owner > 0  # pylog's locks have no owner
-    return _modified(fs, root, HIGH_WATERMARK) > _modified(fs, directory, DURABLE_POINT)
+    return modified(fs, root, HIGH_WATERMARK) > modified(fs, directory, DURABLE_POINT)
 
 
-def _modified(fs: FileSystem, directory: str, name: str) -> int:
+def modified(fs: FileSystem, directory: str, name: str) -> int:
     """When a file was modified, in milliseconds; 0 when there is none."""
     return max((entry.mtime_ms for entry in fs.list(directory, sizes=name) if entry.name == name), default=0)

@@ -36,6 +36,7 @@ from pylog.log import compaction
 from pylog.log.compaction import Dirt, SegmentExtent, SegmentFacts
 from pylog.log.loaded import Source
 from pylog.log.mutator import Mutator
+from pylog.log.options import Options
 from pylog.log.producer_state import Producer, control_record
 from pylog.log.reader import Outcomes, Wanted, placed
 from pylog.log.replacing import CleanedSegment
@@ -203,6 +204,7 @@ def _due(tasks: list[Task]) -> list[Task]:
     due = []
     for task in tasks:
         try:
+            task.mutator.agree()
             dirt = dirt_of(task.look(), task.source, task.now_ms)
         except UnknownTopicOrPartitionError:
             continue
@@ -221,13 +223,17 @@ def _clean(task: Task) -> Cleaning:
     except PylogError as error:
         trace.later(trace.CLEANING_ENDED, task.source.partition, reason=str(error))
         if isinstance(error, StorageFailedError) and vanished(error):
-            with contextlib.suppress(ClosedError, CorruptionError, StorageFailedError):
+            with contextlib.suppress(ClosedError, CorruptionError, StorageFailedError, _ChangedError):
                 _view(task)  # raises that the partition was deleted meanwhile, if that is why
         raise
 
 
 def _clean_in_rounds(task: Task) -> Cleaning:
-    view = _view(task)
+    try:
+        view = _view(task)
+    except _ChangedError:
+        start = task.look().start_offset
+        return Cleaning(task.source.partition, start, start)
     done = Cleaning(task.source.partition, view.dirt.first_dirty, view.dirt.first_dirty)
     try:
         done = _Round(task, view).run(done)
@@ -283,11 +289,13 @@ class _View:
         state: its segments stay readable for as long as the round goes on, whatever takes their names.
         dirt: what is to be done.
         producers: as they were, by id.
+        options: the topic's; the round ends when others count.
     """
 
     state: LogState
     dirt: Dirt
     producers: dict[int, Producer]
+    options: Options
 
     def segments(self, end: int) -> list[tuple[LogSegment, int]]:
         """The segments with a base below `end`, each with the base of the one behind it."""
@@ -297,8 +305,10 @@ class _View:
 
 def _view(task: Task) -> _View:
     with task.mutator.current() as writer:
+        if not task.source.config.is_compacted:
+            raise _ChangedError  # the topic was altered since somebody saw that it is compacted
         producers = {producer.producer_id: producer for producer in writer.producers.producers}
-        return _View(writer.state, dirt_of(writer.state, task.source, task.now_ms), producers)
+        return _View(writer.state, dirt_of(writer.state, task.source, task.now_ms), producers, task.source.options.now)
 
 
 def _stretches(segment: LogSegment, following: int) -> Iterator[Stretch]:
@@ -460,7 +470,8 @@ class _Round:
 
     def _check_sources(self, writer: LogWriter, sources: list[LogSegment]) -> None:
         sizes = {base: segment.size for base, segment in writer.state.segments}
-        if self._is_cut(writer) or any(sizes.get(segment.base_offset) != segment.size for segment in sources):
+        altered = self._task.source.options.now is not self._view.options
+        if altered or self._is_cut(writer) or any(sizes.get(segment.base_offset) != segment.size for segment in sources):
             raise _ChangedError
 
     def _is_cut(self, writer: LogWriter) -> bool:
@@ -472,7 +483,7 @@ class _Round:
         source = self._task.source
         assert source.root_lock is not None
         with self._task.mutator.current() as writer:
-            if self._is_cut(writer):
+            if self._is_cut(writer) or source.options.now is not self._view.options:
                 raise _ChangedError
             with source.root_lock.entered():
                 source.cleaned.note({source.partition: end})

@@ -20,9 +20,11 @@ import msgspec
 from msgspec.structs import astuple, replace
 
 from pylog import limits
-from pylog.config import Durability
+from pylog.config import Durability, TopicConfig
 from pylog.errors import StorageFailedError, UnsupportedFormatError
 from pylog.fs import File, FileSystem, join, process_id
+from pylog.log.brokers import modified
+from pylog.log.options import mark_in, mark_of, marked
 from pylog.record.checksum import crc32c
 from pylog.segment.names import DURABLE_POINT
 
@@ -42,7 +44,8 @@ class Slot(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         flags: a sum of FAILED and DELETED.
         counter: grows with every write.
-        epoch: odd while segments are made, go or are replaced.
+        epoch: odd while segments are made, go or are replaced. Its bits from 44 on are the mark of the topic's options that its
+            writer appends by (`pylog.log.options`).
         boot_mark: hash of the kernel's boot id and of this file's device and inode: a copy is another boot.
         active_base, active_inode: the active segment.
         published_position, published_offset: the end that readers may see.
@@ -213,6 +216,10 @@ class Header:
         """Both at once."""
         self.put(self.prepared(**changes))
 
+    def set_mtime(self, mtime_ms: int) -> None:
+        """Sets the file's modification time, in milliseconds since 1970."""
+        self._file.set_mtime(mtime_ms)
+
     def write_both(self, **changes: Any) -> None:
         """Writes both slots and syncs: for what must not come back when one slot tears (reliability 3.1)."""
         self.write(**changes)
@@ -241,6 +248,19 @@ def open_header(fs: FileSystem, directory: str) -> Header | None:
         raise
 
 
+def epoch_after(old: Slot, config: TopicConfig, *, same: bool) -> int:
+    """The epoch for a writer that begins: a new one, unless nothing has changed.
+
+    Args:
+        old: the newest slot.
+        config: the topic's options.
+        same: the slot says what is true of the log.
+    """
+    mark = mark_of(config)
+    same = same and old.epoch % 2 == 0 and mark_in(old.epoch) == mark
+    return old.epoch if same else marked((old.epoch | 1) + 1, mark)
+
+
 def make_header(fs: FileSystem, directory: str, slot: Slot, seed: int) -> Header:
     """A partition's header for writing, with a slot that says what is true now; made when there is none.
 
@@ -258,7 +278,7 @@ def make_header(fs: FileSystem, directory: str, slot: Slot, seed: int) -> Header
         new = True  # made by a process that died before its name was durable, or that had no room for more
         mixed = hashlib.blake2b(header.boot_mark + b"%d" % seed, digest_size=5).digest()
         start = int.from_bytes(mixed, "little")
-        slot = replace(slot, counter=start, epoch=2 * start)
+        slot = replace(slot, counter=start, epoch=marked(2 * start, mark_in(slot.epoch)))
     header.begin(slot)
     if new:
         fs.sync_directory(directory)
@@ -270,6 +290,19 @@ def mark_failed(fs: FileSystem, directory: str) -> None:
     with _marking(fs, directory) as header:
         if header is not None and header.same_boot:
             header.write(flags=FAILED)
+
+
+def mark_options(fs: FileSystem, directory: str, mark: int) -> None:
+    """Has every writer of a partition load it again with the topic's options as they stand. Under the partition's lock.
+
+    A partition without a header has no writer. The file keeps its modification time, which tells whether a broker has written
+    since: nothing else in the header has changed.
+    """
+    with _marking(fs, directory) as header:
+        if header is not None and header.slot is not None and header.slot.epoch % 2 == 0 and not header.slot.flags:
+            before = modified(fs, directory, DURABLE_POINT)
+            header.write(epoch=marked(header.slot.epoch + 2, mark))
+            header.set_mtime(before)
 
 
 def mark_deleted(fs: FileSystem, directory: str) -> None:

@@ -14,10 +14,10 @@ from pylog.log.mutator import Surroundings
 from pylog.record.types import Acknowledgement
 
 
-def opened(source: Source, clock: Clock, durability: Durability, surroundings: Surroundings) -> Log:
+def opened(source: Source, clock: Clock, surroundings: Surroundings) -> Log:
     """Opens the log of a partition: of an internal topic an `InternalLog`."""
     kind = InternalLog if source.partition.topic in INTERNAL_TOPICS else Log
-    return kind(source, clock, durability, surroundings)
+    return kind(source, clock, surroundings)
 
 
 class InternalLog(Log):

@@ -11,6 +11,7 @@ from pylog.index.builder import SegmentIndexBuilder
 from pylog.log.checkpoints import Checkpoint, EpochStart
 from pylog.log.durable_point import DELETED, Slot
 from pylog.log.found import FoundSegments
+from pylog.log.options import LiveOptions
 from pylog.log.producer_state import ProducerState
 from pylog.log.recovery import Finding
 from pylog.log.store_locks import ByteLock
@@ -25,7 +26,8 @@ class Source:
     """Where a partition is and what its log directory says of it.
 
     Attributes:
-        fs, directory, partition, config: the partition.
+        fs, directory, partition: the partition.
+        options: its topic's options, as its log acts by them.
         open_files: the store's bound on open files.
         writable: open for writing.
         clean: the log directory was shut down cleanly (its marker was there); a partition with a header knows better.
@@ -40,7 +42,7 @@ class Source:
     fs: FileSystem
     directory: str
     partition: TopicPartition
-    config: TopicConfig
+    options: LiveOptions
     open_files: OpenFiles
     writable: bool
     clean: bool
@@ -52,6 +54,11 @@ class Source:
     lock: ByteLock | None = None
     root_lock: ByteLock | None = None
     cleaning_lock: ByteLock | None = None
+
+    @property
+    def config(self) -> TopicConfig:
+        """The topic's options that count now: in one change of the log they are the same throughout."""
+        return self.options.now.config
 
     @property
     def recovery_point(self) -> int:
@@ -66,7 +73,7 @@ class Source:
     @property
     def compacted_to(self) -> int:
         """How far a compaction may have got: anywhere in a topic that is compacted, as one that was killed has noted nothing."""
-        return limits.INT64_MAX if self.config.is_compacted else self.cleaned.offsets().get(self.partition, 0)
+        return limits.INT64_MAX if self.options.look().is_compacted else self.cleaned.offsets().get(self.partition, 0)
 
 
 @dataclass

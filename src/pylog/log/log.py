@@ -12,19 +12,19 @@ import pyarrow as pa
 
 from pylog import limits
 from pylog.clock import Clock
-from pylog.config import Durability
-from pylog.errors import InvalidArgumentError, ReadOnlyError
+from pylog.config import Durability, TopicConfig
+from pylog.errors import InvalidArgumentError, InvalidRecordError, ReadOnlyError, RecordTooLargeError
 from pylog.fs import process_id
 from pylog.log import arguments, following, lookup, planning, reader, splicing
 from pylog.log.appending import Request
-from pylog.log.arguments import Encoders, check_positive, checked_pieces, is_committed, level_given, offset_given
-from pylog.log.cleaner import Task, Throttle
+from pylog.log.arguments import check_positive, is_committed, offset_given
 from pylog.log.current_state import CurrentState
 from pylog.log.following import Ends
 from pylog.log.loaded import Source
 from pylog.log.lookup import TimeSearch
 from pylog.log.mutator import Mutator, Surroundings
 from pylog.log.outline import outline_of
+from pylog.log.refitting import fitted, spliced
 from pylog.log.report import Partition
 from pylog.record.builder import rows_from_arrow, rows_from_record
 from pylog.record.decoder import DEFAULT_COLUMNS, RECORD_COLUMNS, record_chunks, schema_of
@@ -48,15 +48,17 @@ class Log(CurrentState):
     >>> store.close()
     """
 
-    def __init__(self, source: Source, clock: Clock, durability: Durability, surroundings: Surroundings) -> None:
-        self.config = source.config
-        self._durability = durability if self.config.durability is None else Durability.of(self.config.durability)
+    def __init__(self, source: Source, clock: Clock, surroundings: Surroundings) -> None:
         self._times = TimeSearch()
-        self._encoders = Encoders(self.config)
         super().__init__(source, clock, surroundings)
 
     def __repr__(self) -> str:
         return f"Log({lookup.name(self.partition)}, offsets {self._state.start_offset} to {self._state.end_offset})"
+
+    @property
+    def config(self) -> TopicConfig:
+        """The topic's options as they stand, whichever process altered them last. Cost: one small read."""
+        return self._source.options.look()
 
     # ---- append --------------------------------------------------------------------------------------------------------------
 
@@ -173,30 +175,37 @@ class Log(CurrentState):
         producer: ProducerBatch | None = None,
         atomic: bool = False,
     ) -> Acknowledgement:
-        level = level_given(durability, self._durability)
-        encoder = self._encoders.of(compression)
-        pieces = checked_pieces(pieces, encoder, "a producer's" if producer is not None else "an atomic" if atomic else None)
-        if not pieces:
+        given = pieces, compression, durability, producer, atomic
+        try:
+            request = fitted(self._source.options.now, *given)
+        except (InvalidRecordError, RecordTooLargeError):
+            if not self._writing_side().agree():
+                raise
+            request = fitted(self._source.options.now, *given)  # the topic was altered meanwhile
+        if not request.pieces:
             self._writing_side()  # one that may not be written refuses an empty append too
-            return Acknowledgement(range(end := self.end_offset, end), level, duplicate=False)
-        return self._settled(Request(pieces, encoder, level, producer, atomic))
+            return Acknowledgement(range(end := self.end_offset, end), request.level, duplicate=False)
+        return self._settled(request)
 
     def splice(
         self, parts: Sequence[splicing.Part], producer: ProducerBatch | None = None, durability: Durability | None = None
     ) -> Acknowledgement:
         """Appends batches that were finished elsewhere, in the place that the log has for them; see `pylog.log.splicing`."""
         self._check_open()
-        return self._settled(Request(parts, splicing.Splicer(), level_given(durability, self._durability), producer))
+        return self._settled(spliced(parts, producer, durability, self._source.options.now.durability))
 
     def next_sequence(self, producer_id: int, epoch: int) -> int | None:
         """The sequence that a producer's next batch has; None if the log remembers none of this epoch."""
         return self._writing_side().next_sequence(producer_id, epoch)
 
     def _settled(self, request: Request) -> Acknowledgement:
-        mutator = self._writing_side()
-        if request.level.interval_ms is not None:
+        mutator, level = self._writing_side(), request.level
+        if level.interval_ms is not None:
+            self._surroundings.flush_every(level.interval_ms, self.flush_behind)
+        done = mutator.append(request)
+        if request.level is not level and request.level.interval_ms is not None:  # the topic was altered meanwhile
             self._surroundings.flush_every(request.level.interval_ms, self.flush_behind)
-        return mutator.append(request)
+        return done
 
     def _writing_side(self) -> Mutator:
         self._check_open()
@@ -257,25 +266,6 @@ class Log(CurrentState):
         Spec: storage-format 6.5.
         """
         self._writing_side().truncate(offset_given("end", end))
-
-    def retain(self, now_ms: int, committed: int | None = None) -> int:
-        """Deletes the segments that the topic's retention does not keep; `Store.tick` does this for all partitions.
-
-        Args:
-            now_ms: the wall clock, in milliseconds.
-            committed: the next offset that the topic's `retention_group` will read, None when it has committed none.
-
-        Returns:
-            How many segments went.
-
-        Spec: storage-format 6.11.
-        """
-        return self._writing_side().retain(now_ms, committed)
-
-    def cleaning(self, throttle: Throttle, buffer_size: int, now_ms: int) -> Task:
-        """The log as compaction takes it (see `Task`); `Store.clean` and `Store.tick` carry it out."""
-        look = partial(self.look, committed=True, settled=True)
-        return Task(self._writing_side(), self._source, look, throttle, buffer_size, now_ms)
 
     # ---- read ----------------------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -23,6 +23,7 @@ from pylog.errors import (
     InvalidTransactionStateError,
     OffsetOutOfRangeError,
     ProducerError,
+    PylogError,
     RecordTooLargeError,
     StorageFailedError,
     UnknownTopicOrPartitionError,
@@ -35,6 +36,7 @@ from pylog.log.loaded import Loaded, Source
 from pylog.log.loader import deleted, load
 from pylog.log.loading_lines import tell_of_loading
 from pylog.log.recovery import Finding
+from pylog.log.refitting import refit
 from pylog.log.state import LogState, first_state
 from pylog.log.store_locks import ByteLock, is_owned, under
 from pylog.log.writer import LogWriter
@@ -130,6 +132,7 @@ class Mutator:
         if self.writer is not None:
             self.writer.abandon()
             self.writer = None
+        self._source.options.refresh()
         try:
             loaded = load(self._source)
             if not loaded.follows(self.loaded):
@@ -153,12 +156,33 @@ class Mutator:
     def _current(self) -> LogWriter:
         """The writer of the log as it is now. Under both locks."""
         self.take_changes()
+        if self.writer is None:
+            self._agree()  # the header speaks to writers only
         self.check_sound()
         if self.writer is None:
             self._surroundings.before_first_write()
             self.writer = self._new_writer()
             self._surroundings.writers.opened(self)
         return self.writer
+
+    def _agree(self) -> bool:
+        """Takes the topic's options as they stand, for what acts by them next; returns whether they are others. Under both locks.
+
+        The writer goes: the next one marks the header, so that no other process goes on by older options. Cost: one small read.
+        """
+        if self.writer is not None:
+            self.writer.check_alive()
+        if not self._source.options.refresh():
+            return False
+        self._load()
+        return True
+
+    def agree(self) -> bool:
+        """The same for a caller without the locks. In the middle of an append nothing changes."""
+        if self.at_work and is_owned(self.lock):
+            return False
+        with self._both_locks():
+            return self._agree()
 
     def _new_writer(self) -> LogWriter:
         """A writer; a sync that fails while it makes the log ready is never tried again. Want of room or of descriptors is."""
@@ -287,7 +311,7 @@ class Mutator:
             self.at_work = True
             with lock:
                 writer = self._current()
-                for group in self._groups(requests, writer):
+                for group in self._groups(self._fitting(requests), writer):
                     self._commit_group(group, writer)
         except BaseException as error:
             lock.restore(before)
@@ -299,7 +323,19 @@ class Mutator:
         finally:
             self.at_work = False
 
-    def _groups(self, requests: list[Request], writer: LogWriter) -> Iterator[Group]:
+    def _fitting(self, requests: list[Request]) -> Iterator[Request]:
+        """The requests, by the options that count now: one that was made under others is checked again, and may be refused."""
+        options = self._source.options.now
+        for request in requests:
+            if request.options is not options:
+                try:
+                    refit(request, options)
+                except PylogError as error:  # raised by the thread that asked
+                    request.refuse(error)
+                    continue
+            yield request
+
+    def _groups(self, requests: Iterable[Request], writer: LogWriter) -> Iterator[Group]:
         """Plain requests together; one of a producer alone, because its number is checked against what is in the log by then."""
         plain: list[Request] = []
         for request in requests:
@@ -398,8 +434,9 @@ class Mutator:
 
     @contextmanager
     def current(self) -> Iterator[LogWriter]:
-        """The writer of the log as it is now, under both locks."""
+        """The writer of the log as it is now, by the options as they stand, under both locks."""
         with self._both_locks():
+            self._agree()
             yield self._current()
 
     @contextmanager
@@ -415,12 +452,12 @@ class Mutator:
 
     def delete_records(self, before: int) -> int:
         """Raises the log's start and frees the segments below it. Returns the start."""
-        policy = self._source.config.cleanup_policy
-        if "delete" not in policy:
-            raise InvalidArgumentError(
-                f"{self._source.directory}: cleanup_policy is {policy}; only topics with 'delete' lose records"
-            )
         with self.changing() as writer:
+            policy = self._source.config.cleanup_policy
+            if "delete" not in policy:
+                raise InvalidArgumentError(
+                    f"{self._source.directory}: cleanup_policy is {policy}; only topics with 'delete' lose records"
+                )
             if before > writer.state.end_offset:
                 raise self._beyond("deleted before", before)
             if before > writer.state.start_offset:
@@ -436,19 +473,32 @@ class Mutator:
             offset=offset,
         )
 
-    def retain(self, now_ms: int, committed: int | None) -> int:
-        """Applies the topic's retention, and forgets idle producers. Returns how many segments went."""
+    def retain(self, now_ms: int, group: str | None, committed: int | None) -> trimming.Retained | None:
+        """Applies the topic's retention, and forgets idle producers.
+
+        Args:
+            now_ms: the wall clock, in milliseconds.
+            group, committed: what that group has committed, None for nothing.
+
+        Returns:
+            What was deleted; None, and nothing was, if the topic's retention waits for another group by now.
+        """
         with self._both_locks():
+            self._agree()
             self.take_changes()
+            if self._source.config.retention_group != group:
+                return None
             self._doomed.sweep()
             if self.writer is not None:
                 expired = self.writer.producers.expire(now_ms, self._source.config.producer_id_expiration_ms)
                 if expired:
                     trace.later(trace.PRODUCERS_EXPIRED, self._source.partition, count=len(expired), producers=expired)
-            if self.loaded.corrupt is not None or not trimming.is_due(self._state, self._source, now_ms, committed):
-                return 0
+            plan = trimming.planned(self._source, self._state, now_ms, committed)
+            if self.loaded.corrupt is not None or not plan.segments:
+                return plan.of_nothing()
             with self.changing() as writer:
-                return trimming.apply_retention(writer, self._source, self._doomed, now_ms, committed)
+                waits = self._source.config.retention_group == group
+                return trimming.apply_retention(writer, self._source, self._doomed, now_ms, committed) if waits else None
 
     def truncate(self, end: int) -> None:
         """Cuts the log off at an offset."""

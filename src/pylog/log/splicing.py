@@ -15,8 +15,10 @@ from typing import Final
 import numpy as np
 
 from pylog import limits
-from pylog.errors import CorruptionError
+from pylog.config import TopicConfig
+from pylog.errors import CorruptionError, RecordTooLargeError
 from pylog.fs import File
+from pylog.log.arguments import limit_of, limit_text
 from pylog.record import kernels
 from pylog.record.batch import WHY, BatchScan, Bytes, Table, scan_batches
 from pylog.record.builder import Encoded
@@ -67,6 +69,7 @@ class Part:
         sequence: of the first record appended, if a producer numbers them.
         append_time: what the batches are stamped with, in milliseconds; None leaves the records their times.
         keeps_times: records keep their times whatever the topic says.
+        keyed: it is known that each record has a key; a compacted topic takes no other part.
     """
 
     file: File
@@ -77,6 +80,7 @@ class Part:
     sequence: int = 0
     append_time: int | None = None
     keeps_times: bool = False
+    keyed: bool = False
 
     def __len__(self) -> int:
         return self.count
@@ -92,9 +96,14 @@ class Part:
 
 
 class Splicer:
-    """Makes the batches of parts ready for their log, in two buffers in turn, as a `BatchEncoder` does."""
+    """Makes the batches of parts ready for their log, in two buffers in turn, as a `BatchEncoder` does.
 
-    def __init__(self) -> None:
+    Args:
+        config: the topic's options; None bounds no batch.
+    """
+
+    def __init__(self, config: TopicConfig | None = None) -> None:
+        self._config = config
         self._turn = 0
         self._buffers = [np.empty(0, np.uint8), np.empty(0, np.uint8)]
 
@@ -130,6 +139,7 @@ class Splicer:
             if skip:
                 raise _damaged(part, part.position, "has no batch that begins where the log's last one of them ended")
             kept = np.ascontiguousarray(table[:, first:])
+            self._check_sizes(kept, part)
             sequence = part.sequence + offset - base_offset
             _number(kept, offset, leader_epoch, None if producer is None else producer._replace(sequence=sequence))
             _write_numbers(data, kept, part.append_time, numbered=producer is not None)
@@ -137,6 +147,15 @@ class Splicer:
             yield Encoded(data.data, kept)
         if offset != base_offset + part.count:
             raise _damaged(part, part.position, f"holds {offset - base_offset} records where {part.count} were promised")
+
+    def _check_sizes(self, table: Table, part: Part) -> None:
+        """Raises RecordTooLargeError if a batch is larger than the topic allows by now."""
+        largest = int(table[SIZE].max())
+        if self._config is not None and largest > limit_of(self._config):
+            raise RecordTooLargeError(
+                f"{part.file.path}: a batch of {largest} bytes is more than {limit_text(self._config)}; run the job again",
+                path=part.file.path,
+            )
 
     def _regions(self, part: Part) -> Iterator[tuple[Bytes, Table]]:
         """The part's batches, checked, with the buffer that they are in."""

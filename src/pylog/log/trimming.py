@@ -14,6 +14,7 @@ import dataclasses
 import weakref
 from collections.abc import Sequence
 from itertools import groupby, islice
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,6 +29,7 @@ from pylog.log.state import LogState
 from pylog.log.view import SegmentView
 from pylog.log.writer import LogWriter
 from pylog.record.format import LAST_OFFSET, POSITION
+from pylog.record.types import TopicPartition
 from pylog.segment.names import DELETED, SNAPSHOT, TEMPORARY, files_of, parse
 from pylog.segment.seal import digest_of
 from pylog.segment.segment import LogSegment, inode_of
@@ -75,50 +77,82 @@ def raise_start(writer: LogWriter, source: Source, offset: int, reason: str) -> 
     trace.later(trace.START_RAISED, source.partition, old=old, new=offset, reason=reason)
 
 
-def is_due(state: LogState, source: Source, now_ms: int, committed: int | None) -> bool:
-    """Whether retention would delete anything."""
-    return _decide(state, source, now_ms, committed, only_start=False).count > 0
+class Retained(NamedTuple):
+    """What retention deletes from one partition.
+
+    Attributes:
+        partition: the partition.
+        reasons: why each segment is deleted, oldest first: `start_offset`, `size`, `time` or `group_bytes`.
+        bytes: in the `.log` files of these segments.
+        start_offset: the log start offset before.
+        new_start_offset: the log start offset afterwards.
+    """
+
+    partition: TopicPartition
+    reasons: tuple[Reason, ...]
+    bytes: int
+    start_offset: int
+    new_start_offset: int
+
+    @property
+    def segments(self) -> int:
+        """How many segments are deleted."""
+        return len(self.reasons)
+
+    def of_nothing(self) -> Retained:
+        """The same where nothing is deleted."""
+        return self._replace(reasons=(), bytes=0, new_start_offset=self.start_offset)
+
+
+def planned(source: Source, state: LogState, now_ms: int, committed: int | None, config: TopicConfig | None = None) -> Retained:
+    """What retention would delete from a log.
+
+    Args:
+        source, state: the log.
+        now_ms: wall clock.
+        committed: what the topic's `retention_group` has committed, None for nothing. An offset beyond the log's end is of a log
+            that was truncated or created again, and counts as nothing.
+        config: the topic's options; those that count for the log by default.
+    """
+    return _planned(source, state, decide(state, config or source.config, now_ms, committed))
 
 
 def apply_retention(
     writer: LogWriter, source: Source, doomed: Doomed, now_ms: int, committed: int | None, *, only_start: bool = False
-) -> int:
-    """Deletes the segments that the topic does not keep; returns how many.
+) -> Retained:
+    """Deletes the segments that the topic does not keep.
 
     Args:
         writer, source, doomed: of the log.
         now_ms: wall clock.
-        committed: what the topic's `retention_group` has committed, None for nothing.
+        committed: as for `planned`.
         only_start: only what lies below the log's start.
     """
-    decision = _decide(writer.state, source, now_ms, committed, only_start=only_start)
-    if decision.count == 0:
-        return 0
-    if decision.roll_first:
-        writer.roll()
-    _delete_oldest(writer, source, doomed, decision)
-    doomed.sweep()
-    return decision.count
-
-
-def _decide(state: LogState, source: Source, now_ms: int, committed: int | None, *, only_start: bool) -> Decision:
     config = dataclasses.replace(source.config, retention_ms=-1, retention_bytes=-1) if only_start else source.config
-    return decide(state, config, now_ms, committed)
+    decision = decide(writer.state, config, now_ms, committed)
+    plan = _planned(source, writer.state, decision)
+    if decision.count:
+        if decision.roll_first:
+            writer.roll()
+        _delete_oldest(writer, source, doomed, decision)
+        doomed.sweep()
+    return plan
+
+
+def _planned(source: Source, state: LogState, decision: Decision) -> Retained:
+    going = [segment for _, segment in islice(state.segments, decision.count)]
+    size, start = sum(map(state.size_of, going)), state.start_offset
+    return Retained(source.partition, decision.reasons, size, start, max(start, decision.new_start_offset))
 
 
 def decide(state: LogState, config: TopicConfig, now_ms: int, committed: int | None) -> Decision:
-    """What retention would delete from a log.
-
-    Args:
-        state, config: the log, and what its topic keeps.
-        now_ms: wall clock.
-        committed: what the topic's `retention_group` has committed, None for nothing.
-    """
+    """What retention would delete from a log, by a topic's options. As `planned`."""
     facts = [
         SegmentFacts(segment.base_offset, state.size_of(segment), segment.largest_timestamp) for _, segment in state.segments
     ]
     ends = {"start_offset": state.start_offset, "end_offset": state.end_offset, "high_watermark": state.end_offset}
-    return deletable(facts, config, **ends, now_ms=now_ms, committed=committed)
+    known = None if committed is not None and committed > state.end_offset else committed
+    return deletable(facts, config, **ends, now_ms=now_ms, committed=known)
 
 
 def _delete_oldest(writer: LogWriter, source: Source, doomed: Doomed, decision: Decision) -> None:

@@ -25,7 +25,7 @@ from pylog.fs import join
 from pylog.index.builder import SegmentIndexBuilder
 from pylog.log import checkpoints
 from pylog.log.active_file import ActiveFile
-from pylog.log.durable_point import FAILED, Header, Slot, SyncPoint, make_header, unsynced_bound
+from pylog.log.durable_point import FAILED, Header, Slot, SyncPoint, epoch_after, make_header, unsynced_bound
 from pylog.log.loaded import Loaded, Source
 from pylog.log.loader import epochs_of
 from pylog.log.producer_state import Producer, ProducerState, drop_snapshots, write_snapshot
@@ -152,14 +152,13 @@ class LogWriter:
         return make_header(self._fs, self._directory, wanted, self._clock.now_ms())
 
     def _slot(self) -> Slot:
-        """A slot that says what is true before the first write. Another epoch than before: whoever remembers one looks again."""
+        """The slot to write before the first append, its epoch new unless nothing has changed, the topic's options included."""
         old = self._loaded.found or Slot()
-        same = self._loaded.slot is not None and not old.epoch % 2 and old.log_start_offset == self.state.start_offset
-        known = old if same else replace(old, epoch=(old.epoch | 1) + 1)
+        same = self._loaded.slot is not None and old.log_start_offset == self.state.start_offset
         return replace(
             Slot(),
             counter=old.counter,
-            epoch=known.epoch,
+            epoch=epoch_after(old, self._config, same=same),
             unsynced_bytes=self._unsynced_bytes,
             log_start_offset=self.state.start_offset,
             truncation_count=old.truncation_count,

@@ -10,10 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pylog.errors import InvalidRecordError, RecordTooLargeError, UnknownTopicOrPartitionError
-from pylog.log.log import Log
+from pylog.errors import InvalidRecordError, UnknownTopicOrPartitionError
 from pylog.producer.future import PLAIN, FutureRecordMetadata
-from pylog.producer.route import Route, largest_batch
+from pylog.producer.route import Route, too_large
 from pylog.record.builder import HEADERS_TYPE, keyless, rows_from_arrow
 from pylog.record.format import HEADER_SIZE
 from pylog.record.rows import MAX_RECORD_OVERHEAD, Longs, Rows
@@ -138,27 +137,15 @@ def _named(given: pa.Array, route: Route) -> Longs | None:
     return np.array(pc.fill_null(wide.cast(pa.int64()), -1).to_numpy(zero_copy_only=False))
 
 
+def batch_size_of(size: int) -> int:
+    """Bytes at most of a batch with one record of a size."""
+    return size + HEADER_SIZE + _ONE_HEADER
+
+
 def _check_sizes(sizes: Longs, route: Route) -> None:
-    largest = int(sizes.max(initial=0)) + HEADER_SIZE + _ONE_HEADER
+    largest = batch_size_of(int(sizes.max(initial=0)))
     if largest > route.limit:
         raise too_large(largest, route)
-
-
-def too_large(size: int, route: Route) -> RecordTooLargeError:
-    """The error of a record that the topic's log, or the producer, does not take."""
-    return RecordTooLargeError(
-        f"a record of up to {size} bytes with its batch header is more than the {route.limit} that max_message_bytes and "
-        f"segment_bytes of topic {route.topic!r}, and max_request_size of the producer, allow; raise them, or send less"
-    )
-
-
-def too_large_for_log(rows: Rows, log: Log) -> RecordTooLargeError:
-    """The error of a batch that an open log does not take, although its topic may by now."""
-    return RecordTooLargeError(
-        f"a batch of {len(rows)} records, the largest of up to {rows.largest_record()} bytes with its header, is more than the "
-        f"{largest_batch(log.config)} that max_message_bytes and segment_bytes of topic {log.partition.topic!r} allowed when its "
-        "log was opened; if they were raised since, close the store and open it again; else send less"
-    )
 
 
 def parts(columns: Columns, partitions: Longs, now_ms: int) -> Iterator[tuple[int, Part]]:

@@ -40,7 +40,8 @@ class ProducerConfig:
         max_request_size: of a record with the batch around it; what is larger is refused.
         delivery_timeout_ms: how long an append is tried again that another process holds up.
         retry_backoff_ms: between two of these attempts.
-        metadata_max_age_ms: how long the number of a topic's partitions is relied on, unless one turns out to be gone.
+        metadata_max_age_ms: how long a topic's partitions and options are relied on that another process may change, unless one
+            turns out to be gone. What its own store changes a producer sees at once.
         enable_idempotence: number the batches, so that none is appended twice.
         durability: what an acknowledgement promises; None is the topic's own, or the store's.
         partitioner: "default" (Kafka's: by the key's hash, sticky without one), "round_robin", or a callable that takes (key,
@@ -62,7 +63,7 @@ class ProducerConfig:
     max_request_size: int = 1 << 20
     delivery_timeout_ms: int = 120_000
     retry_backoff_ms: int = 100
-    metadata_max_age_ms: int = 300_000
+    metadata_max_age_ms: int = 1_000
     enable_idempotence: bool = True
     durability: Durability | None = None
     partitioner: str | Callback = "default"

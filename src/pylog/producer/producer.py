@@ -15,11 +15,10 @@ from pylog.errors import InvalidArgumentError, InvalidRecordError, RecordTooLarg
 from pylog.log.checkpoints import check_topic_name
 from pylog.partitioner import partition_called
 from pylog.producer.buffer import RECORD_CHARGE, RECORD_OVERHEAD, charge
-from pylog.producer.columns import too_large
 from pylog.producer.config import ProducerConfig, Serializer
 from pylog.producer.core import Core
 from pylog.producer.future import Details, FutureRecordMetadata, RecordMetadata
-from pylog.producer.route import Route
+from pylog.producer.route import Route, too_large
 from pylog.producer.sender import BatchMetadata, Home
 from pylog.record.builder import keyless
 from pylog.record.rows import MAX_RECORD_OVERHEAD
@@ -141,7 +140,7 @@ class Producer:
         key_bytes = _serialized("key", self.config.key_serializer, key)
         value_bytes = _serialized("value", self.config.value_serializer, value)
         pairs = _checked_headers(headers)
-        if key_bytes is None and route.compacted:
+        if key_bytes is None and route.compacted and self._renewed(route).compacted:
             raise keyless("a record")
         number = self._partition(route, partition, key_bytes)
         stamp = _checked_timestamp(timestamp_ms)
@@ -165,12 +164,20 @@ class Producer:
         known = self._routes.get(check_topic_name(topic))
         if known is None:
             with self._guard:
-                made = Route(self._home.topic(topic), self._buffer, self.config, self._clock.monotonic())
+                changes = self._home.topic_changes  # before the topic is read: what changes meanwhile is seen next time
+                made = Route(self._home.topic(topic), self._buffer, self.config, self._clock.monotonic(), changes)
                 known = self._routes.setdefault(topic, made)
                 self._buffer.topics = len(self._routes)
             if not self._looks_closer:
                 self._plain[topic] = known
+        elif self._sender.is_old(known):
+            self._renewed(known)
         return known
+
+    def _renewed(self, route: Route) -> Route:
+        """The route, with the topic as it is now."""
+        self._sender.renew_at_once(route)
+        return route
 
     def _partition(self, route: Route, given: int | None, key: bytes | None) -> int | None:
         """The partition that is named, or that the user's callable chooses."""
@@ -181,7 +188,7 @@ class Producer:
             raise InvalidArgumentError(f"partition={given!r} is not an int")
         if given not in route.partitions:
             self._home.log(route.topic, int(given))  # raises, unless the topic has got it meanwhile
-            route.renew(self._home.topic(route.topic), self._clock.monotonic())
+            self._renewed(route)
         return int(given)
 
     def _checked_size(self, route: Route, value: bytes | None, key: bytes | None, headers: tuple[Header, ...]) -> int:
@@ -189,7 +196,7 @@ class Producer:
         size = MAX_RECORD_OVERHEAD + len(value or b"") + len(key or b"")
         if headers:
             size += 10 + sum(10 + len(name.encode()) + len(held or b"") for name, held in headers)
-        if size > route.limit:
+        if size > route.limit and size > self._renewed(route).limit:
             raise too_large(size, route)
         counted = charge(value, key, headers)
         if counted > self.config.buffer_memory:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 
-from pylog.config import TopicConfig
+from pylog.errors import PylogError, RecordTooLargeError
+from pylog.log.arguments import limit_of, limit_text
 from pylog.partitioner import Partitioner
 from pylog.producer.buffer import RECORD_CHARGE, RECORD_OVERHEAD, Buffer
 from pylog.producer.config import ProducerConfig
 from pylog.producer.numbering import Numbering
+from pylog.record.builder import keyless
 from pylog.record.rows import MAX_RECORD_OVERHEAD
 from pylog.topics.topic import Topic
 
@@ -21,6 +23,7 @@ class Route:
         buffer: where its records wait.
         partitions: the topic's partitions, ascending.
         limit: bytes that a record may have, with a batch around it.
+        limit_text: the same for messages, with the option that sets it.
         small: bytes of a value and its key that pass without a closer look.
         small_alone: the same of a value that has no key: none where the topic is compacted.
         compacted: whether the topic takes no records without a key.
@@ -28,26 +31,44 @@ class Route:
         keyed, named, timed, headed: whether any record had a key, a partition, a timestamp, headers: nobody looks otherwise.
         partitioner: for records whose partition is not named.
         looked_at: when the topic was looked at, on the clock that never goes back.
+        changes: how many changes of topics its store had made by then.
+        tightened: whether the topic takes less than it did at first: records may have been sent before that it refuses now.
     """
 
-    def __init__(self, topic: Topic, buffer: Buffer, config: ProducerConfig, now: float) -> None:
+    def __init__(self, topic: Topic, buffer: Buffer, config: ProducerConfig, now: float, changes: int = 0) -> None:
         self.topic = topic.name
         self.buffer = buffer
         self._max_request_size = config.max_request_size
         self.keyed = self.named = self.timed = self.headed = False
         self.partitioner: Partitioner = config.new_partitioner()
         self._numberings: dict[int, Numbering] = {}
-        self.renew(topic, now)
+        self.limit, self.compacted, self.tightened = 0, True, False
+        self.renew(topic, now, changes)
 
-    def renew(self, topic: Topic, now: float) -> None:
-        """Takes the topic as it is now."""
+    def renew(self, topic: Topic, now: float, changes: int = 0) -> None:
+        """Takes the topic as it is now.
+
+        Args:
+            topic: as it is.
+            now, changes: what `looked_at` and `changes` are then.
+        """
+        before = self.limit, self.compacted
         self.partitions = topic.partition_ids
-        self.limit = min(largest_batch(topic.config), self._max_request_size)
+        self.limit = min(limit_of(topic.config), self._max_request_size)
+        own = self.limit < limit_of(topic.config)
+        self.limit_text = f"max_request_size={self.limit} of the producer" if own else limit_text(topic.config)
         self.small = min(RECORD_CHARGE - RECORD_OVERHEAD, self.limit - MAX_RECORD_OVERHEAD)
         self.compacted = topic.config.is_compacted
         self.small_alone = -1 if self.compacted else self.small
         self.stamped = topic.config.log_append_time
-        self.looked_at = now
+        self.tightened = self.tightened or self.limit < before[0] or (self.compacted and not before[1])
+        self.looked_at, self.changes = now, changes
+
+    def takes(self, key: bytes | None, size: int) -> PylogError | None:
+        """Why the topic does not take a record of a key and a size with a batch around it; None if it does."""
+        if key is None and self.compacted:
+            return keyless("a record")
+        return too_large(size, self) if size > self.limit else None
 
     def distrust(self) -> None:
         """Has the topic looked at again before anything else is sent to it."""
@@ -58,6 +79,9 @@ class Route:
         return self._numberings.setdefault(partition, Numbering(producer_id))
 
 
-def largest_batch(config: TopicConfig) -> int:
-    """Bytes that a batch may have."""
-    return min(config.max_message_bytes, config.segment_bytes)
+def too_large(size: int, route: Route) -> RecordTooLargeError:
+    """The error of a record that the topic's log, or the producer, does not take."""
+    return RecordTooLargeError(
+        f"a record of up to {size} bytes with its batch header is more than {route.limit_text}; raise that for topic "
+        f"{route.topic!r}, or send less"
+    )

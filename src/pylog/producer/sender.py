@@ -11,6 +11,7 @@ import contextlib
 import errno
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import compress
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -20,6 +21,7 @@ from pylog.clock import Clock
 from pylog.config import Durability
 from pylog.errors import (
     ClosedError,
+    InvalidRecordError,
     OutOfOrderSequenceError,
     PylogError,
     RecordTooLargeError,
@@ -33,17 +35,17 @@ from pylog.producer.columns import (
     Columns,
     Futures,
     Part,
+    batch_size_of,
     batches,
     columns_of,
     columns_of_table,
     partitions_named,
     parts,
-    too_large_for_log,
 )
 from pylog.producer.config import ProducerConfig
 from pylog.producer.future import Outcome, by_route, settle
 from pylog.producer.numbering import Numbering, new_producer_id
-from pylog.producer.route import Route, largest_batch
+from pylog.producer.route import Route
 from pylog.record.rows import Longs, Rows
 from pylog.record.types import Acknowledgement
 from pylog.topics.topic import Topic
@@ -55,6 +57,7 @@ class Home(Protocol):
     """What a producer asks of its store."""
 
     path: str
+    topic_changes: int
 
     def topic(self, name: str) -> Topic: ...
 
@@ -121,11 +124,12 @@ class Sender:
         """Appends the records of one topic, and settles their futures."""
         with self._buffer.turn:
             try:
-                self._renew(route)
+                if self.is_old(route):
+                    self.renew_at_once(route)
                 try:
                     self._deliver_to(route, futures, first=True)
                 except UnknownTopicOrPartitionError:  # none of them is in a log yet: all go where they belong now, in their order
-                    self._renew_at_once(route)
+                    self.renew_at_once(route)
                     self._deliver_to(route, futures, first=False)
             except PylogError as error:
                 self._buffer.refuse([future for future in futures if not future.done()], error)
@@ -138,13 +142,37 @@ class Sender:
         """
         now_ms = self._clock.now_ms()
         columns = columns_of(futures, route, now_ms)
+        if route.tightened and not all(taken := self._taken(route, columns)):
+            futures = list(compress(futures, taken))
+            if not futures:
+                return
+            columns = columns_of(futures, route, now_ms)
         placed = list(parts(columns, self._choose(route, columns, partitions_named(futures, route)), now_ms))
         if first:
             self._check_partitions(route, placed)
         for partition, part in placed:
-            for batch in self._batches(route, partition, part):
+            for batch in self._batches(route, part):
                 self._settle(route, partition, batch, now_ms, first=first)
                 first = False
+
+    def _is_tightened(self, route: Route, batch: Part) -> bool:
+        """Whether the topic takes less, now that it is looked at again, than it did when the batch was made."""
+        before = route.limit, route.compacted
+        self.renew_at_once(route)
+        route.tightened = True
+        sizes = zip(batch.futures, batch.sizes.tolist(), strict=True)
+        refused = any(route.takes(future.key, batch_size_of(size)) is not None for future, size in sizes)
+        return refused or (route.limit, route.compacted) != before
+
+    def _taken(self, route: Route, columns: Columns) -> list[bool]:
+        """Which records the topic takes as it is now; the others are refused, each for itself."""
+        taken = []
+        for future, size in zip(columns.futures, columns.sizes.tolist(), strict=True):
+            error = route.takes(future.key, batch_size_of(size))
+            taken.append(error is None)
+            if error is not None:
+                self._buffer.refuse([future], error)
+        return taken
 
     def _settle(self, route: Route, partition: int, batch: Part, now_ms: int, *, first: bool) -> None:
         """Appends one batch and answers its futures, in their order. Raises as `_deliver_to`."""
@@ -153,6 +181,9 @@ class Sender:
         except PylogError as error:
             if first and isinstance(error, UnknownTopicOrPartitionError):
                 raise
+            if isinstance(error, InvalidRecordError | RecordTooLargeError) and self._is_tightened(route, batch):
+                self._deliver_to(route, batch.futures, first=False)
+                return
             self._buffer.refuse(batch.futures, error, partition)
             return
         stamp = self._stamp(route, partition, done) if route.stamped else now_ms
@@ -171,13 +202,13 @@ class Sender:
         """Appends the rows of a table in the calling thread, behind all that was taken before."""
         sent: list[BatchMetadata] = []
         with self._buffer.turn:
-            self._renew(route)
+            self.renew_at_once(route)
             try:
                 self._send_table_to(route, table, sent, first=True)
             except UnknownTopicOrPartitionError:
                 if sent:
                     raise
-                self._renew_at_once(route)
+                self.renew_at_once(route)
                 self._send_table_to(route, table, sent, first=False)
         return sent
 
@@ -188,19 +219,22 @@ class Sender:
             placed = list(parts(columns, self._choose(route, columns, named), now_ms))
             self._check_partitions(route, placed)
             for partition, part in placed:
-                for batch in self._batches(route, partition, part):
+                for batch in self._batches(route, part):
                     done = self._append(route, partition, batch.rows, first=first and not sent)
                     sent.append(BatchMetadata(route.topic, partition, done.offsets, done.durability))
 
     # ---- where to ------------------------------------------------------------------------------------------------------------
 
-    def _renew(self, route: Route) -> None:
-        """Looks at the topic again when what is known of it is old: it may have more partitions."""
-        if self._clock.monotonic() - route.looked_at > self._config.metadata_max_age_ms / 1000:
-            self._renew_at_once(route)
+    def is_old(self, route: Route) -> bool:
+        """Whether a topic may have changed: its store has changed one since, or what is known of it is old."""
+        if route.changes != self._home.topic_changes:
+            return True
+        return self._clock.monotonic() - route.looked_at > self._config.metadata_max_age_ms / 1000
 
-    def _renew_at_once(self, route: Route) -> None:
-        route.renew(self._home.topic(route.topic), self._clock.monotonic())
+    def renew_at_once(self, route: Route) -> None:
+        """Takes the topic as it is now."""
+        changes = self._home.topic_changes  # before the topic is read: what changes meanwhile is seen next time
+        route.renew(self._home.topic(route.topic), self._clock.monotonic(), changes)
 
     def _check_partitions(self, route: Route, placed: Sequence[tuple[int, Part]]) -> None:
         """Raises UnknownTopicOrPartitionError if any of the partitions is gone, before anything is appended to the others."""
@@ -212,12 +246,9 @@ class Sender:
             except PylogError:
                 continue  # its own records meet it again: the others need not suffer
 
-    def _batches(self, route: Route, partition: int, part: Part) -> Iterator[Part]:
+    def _batches(self, route: Route, part: Part) -> Iterator[Part]:
         """The records of a partition in parts that are a batch each."""
-        limit = route.limit
-        with contextlib.suppress(PylogError):  # the append meets it again
-            limit = min(limit, largest_batch(self._home.log(route.topic, partition).config))  # as it was when that was opened
-        return batches(part, self._config.batch_size, limit)
+        return batches(part, self._config.batch_size, route.limit)
 
     @staticmethod
     def _choose(route: Route, columns: Columns, named: Longs | None) -> Longs:
@@ -274,15 +305,12 @@ class Sender:
                 self._clock.sleep(self._config.retry_backoff_ms / 1000)
 
     def _append_to(self, log: Log, rows: Rows, numbering: Numbering | None) -> Acknowledgement:
-        try:
-            return log.append_batch(
-                rows,
-                compression=self._config.compression,
-                durability=self._config.durability,
-                producer=None if numbering is None else numbering.next_batch(),
-            )
-        except RecordTooLargeError as error:
-            raise too_large_for_log(rows, log) from error
+        return log.append_batch(
+            rows,
+            compression=self._config.compression,
+            durability=self._config.durability,
+            producer=None if numbering is None else numbering.next_batch(),
+        )
 
     def _is_made_again(self, route: Route, partition: int, log: Log | None) -> bool:
         """Whether a partition has another log now. The topic is looked at again in any case.

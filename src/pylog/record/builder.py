@@ -329,6 +329,7 @@ class BatchEncoder:
         log_append_time: stamp records with the time of the append (attributes bit 3).
         batch_bytes: record bytes of a batch, before compression; a larger record is a batch of its own.
         max_message_bytes: the largest batch allowed, header included (storage-format 1.11.1).
+        limit_text: names that limit in errors, with the option that sets it; `max_message_bytes` by default.
         keyed: refuse records without a key: compaction keeps the last one of each, and nothing else (storage-format 6.2.4).
     """
 
@@ -340,6 +341,7 @@ class BatchEncoder:
         log_append_time: bool = False,
         batch_bytes: int = limits.APPEND_BATCH_BYTES,
         max_message_bytes: int = limits.DEFAULT_MAX_MESSAGE_BYTES,
+        limit_text: str | None = None,
         keyed: bool = False,
     ) -> None:
         self._codec = codec
@@ -347,6 +349,7 @@ class BatchEncoder:
         self._attributes = LOG_APPEND_TIME_BIT if log_append_time else 0
         self._batch_bytes = min(batch_bytes, max(1, max_message_bytes - MAX_RECORD_OVERHEAD))
         self._max_message_bytes = max_message_bytes
+        self._limit_text = limit_text or f"max_message_bytes={max_message_bytes}"
         self._keyed = keyed
         self._turn = 0  # two sets of buffers in turn: one is being written to a file while the other is filled
         self._buffers = [np.empty(0, np.uint8), np.empty(0, np.uint8)]
@@ -363,8 +366,8 @@ class BatchEncoder:
         largest = rows.largest_record()
         if largest > self._max_message_bytes:
             raise RecordTooLargeError(
-                f"a record of up to {largest} bytes with its batch header is more than "
-                f"max_message_bytes={self._max_message_bytes}; raise that option of the topic, or send less"
+                f"a record of up to {largest} bytes with its batch header is more than {self._limit_text}; "
+                "raise that option, or send less"
             )
 
     def check_one_batch(self, rows: Piece, whose: str) -> None:
@@ -372,8 +375,8 @@ class BatchEncoder:
         size = rows.size_bound - len(rows) * HEADER_SIZE
         if size > self._max_message_bytes:
             raise RecordTooLargeError(
-                f"{whose} batch of up to {size} bytes is more than max_message_bytes={self._max_message_bytes}; "
-                "send fewer records at a time, or raise that option of the topic"
+                f"{whose} batch of up to {size} bytes is more than {self._limit_text}; "
+                "send fewer records at a time, or raise that option"
             )
 
     def encode(

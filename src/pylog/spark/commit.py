@@ -291,7 +291,8 @@ def _parts(place: Place, partition: TopicPartition, staged: _Staged, how: Splici
                 opened = _open(place, file)
                 sequence = before + skip
                 keeps = how.timestamp_type is not None
-                yield Part(opened, int(position), int(size), int(count) - skip, skip, sequence, stamp, keeps)
+                keyed = partition.topic not in index.keyless
+                yield Part(opened, int(position), int(size), int(count) - skip, skip, sequence, stamp, keeps, keyed)
             before += int(count)
 
 

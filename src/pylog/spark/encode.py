@@ -138,6 +138,8 @@ class TaskRows:
             record = part.select([name for name in _RECORD if name in part.schema.names])
             for rows in rows_from_arrow(record, self._clock.now_ms()):
                 encoder.check(rows)
+                if rows.lacks_a_key():
+                    self._staging.keyless.add(topic)
                 for encoded in encoder.encode(rows, 0, 0):
                     self._staging.add(TopicPartition(topic, number), encoded)
 

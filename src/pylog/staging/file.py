@@ -32,10 +32,11 @@ class _Entry(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
 
 
 class _Index(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The index: the partitions, and how many each topic was thought to have."""
+    """The index: the partitions, how many each topic was thought to have, and the topics with a record that has no key."""
 
     counts: dict[str, int]
     entries: list[_Entry]
+    keyless: list[str] = []
 
 
 class Chunks(NamedTuple):
@@ -57,10 +58,12 @@ class StagedIndex(NamedTuple):
     Attributes:
         counts: how many partitions each topic was thought to have when rows were sent to them.
         chunks: by partition.
+        keyless: the topics with a record that has no key.
     """
 
     counts: dict[str, int]
     chunks: dict[TopicPartition, Chunks]
+    keyless: frozenset[str] = frozenset()
 
 
 class StagingFile:
@@ -69,6 +72,9 @@ class StagingFile:
     Args:
         fs, root: the store's.
         name: of the new file.
+
+    Attributes:
+        keyless: the topics with a record that has no key: a compacted one takes no such record. For the caller to fill.
 
     Raises:
         StorageFailedError: it cannot be made, or (from every method) written.
@@ -81,6 +87,7 @@ class StagingFile:
         self._file = fs.create(self._path)
         self._position = 0
         self._chunks: dict[TopicPartition, list[int]] = {}
+        self.keyless: set[str] = set()
 
     def add(self, partition: TopicPartition, encoded: Encoded | EncodedBatch) -> None:
         """Takes batches of a partition. What goes on where its last chunk ended is one chunk with it, up to a size."""
@@ -102,7 +109,7 @@ class StagingFile:
             durable: whether it is to outlive a power loss, once its directory is synced.
         """
         entries = [_Entry(*partition, chunks) for partition, chunks in self._chunks.items()]
-        index = msgspec.json.encode(_Index(counts, entries))
+        index = msgspec.json.encode(_Index(counts, entries, sorted(self.keyless)))
         self._file.write(memoryview(index), self._position)
         if durable:
             self._file.sync()
@@ -133,9 +140,8 @@ def read_index(fs: FileSystem, root: str, staged: StagedFile) -> StagedIndex:
     if len(data) != staged.index_size or crc32c(data) != staged.index_crc:
         raise CorruptionError(f"{path} is not as its task left it; run the job again", path=path, position=staged.index_position)
     index = msgspec.json.decode(data, type=_Index)
-    return StagedIndex(
-        index.counts, {TopicPartition(entry.topic, entry.partition): _chunks(entry.chunks) for entry in index.entries}
-    )
+    chunks = {TopicPartition(entry.topic, entry.partition): _chunks(entry.chunks) for entry in index.entries}
+    return StagedIndex(index.counts, chunks, frozenset(index.keyless))
 
 
 def _chunks(numbers: Sequence[int]) -> Chunks:

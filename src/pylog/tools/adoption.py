@@ -7,7 +7,6 @@ from typing import Final
 
 from pylog.config import Durability, OffsetsConfig, TopicConfig
 from pylog.errors import UnknownTopicOrPartitionError
-from pylog.log.trimming import decide
 from pylog.offsets.schema import OFFSETS_TOPIC
 from pylog.store import Store
 from pylog.tools.metadata import KafkaTopic
@@ -131,7 +130,6 @@ def _due(store: Store, topic: Topic, number: int, now_ms: int) -> int:
     if topic.config.retention_group is not None:
         return 0
     try:
-        log = store.log(topic.name, number)
+        return sum(each.segments for each in store.retain(topic.name, number, now_ms=now_ms, dry_run=True))
     except UnknownTopicOrPartitionError:  # not made yet
         return 0
-    return decide(log.look(), log.config, now_ms, None).count

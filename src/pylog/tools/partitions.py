@@ -6,7 +6,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from pylog.clock import Clock
-from pylog.config import Durability, TopicConfig
+from pylog.config import TopicConfig
 from pylog.errors import NotALogDirectoryError, PylogError
 from pylog.fs import FileSystem, absolute, base_name, join, parent_of, resolved
 from pylog.log.checkpoints import (
@@ -21,6 +21,7 @@ from pylog.log.checkpoints import (
 from pylog.log.loaded import Source
 from pylog.log.log import Log
 from pylog.log.mutator import Surroundings
+from pylog.log.options import LiveOptions
 from pylog.log.report import Look, Partition
 from pylog.log.store_locks import KAFKA_LOCK
 from pylog.record.types import TopicPartition
@@ -105,7 +106,7 @@ def look_at(fs: FileSystem, target: Target, clock: Clock) -> Look:
 
 
 def _opened(fs: FileSystem, target: Target, clock: Clock) -> Partition:
-    log = Log(_source(fs, target), clock, Durability.OS, _ALONE)
+    log = Log(_source(fs, target), clock, _ALONE)
     return log.as_partition(quiet=False)
 
 
@@ -116,7 +117,7 @@ def _source(fs: FileSystem, target: Target) -> Source:
         fs=fs,
         directory=target.directory,
         partition=target.key,
-        config=target.config,
+        options=LiveOptions(lambda: target.config),
         open_files=OpenFiles(),
         writable=False,
         clean=marker is not None,

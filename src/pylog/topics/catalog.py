@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -66,6 +66,52 @@ class Catalog(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """The same with the checksum that belongs to it."""
         bare = msgspec.structs.replace(self, crc32c="")
         return msgspec.structs.replace(bare, crc32c=f"{crc32c(msgspec.json.encode(bare)):08x}")
+
+
+class KnownCatalog:
+    """The catalog of a directory as it stands, parsed once for each content of its file. From any thread.
+
+    Args:
+        fs, root: the log directory.
+    """
+
+    def __init__(self, fs: FileSystem, root: str) -> None:
+        self._fs = fs
+        self._path = join(root, CATALOG)
+        self._known = _Known(None, Catalog(), {})
+
+    def read(self) -> Catalog:
+        """The catalog now. Raises as `read_catalog`. Cost: one small read while nothing has changed."""
+        return self._look().catalog
+
+    def config_of(self, topic: str, topic_id: str | None = None) -> TopicConfig:
+        """A topic's configuration now, the same object while nothing has changed.
+
+        Args:
+            topic: the topic's name.
+            topic_id: the id that the partition's own files have. Another one than the catalog's belongs to a topic that a broker
+                has created since under the same name, of which nothing is known.
+        """
+        known = self._look()
+        entry = known.catalog.topics.get(topic)
+        if entry is not None and topic_id not in (None, entry.id):
+            return UNKNOWN_CONFIG
+        found = known.configs.get(topic)
+        return known.configs.setdefault(topic, known.catalog.config_of(topic)) if found is None else found
+
+    def _look(self) -> _Known:
+        known, data = self._known, self._fs.read(self._path, limits.MAX_CHECKPOINT_BYTES)
+        if data != known.data:
+            known = self._known = _Known(data, parsed_catalog(self._path, data), {})
+        return known
+
+
+class _Known(NamedTuple):
+    """A catalog, the bytes that it was read from, and the configurations that were asked for."""
+
+    data: bytes | None
+    catalog: Catalog
+    configs: dict[str, TopicConfig]
 
 
 def read_catalog(fs: FileSystem, root: str) -> Catalog:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from pylog import trace
 from pylog.config import TopicConfig
 from pylog.fs import FileSystem, join
 from pylog.log.checkpoints import Checkpoint, new_topic_id, parse_partition_directory
+from pylog.log.durable_point import mark_options
+from pylog.log.options import mark_of
 from pylog.log.store_locks import StoreLocks
 from pylog.record.types import TopicPartition
 from pylog.segment.names import PARTITION_METADATA
@@ -17,7 +20,7 @@ from pylog.topics.catalog import CatalogTopic, read_catalog, write_topic
 from pylog.topics.deleting import decide_deletion, free_names, note_removed, pending_names, remove_directories, rename_deleted
 from pylog.topics.listing import META_PROPERTIES, find_topic, find_topics
 from pylog.topics.making import altered, check_may_be_made, check_more, check_new, make_partitions
-from pylog.topics.partitions import directory_name
+from pylog.topics.partitions import directory_name, for_each_partition
 from pylog.topics.topic import Topic, changes_between, check_partition
 
 
@@ -77,15 +80,32 @@ class TopicChanges:
             make_partitions(self._fs, self._root, key.topic, known.id or new_topic_id(), [key.partition])
             trace.later(trace.PARTITION_COMPLETED, key, reason="its creator did not get to it")
 
-    def alter(self, name: str, options: Mapping[str, Any]) -> Topic:
-        """Changes a topic's configuration: options by name, None for the default."""
+    def alter(self, name: str, options: Mapping[str, Any]) -> tuple[Topic, Topic]:
+        """Changes a topic's configuration: options by name, None for the default. Returns the topic before and after."""
         with self._locks.root.entered():
             before = find_topic(self._fs, self._root, name)
             write_topic(self._fs, self._root, name, altered(before, options))
             after = find_topic(self._fs, self._root, name)
         for option, old, new in changes_between(before.config, after.config):
             trace.line(trace.TOPIC_ALTERED, topic=name, option=option, old=old, new=new)
-        return after
+        return before, after
+
+    def announce(self, topic: Topic) -> None:
+        """Has the logs of a topic take its options as they stand, in every process: none is in the middle of an append by older
+        ones when this returns.
+
+        Raises:
+            StoreLockedError, StorageFailedError: of one partition, when all others are done.
+        """
+        for_each_partition(partial(self._announce, TopicPartition(topic.name, number)) for number in topic.partition_ids)
+
+    def _announce(self, partition: TopicPartition) -> None:
+        name = directory_name(partition)
+        directory = join(self._root, name)
+        with self._locks.partition(name).entered():
+            if self._fs.exists(directory):
+                config = read_catalog(self._fs, self._root).config_of(partition.topic)
+                mark_options(self._fs, directory, mark_of(config))
 
     def delete(self, name: str) -> None:
         """Deletes a topic, for good when this returns."""

@@ -74,6 +74,13 @@ def _id_of(fs: FileSystem, root: str, partition: TopicPartition) -> str | None:
     return None
 
 
+def id_in_brokers_directory(fs: FileSystem, root: str, partition: TopicPartition) -> str | None:
+    """The id of a partition's topic, if the directory is a broker's, which may have deleted a topic and created another one of
+    its name; None in a directory of pylog's own, where the catalog names every topic's id.
+    """
+    return _id_of(fs, root, partition) if fs.exists(join(root, META_PROPERTIES)) else None
+
+
 def _is_brokers(entries: Collection[DirectoryEntry]) -> bool:
     """Whether a directory is a broker's, as its names tell: no file is read to find out that it is not."""
     return any(entry.name == META_PROPERTIES for entry in entries)

@@ -1,0 +1,98 @@
+"""A topic's options as one log acts by them.
+
+`Store.alter_topic` writes the catalog, then marks the header of each partition under that partition's lock. A writer whose header
+carries another mark than that of its options is out of date and loads the log again with the options as they stand. So an append
+need not read the catalog. Whatever deletes reads the catalog under the partition's lock, and gets a writer whose header carries
+that version's mark before it acts: from then on no other process appends by an older one, even if `alter_topic` was killed
+between the catalog and the headers.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Callable
+from typing import Final
+
+from pylog.config import Durability, TopicConfig
+from pylog.log.arguments import Encoders
+
+EPOCH_BITS: Final = 44  # of a header's epoch number; the bits above hold the mark
+_MARK_BITS: Final = 20
+_NUMBERS: Final = (1 << EPOCH_BITS) - 1
+
+
+class Options:
+    """One version of a topic's options, with what a log makes of them once.
+
+    Args:
+        config: the options.
+        level: the store's durability, which counts where the topic names none.
+
+    Attributes:
+        config: as given.
+        durability: what an acknowledgement promises by default.
+        encoders: make batches by these options.
+    """
+
+    __slots__ = ("config", "durability", "encoders")
+
+    def __init__(self, config: TopicConfig, level: Durability) -> None:
+        self.config = config
+        self.durability = level if config.durability is None else Durability.of(config.durability)
+        self.encoders = Encoders(config)
+
+
+class LiveOptions:
+    """The options that count for one log.
+
+    Args:
+        read: returns the topic's options as the catalog has them now.
+        level: the store's durability.
+
+    Attributes:
+        now: the version that counts. It is replaced under the log's lock and the partition's only, so that one change acts by one
+            version throughout.
+    """
+
+    def __init__(self, read: Callable[[], TopicConfig], level: Durability = Durability.SYNC) -> None:
+        self._read = read
+        self._level = level
+        self.now = Options(read(), level)
+
+    def look(self) -> TopicConfig:
+        """The options as the catalog has them now. Cost: one small read."""
+        return self._read()
+
+    def refresh(self) -> bool:
+        """Takes the options as they stand; returns whether they are others than before. Under both locks.
+
+        Raises:
+            CorruptionError, UnsupportedFormatError: the catalog cannot be read. Cost: one small read.
+        """
+        config = self._read()
+        if config == self.now.config:
+            return False
+        self.now = Options(config, self._level)
+        return True
+
+
+@functools.lru_cache(1024)
+def mark_of(config: TopicConfig) -> int:
+    """The mark that a header carries for a version of the options: 20 bits of a hash, never 0."""
+    changed = ",".join(f"{name}={value!r}" for name, value in sorted(config.changed().items()))
+    return int.from_bytes(hashlib.blake2b(changed.encode(), digest_size=8).digest(), "little") % ((1 << _MARK_BITS) - 1) + 1
+
+
+def marked(epoch: int, mark: int) -> int:
+    """An epoch number with another mark.
+
+    >>> marked(6, 1) == (1 << 44) + 6
+    True
+    """
+    return (epoch & _NUMBERS) | (mark << EPOCH_BITS)
+
+
+def mark_in(epoch: int) -> int:
+    """The mark of an epoch number; 0 in a header that an older pylog made."""
+    return epoch >> EPOCH_BITS
