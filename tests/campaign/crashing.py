@@ -49,12 +49,26 @@ class Step(NamedTuple, Generic[Asked]):
     asked: Asked
 
 
+class WallClock(ManualClock):
+    """A clock whose wall time can be set back, as an operator does; the time that waits are measured by goes on."""
+
+    def __init__(self, now_ms: int) -> None:
+        super().__init__(now_ms)
+        self._back_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() - self._back_ms
+
+    def set_back(self, ms: int) -> None:
+        self._back_ms += ms
+
+
 class Crashing(RuleBasedStateMachine, Generic[Asked]):
     """A disk, and stores that are opened on it again after crashes."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.clock = ManualClock(NOW)
+        self.clock = WallClock(NOW)
         self.fs = RecordingFileSystem(clock=self.clock)
         self._last: Step[Asked] | None = None
 

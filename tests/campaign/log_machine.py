@@ -29,12 +29,20 @@ from campaign.crashing import (
     seeds,
     wrong_in,
 )
+from campaign.readers import READERS, Kept
 from pylog import ProducerBatch, TopicConfig, limits
 from pylog.testing import Found, LogModel, Promise, strategies
 from pylog.testing.models import POWER_LOSS
 from pylog.testing.strategies import NewRecord
+from trust.features import covers
 
 FIRST_PRODUCER = 1 << 48
+OPTIONS: dict[str, st.SearchStrategy[Any]] = {  # that change while the log is open
+    "segment_bytes": st.sampled_from([512, 700, 2_000, 1 << 20]),
+    "max_message_bytes": st.sampled_from([600, 1 << 20]),
+    "message_timestamp_type": st.sampled_from(["CreateTime", "LogAppendTime"]),
+    "compression_type": st.sampled_from(["producer", "none", "gzip", "lz4"]),
+}
 
 
 @dataclass(frozen=True)
@@ -58,6 +66,9 @@ class LogMachine(Crashing[list[Promise]]):
         self.calls: list[int] = []  # the first offset of each append that is in the log
         self.producers: dict[int, Sent | None] = {}
         self.before: tuple[list[int], dict[int, Sent | None]] = [], {}  # the same before the last step
+        self.kept: list[Kept] = []
+        self.history: dict[int, set[Stored]] = {}
+        self.altered: list[dict[str, Any]] = []  # options that the last step asked for
         self.has_crashed = False
         self.is_ready = True  # not so after a crash until the first write: opening leaves the disk as it is
         self.config = {**config, "retention_ms": -1}
@@ -97,6 +108,7 @@ class LogMachine(Crashing[list[Promise]]):
     @contextmanager
     def doing(self, asked: list[Promise]) -> Iterator[None]:
         self.before = list(self.calls), dict(self.producers)
+        self.altered.clear()
         with super().doing(asked):
             yield
 
@@ -110,7 +122,10 @@ class LogMachine(Crashing[list[Promise]]):
 
     def appending(self, batch: list[NewRecord], level: str, call: Any) -> range:
         first = self.model.end
-        self.model.append(self.stored(batch))
+        stored = self.stored(batch)
+        for offset, record in enumerate(stored, first):
+            self.history.setdefault(offset, set()).add(record)
+        self.model.append(stored)
         with self.doing([self.model.promise]):
             offsets = call()
         self.model.acknowledge(durable=level == "sync")
@@ -161,6 +176,7 @@ class LogMachine(Crashing[list[Promise]]):
         return producer
 
     @rule(part=parts, level=levels)
+    @covers(*(("idempotence", name) for name in ("roll", "truncation", "delete_records", "LogAppendTime")))
     def send_again(self, part: float, level: str) -> None:
         """What is in the log already is acknowledged with the offsets that it has, and never twice there."""
         known = [(producer, sent) for producer, sent in sorted(self.producers.items()) if sent is not None]
@@ -197,6 +213,7 @@ class LogMachine(Crashing[list[Promise]]):
     def delete_records(self, part: float) -> None:
         before = self.somewhere(part)
         self.model.delete(before)
+        self.disturb()
         with self.doing([self.model.promise]):
             assert self.log.delete_records(before) == before
         self.model.deleted(before)
@@ -209,6 +226,7 @@ class LogMachine(Crashing[list[Promise]]):
         """Within a batch the whole batch goes, and leaves a gap: which batches an append made, only the log knows."""
         end, all_of_it = self.somewhere(part), self.model.promise.records
         self.model.truncate(end)
+        self.disturb()
         first = max([call for call in self.calls if call <= end], default=end)
         asked = self.model.promise
         cuts = [self.cut(asked, gap, end) for gap in range(max(first, self.start), end)] if end < self.model.end else []
@@ -227,6 +245,34 @@ class LogMachine(Crashing[list[Promise]]):
         """The promise of a log that ends at `end`, with a gap from `gap` on."""
         return replace(asked, records=asked.records[:gap] + (GAP,) * (end - gap), survives_death=end, survives_power_loss=end)
 
+    @rule(changed=st.fixed_dictionaries({}, optional=OPTIONS).filter(bool), elsewhere=st.booleans())
+    @covers(("option change", "idempotence"), ("option change", "truncation"), ("option change", "delete_records"))
+    def alter(self, changed: dict[str, Any], elsewhere: bool) -> None:
+        """From this store, or from that of another process: the log that is open here goes by the options from then on."""
+        before = dict(self.config)
+        with self.doing([self.model.promise]):
+            if elsewhere:
+                with pylog.open(self.store.path, fs=self.fs.process(), clock=self.clock) as other:
+                    other.alter_topic("t", **changed)
+            else:
+                self.store.alter_topic("t", **changed)
+        self.altered.append(before)
+        self.config.update(changed)
+
+    def adopt_options(self) -> None:
+        """After a crash in the middle of a change there are the options of before, or those of after."""
+        found = self.store.topic("t").config.changed()
+        known = [self.config, *self.altered]
+        told = [TopicConfig(**config).changed() for config in known]
+        assert found in told, f"{found}, and not one of {told}"
+        self.config = dict(known[told.index(found)])
+
+    @rule(ms=st.sampled_from([1, 5000]))
+    @covers(("timestamps", "time search"), ("timestamps", "crash"), ("timestamps", "idempotence"))
+    def set_clock_back(self, ms: int) -> None:
+        """As an operator does, or the network's time: records may be older than those before them."""
+        self.clock.set_back(ms)
+
     @rule(ms=st.sampled_from([1, 1000, 2_000_000_000]))
     def wait(self, ms: int) -> None:
         """Segments become old, and the next append rolls; producers that were idle for a day may be forgotten."""
@@ -239,6 +285,32 @@ class LogMachine(Crashing[list[Promise]]):
         """Nothing is too old or too much here: only what lies below the log's start goes."""
         bases = [segment.base_offset for segment in self.log.segments]
         assert self.store.tick() == sum(end <= self.start for end in bases[1:])
+
+    # ---- readers that are kept open ------------------------------------------------------------------------------------------
+
+    def disturb(self) -> None:
+        for kept in self.kept:
+            kept.is_whole = False
+
+    @precondition(lambda self: len(self.kept) < 3)
+    @rule(how=st.sampled_from(sorted(READERS)))
+    def open_reader(self, how: str) -> None:
+        there = dict(self.readable())
+        kept = Kept(how, 0, (0, 0), self.log, there, self.history)
+        if kept.read(1):
+            self.kept.append(kept)
+
+    @precondition(lambda self: self.kept)
+    @rule(number=st.integers(0, 2), frames=st.integers(1, 3))
+    @covers(
+        *(("scan and follow", name) for name in ("roll", "truncation", "delete_records", "option change", "timestamps")),
+        ("scan and follow", "LogAppendTime"),
+        ("scan and follow", "idempotence"),
+    )
+    def read_on(self, number: int, frames: int) -> None:
+        kept = self.kept[number % len(self.kept)]
+        if not kept.read(frames):
+            self.kept.remove(kept)
 
     # ---- reads ---------------------------------------------------------------------------------------------------------------
 
@@ -265,6 +337,7 @@ class LogMachine(Crashing[list[Promise]]):
             assert (found.offset, as_found(found)) == behind[0]
 
     @rule(part=parts, shift=st.sampled_from([-1, 0, 1]))
+    @covers(*(("time search", name) for name in ("timestamps", "roll", "truncation", "delete_records", "LogAppendTime")))
     def find_time(self, part: float, shift: int) -> None:
         """The first record that is as late as a time: one of a record in the log, or just beside it."""
         records = self.readable()
@@ -311,9 +384,13 @@ class LogMachine(Crashing[list[Promise]]):
     # ---- ends and beginnings -------------------------------------------------------------------------------------------------
 
     @rule(look=st.booleans())
+    @covers(("scan and follow", "close"), ("idempotence", "close"), ("timestamps", "close"), ("time search", "close"))
     def reopen(self, look: bool) -> None:
         with self.doing([self.model.promise]):
             self.store.close()
+        for kept in self.kept:
+            kept.refuses()
+        self.kept.clear()
         if self.is_ready:  # who has only read leaves what a dead process wrote as it is
             self.model.flushed(self.model.end)
         if look:
@@ -325,9 +402,11 @@ class LogMachine(Crashing[list[Promise]]):
         self.log = self.store.log("t")
 
     @rule(kind=kinds, part=parts, seed=seeds, look=st.booleans())
+    @covers(("crash", "idempotence"), ("crash", "truncation"), ("crash", "delete_records"), ("crash", "time search"))
     def crash(self, kind: str, part: float, seed: int, look: bool) -> None:
         """The end at some moment of the last step; then what is left is judged, first by a reader perhaps."""
         dead = self.store
+        self.kept.clear()
         asked = self.crashed(kind, part, seed)
         bury(dead)
         if asked is not None:
@@ -337,6 +416,7 @@ class LogMachine(Crashing[list[Promise]]):
         seen = self.seen_by_reader(kind, asked) if look else None
         self.store = self.opened()
         self.log = self.store.log("t")
+        self.adopt_options()
         found = found_in(self.log)
         kept = self.judged(found, kind, asked)
         assert seen is None or not in_rest or found.records[: len(seen.records)] == seen.records

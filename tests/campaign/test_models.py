@@ -12,7 +12,7 @@ from campaign.log_machine import LogMachine
 from campaign.processes import new_seed
 from campaign.store_machine import StoreMachine
 
-EXAMPLES, STEPS = 50, 50
+EXAMPLES, STEPS = 50 * int(os.environ.get("PYLOG_TIMES", "1")), 50  # PYLOG_TIMES=20: that many times as long
 CHOSEN = "PYLOG_SEED" in os.environ  # other steps than each time: those of a seed
 
 

@@ -1,7 +1,7 @@
 """A partition in which features meet, with a model in plain Python of the records that it must hold.
 
 A `Scene` is made with some features (links, LogAppendTime, odd timestamps, a broker's directory, ...) and is changed by others (a
-roll, truncation, retention, a crash, ...). Then it is read in every way, and each answer is compared with a dictionary of records.
+roll, truncation, retention, a crash, ...). Then it is read in every way, and each answer is compared with the model's records.
 Readers that were opened before the changes are read to their end. They return records that the log held, or raise an error.
 """
 
