@@ -95,8 +95,17 @@ class TopicConfig:
     """A topic's configuration, under Kafka's names with underscores.
 
     Sizes in bytes, times in milliseconds; -1 switches a retention limit off. Three options are pylog's own, not Kafka's:
+    `durability` and the two that begin with `retention_group`.
 
     Attributes:
+        delete_retention_ms: how long compaction keeps a tombstone, counted from the first compaction that reads it.
+        min_compaction_lag_ms: records younger than this are not compacted yet.
+        max_compaction_lag_ms: older records are compacted even if little is dirty. Compaction never touches the active segment,
+            and only an append begins a new one. So after the last append neither this option nor `delete_retention_ms` has an
+            effect on the records in the active segment, as in Kafka.
+        message_timestamp_before_max_ms: an append is refused if a timestamp is further in the past.
+        message_timestamp_after_max_ms: an append is refused if a timestamp is further in the future; one hour by default, as in
+            Kafka 4. Neither option counts for records without a timestamp, nor in a topic with LogAppendTime.
         durability: `"sync"`, `"os"` or `"interval:MS"`, what appends promise here; None leaves it to the store.
         retention_group: a consumer group; size and time delete nothing that it has not committed.
         retention_group_max_bytes: how many bytes are kept for the group's sake at most; -1 is no bound.
@@ -125,6 +134,8 @@ class TopicConfig:
     compression_lz4_level: int = 9
     compression_zstd_level: int = 3
     message_timestamp_type: str = "CreateTime"
+    message_timestamp_before_max_ms: int = limits.INT64_MAX
+    message_timestamp_after_max_ms: int = limits.DEFAULT_TIMESTAMP_AFTER_MAX_MS
     file_delete_delay_ms: int = 60_000
     producer_id_expiration_ms: int = 86_400_000
     durability: str | None = None
@@ -238,6 +249,8 @@ _RANGES = {
     "retention_ms": (-1, limits.INT64_MAX),
     "retention_bytes": (-1, limits.INT64_MAX),
     "delete_retention_ms": (0, limits.INT64_MAX),
+    "message_timestamp_before_max_ms": (0, limits.INT64_MAX),
+    "message_timestamp_after_max_ms": (0, limits.INT64_MAX),
     "min_compaction_lag_ms": (0, limits.INT64_MAX),
     "max_compaction_lag_ms": (1, limits.INT64_MAX),
     "compression_gzip_level": (-1, 9),

@@ -23,6 +23,7 @@ __all__ = [
     "InconsistentGroupProtocolError",
     "InvalidArgumentError",
     "InvalidRecordError",
+    "InvalidTimestampError",
     "InvalidTopicError",
     "InvalidTransactionStateError",
     "NoOffsetForPartitionError",
@@ -104,6 +105,10 @@ class InvalidTopicError(InvalidArgumentError):
 
 class InvalidRecordError(InvalidArgumentError):
     """A record or a table of records cannot be written: wrong type, negative timestamp, null where none may be."""
+
+
+class InvalidTimestampError(InvalidRecordError):
+    """A record's timestamp is further from now than the topic's `message_timestamp_*_max_ms` allow; nothing was written."""
 
 
 class RecordTooLargeError(InvalidArgumentError):

@@ -82,6 +82,7 @@ class Store(Upkeep):
         self._guard = threading.RLock()
         self._open_files = OpenFiles()
         self._open_writers = OpenFiles(limits.OPEN_WRITERS)
+        self._warned: set[str] = set()
         self._logs: dict[TopicPartition, Log] = {}
         self._readers: WeakSet[Log] = WeakSet()  # of a store that is open for reading
         self._findings: list[Finding] = []
@@ -386,7 +387,9 @@ class Store(Upkeep):
             fs=self._fs,
             directory=directory,
             partition=key,
-            options=LiveOptions(partial(self._known_catalog.config_of, key.topic, topic_id), self.durability),
+            options=LiveOptions(
+                partial(self._known_catalog.config_of, key.topic, topic_id), self.durability, key.topic, self._warned
+            ),
             open_files=self._open_files,
             writable=self._writable,
             clean=self._marker is not None,

@@ -329,9 +329,9 @@ def test_a_record_that_could_be_too_large_is_refused(where: str) -> None:
         [headers, []] if headers else None,
         NOW,
     )
-    BatchEncoder(max_message_bytes=2000).check(rows)
+    BatchEncoder(max_message_bytes=2000).check(rows, NOW)
     with pytest.raises(RecordTooLargeError, match="max_message_bytes=1000"):
-        BatchEncoder(max_message_bytes=1000).check(rows)
+        BatchEncoder(max_message_bytes=1000).check(rows, NOW)
 
 
 def test_the_bound_on_a_record_is_never_below_its_batch() -> None:
@@ -347,7 +347,7 @@ def test_no_batch_is_larger_than_the_limit(codec: int, limit: int) -> None:
     random = np.random.default_rng(1)
     rows = rows_from_records(None, [random.bytes(int(size)) for size in random.integers(0, limit - 90, 300)], None, None, NOW)
     encoder = BatchEncoder(codec, max_message_bytes=limit)
-    encoder.check(rows)
+    encoder.check(rows, NOW)
     batches = encoded([rows], codec=codec, max_message_bytes=limit)
     assert len(decoded(batches)) == 300
     assert max(map(len, batches)) <= limit, codec

@@ -58,6 +58,7 @@ class Request:
     Attributes:
         options: the version of the topic's options that the request was checked by; None before it was.
         asked: the codec and the durability that the caller named, None for the topic's.
+        now_ms: the wall clock when it was made, in milliseconds.
         count, size: records, and at least the bytes of their batches.
         acknowledgement: once it is done.
         error: why it failed.
@@ -76,6 +77,7 @@ class Request:
         "error",
         "left",
         "level",
+        "now_ms",
         "options",
         "pieces",
         "producer",
@@ -100,6 +102,7 @@ class Request:
         self.whole = whole or producer is not None
         self.options: Options | None = None
         self.asked: tuple[str | None, Durability | None] = None, None
+        self.now_ms = 0
         alone = pieces[0] if len(pieces) == 1 else None
         self.count = sum(map(len, pieces)) if alone is None else len(alone)
         self.size: int = sum(map(_size_bound, pieces)) if alone is None else alone.size_bound

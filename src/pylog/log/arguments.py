@@ -16,6 +16,7 @@ from pylog.record.builder import BatchEncoder, rows_from_arrow, rows_from_few, r
 from pylog.record.compression import codec_id
 from pylog.record.few import Piece, joined_rows
 from pylog.record.rows import Rows
+from pylog.record.timestamps import TimestampBounds
 
 ISOLATIONS = ("read_uncommitted", "read_committed")
 
@@ -58,7 +59,14 @@ def limit_text(config: TopicConfig) -> str:
     return f"{name}={limit_of(config)} of the topic"
 
 
-def encoder_of(config: TopicConfig, name: str) -> BatchEncoder:
+def timestamp_bounds(config: TopicConfig, topic: str, warned: set[str] | None = None) -> TimestampBounds | None:
+    """Which timestamps a topic takes; None if it takes all, because the time of the append replaces them."""
+    if config.log_append_time:
+        return None
+    return TimestampBounds(topic, config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms, warned)
+
+
+def encoder_of(config: TopicConfig, name: str, timestamps: TimestampBounds | None = None) -> BatchEncoder:
     """The encoder of a codec, as a topic wants it."""
     return BatchEncoder(
         codec_id(name),
@@ -67,6 +75,7 @@ def encoder_of(config: TopicConfig, name: str) -> BatchEncoder:
         max_message_bytes=limit_of(config),
         limit_text=limit_text(config),
         keyed=config.is_compacted,
+        timestamps=timestamps,
     )
 
 
@@ -75,10 +84,13 @@ class Encoders:
 
     Args:
         config: of the log's topic.
+        topic: its name.
+        warned: topics for which a warning about timestamps was logged; None: none is.
     """
 
-    def __init__(self, config: TopicConfig) -> None:
+    def __init__(self, config: TopicConfig, topic: str, warned: set[str] | None) -> None:
         self._config = config
+        self._timestamps = timestamp_bounds(config, topic, warned)
         self._made: dict[int | None, BatchEncoder] = {}  # None: the topic's own
 
     def of(self, compression: str | None) -> BatchEncoder:
@@ -88,7 +100,9 @@ class Encoders:
         return self._made.setdefault(codec, self._new(compression)) if made is None else made
 
     def _new(self, compression: str | None) -> BatchEncoder:
-        return self.of(self._config.codec) if compression is None else encoder_of(self._config, compression)
+        if compression is None:
+            return self.of(self._config.codec)
+        return encoder_of(self._config, compression, self._timestamps)
 
 
 def level_given(durability: Durability | None, default: Durability) -> Durability:
@@ -111,21 +125,23 @@ def is_committed(isolation: str) -> bool:
     return isolation == ISOLATIONS[1]
 
 
-def checked_pieces(pieces: list[Piece], encoder: BatchEncoder, whole: str | None) -> list[Piece]:
+def checked_pieces(pieces: list[Piece], encoder: BatchEncoder, now_ms: int, whole: str | None) -> list[Piece]:
     """Rows that fit into batches.
 
     Args:
         pieces, encoder: the rows, and what they will be encoded by.
+        now_ms: the wall clock, in milliseconds.
         whole: whose batch they are, if they are to be one, such as "a producer's".
 
     Raises:
         RecordTooLargeError: they do not. InvalidRecordError: one has no key, and the topic is compacted.
+        InvalidTimestampError: a timestamp is too far from now.
     """
     if whole and pieces:
         pieces = [joined_rows(pieces)]
         encoder.check_one_batch(pieces[0], whole)
     for rows in pieces:
-        encoder.check(rows)
+        encoder.check(rows, now_ms)
     return pieces
 
 

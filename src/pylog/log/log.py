@@ -13,7 +13,7 @@ import pyarrow as pa
 from pylog import limits
 from pylog.clock import Clock
 from pylog.config import Durability, TopicConfig
-from pylog.errors import InvalidArgumentError, InvalidRecordError, ReadOnlyError, RecordTooLargeError
+from pylog.errors import InvalidRecordError, ReadOnlyError, RecordTooLargeError
 from pylog.fs import process_id
 from pylog.log import arguments, following, lookup, planning, reader, splicing
 from pylog.log.appending import Request
@@ -81,7 +81,7 @@ class Log(CurrentState):
             durability: the level of this acknowledgement; the store's by default.
 
         Raises:
-            InvalidRecordError, RecordTooLargeError: nothing was written. (A compacted topic takes no record without a key.)
+            InvalidRecordError, InvalidTimestampError, RecordTooLargeError: nothing was written. (A compacted topic needs keys.)
             ReadOnlyError, ClosedError, CorruptionError: the log takes no writes.
             StorageFailedError: the record is not acknowledged.
 
@@ -175,7 +175,7 @@ class Log(CurrentState):
         producer: ProducerBatch | None = None,
         atomic: bool = False,
     ) -> Acknowledgement:
-        given = pieces, compression, durability, producer, atomic
+        given = self._clock.now_ms(), pieces, compression, durability, producer, atomic
         try:
             request = fitted(self._source.options.now, *given)
         except (InvalidRecordError, RecordTooLargeError):
@@ -431,8 +431,7 @@ class Log(CurrentState):
             InvalidArgumentError: `max_bytes` is not positive.
         """
         self._check_open()
-        if max_bytes < 1:
-            raise InvalidArgumentError(f"max_bytes={max_bytes} is not positive")
+        check_positive("max_bytes", max_bytes)
         return planning.split_offsets(outline_of(self._state), start, end, max_bytes)
 
     # ---- integrity -----------------------------------------------------------------------------------------------------------

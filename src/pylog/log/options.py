@@ -28,6 +28,7 @@ class Options:
     Args:
         config: the options.
         level: the store's durability, which counts where the topic names none.
+        topic, warned: the topic's name, and the topics for which a warning about timestamps was logged; None: none is.
 
     Attributes:
         config: as given.
@@ -37,10 +38,10 @@ class Options:
 
     __slots__ = ("config", "durability", "encoders")
 
-    def __init__(self, config: TopicConfig, level: Durability) -> None:
+    def __init__(self, config: TopicConfig, level: Durability, topic: str, warned: set[str] | None) -> None:
         self.config = config
         self.durability = level if config.durability is None else Durability.of(config.durability)
-        self.encoders = Encoders(config)
+        self.encoders = Encoders(config, topic, warned)
 
 
 class LiveOptions:
@@ -49,16 +50,23 @@ class LiveOptions:
     Args:
         read: returns the topic's options as the catalog has them now.
         level: the store's durability.
+        topic, warned: as for `Options`.
 
     Attributes:
         now: the version that counts. It is replaced under the log's lock and the partition's only, so that one change acts by one
             version throughout.
     """
 
-    def __init__(self, read: Callable[[], TopicConfig], level: Durability = Durability.SYNC) -> None:
+    def __init__(
+        self,
+        read: Callable[[], TopicConfig],
+        level: Durability = Durability.SYNC,
+        topic: str = "",
+        warned: set[str] | None = None,
+    ) -> None:
         self._read = read
-        self._level = level
-        self.now = Options(read(), level)
+        self._given = level, topic, warned
+        self.now = Options(read(), *self._given)
 
     def look(self) -> TopicConfig:
         """The options as the catalog has them now. Cost: one small read."""
@@ -73,7 +81,7 @@ class LiveOptions:
         config = self._read()
         if config == self.now.config:
             return False
-        self.now = Options(config, self._level)
+        self.now = Options(config, *self._given)
         return True
 
 

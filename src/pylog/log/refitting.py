@@ -16,6 +16,7 @@ from pylog.record.types import ProducerBatch
 
 def fitted(
     options: Options,
+    now_ms: int,
     pieces: list[Piece],
     compression: str | None,
     durability: Durability | None,
@@ -26,6 +27,7 @@ def fitted(
 
     Args:
         options: the topic's, as far as the log knows them.
+        now_ms: the wall clock, in milliseconds.
         pieces: the rows.
         compression, durability: as the caller gave them; None is the topic's.
         producer: numbers the batch; None without idempotence.
@@ -33,13 +35,13 @@ def fitted(
 
     Raises:
         InvalidArgumentError: no such codec or durability.
-        InvalidRecordError, RecordTooLargeError: the topic does not take one of the rows.
+        InvalidRecordError, InvalidTimestampError, RecordTooLargeError: the topic does not take one of the rows.
     """
     level = level_given(durability, options.durability)
     encoder = options.encoders.of(compression)
-    pieces = checked_pieces(pieces, encoder, _whose(producer, atomic))
+    pieces = checked_pieces(pieces, encoder, now_ms, _whose(producer, atomic))
     request = Request(pieces, encoder, level, producer, atomic)
-    request.options, request.asked = options, (compression, durability)
+    request.options, request.asked, request.now_ms = options, (compression, durability), now_ms
     return request
 
 
@@ -58,7 +60,7 @@ def refit(request: Request, options: Options) -> None:
         request.encoder = Splicer(options.config)
     else:
         encoder = options.encoders.of(compression)
-        request.pieces = checked_pieces(list(request.pieces), encoder, _whose(request.producer, request.whole))
+        request.pieces = checked_pieces(list(request.pieces), encoder, request.now_ms, _whose(request.producer, request.whole))
         request.encoder = encoder
     request.level = level_given(durability, options.durability)
     request.options = options

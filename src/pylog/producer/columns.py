@@ -103,7 +103,7 @@ def columns_of_table(table: Any, route: Route, now_ms: int) -> list[tuple[Column
     """The rows of a table, a piece at a time; with each the partitions that its rows name, -1 for none.
 
     Raises:
-        InvalidRecordError, RecordTooLargeError, UnknownTopicOrPartitionError: some row cannot be appended.
+        InvalidRecordError, InvalidTimestampError, RecordTooLargeError, UnknownTopicOrPartitionError: some row cannot be appended.
     """
     if not isinstance(table, pa.Table | pa.RecordBatch):
         raise InvalidRecordError(f"send_arrow takes a pyarrow.Table or RecordBatch, not {type(table).__name__}")
@@ -117,6 +117,8 @@ def columns_of_table(table: Any, route: Route, now_ms: int) -> list[tuple[Column
         for rows in rows_from_arrow(rest, now_ms):
             if route.compacted and rows.lacks_a_key():
                 raise keyless("a row of the table")
+            if route.timestamps is not None:
+                route.timestamps.check(rows, now_ms)
             sizes = _sizes(rows)
             _check_sizes(sizes, route)
             pieces.append((Columns(rest, sizes, ()), named))

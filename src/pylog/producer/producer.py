@@ -144,6 +144,8 @@ class Producer:
             raise keyless("a record")
         number = self._partition(route, partition, key_bytes)
         stamp = _checked_timestamp(timestamp_ms)
+        if stamp is not None and route.timestamps is not None:
+            route.timestamps.check_range(stamp, stamp, self._clock.now_ms())
         size = self._checked_size(route, value_bytes, key_bytes, pairs)
         details = Details(pairs or None, number, stamp) if pairs or number is not None or stamp is not None else None
         future = FutureRecordMetadata(route, value_bytes, key_bytes, details)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from pylog.errors import PylogError, RecordTooLargeError
-from pylog.log.arguments import limit_of, limit_text
+from pylog.log.arguments import limit_of, limit_text, timestamp_bounds
 from pylog.partitioner import Partitioner
 from pylog.producer.buffer import RECORD_CHARGE, RECORD_OVERHEAD, Buffer
 from pylog.producer.config import ProducerConfig
@@ -28,6 +28,7 @@ class Route:
         small_alone: the same of a value that has no key: none where the topic is compacted.
         compacted: whether the topic takes no records without a key.
         stamped: whether the topic gives records the time of their append.
+        timestamps: which timestamps the topic takes; None takes all.
         keyed, named, timed, headed: whether any record had a key, a partition, a timestamp, headers: nobody looks otherwise.
         partitioner: for records whose partition is not named.
         looked_at: when the topic was looked at, on the clock that never goes back.
@@ -61,6 +62,7 @@ class Route:
         self.compacted = topic.config.is_compacted
         self.small_alone = -1 if self.compacted else self.small
         self.stamped = topic.config.log_append_time
+        self.timestamps = timestamp_bounds(topic.config, topic.name)
         self.tightened = self.tightened or self.limit < before[0] or (self.compacted and not before[1])
         self.looked_at, self.changes = now, changes
 

@@ -51,6 +51,7 @@ from pylog.record.rows import (
     read_only,
     repeated,
 )
+from pylog.record.timestamps import TimestampBounds
 from pylog.record.types import Header, ProducerBatch
 
 HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -331,6 +332,7 @@ class BatchEncoder:
         max_message_bytes: the largest batch allowed, header included (storage-format 1.11.1).
         limit_text: names that limit in errors, with the option that sets it; `max_message_bytes` by default.
         keyed: refuse records without a key: compaction keeps the last one of each, and nothing else (storage-format 6.2.4).
+        timestamps: which timestamps are taken; None takes all.
     """
 
     def __init__(
@@ -343,6 +345,7 @@ class BatchEncoder:
         max_message_bytes: int = limits.DEFAULT_MAX_MESSAGE_BYTES,
         limit_text: str | None = None,
         keyed: bool = False,
+        timestamps: TimestampBounds | None = None,
     ) -> None:
         self._codec = codec
         self._level = level
@@ -351,14 +354,25 @@ class BatchEncoder:
         self._max_message_bytes = max_message_bytes
         self._limit_text = limit_text or f"max_message_bytes={max_message_bytes}"
         self._keyed = keyed
+        self._timestamps = timestamps
         self._turn = 0  # two sets of buffers in turn: one is being written to a file while the other is filled
         self._buffers = [np.empty(0, np.uint8), np.empty(0, np.uint8)]
         self._tables = [np.empty((COLUMN_COUNT, 256), np.int64), np.empty((COLUMN_COUNT, 256), np.int64)]
 
-    def check(self, rows: Piece) -> None:
-        """Raises RecordTooLargeError when a record could be larger than `max_message_bytes`, and InvalidRecordError when one has
-        no key but needs it, before anything is written.
+    def check(self, rows: Piece, now_ms: int) -> None:
+        """Checks records before anything is written.
+
+        Args:
+            rows: the records.
+            now_ms: the wall clock, in milliseconds.
+
+        Raises:
+            RecordTooLargeError: a record could be larger than `max_message_bytes`.
+            InvalidTimestampError: a timestamp is too far from now.
+            InvalidRecordError: a record has no key but needs one.
         """
+        if self._timestamps is not None:
+            self._timestamps.check(rows, now_ms)
         if self._keyed and rows.lacks_a_key():
             raise keyless("a record")
         if rows.size_bound <= self._max_message_bytes:

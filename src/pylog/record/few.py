@@ -52,6 +52,17 @@ class FewRows(msgspec.Struct, frozen=True):
         """As `Rows.lacks_a_key`."""
         return any(key is None for _, key, _, _ in self.records)
 
+    def time_range(self) -> tuple[int, int]:
+        """As `Rows.time_range`."""
+        if len(self.records) == 1:
+            return (stamp := self.records[0][0]), stamp
+        stamps = [record[0] for record in self.records]
+        return min(stamps, default=-1), max(stamps, default=-1)
+
+    def smallest_timestamp(self) -> int:
+        """As `Rows.smallest_timestamp`."""
+        return min((record[0] for record in self.records if record[0] >= 0), default=-1)
+
     def columns(self) -> Rows:
         """The same as columns."""
         stamps, keys, values, headers = zip(*self.records, strict=True)

@@ -119,6 +119,16 @@ class Rows:
             return len(self) > 0
         return bool(self.keys.valid.size) and not np.unpackbits(self.keys.valid, count=len(self), bitorder="little").all()
 
+    def time_range(self) -> tuple[int, int]:
+        """The smallest and the largest timestamp; (-1, -1) without rows. Cost: two passes over the timestamps."""
+        stamps = self.timestamps
+        return (int(stamps.min()), int(stamps.max())) if len(stamps) else (-1, -1)
+
+    def smallest_timestamp(self) -> int:
+        """The smallest timestamp of the records that have one; -1 if none has."""
+        stamps = self.timestamps[self.timestamps >= 0]
+        return int(stamps.min()) if stamps.size else -1
+
     def header_sizes(self) -> Longs | None:
         """Bytes of each record's headers at most; None when no record has any."""
         if not self.headers.ends.size:

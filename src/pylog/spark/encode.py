@@ -68,6 +68,7 @@ class TaskRows:
         self._size = 0
         self._known: dict[str, Topic] = {}
         self._routes: dict[str, Route] = {}
+        self._warned: set[str] = set()
         self.count = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -115,10 +116,15 @@ class TaskRows:
         if name not in self._routes:
             topic = self._topic(check_topic_name(name))
             config = topic.config if topic is not None else TopicConfig()
+            stamped = config.log_append_time or self._options.timestamp_type == "LogAppendTime"
             config = replace(config, message_timestamp_type="CreateTime")  # the time of the append is not known here
+            if stamped:  # it replaces the timestamps, which are not checked then
+                config = replace(
+                    config, message_timestamp_after_max_ms=limits.INT64_MAX, message_timestamp_before_max_ms=limits.INT64_MAX
+                )
             numbers = range(self._options.partitions) if topic is None else topic.partition_ids
             partitioner = DefaultPartitioner(limits.APPEND_BATCH_BYTES)
-            self._routes[name] = Route(np.array(numbers, np.int64), Encoders(config), partitioner)
+            self._routes[name] = Route(np.array(numbers, np.int64), Encoders(config, name, self._warned), partitioner)
         return self._routes[name]
 
     def _topic(self, name: str) -> Topic | None:
@@ -136,8 +142,9 @@ class TaskRows:
         encoder = route.encoders.of(self._options.compression)
         for number, part in _parted(batch, _partitions(batch, route, topic)):
             record = part.select([name for name in _RECORD if name in part.schema.names])
-            for rows in rows_from_arrow(record, self._clock.now_ms()):
-                encoder.check(rows)
+            now_ms = self._clock.now_ms()
+            for rows in rows_from_arrow(record, now_ms):
+                encoder.check(rows, now_ms)
                 if rows.lacks_a_key():
                     self._staging.keyless.add(topic)
                 for encoded in encoder.encode(rows, 0, 0):

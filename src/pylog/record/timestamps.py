@@ -1,0 +1,79 @@
+"""How far a record's timestamp may be from now (storage-format 6.2.4), and the mistake of giving seconds for milliseconds."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from pylog import limits
+from pylog.errors import InvalidTimestampError
+from pylog.record.few import Piece
+
+LOGGER = logging.getLogger("pylog.timestamps")
+_SECONDS: Final = range(10**9, 10**10)  # 2001 to 2286 in seconds; in milliseconds a few months of 1970
+
+
+class TimestampBounds:
+    """Checks the timestamps of records before they are appended.
+
+    Args:
+        topic: for messages.
+        before_max_ms: how far in the past a timestamp may be, in milliseconds.
+        after_max_ms: how far in the future.
+        warned: topics for which a warning was logged; shared by the logs of a store. None: no warning is logged.
+
+    >>> from pylog.record.few import few_rows
+    >>> bounds = TimestampBounds("orders", limits.INT64_MAX, 3_600_000)
+    >>> bounds.check(few_rows([(-1, None, b"no timestamp", ())]), 1_700_000_000_000)
+    >>> bounds.check(few_rows([(1_700_000_000_000_000_000, None, b"nanoseconds", ())]), 1_700_000_000_000)
+    Traceback (most recent call last):
+    pylog.errors.InvalidTimestampError: topic 'orders': timestamp 1700000000000000000 is more than \
+message_timestamp_after_max_ms=3600000 after now (1700000000000); give milliseconds since 1970, or raise that option of the topic
+    """
+
+    def __init__(self, topic: str, before_max_ms: int, after_max_ms: int, warned: set[str] | None = None) -> None:
+        self._topic = topic
+        self._before_max_ms = before_max_ms
+        self._after_max_ms = after_max_ms
+        self._warned = warned
+
+    def check(self, rows: Piece, now_ms: int) -> None:
+        """Raises InvalidTimestampError for the first of two: a timestamp too far in the future, or too far in the past.
+
+        Records without a timestamp (-1) pass.
+
+        Args:
+            rows: the records.
+            now_ms: the wall clock, in milliseconds.
+
+        Cost: two passes over the timestamps.
+        """
+        smallest, largest = rows.time_range()
+        if smallest < 0 and self._before_max_ms != limits.INT64_MAX:
+            smallest = rows.smallest_timestamp()
+        self.check_range(smallest, largest, now_ms)
+
+    def check_range(self, smallest: int, largest: int, now_ms: int) -> None:
+        """The same for records whose smallest timestamp, as far as they have any, and largest timestamp are known."""
+        if largest - now_ms > self._after_max_ms:
+            raise self._refused(largest, "after", self._after_max_ms, now_ms)
+        if smallest >= 0 and now_ms - smallest > self._before_max_ms:
+            raise self._refused(smallest, "before", self._before_max_ms, now_ms)
+        if smallest < _SECONDS.stop and self._warned is not None and self._topic not in self._warned:
+            self._warn_of_seconds(smallest if smallest >= 0 else largest, self._warned)
+
+    def _refused(self, timestamp: int, side: str, most: int, now_ms: int) -> InvalidTimestampError:
+        return InvalidTimestampError(
+            f"topic {self._topic!r}: timestamp {timestamp} is more than message_timestamp_{side}_max_ms={most} {side} now "
+            f"({now_ms}); give milliseconds since 1970, or raise that option of the topic"
+        )
+
+    def _warn_of_seconds(self, timestamp: int, warned: set[str]) -> None:
+        if timestamp in _SECONDS:
+            warned.add(self._topic)
+            LOGGER.warning(
+                "topic %r: timestamp %d is in the year 1970 if it is milliseconds; timestamps are milliseconds, not seconds. "
+                "The records were taken as they are; this warning is logged once for a topic",
+                self._topic,
+                timestamp,
+            )
