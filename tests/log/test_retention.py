@@ -21,7 +21,7 @@ DELETE = TopicConfig(retention_ms=-1)
 
 
 def facts(base_offset: int, size: int, timestamp: int = NOW) -> SegmentFacts:
-    return SegmentFacts(base_offset, size, lambda: timestamp)
+    return SegmentFacts(base_offset, size, lambda age_ms, now_ms: now_ms - timestamp > age_ms)
 
 
 def three_segments(timestamp: int = NOW) -> list[SegmentFacts]:
@@ -118,11 +118,11 @@ def test_each_pass_begins_with_what_the_one_before_left() -> None:
     assert decision.reasons == (Reason.START_OFFSET, Reason.SIZE, Reason.TIME)
 
 
-def test_timestamps_are_asked_for_only_up_to_the_first_young_segment() -> None:
+def test_ages_are_asked_for_only_up_to_the_first_young_segment() -> None:
     asked = []
 
-    def asks(base_offset: int, timestamp: int) -> Callable[[], int]:
-        return lambda: asked.append(base_offset) or timestamp
+    def asks(base_offset: int, timestamp: int) -> Callable[[int, int], bool]:
+        return lambda age_ms, now_ms: asked.append(base_offset) or now_ms - timestamp > age_ms
 
     segments = [SegmentFacts(base, 50, asks(base, stamp)) for base, stamp in ((0, 10), (5, NOW), (10, NOW))]
     assert decide(segments, TopicConfig(retention_ms=10_000)).count == 1
@@ -205,7 +205,7 @@ def reference(segments: Sequence[SegmentFacts], config: TopicConfig, log: dict[s
     if "delete" in config.cleanup_policy:
         limit = config.retention_bytes
         walk(Reason.SIZE, lambda segment, _: limit >= 0 and sum(other.size for other in left) - limit >= segment.size)
-        walk(Reason.TIME, lambda segment, _: 0 <= config.retention_ms < log["now_ms"] - segment.largest_timestamp())
+        walk(Reason.TIME, lambda segment, _: config.retention_ms >= 0 and segment.is_older(config.retention_ms, log["now_ms"]))
     held = [] if config.retention_group is None else [entry for entry in gone if entry[2] is not Reason.START_OFFSET]
     held = [entry for entry in held if log["committed"] is None or entry[1] > log["committed"]]
     free, over = gone[: len(gone) - len(held)], 0

@@ -29,6 +29,7 @@ _SEGMENTS = (
     Column("end_offset", "number"),
     Column("bytes", "bytes"),
     Column("largest_timestamp"),
+    Column("last_append"),
     Column("state"),
 )
 
@@ -87,5 +88,6 @@ def _segment(state: LogState, segment: LogSegment, end: int) -> dict[str, Any]:
         "end_offset": end,
         "bytes": state.size_of(segment),
         "largest_timestamp": time_text(segment.largest_timestamp()),
+        "last_append": time_text(segment.appends.file_ms or -1),
         "state": "sealed" if segment.sealed else "active",
     }

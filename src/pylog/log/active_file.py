@@ -108,6 +108,12 @@ class ActiveFile:
             self.cut(position)
         return there
 
+    def set_time(self, mtime_ms: int) -> None:
+        """Sets its modification time: that of the last append, which zeros and cuts have changed. The owner alone may do that."""
+        if mtime_ms > 0:
+            with contextlib.suppress(StorageFailedError):
+                self.raw.set_mtime(mtime_ms)
+
     def close(self) -> None:
         """Closes it."""
         self.raw.close()

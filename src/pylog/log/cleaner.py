@@ -14,13 +14,14 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pylog import trace
+from pylog import limits, trace
 from pylog.clock import Clock
 from pylog.errors import (
     ClosedError,
@@ -64,6 +65,7 @@ from pylog.record.format import (
 from pylog.record.key_map import KeyMap
 from pylog.record.survivors import Judgement, Survivors
 from pylog.record.types import TopicPartition
+from pylog.segment.age import begun, is_older
 from pylog.segment.segment import LogSegment, vanished
 
 _OLD_RECORD_BYTES: Final = 8  # of batches that do not say how many records they have: compressed ones take less than plain ones
@@ -265,10 +267,12 @@ def _tell(done: Cleaning) -> None:
 
 def dirt_of(state: LogState, source: Source, now_ms: int) -> Dirt:
     """How dirty a log is. Cost: O(segments), and a look into those whose age decides."""
-    facts = [
-        SegmentFacts(base, state.size_of(segment), segment.largest_timestamp, segment.first_timestamp)
-        for base, segment in state.segments
-    ]
+    facts: list[SegmentFacts] = []
+    before: LogSegment | None = None
+    for base, segment in state.segments:
+        size = state.size_of(segment)
+        facts.append(SegmentFacts(base, size, partial(is_older, segment, size), partial(begun, segment, before)))
+        before = segment
     ends = {"start_offset": state.start_offset, "end_offset": state.end_offset, "stable_offset": state.stable_offset}
     checkpoint = source.cleaned.offsets().get(source.partition)
     return compaction.dirt(facts, source.config, checkpoint=checkpoint, **ends, now_ms=now_ms)
@@ -435,7 +439,7 @@ class _Round:
     def _rewrite(self, segments: list[tuple[LogSegment, int]], done: Cleaning) -> Cleaning:
         """Makes one segment of some, and puts it in their place, if that changes anything."""
         task, sources = self._task, [segment for segment, _ in segments]
-        survivors = Survivors(self._keys, task.now_ms + task.source.config.delete_retention_ms)
+        survivors = Survivors(self._keys, min(task.now_ms + task.source.config.delete_retention_ms, limits.INT64_MAX))
         self._transactions.aborted = []
         made = CleanedSegment(task.source, sources, segments[-1][1])
         try:
@@ -524,9 +528,12 @@ class _Round:
         return sum((np.where(holds, flag, 0) for flag, holds in judged), np.zeros(table.shape[1], np.int64))
 
     def _old_tombstones_go(self, segment: LogSegment) -> bool:
-        """Whether tombstones of formats 0 and 1 in a segment are too old: its file's time tells (storage-format 7.6.5)."""
-        clean = self._view.segments(self._view.dirt.first_dirty)
-        return bool(clean) and segment.mtime_ms <= clean[-1][0].mtime_ms - self._task.source.config.delete_retention_ms
+        """Whether tombstones of formats 0 and 1 in a segment are too old: the times of appends decide (storage-format 7.6.5)."""
+        clean, now_ms = self._view.segments(self._view.dirt.first_dirty), self._task.now_ms
+        if not clean:
+            return False
+        bound = clean[-1][0].appends.last(now_ms) - self._task.source.config.delete_retention_ms
+        return segment.appends.last(now_ms) <= bound
 
 
 @contextlib.contextmanager

@@ -20,15 +20,15 @@ class SegmentFacts(NamedTuple):
     Attributes:
         base_offset: of the segment.
         size: bytes in it.
-        largest_timestamp: gives the largest timestamp of its records in milliseconds, or its file's time when none has one.
-        first_timestamp: gives the timestamp of its first batch, -1 without one. Both are functions, because looking opens files:
-            they are asked only where the answer decides.
+        is_older: whether all its records are older than an age in milliseconds, at a time (see `segment.age`).
+        begun: gives since when it has had records, at a time. Both are functions, because the answer may need files: they are
+            asked only where it decides.
     """
 
     base_offset: int
     size: int
-    largest_timestamp: Callable[[], int]
-    first_timestamp: Callable[[], int]
+    is_older: Callable[[int, int], bool]
+    begun: Callable[[int], int]
 
 
 class Dirt(NamedTuple):
@@ -80,8 +80,7 @@ def dirt(
     Returns:
         A `Dirt`. Cost: O(number of segments).
 
-    >>> old = lambda: 0
-    >>> segments = [SegmentFacts(base, 100, old, old) for base in (0, 10, 20)]
+    >>> segments = [SegmentFacts(base, 100, lambda age, now: now > age, lambda now: 0) for base in (0, 10, 20)]
     >>> ends = {"start_offset": 0, "end_offset": 25, "stable_offset": 25}
     >>> dirt(segments, TopicConfig(), checkpoint=10, **ends, now_ms=1000)[:4]
     (10, 20, 100, 100)
@@ -100,16 +99,15 @@ def _first_young(dirty: Sequence[SegmentFacts], config: TopicConfig, now_ms: int
     """The base of the first segment with a record younger than `min_compaction_lag_ms` (7.2.2)."""
     if not config.min_compaction_lag_ms:
         return limits.INT64_MAX
-    youngest = now_ms - config.min_compaction_lag_ms
-    return next((segment.base_offset for segment in dirty if segment.largest_timestamp() > youngest), limits.INT64_MAX)
+    age_ms = config.min_compaction_lag_ms - 1
+    return next((segment.base_offset for segment in dirty if not segment.is_older(age_ms, now_ms)), limits.INT64_MAX)
 
 
 def _is_overdue(dirty: Sequence[SegmentFacts], config: TopicConfig, now_ms: int) -> bool:
     """Whether something has been dirty for longer than `max_compaction_lag_ms` (7.3.3)."""
     if config.max_compaction_lag_ms == limits.INT64_MAX:
         return False
-    stamps = (segment.first_timestamp() for segment in dirty)
-    return min((stamp for stamp in stamps if stamp > 0), default=now_ms) < now_ms - config.max_compaction_lag_ms
+    return min((segment.begun(now_ms) for segment in dirty), default=now_ms) < now_ms - config.max_compaction_lag_ms
 
 
 # ---- grouping ----------------------------------------------------------------------------------------------------------------

@@ -341,8 +341,8 @@ class Log(CurrentState):
             isolation: under `read_committed` an answer at or behind the stable offset is None.
 
         Returns:
-            Its offset, timestamp and leader epoch, or None. Where Kafka finds nothing only because a segment has no time index
-            entries, the true first record.
+            Its offset, timestamp and leader epoch, or None if no record is that recent. A record without a timestamp is never the
+            answer. Kafka answers None in some cases where there is such a record (storage-format 5.8.2).
 
         Raises:
             CorruptionError: a batch that had to be looked at is damaged.

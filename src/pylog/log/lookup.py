@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import accumulate
 from typing import NamedTuple, TypeVar
 
@@ -178,13 +178,13 @@ def wanted(state: LogState, partition: TopicPartition, start: int | None, end: i
 # ---- by time -----------------------------------------------------------------------------------------------------------------
 
 
-class _Largest(NamedTuple):
-    """The running maximum of the sealed segments' largest timestamps, and the log it was made of."""
+class _Sealed(NamedTuple):
+    """The sealed segments of a log, the largest timestamp of each, and the running maximum of these."""
 
-    active: LogSegment | None
-    total: int
     of: object
+    active: LogSegment | None
     segments: list[LogSegment]
+    largest: list[int]
     maxima: list[int]
 
 
@@ -192,67 +192,74 @@ class TimeSearch:
     """Searches a log by time. Keeps the sealed segments' largest timestamps, so that a search costs O(log n), not O(n)."""
 
     def __init__(self) -> None:
-        self._largest = _Largest(None, 0, None, [], [])
+        self._known = _Sealed(None, None, [], [], [])
 
     def find(self, state: LogState, timestamp: int, *, committed: bool) -> OffsetAndTimestamp | None:
-        """Kafka's answer, if it lies below the log's end (`committed`: its stable end). As `_find`."""
-        found = self._find(state, timestamp)
-        last = state.stable_offset if committed else state.end_offset
-        return found if found is not None and found.offset < last else None
-
-    def _find(self, state: LogState, timestamp: int) -> OffsetAndTimestamp | None:
-        """Kafka's answer: the first record at or after `timestamp` in the first segment whose largest timestamp allows one.
-
-        Where that is nothing only because a segment has no time index entry to go by, the answer is the first such record.
+        """Returns the first record at or after a timestamp, if it is below the log's end (`committed`: its stable end).
 
         Args:
             state: the log.
-            timestamp: milliseconds, 0 or more.
+            timestamp: milliseconds, 0 or more. A record without a timestamp is never the answer.
+            committed: answer below the stable end only.
+
+        Kafka searches only the first segment whose largest timestamp allows an answer (storage-format 5.8.2). That record may be
+        deleted, compacted away or below the log's start; so the search goes on with each later segment that allows one.
         """
-        sealed = self._sealed(state)
-        at = bisect_left(sealed.maxima, timestamp)
-        chosen = sealed.segments[at] if at < len(sealed.segments) else state.active
-        if chosen is not None and (chosen is not state.active or chosen.largest_timestamp() >= timestamp):
-            found = _in_segment(state, chosen, timestamp)
+        last = state.stable_offset if committed else state.end_offset
+        for segment in self._candidates(state, timestamp):
+            found = _in_segment(state, segment, timestamp)
             if found is not None:
-                return found
-        looked_at = [
-            *sealed.segments[: at + 1],
-            *([state.active] if state.active is not None and at >= len(sealed.segments) else []),
-        ]
-        if any(not len(segment.time_index()) for segment in looked_at):
-            return _first_at_or_after(state, Wanted(state.start_offset, state.end_offset), timestamp)
+                return found if found.offset < last else None
         return None
 
-    def _sealed(self, state: LogState) -> _Largest:
-        known = self._largest
-        if known.active is not state.active or known.total != len(state.segments) or known.of is not state.segments:
+    def _candidates(self, state: LogState, timestamp: int) -> Iterator[LogSegment]:
+        """The segments that may have a record at or after a timestamp, oldest first."""
+        sealed = self._sealed(state)
+        for at in range(bisect_left(sealed.maxima, timestamp), len(sealed.segments)):
+            if sealed.largest[at] >= timestamp:
+                yield sealed.segments[at]
+        if state.active is not None and _largest(state.active) >= timestamp:
+            yield state.active
+
+    def _sealed(self, state: LogState) -> _Sealed:
+        known = self._known
+        if known.active is not state.active or known.of is not state.segments:
             segments = [segment for _, segment in state.segments if segment is not state.active]
-            maxima = list(accumulate((segment.largest_timestamp() for segment in segments), max))
-            known = self._largest = _Largest(state.active, len(state.segments), state.segments, segments, maxima)
+            largest = [_largest(segment) for segment in segments]
+            known = self._known = _Sealed(state.segments, state.active, segments, largest, list(accumulate(largest, max)))
         return known
+
+
+def _largest(segment: LogSegment) -> int:
+    """The largest timestamp that a record of a segment may have."""
+    largest = segment.largest_timestamp()
+    return limits.INT64_MAX if segment.index_ends_early else largest
 
 
 def _in_segment(state: LogState, segment: LogSegment, timestamp: int) -> OffsetAndTimestamp | None:
     """The first record of a segment with that timestamp or a later one (5.8.1)."""
-    hit = _find_by_time(state, segment, timestamp)
-    if hit is not None:
-        return _answer(hit)
+    status, hit = _find_by_time(state, segment, timestamp)
+    if hit is not None or status == kernels.NOT_FOUND:
+        return None if hit is None else _answer(hit)
     entry = segment.time_entry(timestamp)
     question = _Question(max(entry.offset, state.start_offset), state.start_offset, timestamp, controls=True)
     hit = _find(state, segment, question)
     if hit is not None:
         return _answer(hit)
-    end = state.end_of(segment)
+    following = state.segments.higher(segment.base_offset) if segment is not state.active else None
+    end = state.end_offset if following is None else following[0]
     start = max(question.from_offset, segment.base_offset)
     return _first_at_or_after(state, Wanted(start, end), timestamp) if start < end else None
 
 
-def _find_by_time(state: LogState, segment: LogSegment, timestamp: int) -> _Hit | None:
-    """The same from a mapped segment, where nothing is wrong with its time index either."""
+def _find_by_time(state: LogState, segment: LogSegment, timestamp: int) -> tuple[int, _Hit | None]:
+    """The same from a mapped segment, where nothing is wrong with its time index either; with the kernel's status.
+
+    NOT_FOUND says that the segment has no such record; any other status without a hit says nothing.
+    """
     buffer = segment.file().mapping
     if buffer is None:
-        return None
+        return kernels.NOT_PLAIN, None
     index, times, end = segment.offset_index(), segment.time_index(), state.size_of(segment)
     result = np.empty(finding.F_SIZE, np.int64)
     status = finding.find_by_time(
@@ -267,7 +274,9 @@ def _find_by_time(state: LogState, segment: LogSegment, timestamp: int) -> _Hit 
         timestamp,
         result,
     )
-    return _fitting(_Hit(buffer, result.tolist()), state, segment, end) if status == kernels.OK else None
+    if status == kernels.NOT_FOUND and (segment.index_ends_early or buffer.size < end):
+        return kernels.TORN, None
+    return status, _fitting(_Hit(buffer, result.tolist()), state, segment, end) if status == kernels.OK else None
 
 
 def _answer(hit: _Hit) -> OffsetAndTimestamp:

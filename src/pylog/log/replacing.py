@@ -22,6 +22,7 @@ from pylog.record.batch import Bytes, scan_batches
 from pylog.segment.names import CLEANED, INDEX, LOG, SEAL, SWAP, TIME_INDEX, TRANSACTION_INDEX, file_name, files_of
 from pylog.segment.seal import HeaderDigest, encode_seal, make_seal
 from pylog.segment.segment import LogSegment, vanished
+from pylog.segment.times import AppendTimes
 
 
 class CleanedSegment:
@@ -68,7 +69,8 @@ class CleanedSegment:
 
     def finish(self, aborted: Sequence[AbortedTransaction]) -> None:
         """Writes the files that belong to it, and syncs all. It has the age of its youngest source (storage-format 7.6.13)."""
-        self._file.set_mtime(self._replaced[-1].mtime_ms)
+        if (mtime_ms := self._appended()) > 0:
+            self._file.set_mtime(mtime_ms)
         self._file.sync()
         inode = self._file.identity()[1]
         self._file.close()
@@ -83,6 +85,10 @@ class CleanedSegment:
         bases = [segment.base_offset for segment in self._replaced]
         self._write(SEAL, encode_seal(make_seal(self._base, self._end, self._digest, bases, inode=inode)))
         self._source.fs.sync_directory(self._source.directory)  # as long as one name ends so, nothing is decided
+
+    def _appended(self) -> int:
+        """When the last record was appended; 0 if that is not known: then the file has the time of its making."""
+        return AppendTimes.of_several(segment.appends for segment in self._replaced).file_ms
 
     def _create(self, suffix: str) -> File:
         file = self._source.fs.create(self._path(suffix))
@@ -144,7 +150,7 @@ class CleanedSegment:
             source.directory,
             self._base,
             size=self.size,
-            mtime_ms=self._replaced[-1].mtime_ms,
+            mtime_ms=self._appended(),
             open_files=source.open_files,
             mapped=True,
             writable=True,

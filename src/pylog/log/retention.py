@@ -35,13 +35,13 @@ class SegmentFacts(NamedTuple):
     Attributes:
         base_offset: of the segment.
         size: bytes in it.
-        largest_timestamp: gives the largest timestamp of its records in milliseconds, or its file's time when none has one. A
-            function, because looking may open an index: it is asked only where the answer decides.
+        is_older: whether all its records are older than an age in milliseconds, at a time (see `segment.age`). A function,
+            because the answer may need an index or the batches: it is asked only where it decides.
     """
 
     base_offset: int
     size: int
-    largest_timestamp: Callable[[], int]
+    is_older: Callable[[int, int], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +87,9 @@ def deletable(
     Returns:
         How many of the oldest go, and why. Doing it, and asking again, finds nothing more.
 
-    Cost: O(number of segments); the largest timestamps of those that go, and of one more.
+    Cost: O(number of segments); the ages of those that go, and of one more.
 
-    >>> old, young = (lambda: 0), (lambda: 900)
+    >>> old, young = (lambda age, now: now - 0 > age), (lambda age, now: now - 900 > age)
     >>> segments = [SegmentFacts(0, 100, old), SegmentFacts(10, 100, old), SegmentFacts(20, 50, young)]
     >>> found = deletable(segments, TopicConfig(retention_ms=500), start_offset=0, end_offset=25, high_watermark=25, now_ms=1000)
     >>> found.count, found.roll_first, found.new_start_offset
@@ -120,8 +120,8 @@ def _size_and_time(segments: Sequence[SegmentFacts], may_go: int, config: TopicC
     excess = sum(segment.size for segment in segments) - config.retention_bytes
     sums = accumulate(segment.size for segment in segments)
     by_size = 0 if config.retention_bytes < 0 else _leading((taken <= excess for taken in sums), may_go)
-    ages = (now_ms - segment.largest_timestamp() for segment in segments[by_size:])
-    by_time = 0 if config.retention_ms < 0 else _leading((age > config.retention_ms for age in ages), may_go - by_size)
+    old = (segment.is_older(config.retention_ms, now_ms) for segment in segments[by_size:])
+    by_time = 0 if config.retention_ms < 0 else _leading(old, may_go - by_size)
     return [Reason.SIZE] * by_size + [Reason.TIME] * by_time
 
 

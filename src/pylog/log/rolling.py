@@ -26,7 +26,7 @@ class SegmentUse(msgspec.Struct, frozen=True, gc=False):
         base_offset: of the segment.
         size: bytes in it.
         first_timestamp: largest timestamp of its first batch, -1 without one.
-        created_ms: wall clock when it was made or opened.
+        created_ms: wall clock when its first record was appended, or before.
         entries_left: batches that its indexes are sure to have room for.
     """
 
@@ -77,7 +77,8 @@ def one_fits(use: SegmentUse, column: Sequence[int], config: TopicConfig, now_ms
     """
     if use.size == 0:
         return True
-    waited = now_ms - use.created_ms if use.first_timestamp < 0 else column[MAX_TIMESTAMP] - use.first_timestamp
+    stamp, first = column[MAX_TIMESTAMP], use.first_timestamp
+    waited = stamp - first if stamp >= 0 and 0 <= first <= now_ms else now_ms - use.created_ms
     return (
         use.size + column[SIZE] <= config.segment_bytes
         and column[LAST_OFFSET] - use.base_offset <= limits.MAX_RELATIVE_OFFSET
@@ -87,18 +88,23 @@ def one_fits(use: SegmentUse, column: Sequence[int], config: TopicConfig, now_ms
 
 
 def _in_time(use: SegmentUse, table: Table, config: TopicConfig, now_ms: int) -> NDArray[np.bool_]:
-    """Whether each batch comes within `roll_ms` of the first one: by record time, or without one by the wall clock (6.3.2)."""
-    start = use.first_timestamp if use.size else int(table[MAX_TIMESTAMP, 0])
-    if start < 0:
-        waited = now_ms - use.created_ms if use.size else 0
-        return np.full(table.shape[1], waited <= config.roll_ms)
-    fits: NDArray[np.bool_] = table[MAX_TIMESTAMP] - start <= config.roll_ms
+    """Whether each batch comes within `roll_ms` of the first one (6.3.2).
+
+    Their timestamps decide, or the wall clock if one of them has none or the first one is in the future. Kafka compares a first
+    one in the future too, so its segment does not roll by time until then.
+    """
+    stamps = table[MAX_TIMESTAMP]
+    start = use.first_timestamp if use.size else int(stamps[0])
+    in_time = not use.size or now_ms - use.created_ms <= config.roll_ms
+    if not 0 <= start <= now_ms:
+        return np.full(table.shape[1], in_time)
+    fits: NDArray[np.bool_] = np.where(stamps >= 0, stamps - start <= config.roll_ms, in_time)
     return fits
 
 
 def empty_segment(source: Source, base_offset: int, now_ms: int) -> LogSegment:
     """The segment that is appended to next, its file made already."""
-    return LogSegment(
+    segment = LogSegment(
         source.fs,
         source.directory,
         base_offset,
@@ -110,6 +116,8 @@ def empty_segment(source: Source, base_offset: int, now_ms: int) -> LogSegment:
         writable=True,
         interval_bytes=source.config.index_interval_bytes,
     )
+    segment.appends.begun_ms = now_ms
+    return segment
 
 
 def take_back(fs: FileSystem, directory: str, base_offset: int) -> None:

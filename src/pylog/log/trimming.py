@@ -13,6 +13,7 @@ import contextlib
 import dataclasses
 import weakref
 from collections.abc import Sequence
+from functools import partial
 from itertools import groupby, islice
 from typing import NamedTuple
 
@@ -30,6 +31,7 @@ from pylog.log.view import SegmentView
 from pylog.log.writer import LogWriter
 from pylog.record.format import LAST_OFFSET, POSITION
 from pylog.record.types import TopicPartition
+from pylog.segment.age import is_older
 from pylog.segment.names import DELETED, SNAPSHOT, TEMPORARY, files_of, parse
 from pylog.segment.seal import digest_of
 from pylog.segment.segment import LogSegment, inode_of
@@ -147,9 +149,8 @@ def _planned(source: Source, state: LogState, decision: Decision) -> Retained:
 
 def decide(state: LogState, config: TopicConfig, now_ms: int, committed: int | None) -> Decision:
     """What retention would delete from a log, by a topic's options. As `planned`."""
-    facts = [
-        SegmentFacts(segment.base_offset, state.size_of(segment), segment.largest_timestamp) for _, segment in state.segments
-    ]
+    sizes = [(segment, state.size_of(segment)) for _, segment in state.segments]
+    facts = [SegmentFacts(segment.base_offset, size, partial(is_older, segment, size)) for segment, size in sizes]
     ends = {"start_offset": state.start_offset, "end_offset": state.end_offset, "high_watermark": state.end_offset}
     known = None if committed is not None and committed > state.end_offset else committed
     return deletable(facts, config, **ends, now_ms=now_ms, committed=known)
@@ -245,6 +246,7 @@ def truncate(writer: LogWriter, source: Source, doomed: Doomed, end: int) -> Non
     _rename_away(source, doomed, list(reversed(later)))
     if copy is None:
         writer.file.cut(position)
+        writer.file.set_time(target.appends.file_ms)
     else:
         source.fs.rename(copy, target.path)
     _remove_indexes(source, target)
@@ -315,6 +317,8 @@ def _shortened(source: Source, target: LogSegment, position: int) -> str:
     copy = source.fs.create(temporary)
     try:
         target.file().copy(0, position, copy, 0)
+        if target.appends.file_ms > 0:
+            copy.set_mtime(target.appends.file_ms)
         copy.sync()
     finally:
         copy.close()

@@ -139,7 +139,7 @@ def _own_copy(segment: LogSegment, size: int, *, sealed: bool) -> LogSegment:
         segment.directory,
         segment.base_offset,
         size=size,
-        mtime_ms=segment.mtime_ms,
+        mtime_ms=segment.appends.file_ms,
         open_files=OpenFiles(1),
         sealed=sealed,
         log_name=segment.log_name,

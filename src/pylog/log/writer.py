@@ -38,6 +38,7 @@ from pylog.record.batch import Bytes, Table
 from pylog.record.builder import Encoded
 from pylog.record.few import EncodedBatch
 from pylog.record.format import BASE_OFFSET, CRC_GOOD, CRC_STATE, LAST_OFFSET, MAX_TIMESTAMP, POSITION, PRODUCER_ID, SIZE
+from pylog.segment.age import note_begun
 from pylog.segment.log_file import Region
 from pylog.segment.names import LOG, file_name
 from pylog.segment.seal import HeaderDigest, digest_of, make_seal, write_seal
@@ -64,8 +65,7 @@ class LogWriter:
         header: the shared header.
         active, file: the segment that is appended to.
         producers: what producers did, up to the end.
-        epochs: the leader epochs.
-        leader_epoch: stamped on new batches.
+        epochs, leader_epoch: the leader epochs, and the one that new batches carry.
         failure: why nothing can be written any more, or None.
         unreported: the error of a flush in the background, for the next call to raise.
     """
@@ -114,7 +114,8 @@ class LogWriter:
         if active is None or builder is None:
             self.state = self._begin_segment(self.state.end_offset)
             return
-        self.active, self._builder, self._created_ms = active, builder, self._clock.now_ms()
+        self.active, self._builder = active, builder
+        note_begun(loaded.segments[-2:], self._clock.now_ms())
         self._written, self._next_offset = loaded.end, loaded.next_offset  # with what is not published yet
         self.file = ActiveFile(self._fs.open(active.path, write=True), self._written)
         if loaded.torn is not None:
@@ -216,6 +217,7 @@ class LogWriter:
         if (self._written, self._next_offset) != (slot.published_position, slot.published_offset):
             return False
         self.file.end = size
+        self.active.note_others(self._clock.now_ms())
         self._show(self._with_written(slot, slot.durable_offset))
         return True
 
@@ -311,21 +313,23 @@ class LogWriter:
         first, count = 0, piece.table.shape[1]
         check_fits_at_all(max(piece.table[SIZE].tolist()), self._config, self._directory)
         while first < count:
-            room = batches_before_roll(self._use(), piece.table[:, first:], self._config, self._clock.now_ms())
+            now_ms = self._clock.now_ms()
+            room = batches_before_roll(self._use(), piece.table[:, first:], self._config, now_ms)
             if room == 0:
                 self.roll()
                 continue
-            self._write(piece, first, first + room)
+            self._write(piece, first, first + room, now_ms)
             first += room
 
     def _append_one(self, batch: EncodedBatch) -> None:
         """The same for a single batch: in plain Python, which takes a fraction of the time."""
         column = batch.column
         check_fits_at_all(column[SIZE], self._config, self._directory)
-        if not one_fits(self._use(), column, self._config, self._clock.now_ms()):
+        now_ms = self._clock.now_ms()
+        if not one_fits(self._use(), column, self._config, now_ms):
             self.roll()
         start = self._written
-        self._put(batch.data)
+        self._put(batch.data, now_ms)
         if start == 0:
             self._first_timestamp = column[MAX_TIMESTAMP]
         self._digest.add_one(batch.data, start + column[SIZE])
@@ -336,23 +340,24 @@ class LogWriter:
 
     def _use(self) -> SegmentUse:
         left = self._builder.entries_left(self._config.segment_index_bytes)
-        return SegmentUse(self.active.base_offset, self._written, self._first_timestamp, self._created_ms, left)
+        return SegmentUse(self.active.base_offset, self._written, self._first_timestamp, self.active.appends.begun_ms or 0, left)
 
-    def _write(self, piece: Encoded, first: int, end: int) -> None:
+    def _write(self, piece: Encoded, first: int, end: int, now_ms: int) -> None:
         """Writes some batches of a piece behind what is written, and indexes them."""
         table = piece.table
         start = table.item(POSITION, first)
         stop = table.item(POSITION, end - 1) + table.item(SIZE, end - 1)
-        self._put(piece.data[start:stop])
+        self._put(piece.data[start:stop], now_ms)
         self._note(piece.data, table, first, end, self._written - start)
         if table.item(PRODUCER_ID, first) >= 0:
             self._note_producers(piece.data, np.ascontiguousarray(table[:, first:end]))
 
-    def _put(self, data: memoryview) -> None:
+    def _put(self, data: memoryview, now_ms: int) -> None:
         """Writes behind what is written. What will be synced is sent to the disk early: by this call, or by a roll to come."""
         later = limits.WRITE_BACK_BYTES if self._rolls else limits.INT64_MAX
         self.file.put(data, self._written, send_from=0 if self._syncs else later)
         self._counters.bytes += len(data)
+        self.active.appends.note(now_ms)
 
     def _note(self, data: memoryview | Bytes, table: Table, first: int, end: int, shift: int) -> None:
         """Takes batches that are in the file into the indexes, the digest and the counts."""
@@ -464,7 +469,6 @@ class LogWriter:
         self.active, self.file = segment, file
         self._digest = HeaderDigest(self._config.index_interval_bytes)
         self._written, self._next_offset, self._first_timestamp = 0, base_offset, -1
-        self._created_ms = self._clock.now_ms()
         segments = self.state.segments.with_added(base_offset, segment)
         return replace(self.state, segments=segments, active=segment, active_size=0, end_offset=base_offset)
 
@@ -549,7 +553,8 @@ class LogWriter:
         }
 
     def _write_derived(self) -> None:
-        """The index files of a full or closing segment, and the producer snapshot behind it."""
+        """The index files of a full or closing segment, its file's time, and the producer snapshot behind it."""
+        self.file.set_time(self.active.appends.last(self._clock.now_ms()))
         self._builder.finish()
         self.active.write_indexes(self._builder)
         self.producers.end_offset = self._next_offset

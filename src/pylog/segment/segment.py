@@ -12,6 +12,7 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Collection, Iterator
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -39,6 +40,7 @@ from pylog.record.format import (
 from pylog.record.header import header_column
 from pylog.segment.log_file import LogFile, Region
 from pylog.segment.names import INDEX, LOG, SWAP, TIME_INDEX, TRANSACTION_INDEX, file_name
+from pylog.segment.times import AppendTimes, Examined
 
 _EMPTY: Bytes = np.empty(0, np.uint8)
 
@@ -113,7 +115,8 @@ class LogSegment:
         self.directory = directory
         self.base_offset = base_offset
         self.size = size
-        self.mtime_ms = mtime_ms
+        self.appends = AppendTimes(mtime_ms)
+        self.examined: Examined | None = None  # what `age` found out by reading it
         self.sealed = sealed
         self.log_name = log_name or file_name(base_offset, LOG)
         self.pending = pending
@@ -130,6 +133,7 @@ class LogSegment:
         self.sealed_by: tuple[Any, bool] | None = None  # its seal or None, and whether its end is lost; noted by who walks it
         self.builder: SegmentIndexBuilder | None = None  # of the active segment: it makes the indexes
         self.index_is_of_headers = False  # made again from the batch headers: it cannot vouch for them
+        self.index_ends_early = False  # the same, and damage ended it before the segment's end
 
     def __repr__(self) -> str:
         return f"LogSegment({self.path}, {self.size} bytes, {'sealed' if self.sealed else 'active'})"
@@ -279,6 +283,7 @@ class LogSegment:
         for region in self.regions(0):
             count = ordered_batches(region, self.base_offset)
             builder.add(region.table, count, position=region.shift)
+            self.index_ends_early = count < region.table.shape[1] or region.status not in (kernels.OK, kernels.FULL)
             if count < region.table.shape[1]:
                 break
         builder.finish()
@@ -357,10 +362,13 @@ class LogSegment:
         return len(head) < size <= self.size - entry.position and self.base_offset <= base <= entry.offset
 
     def largest_timestamp(self) -> int:
-        """The largest timestamp of its records in milliseconds, or the file's time when no time entry says (5.8.2)."""
+        """The largest timestamp of its records in milliseconds, -1 if none has one. Compaction may have removed that record."""
         builder = self.builder
-        stamp = builder.max_timestamp if builder is not None else self.time_index().last.timestamp
-        return stamp if stamp >= 0 else self.mtime_ms
+        return builder.max_timestamp if builder is not None else self.time_index().last.timestamp
+
+    def note_others(self, now_ms: int) -> None:
+        """Notes that appends of another process to it were taken over, at this time in milliseconds."""
+        self.appends.note_others(now_ms, partial(modification_time, self.fs, self.directory, self.log_name))
 
     def first_timestamp(self) -> int:
         """The largest timestamp of its first batch in milliseconds, -1 without one."""
@@ -394,6 +402,11 @@ def ordered_batches(region: Region, base_offset: int) -> int:
     last = region.table[LAST_OFFSET]
     bad = (last < base_offset) | (last - base_offset > limits.MAX_RELATIVE_OFFSET) | (np.diff(last, prepend=-1) <= 0)
     return int(np.argmax(bad)) if bad.any() else int(last.size)
+
+
+def modification_time(fs: FileSystem, directory: str, name: str) -> int:
+    """The modification time of a file in milliseconds; 0 if it is not there."""
+    return max((entry.mtime_ms for entry in fs.list(directory, sizes=name) if entry.name == name), default=0)
 
 
 def inode_of(fs: FileSystem, path: str) -> int:
