@@ -25,10 +25,17 @@ _SUMS: Final = (
     Column("first_timestamp", title="first event"),
     Column("last_timestamp", title="last event"),
 )
-_RATE: Final = Column("records_per_second", "number", "records/s")
+_RATE: Final = Column("rate", "number", "records")
+_UNITS: Final = ((1, "s"), (60, "min"), (3600, "h"), (86_400, "day"))  # seconds
 _TOPICS: Final = (Column("topic"), Column("partitions", "number"), *_SUMS, _RATE)
 _PARTITIONS: Final = (Column("topic"), Column("partition", "number"), *_SUMS, _RATE)
-_SEGMENTS: Final = (Column("topic"), Column("partition", "number"), Column("base_offset", "number"), *_SUMS)
+_SEGMENTS: Final = (
+    Column("topic"),
+    Column("partition", "number"),
+    Column("base_offset", "number"),
+    *_SUMS,
+    Column("last_append"),
+)
 _CODECS: Final = (
     Column("topic"),
     Column("codec"),
@@ -39,7 +46,7 @@ _CODECS: Final = (
 )
 _BAR: Final = 40  # characters of the longest bar
 _COLUMNS: Final = 20  # bars over event time
-_TIMES: Final = ("first_timestamp", "last_timestamp")
+_TIMES: Final = ("first_timestamp", "last_timestamp", "last_append")
 
 
 @command(CARE)
@@ -57,7 +64,8 @@ def stats(
     """Counts what is there: records, bytes, rates over event time, compression, sizes of batches, producers.
 
     It reads the headers of all batches. Compression ratios are those of some batches of each codec; all records of a batch are
-    counted at its largest timestamp. Exit code 1: something is damaged, and was left out.
+    counted at its largest timestamp. The first event is the earliest of the batches' first records, the last event the latest of
+    all. A segment's last append is the time of records without a timestamp. Exit code 1: something is damaged, and was left out.
 
     Args:
         store: the directory, or that of one partition; a broker may be running on it.
@@ -200,11 +208,21 @@ def _sums(counted: Stats) -> dict[str, Any]:
 
 
 def _topic_row(topic: TopicStats) -> dict[str, Any]:
-    return {"topic": topic.name, "partitions": len(topic.partitions), **_sums(topic.stats)}
+    return {"topic": topic.name, "partitions": len(topic.partitions), **_sums(topic.stats), "rate": _rate_text(topic.stats)}
 
 
 def _partition_row(partition: PartitionStats) -> dict[str, Any]:
-    return {"topic": partition.key.topic, "partition": partition.key.partition, **_sums(partition.stats)}
+    named = {"topic": partition.key.topic, "partition": partition.key.partition}
+    return {**named, **_sums(partition.stats), "rate": _rate_text(partition.stats)}
+
+
+def _rate_text(counted: Stats) -> str | None:
+    """Records over event time, in the smallest unit that has one of them or more."""
+    rate = counted.records_per_second
+    if rate is None:
+        return None
+    seconds, unit = next((each for each in _UNITS if rate * each[0] >= 1), _UNITS[-1])
+    return f"{rate * seconds:,.1f}/{unit}"
 
 
 def _segment_rows(partition: PartitionStats) -> Iterator[dict[str, Any]]:

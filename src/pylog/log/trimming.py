@@ -150,6 +150,10 @@ def _planned(source: Source, state: LogState, decision: Decision) -> Retained:
 def decide(state: LogState, config: TopicConfig, now_ms: int, committed: int | None) -> Decision:
     """What retention would delete from a log, by a topic's options. As `planned`."""
     sizes = [(segment, state.size_of(segment)) for _, segment in state.segments]
+    for segment, _ in sizes:
+        segment.appends.last(
+            now_ms
+        )  # a file time that cannot be right is noticed now, not when the segments before it are deleted
     facts = [SegmentFacts(segment.base_offset, size, partial(is_older, segment, size)) for segment, size in sizes]
     ends = {"start_offset": state.start_offset, "end_offset": state.end_offset, "high_watermark": state.end_offset}
     known = None if committed is not None and committed > state.end_offset else committed

@@ -113,6 +113,12 @@ class Timeline:
             self._put(span, count, size)
         self._narrow()
 
+    def reach(self, stamps: Ints) -> None:
+        """Extends it from the smallest to the largest of some timestamps of which no record is counted; -1 is left out."""
+        timed = stamps[stamps >= 0]
+        if timed.size:
+            self._reach(int(timed.min()), int(timed.max()))
+
     def _reach(self, first: int, last: int) -> None:
         self.first = first if self.first is None else min(self.first, first)
         self.last = last if self.last is None else max(self.last, last)

@@ -25,12 +25,15 @@ from pylog.record.compression import Scratch
 from pylog.record.decoder import RecordDecoder
 from pylog.record.format import (
     ATTRIBUTES,
+    BASE_TIMESTAMP,
     CODEC_MASK,
     CODEC_NAMES,
     CODEC_NONE,
     CONTROL_BIT,
     COUNT,
+    DELETE_HORIZON_BIT,
     HEADER_SIZE,
+    LOG_APPEND_TIME_BIT,
     MAGIC,
     MAX_TIMESTAMP,
     POSITION,
@@ -81,7 +84,11 @@ class Codec:
 
 
 class SegmentStats(NamedTuple):
-    """A segment: its offsets from `base_offset` to before `end_offset`, sizes in bytes, times in milliseconds or None."""
+    """A segment: its offsets from `base_offset` to before `end_offset`, sizes in bytes, times in milliseconds or None.
+
+    `first_timestamp` is the earliest of its batches' first records, `last_timestamp` the latest of its records. `last_append` says
+    when its last record was appended, as far as that is known: records without a timestamp have that time.
+    """
 
     base_offset: int
     end_offset: int
@@ -90,6 +97,7 @@ class SegmentStats(NamedTuple):
     bytes: int
     first_timestamp: int | None
     last_timestamp: int | None
+    last_append: int | None
 
 
 class DamagedRange(NamedTuple):
@@ -270,6 +278,7 @@ def _count(found: PartitionStats, partition: Partition, *, keys: bool) -> Iterat
     state = partition.state
     found.start_offset, found.end_offset = state.start_offset, state.end_offset
     found.stats.keys = Distinct() if keys else None
+    appends = {segment.base_offset: segment.appends.file_ms for segment, _ in partition.segments()}
     ends = {segment.base_offset: following for segment, following in partition.segments()}
     segments = {base: _Segment() for base in ends}
     tried = _Tried(keys=keys)
@@ -283,7 +292,8 @@ def _count(found: PartitionStats, partition: Partition, *, keys: bool) -> Iterat
     except PylogError as error:
         found.error = str(error)
     for base, following in ends.items():
-        found.segments.append(segments[base].told(base, state.end_offset if following is None else following))
+        end = state.end_offset if following is None else following
+        found.segments.append(segments[base].told(base, end, appends[base]))
 
 
 def _records(table: Table) -> Table:
@@ -299,12 +309,22 @@ def _add(stats: Stats, table: Table) -> None:
     stats.batch_bytes.add(table[SIZE])
     stats.batch_records.add(records)
     stats.timeline.add(table[MAX_TIMESTAMP], records, table[SIZE])
+    stats.timeline.reach(_first_timestamps(table))
     stats.note_producers(np.unique(table[PRODUCER_ID][table[PRODUCER_ID] >= 0]).tolist())
     codecs = table[ATTRIBUTES] & CODEC_MASK
     for codec in np.unique(codecs).tolist():
         own = codecs == codec
         counted = Codec(int(own.sum()), int(records[own].sum()), int(table[SIZE][own].sum()))
         stats.codecs[_codec_name(codec)] += counted
+
+
+def _first_timestamps(table: Table) -> Table:
+    """The timestamp of each batch's first record, as far as its header has it; else its largest one.
+
+    A delete horizon takes the field's place, and of the time of the append a batch has only one (storage-format 1.6).
+    """
+    own = (table[MAGIC] == 2) & ((table[ATTRIBUTES] & (LOG_APPEND_TIME_BIT | DELETE_HORIZON_BIT)) == 0) & (table[COUNT] > 0)
+    return np.where(own & (table[BASE_TIMESTAMP] >= 0), table[BASE_TIMESTAMP], table[MAX_TIMESTAMP])
 
 
 def _codec_name(codec: int) -> str:
@@ -316,19 +336,17 @@ class _Segment:
 
     def __init__(self) -> None:
         self._sums = np.zeros(3, np.int64)
-        self._first: int | None = None
-        self._last: int | None = None
+        self._times = Timeline()
 
     def add(self, table: Table) -> None:
         self._sums += (table.shape[1], int(_records(table).sum()), int(table[SIZE].sum()))
-        stamps = table[MAX_TIMESTAMP][table[MAX_TIMESTAMP] >= 0]
-        if stamps.size:
-            self._first = min(int(stamps.min()), int(stamps.min()) if self._first is None else self._first)
-            self._last = max(int(stamps.max()), -1 if self._last is None else self._last)
+        self._times.reach(_first_timestamps(table))
+        self._times.reach(table[MAX_TIMESTAMP])
 
-    def told(self, base_offset: int, end_offset: int) -> SegmentStats:
+    def told(self, base_offset: int, end_offset: int, last_append: int) -> SegmentStats:
         batches, records, size = self._sums.tolist()
-        return SegmentStats(base_offset, end_offset, batches, records, size, self._first, self._last)
+        times = self._times.first, self._times.last
+        return SegmentStats(base_offset, end_offset, batches, records, size, *times, last_append if last_append > 0 else None)
 
 
 def _note_damage(found: PartitionStats, segment: LogSegment, stretch: Stretch, following: int | None) -> None:
