@@ -60,6 +60,7 @@ configurations = st.fixed_dictionaries(
         "segment_index_bytes": st.sampled_from([12, 36, 2**20]),
         "compression_type": st.sampled_from(CODEC_NAMES),
         "message_timestamp_type": st.sampled_from(["CreateTime", "LogAppendTime"]),
+        "message_timestamp_after_max_ms": st.just(2**63 - 1),
         "segment_ms": st.sampled_from([1, 1000, 10**12]),
     }
 )

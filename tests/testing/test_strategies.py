@@ -44,7 +44,7 @@ def test_batches_are_taken_by_topics_of_all_configurations(config: dict[str, Any
 def test_a_power_loss_after_any_workload_leaves_what_its_model_promises(workload: list[Step]) -> None:
     fs, clock, model = MemoryFileSystem(), ManualClock(1_700_000_000_000), LogModel()
     store = pylog.open("/s", fs=fs, clock=clock)
-    store.create_topic("t", segment_bytes=512, index_interval_bytes=0)
+    store.create_topic("t", segment_bytes=512, index_interval_bytes=0, message_timestamp_after_max_ms=2**63 - 1)
     for step in workload:
         store = perform(step, store, model, fs, clock)
     with pylog.open("/s", fs=fs.crash(), clock=clock) as store:

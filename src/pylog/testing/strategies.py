@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
+from pylog import limits
 from pylog.record.types import Header
 
 OPERATIONS = ("append", "append_many", "flush", "truncate", "delete_records", "reopen")
@@ -55,7 +56,10 @@ def _encodable(text: str) -> bool:
 
 
 def timestamps() -> SearchStrategy[int]:
-    """Milliseconds since 1970: some decades around now, and the ends of what is legal."""
+    """Milliseconds since 1970: some decades around now, and the ends of what is legal.
+
+    A topic takes those of the future if its `message_timestamp_after_max_ms` allows them; `topic_configs` sets it.
+    """
     return st.one_of(st.sampled_from([-1, 0, 1, 2**62]), st.integers(1_000_000_000_000, 2_000_000_000_000))
 
 
@@ -91,6 +95,7 @@ def topic_configs() -> SearchStrategy[dict[str, Any]]:
         {
             "segment_bytes": st.sampled_from([512, 700, 2_000, 1 << 20]),
             "index_interval_bytes": st.sampled_from([0, 100, 4096]),
+            "message_timestamp_after_max_ms": st.just(limits.INT64_MAX),  # `timestamps` are of the future too
         },
         optional={
             "compression_type": st.sampled_from(["none", "gzip", "snappy", "lz4", "zstd"]),

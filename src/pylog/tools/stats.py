@@ -86,8 +86,8 @@ class Codec:
 class SegmentStats(NamedTuple):
     """A segment: its offsets from `base_offset` to before `end_offset`, sizes in bytes, times in milliseconds or None.
 
-    `first_timestamp` is the earliest of its batches' first records, `last_timestamp` the latest of its records. `last_append` is the
-    time of its last append, as far as that is known: records without a timestamp have that time.
+    `first_timestamp` is the earliest of its batches' first records, `last_timestamp` the latest of its records. `last_append` is
+    the time of its last append, as far as that is known: records without a timestamp have that time.
     """
 
     base_offset: int
