@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pylog import limits
+from pylog import limits, trace
 from pylog.clock import Clock
 from pylog.config import Durability
 from pylog.errors import InvalidArgumentError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
@@ -90,6 +90,7 @@ def commit_job(place: Place, job: str, files: Sequence[StagedFile], how: Splicin
     _make_ready(place.store, staged, how)
     for partition in staged.partitions():
         _append(place, partition, staged, how)
+    trace.line(trace.SPARK_COMMITTED, job=job, records=staged.total(), partitions=trace.places(staged.partitions()))
     remove_staged(place.fs, place.root, job)
 
 
@@ -189,6 +190,9 @@ def _complete(place: Place, intent: Intent, how: Splicing, *, repeated: bool) ->
         targets.append(Target(*partition, target.end_offset, staged.count(partition)))
     finished = Intent(intent.query, intent.batch, targets=tuple(targets), done=True)
     write_intent(place.fs, place.root, finished)
+    event = trace.SPARK_RESUMED if repeated else trace.SPARK_COMMITTED
+    facts = {"query": intent.query, "batch": intent.batch, "records": staged.total()}
+    trace.line(event, **facts, partitions=trace.places(staged.partitions()))
     return finished
 
 

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from pylog import limits
+from pylog import limits, trace
 from pylog.clock import Clock, SystemClock
 from pylog.errors import CorruptionError, IllegalStateError, InvalidArgumentError, NotALogDirectoryError, StoreLockedError
 from pylog.fs import FileSystem, OsFileSystem, absolute, join, parent_of, write_atomically
@@ -271,6 +271,7 @@ def carry_out(graduation: Graduation, *, fs: FileSystem | None = None, clock: Cl
         write_atomically(files, graduation.root, RECORD, msgspec.json.encode(written) + b"\n")
         for file in graduation.files:
             write_atomically(files, join(graduation.root, file.directory), file.name, file.data)
+    trace.line(trace.HANDED_OVER, path=graduation.root, files=[file.path for file in graduation.files])
 
 
 def take_back(path: str, *, fs: FileSystem | None = None, clock: Clock | None = None) -> list[str]:
@@ -297,6 +298,7 @@ def take_back(path: str, *, fs: FileSystem | None = None, clock: Clock | None = 
         _remove(files, root, [META_PROPERTIES])  # first, and for good: no broker starts on what a crash leaves of the others
         _remove(files, root, removed)
         _remove(files, root, [RECORD])
+    trace.line(trace.TAKEN_BACK, path=root, files=removed)
     return removed
 
 

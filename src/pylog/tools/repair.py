@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pylog import limits
+from pylog import limits, trace
 from pylog.clock import Clock, SystemClock
 from pylog.errors import InvalidArgumentError, PylogError
 from pylog.fs import File, FileSystem, OsFileSystem, base_name, join, write_atomically
@@ -111,6 +111,8 @@ def repair(
         _back_up(files, planned, copies)
         for plan in planned.plans:
             _Execution(files, plan).run()
+            facts = {"policy": policy, "start": plan.from_offset, "end": plan.new_end_offset, "backup": copies.path}
+            trace.line(trace.REPAIRED, plan.target.key, **facts, changes=list(plan.sentences()))
     finally:
         locks.close()
     return Repair(policy, planned.plans, planned.refused, copies.path)
@@ -138,6 +140,8 @@ def _back_up(fs: FileSystem, planned: Repair, copies: Backup) -> None:
             copies.keep(join(plan.target.directory, name))
         lines += [f"{plan.target.directory}: {planned.policy}", *(f"  {told}" for told in plan.sentences())]
     copies.settle("\n".join(lines) + "\n")
+    partitions = trace.places(plan.target.key for plan in planned.plans)
+    trace.line(trace.BACKED_UP, path=copies.path, partitions=partitions, reason=f"repair --policy {planned.policy}")
 
 
 def _touched(fs: FileSystem, plan: PartitionPlan) -> set[str]:
