@@ -13,11 +13,13 @@ from typing import Any
 import pytest
 
 import pylog
+from faulty_fs import Faults, FaultyFileSystem
 from pylog import Durability, OffsetsConfig, TopicPartition, trace
-from pylog.clock import ManualClock, SystemClock
-from pylog.fs import OsFileSystem
+from pylog.clock import ManualClock
+from pylog.fs import OsFileSystem, parent_process
 from pylog.spark.commit import Place, Splicing, commit_batch, commit_job
 from pylog.staging.intents import Intent, Target, write_intent
+from pylog.staging.names import StagingName
 from pylog.testing import MemoryFileSystem
 from pylog.tools.graduate import carry_out, plan_graduation, take_back
 from pylog.tools.repair import repair
@@ -43,7 +45,8 @@ class Lines(logging.Handler):
         self.records.append(record)
 
     def of(self, event: trace.Event) -> list[Any]:
-        return [each for each in self.records if each.name == event.logger and getattr(each, "pylog", {}).get("event") == event.name]
+        there = [each for each in self.records if each.name == event.logger]
+        return [each for each in there if getattr(each, "pylog", {}).get("event") == event.name]
 
     def facts(self, event: trace.Event) -> list[dict[str, Any]]:
         return [{name: value for name, value in each.pylog.items() if name != "event"} for each in self.of(event)]
@@ -219,10 +222,9 @@ def a_sync_fails(path: Path) -> None:
     store = pylog.open(path, fs=fs, clock=ManualClock(NOW))
     store.create_topic("orders")
     store.log("orders").append(b"x")
-    fs.faults.failing.add("sync")
+    fs.faults = Faults({"sync": {1}})
     with pytest.raises(pylog.StorageFailedError):
         store.log("orders").append(b"x")
-    fs.faults.failing.clear()
     store.close()
 
 
@@ -312,8 +314,9 @@ def a_partition_is_repaired(path: Path) -> None:
 @scene("STAGING_REMOVED")
 def staging_files_are_removed(path: Path) -> None:
     opened(path).close()
-    (path / "pylog-staging.ab-1.0.0-0-0-1-1.00.batches").write_bytes(b"")
-    opened(path, clock=SystemClock()).close()
+    dead = parent_process(OsFileSystem().boot_id())._replace(started=1)
+    (path / StagingName("ab-1", 0, dead).new()).write_bytes(b"")
+    opened(path).close()
 
 
 @scene("HANDED_OVER", "TAKEN_BACK")
@@ -375,12 +378,30 @@ def offsets_cannot_be_deleted(path: Path) -> None:
     with opened(path) as store:
         store.create_topic("orders")
         store.offsets.commit("billing", {("orders", 0): 0})
-    for file in (path / "__consumer_offsets-0").glob("*.log"):
-        data = bytearray(file.read_bytes())
-        data[60:70] = b"?" * 10
-        file.write_bytes(data)
+        store.offsets.commit("billing", {("orders", 0): 0})
+    file = path / "__consumer_offsets-0" / f"{0:020}.log"
+    data = bytearray(file.read_bytes())
+    data[70] ^= 1
+    file.write_bytes(data)
     with opened(path) as store:
         store.delete_topic("orders")
+
+
+@scene("DAMAGED_KEPT")
+def a_damaged_checkpoint_is_replaced(path: Path) -> None:
+    (path / "log-start-offset-checkpoint").write_text("no checkpoint")
+    with opened(path) as store:
+        store.create_topic("orders")
+        fill(store.log("orders"))
+        store.log("orders").delete_records(1)
+
+
+@scene("CHECKPOINT_REFUSED")
+def a_checkpoint_of_a_later_version_stays(path: Path) -> None:
+    with opened(path) as store:
+        store.create_topic("orders")
+        fill(store.log("orders"))
+        (path / "recovery-point-offset-checkpoint").write_text("9\n0\n")
 
 
 @scene("MEMBERS_DISMISSED")
@@ -443,3 +464,208 @@ def test_each_event_leaves_a_line_with_its_facts(name: str, tmp_path: Path, line
         assert each.getMessage().startswith(f"{event.sentence}: ")
         assert len(each.pylog) > 1
         assert "\n" not in each.getMessage()
+
+
+def test_a_line_of_retention_says_which_offsets_are_deleted_and_by_which_option(tmp_path: Path, lines: Lines) -> None:
+    retention_deletes(tmp_path)
+    found = lines.facts(trace.SEGMENTS_DELETED)
+    ranges = [(each["first"], each["end"], each["reason"]) for each in found]
+    assert ranges == [(0, 2, "start_offset"), (2, 4, "size"), (4, 10, "time")]
+    assert all(each["bytes"] == 170 * each["segments"] and each["newest"] == NOW for each in found)
+    assert found[1]["retention_bytes"] == 1000
+    assert found[2]["retention_ms"] == 1000
+    assert found[0].items() >= {"topic": "orders", "partition": 0}.items()
+
+
+def test_a_line_of_an_altered_topic_has_the_old_and_the_new_value_of_each_option(tmp_path: Path, lines: Lines) -> None:
+    a_topic_lives(tmp_path)
+    found = {each["option"]: (each["old"], each["new"]) for each in lines.facts(trace.TOPIC_ALTERED)}
+    assert found == {"retention_ms": (1000, 604_800_000), "segment_bytes": (1 << 30, 5000)}
+
+
+def test_a_line_of_an_expelled_member_has_the_reason(tmp_path: Path, lines: Lines) -> None:
+    a_member_does_not_poll(tmp_path)
+    (found,) = lines.facts(trace.MEMBER_EXPELLED)
+    assert found["reason"] == "it did not poll for max_poll_interval_ms=10000"
+    assert found["partitions"] in (["orders-0"], ["orders-1"])
+
+
+def test_a_line_of_deleted_offsets_has_the_offsets(tmp_path: Path, lines: Lines) -> None:
+    an_administrator_works(tmp_path)
+    assert [each["offsets"] for each in lines.facts(trace.OFFSETS_DELETED)] == [["orders-0:0"], ["orders-0:7"]]
+    (reset,) = lines.facts(trace.OFFSETS_RESET)
+    assert (reset["old"], reset["new"], reset["reason"]) == (7, 0, "reset to earliest")
+
+
+def test_text_from_outside_cannot_add_a_line_or_a_fact(lines: Lines) -> None:
+    with pylog.open("/s", fs=MemoryFileSystem(), clock=ManualClock(NOW)) as store:
+        store.create_topic("orders")
+        group = "a\nERROR all is lost: group=b"
+        store.offsets.commit(group, {("orders", 0): 0})
+        store.group(group).delete()
+    (found,) = lines.of(trace.GROUP_DELETED)
+    assert found.getMessage() == r"Deleted a group: group='a\nERROR all is lost: group=b' reason='Group.delete was called'"
+    assert found.pylog["group"] == group
+
+
+@pytest.mark.pair("retention by time", "truncation")
+def test_a_handler_may_append_to_the_log_that_its_line_is_about(tmp_path: Path, lines: Lines) -> None:
+    """Lines come when no lock is held: the handler's append meets a log that is whole."""
+    clock = ManualClock(NOW)
+    with opened(tmp_path, clock=clock) as store:
+        store.create_topic("orders", segment_bytes=500, retention_ms=1000)
+        log = store.log("orders")
+        appended: list[int] = []
+
+        class Appending(logging.Handler):
+            def emit(self, record: logging.LogRecord) -> None:
+                if record.name in ("pylog.retention", "pylog.log"):
+                    appended.append(store.log("orders").append(record.getMessage().encode(), timestamp=clock.now_ms()))
+
+        handler = Appending(logging.INFO)
+        logging.getLogger("pylog").addHandler(handler)
+        try:
+            fill(log)
+            clock.advance(60_000)
+            store.tick()
+            fill(log)
+            log.truncate(15)
+        finally:
+            logging.getLogger("pylog").removeHandler(handler)
+        values = [record.value for record in log.records()]
+        assert len(appended) >= 3
+        assert sum(b"Deleted segments" in (value or b"") for value in values) == 1
+        assert (values[-1] or b"").startswith(b"Truncated a log")
+
+
+def test_a_handler_that_raises_breaks_nothing(tmp_path: Path, lines: Lines, capsys: pytest.CaptureFixture[str]) -> None:
+    class Raising(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            raise OSError("the log's disk is full")
+
+    handler = Raising(logging.INFO)
+    logging.getLogger("pylog").addHandler(handler)
+    try:
+        retention_deletes(tmp_path)
+    finally:
+        logging.getLogger("pylog").removeHandler(handler)
+    assert "the log's disk is full" in capsys.readouterr().err
+    with pylog.open(tmp_path, "r") as store:
+        assert store.log("orders").start_offset == store.log("orders").end_offset == 10
+
+
+def test_no_line_is_given_to_a_handler_while_this_thread_holds_a_lock() -> None:
+    with trace.HELD, trace.HELD:
+        trace.later(trace.STORE_CLOSED, path="a")
+        trace.tell()
+        assert trace.HELD.depth == 2
+    seen: list[int] = []
+
+    def look() -> None:
+        seen.append(trace.HELD.depth)
+
+    thread = threading.Thread(target=look)
+    with trace.HELD:
+        thread.start()
+        thread.join()
+    assert seen == [0]
+
+
+def test_appends_and_polls_leave_no_line(tmp_path: Path, lines: Lines) -> None:
+    with opened(tmp_path) as store:
+        store.create_topic("orders")
+        log = store.log("orders")
+        with store.consumer(group="billing", auto_offset_reset="earliest") as consumer, store.producer() as producer:
+            consumer.subscribe(["orders"])
+            consumer.poll()
+            consumer.commit()
+            lines.records.clear()
+            for _ in range(5):
+                log.append(b"x")
+                producer.send("orders", b"y").get()
+                consumer.poll()
+                consumer.commit()
+                list(log.records())
+            assert lines.records == []
+
+
+# ---- the page and the source ---------------------------------------------------------------------------------------------
+
+_ROW = re.compile(r"\| `(pylog\.\w+)` \| (\w+) \| ([^|]+?) \| ([^|]+?) \|")
+
+
+def test_the_page_lists_every_event_with_its_logger_level_and_sentence() -> None:
+    rows = [found.groups() for line in PAGE.read_text().splitlines() if (found := _ROW.match(line))]
+    expected = [(each.logger, logging.getLevelName(each.level), each.name, each.sentence) for each in trace.EVENTS]
+    assert rows == expected
+
+
+def test_no_two_events_of_a_logger_have_one_name() -> None:
+    assert len({(each.subject, each.name) for each in trace.EVENTS}) == len(trace.EVENTS)
+
+
+def test_every_event_is_used() -> None:
+    text = "".join(module.source for name, module in house().items() if name != "pylog.trace")
+    assert [name for name in names_of(trace.EVENTS) if f"trace.{name}" not in text] == []
+
+
+# Functions that remove, rename or cut files and leave no line themselves: why. "pylog.log.trimming.Doomed.sweep" and so on.
+SILENT = {
+    "pylog.fs.": "the file system itself",
+    "pylog.testing.": "file systems for tests",
+    "pylog.store.Store._leave_clean_state": "the marker says that nobody writes; no data",
+    "pylog.log.trimming.Doomed.sweep": "the deletion left a line when the files were renamed",
+    "pylog.log.trimming._rename_away": "its callers leave lines: retention and truncation",
+    "pylog.log.trimming.truncate": "leaves a line at its end",
+    "pylog.log.trimming._remove_indexes": "derived from the segment that the truncation's line names; made again at once",
+    "pylog.log.trimming._shortened": "an unfinished copy of an earlier try",
+    "pylog.log.replacing.": "compaction leaves one line for a whole log, in the cleaner",
+    "pylog.log.rolling.take_back": "files of a segment that was not begun",
+    "pylog.log.writer.LogWriter._undo": "a failed append; the caller has the error",
+    "pylog.log.loader._remove_if_there": "its caller leaves a line",
+    "pylog.log.producer_state.drop_snapshots": "its caller leaves a line",
+    "pylog.log.store_locks.": "the owner's name in a lock file",
+    "pylog.log.active_file.": "cuts what was never acknowledged: zeros that were written ahead, or a failed append",
+    "pylog.topics.deleting.rename_deleted": "the deletion leaves a line when the directory is removed",
+    "pylog.topics.deleting._rename_and_remove": "the deletion leaves a line when the directory is removed",
+    "pylog.topics.deleting._remove": "its caller leaves a line",
+    "pylog.staging.file.StagingFile.discard": "rows of a task that failed; Spark runs it again",
+    "pylog.staging.names._remove": "its callers: the sweep leaves a line, a finished job needs its files no more",
+    "pylog.spark.writer.": "rows of an aborted job; Spark reports it",
+    "pylog.tools.repair._Execution": "repair leaves one line for a partition",
+    "pylog.tools.graduate._remove": "its caller leaves a line",
+    "pylog.cli.": "commands call the methods of the store",
+}
+_REMOVING = {"remove", "rename", "truncate", "remove_tree", "cut"}
+
+
+def removals() -> Iterator[tuple[str, bool]]:
+    """Each function that calls a method which removes, renames or cuts files, and whether it leaves a line."""
+    for module in house().values():
+        for owner, node in functions_of(module.tree):
+            calls = [each.func for each in ast.walk(node) if isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute)]
+            removing = [each for each in calls if each.attr in _REMOVING and "fs" in ast.unparse(each.value).lower()]
+            removing += [
+                each for each in calls if each.attr in ("cut", "truncate") and ast.unparse(each.value).endswith(("file", "raw"))
+            ]
+            told = any(ast.unparse(each) in ("trace.line", "trace.later") for each in calls)
+            if removing:
+                yield f"{module.name}.{owner}{node.name}", told
+
+
+def functions_of(tree: ast.AST, owner: str = "") -> Iterator[tuple[str, ast.FunctionDef]]:
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.ClassDef):
+            yield from functions_of(node, f"{owner}{node.name}.")
+        elif isinstance(node, ast.FunctionDef):
+            yield owner, node
+
+
+def test_every_function_that_removes_renames_or_cuts_files_leaves_a_line_or_has_a_reason() -> None:
+    silent = [name for name, told in removals() if not told and not name.startswith(tuple(SILENT))]
+    assert silent == [], "give it a line (pylog.trace), or a reason in SILENT"
+
+
+def test_no_reason_to_be_silent_outlives_its_function() -> None:
+    there = [name for name, _ in removals()]
+    assert [reason for reason in SILENT if reason != "pylog.cli." and not any(name.startswith(reason) for name in there)] == []

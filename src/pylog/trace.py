@@ -186,16 +186,23 @@ def tell() -> None:
     """Logs the lines that wait, unless this thread holds locks."""
     if HELD.depth:
         return
-    while waiting:
-        try:
-            event, facts = waiting.popleft()
-        except IndexError:  # another thread logs it
-            return
-        try:
-            _LOGGERS[event.subject].log(event.level, "%s: %s", event.sentence, _Facts(facts), extra=_extra(event, facts))
-        except Exception:  # noqa: BLE001 - of a handler: the work that the line is about is done and stays done
-            if logging.raiseExceptions and sys.stderr is not None:
-                traceback.print_exc()
+    HELD.depth += 1  # a handler that uses pylog leaves its own lines to this loop
+    try:
+        while waiting:
+            _log(waiting.popleft())
+    except IndexError:  # another thread logs it
+        pass
+    finally:
+        HELD.depth -= 1
+
+
+def _log(waited: _Line) -> None:
+    event, facts = waited
+    try:
+        _LOGGERS[event.subject].log(event.level, "%s: %s", event.sentence, _Facts(facts), extra=_extra(event, facts))
+    except Exception:  # noqa: BLE001 - of a handler: the work that the line is about is done and stays done
+        if logging.raiseExceptions and sys.stderr is not None:
+            traceback.print_exc()
 
 
 def _extra(event: Event, facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -264,6 +264,8 @@ class GroupMember:
         """One step from what it reads to what it is to read."""
         me = state.members.get(self._member_id)
         if me is None:
+            if self._reading:
+                self._tell(trace.LOST, self._reading, "the member is no longer in its group")
             self._tell(trace.MEMBER_FENCED, self._reading, "another process has removed it; see its line in that process")
             lost = self._out_of_group()
             return Lost(lost) if lost else self._join(now)
