@@ -108,6 +108,14 @@ def a_write_is_cut_off(path: Path) -> None:
         fill(store.log("orders"), 1)
 
 
+@scene("TOPIC_COMPACTED")
+def a_topic_becomes_compact(path: Path) -> None:
+    with opened(path) as store:
+        store.create_topic("orders")
+        fill(store.log("orders"))
+        store.alter_topic("orders", cleanup_policy="compact")
+
+
 @scene("PARTITION_COMPLETED")
 def a_partition_is_completed(path: Path) -> None:
     with opened(path) as store:

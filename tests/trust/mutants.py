@@ -181,4 +181,20 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         tests=("tests/test_metrics.py::test_a_log_that_cannot_be_opened_hides_nothing_of_the_others",),
         why="Metrics end with the first partition that is damaged.",
     ),
+    Mutant(
+        name="retention_says_what_it_deletes",
+        file="pylog/log/trimming.py",
+        text="        trace.later(trace.SEGMENTS_DELETED, source.partition, **facts)\n",
+        replacement="        pass\n",
+        tests=("tests/test_trace.py::test_a_line_of_retention_says_which_offsets_are_deleted_and_by_which_option",),
+        why="Retention deletes segments and no line in the log says so.",
+    ),
+    Mutant(
+        name="lines_cannot_be_forged",
+        file="pylog/trace.py",
+        text="    return text if _PLAIN.fullmatch(text) else repr(text)\n",
+        replacement="    return text\n",
+        tests=("tests/test_trace.py::test_text_from_outside_cannot_add_a_line_or_a_fact",),
+        why="A group's name adds a line of its own to the log.",
+    ),
 )
