@@ -15,7 +15,7 @@ from pylog.errors import IllegalStateError, StorageFailedError
 from pylog.log.checkpoints import PARTITION_METADATA, format_partition_metadata
 from pylog.offsets.schema import partition_of_group
 from pylog.testing import FaultyFileSystem, MemoryFileSystem
-from pylog.topics.listing import META_PROPERTIES
+from pylog.topics.signs import META_PROPERTIES
 
 T = TopicPartition("t", 0)
 ANOTHER_ID = "A" * 22

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import shutil
 from pathlib import Path
 
 import psutil
@@ -121,3 +122,16 @@ def test_duckdb_reads_a_stream(shop: Path) -> None:
     reader = pylog.read_batches(shop, "orders", columns=["partition", "key"])
     found = duckdb.from_arrow(reader).aggregate("partition, count(DISTINCT key) AS keys").order("partition").fetchall()
     assert found == [(0, 7), (1, 7)]
+
+
+@pytest.mark.pair("broker's directory", "scan and follow")
+@pytest.mark.damaged("two partitions are another broker's")
+def test_the_partitions_that_are_there_are_read_whatever_their_numbers(tmp_path: Path) -> None:
+    with pylog.open(tmp_path) as store:
+        store.create_topic("t", partitions=4)
+        for number in range(4):
+            store.log("t", number).append(b"p%d" % number)
+    for path in [path for path in tmp_path.iterdir() if path.name in ("t-0", "t-2", "pylog.json") or "checkpoint" in path.name]:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    table = pylog.read_table(tmp_path, "t")
+    assert list(zip(table["partition"].to_pylist(), table["value"].to_pylist(), strict=True)) == [(1, b"p1"), (3, b"p3")]

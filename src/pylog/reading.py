@@ -94,7 +94,7 @@ def read_batches(
         raise InvalidArgumentError(f"columns {asked!r}: choose each at most once")
     with ExitStack() as opened:
         store = opened.enter_context(open_store(path, "r"))
-        numbers = range(store.topic(topic).partitions) if partition is None else (partition,)
+        numbers = store.topic(topic).partition_ids if partition is None else (partition,)
         logs = [(number, store.log(topic, number)) for number in numbers]
         scans = [(number, log.scan(start, end, columns=of_log, isolation=isolation)) for number, log in logs]
         schema = _schema(asked, of_log)

@@ -55,9 +55,9 @@ from pylog.topics.catalog import KnownCatalog
 from pylog.topics.changes import TopicChanges
 from pylog.topics.checking import check_catalog
 from pylog.topics.finishing import finish_changes, is_finished
-from pylog.topics.listing import find_topic, find_topics, id_in_brokers_directory, is_kraft_brokers
+from pylog.topics.listing import find_topic, find_topics, id_in_brokers_directory, is_kraft_brokers, partitions_in
 from pylog.topics.making import check_more, check_partition_count, make_root
-from pylog.topics.partitions import CLUSTER_METADATA, check_partition_directory, directory_name, for_each_partition, partition_of
+from pylog.topics.partitions import CLUSTER_METADATA, check_partition_directory, directory_name, for_each_partition
 from pylog.topics.topic import Topic, check_partition
 from pylog.upkeep import Upkeep, warn_of_compaction
 
@@ -279,10 +279,11 @@ class Store(Upkeep):
 
         Raises:
             UnknownTopicOrPartitionError, ReadOnlyError: nothing was done.
+            IllegalStateError: the same; a partition is behind a symbolic link.
         """
         self._check_writable()
         with trace.HELD, self._offsets.forgetting(name), self._guard:
-            self.topic(name)
+            self._changes.check_deletable(self.topic(name))
             self._leave_clean_state()
             for log in self._let_go(name):
                 log.close()
@@ -534,4 +535,4 @@ class Store(Upkeep):
                 write_atomically(self._fs, self.path, CLEAN_SHUTDOWN, NEW_MARKER if self._marker is None else self._marker)
 
     def _partitions(self) -> list[TopicPartition]:
-        return [found for entry in self._fs.list(self.path) if (found := partition_of(entry)) is not None]
+        return list(partitions_in(self._fs, self.path, self._fs.list(self.path)).values())

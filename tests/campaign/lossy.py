@@ -202,6 +202,9 @@ class View:
     def exists(self, path: str) -> bool:
         return self.fs.exists(path)
 
+    def link_target(self, path: str) -> str | None:
+        return self.fs.link_target(path)
+
     def read(self, path: str, limit: int) -> bytes | None:
         self._point("read", path)
         return self.fs.read(path, limit)

@@ -468,6 +468,7 @@ def test_what_is_planted_in_a_files_place_is_not_followed_written_or_waited_for(
     assert listing(elsewhere) == before
 
 
+@pytest.mark.damaged("a link that is not followed is found")
 @pytest.mark.parametrize("name", ["t-0", "t-1", f"t-0.{HEX}-delete"])
 def test_deleting_a_topic_does_not_follow_links(root: Path, name: str) -> None:
     """A link in a partition's place, in it, and under the name of one that is being deleted."""

@@ -33,7 +33,7 @@ from pylog.tools import graduate
 from pylog.tools.adoption import kafka_options
 from pylog.tools.graduate import RECORD, Graduation, carry_out, plan_graduation, take_back
 from pylog.tools.metadata import KafkaTopic, bootstrap_checkpoint
-from pylog.topics.listing import META_PROPERTIES
+from pylog.topics.signs import META_PROPERTIES
 
 OS = pylog.Durability.OS
 NOON = 1_706_702_400_000

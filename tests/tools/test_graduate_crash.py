@@ -9,7 +9,7 @@ from power import files_below, losses, losses_behind
 from pylog.testing import MemoryFileSystem, RecordingFileSystem
 from pylog.testing.disk import Image
 from pylog.tools.graduate import RECORD, Graduation, carry_out, plan_graduation, take_back
-from pylog.topics.listing import META_PROPERTIES
+from pylog.topics.signs import META_PROPERTIES
 
 SHOP: Final = "shop"
 OPENING: Final = {"pylog.lock", ".lock", ".kafka_cleanshutdown"}  # what opening a store writes as well

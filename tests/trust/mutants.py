@@ -35,6 +35,51 @@ class Mutant:
 
 MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(
+        name="links_are_left_out",
+        file="pylog/topics/partitions.py",
+        text="if entry.is_directory or entry.is_link else None",
+        replacement="if entry.is_directory and not entry.is_link else None",
+        tests=(
+            "tests/test_links.py::test_partitions_behind_links_are_read_by_every_way",
+            "tests/test_links.py::test_a_link_that_is_not_followed_is_an_error_in_words_by_every_way",
+        ),
+        why="A partition behind a symbolic link is left out of every answer.",
+    ),
+    Mutant(
+        name="two_names_of_one_partition",
+        file="pylog/topics/links.py",
+        text="        if _target(fs, other) == target:\n",
+        replacement="        if False:\n",
+        tests=("tests/test_links.py::test_a_link_that_is_not_followed_hides_nothing_of_the_others",),
+        why="Two links to one directory are two partitions, with two locks.",
+    ),
+    Mutant(
+        name="strangers_links_are_followed",
+        file="pylog/fs/system.py",
+        text="        if found.st_uid not in (0, os.geteuid(), os.stat(os.path.dirname(path) or os.curdir).st_uid):\n",
+        replacement="        if False:\n",
+        tests=("tests/test_links.py::test_a_strangers_link_is_not_followed",),
+        why="Another user decides by a link where this process reads and writes.",
+    ),
+    Mutant(
+        name="topics_by_name_alone",
+        file="pylog/topics/listing.py",
+        text="    if is_log_directory(entries):\n",
+        replacement="    if True:\n",
+        tests=("tests/test_links.py::test_a_directory_that_is_no_store_has_no_topics_by_name_alone",),
+        why="Any directory with a name like photos-2024 counts as a topic.",
+        quick=True,
+    ),
+    Mutant(
+        name="partitions_counted_from_zero",
+        file="pylog/reading.py",
+        text="numbers = store.topic(topic).partition_ids if",
+        replacement="numbers = range(store.topic(topic).partitions) if",
+        tests=("tests/test_reading.py::test_the_partitions_that_are_there_are_read_whatever_their_numbers",),
+        why="A directory with some of a topic's partitions cannot be read as a table.",
+        quick=True,
+    ),
+    Mutant(
         name="checkpoint_updates_start_from_old_lines",
         file="pylog/log/checkpoints.py",
         text="        content = self._read()  # as it is now, whoever wrote it\n",

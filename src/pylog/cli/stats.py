@@ -81,8 +81,10 @@ def stats(
         pylog stats shop orders --keys --partitions
         pylog stats /var/lib/kafka/data --html report.html
     """
+    from pylog.cli.stores import note_links
     from pylog.tools.stats import collect
 
+    note_links(store)
     with progress("counting") as report:
         found = collect(store, topics=topic or (), keys=keys, progress=report)
     missing = set(topic or ()) - {each.name for each in found}

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import pylog
-from pylog.errors import UnknownTopicOrPartitionError
+from pylog.errors import PylogError, UnknownTopicOrPartitionError
 
 if TYPE_CHECKING:
     from pylog.log.log import Log
@@ -17,7 +17,20 @@ if TYPE_CHECKING:
 
 def reading(path: str) -> Store:
     """The directory, open for reading: nothing is locked or written, a running broker or a read-only file system are welcome."""
-    return pylog.open(path, mode="r")
+    store = pylog.open(path, mode="r")
+    note_links(path)
+    return store
+
+
+def note_links(path: str) -> None:
+    """Prints on stderr which partitions of a directory are symbolic links: what is read is not all in that directory."""
+    from pylog.cli.exits import complain
+    from pylog.fs import OsFileSystem, resolved
+    from pylog.topics.links import linked_partitions
+
+    with contextlib.suppress(PylogError):  # it is a file, or the command itself says what is wrong
+        for link in linked_partitions(OsFileSystem(), path):
+            complain(f"{link} is a symbolic link to {resolved(link)}, which is followed")
 
 
 def writing(path: str, *, make: bool = False, **options: Any) -> Store:

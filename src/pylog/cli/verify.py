@@ -39,6 +39,7 @@ def verify(path: str, /, *, records: Flag = False, rate_limit: float | None = No
         pylog verify /var/lib/kafka/data --json | jq '.affected[]'
         pylog verify /var/lib/kafka/data/orders-0 --rate-limit 100
     """
+    from pylog.cli.stores import note_links
     from pylog.errors import NotALogDirectoryError, StorageFailedError
     from pylog.tools.verify import UNREADABLE
     from pylog.tools.verify import verify as verified
@@ -50,6 +51,7 @@ def verify(path: str, /, *, records: Flag = False, rate_limit: float | None = No
     except (NotALogDirectoryError, StorageFailedError) as error:
         complain(str(error))
         return UNREADABLE
+    note_links(path)
     if json:
         print_json(_document(found))
     else:

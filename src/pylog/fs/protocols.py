@@ -11,13 +11,23 @@ Bytes = NDArray[np.uint8]
 
 
 class DirectoryEntry(NamedTuple):
-    """One name of a directory. Size in bytes, modification time in milliseconds."""
+    """One name of a directory.
+
+    Attributes:
+        name: without the directory.
+        is_directory: a directory, or a symbolic link to one.
+        is_file: a regular file; a link to one is none.
+        size: in bytes, 0 of a link.
+        mtime_ms: when it was modified, in milliseconds.
+        is_link: a symbolic link. One that leads nowhere is neither a file nor a directory.
+    """
 
     name: str
     is_directory: bool
     is_file: bool
     size: int
     mtime_ms: int
+    is_link: bool = False
 
 
 class File(Protocol):
@@ -75,6 +85,14 @@ class FileSystem(Protocol):
     def exists(self, path: str) -> bool: ...
 
     def read(self, path: str, limit: int) -> bytes | None: ...
+
+    def link_target(self, path: str) -> str | None:
+        """Where a symbolic link leads, links on the way resolved; None of a path that is no link.
+
+        Raises:
+            NotALogDirectoryError: a user made the link whom neither this process nor the directory belongs to.
+        """
+        ...
 
     def make_directory(self, path: str) -> None: ...
 

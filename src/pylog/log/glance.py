@@ -52,7 +52,9 @@ def glance(fs: FileSystem, directory: str, log_start: int, *, ours: bool) -> Gla
     Cost: one listing, the index of the last segment, and the headers behind its last entry; half of what opening costs.
     """
     try:
-        fs.check_directory(directory, write=False, follow=False)
+        if fs.link_target(directory) is not None:  # whether it may be followed is not seen at a glance
+            return None
+        fs.check_directory(directory, write=False)
         slot = _slot_of(fs, directory)  # before the files are listed: what it publishes is among them (11a)
         outline = _outline(fs, directory, slot, log_start, ours=ours)
         return Glance(outline, slot) if outline is not None and _slot_of(fs, directory) == slot else None

@@ -172,10 +172,11 @@ def _check_regular(source: Source, entries: dict[str, DirectoryEntry]) -> None:
     A directory is left alone, as a broker does (interop 1.1.7).
     """
     for name, entry in entries.items():
-        found = None if entry.is_file or entry.is_directory else parse(name)
+        found = None if entry.is_file or (entry.is_directory and not entry.is_link) else parse(name)
         if found is not None and found.suffix == LOG and found.state in ("", SWAP):
             path = join(source.directory, name)
-            raise StorageFailedError(f"{path} is not a regular file, as a segment must be; put the file itself there", path=path)
+            what = "a symbolic link, and not a regular file" if entry.is_link else "not a regular file"
+            raise StorageFailedError(f"{path} is {what}, as a segment must be; put the file itself there", path=path)
 
 
 def _open_segments(source: Source, plan: LoadPlan, entries: dict[str, DirectoryEntry]) -> FoundSegments:

@@ -39,8 +39,8 @@ from pylog.offsets.schema import (
     place_key,
 )
 from pylog.record.types import OffsetAndMetadata, TopicPartition
-from pylog.topics.listing import META_PROPERTIES
 from pylog.topics.partitions import directory_name
+from pylog.topics.signs import META_PROPERTIES
 from pylog.topics.topic import Topic
 
 _TRIES: Final = 3  # while another process deletes the topic and makes it again

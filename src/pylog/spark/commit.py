@@ -24,6 +24,7 @@ from pylog.staging.file import StagedIndex, read_index
 from pylog.staging.intents import Intent, StagedFile, Target, intent_name, producer_of, read_intent, write_intent
 from pylog.staging.names import remove_staged
 from pylog.store import Store
+from pylog.topics.topic import check_partition
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -246,6 +247,9 @@ def _make_ready(store: Store, staged: _Staged, how: Splicing) -> None:
                 f"topic {topic!r} {told}, and had {count} partitions when rows were sent to them; run the job again",
                 path=store.path,
             )
+    for partition in staged.partitions():  # their number may be the same, and they others
+        if partition.topic in present:
+            check_partition(store.path, present[partition.topic], partition.partition)
 
 
 def _append(

@@ -174,7 +174,7 @@ class Moment:
         for number in crash.kept:
             for concerned in self._concerned(number):
                 changes.setdefault(concerned, []).append(number)
-        image = Image({}, {}, self._last_number)
+        image = Image({}, {}, self._last_number, self._recording.start.links)
         parts = self._collect(image, changes, crash.cut)
         return hashlib.blake2b(b"".join(parts), digest_size=16).digest(), image
 
@@ -195,6 +195,8 @@ class Moment:
             for child in names.values():
                 if child in directories:
                     waiting.append(child)
+                elif child in self._recording.start.links:
+                    continue
                 elif child not in image.files:
                     image.files[child], digest = self._file(child, changes.get(child, []), cut)
                     parts.append(digest)

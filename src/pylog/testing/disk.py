@@ -10,6 +10,8 @@ import errno
 import gc
 import threading
 import weakref
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -19,6 +21,7 @@ from pylog.fs import Bytes
 
 ROOT: Final = 1
 _EVERYTHING: Final = 1 << 63
+_MOST_LINKS: Final = 40
 
 Span = tuple[int, int]
 
@@ -34,11 +37,13 @@ class Image(NamedTuple):
         files: the bytes of each file, by its number.
         directories: the names of each directory and the numbers behind them, by its number; `ROOT` is where paths begin.
         last_number: the largest number ever given out.
+        links: the path that each symbolic link stands for, by its number.
     """
 
     files: dict[int, bytes]
     directories: dict[int, dict[str, int]]
     last_number: int
+    links: Mapping[int, str] = MappingProxyType({})
 
 
 class Process:
@@ -195,7 +200,23 @@ class DirectoryNode:
         self.durable = dict(self.names)
 
 
-Node = FileNode | DirectoryNode
+class LinkNode:
+    """A symbolic link. Its name is durable at once.
+
+    Attributes:
+        number: what tells it from every other file.
+        target: the absolute path that it stands for.
+        mtime_ms: 0, of every link.
+    """
+
+    mtime_ms = 0
+
+    def __init__(self, number: int, target: str) -> None:
+        self.number = number
+        self.target = target
+
+
+Node = FileNode | DirectoryNode | LinkNode
 
 
 class Disk:
@@ -222,7 +243,8 @@ class Disk:
         disk._last_number = image.last_number
         directories = {number: DirectoryNode(number, mtime_ms) for number in image.directories} | {ROOT: disk.root}
         files = {number: FileNode(number, data, mtime_ms) for number, data in image.files.items()}
-        nodes: dict[int, Node] = {**directories, **files}
+        links = {number: LinkNode(number, target) for number, target in image.links.items()}
+        nodes: dict[int, Node] = {**directories, **files, **links}
         for number, names in image.directories.items():
             directories[number].names = {name: nodes[child] for name, child in names.items()}
             directories[number].sync()
@@ -230,7 +252,8 @@ class Disk:
 
     def image(self, *, durable: bool = False) -> Image:
         """What is there: in the cache, or durable only."""
-        image = Image({}, {}, self._last_number)
+        links: dict[int, str] = {}
+        image = Image({}, {}, self._last_number, links)
         waiting = [self.root]
         while waiting:
             directory = waiting.pop()
@@ -239,6 +262,8 @@ class Disk:
             for node in names.values():
                 if isinstance(node, DirectoryNode):
                     waiting.append(node)
+                elif isinstance(node, LinkNode):
+                    links[node.number] = node.target
                 else:
                     image.files[node.number] = node.durable if durable else bytes(node.data)
         return image
@@ -248,21 +273,30 @@ class Disk:
         self._last_number += 1
         return self._last_number
 
-    def find(self, path: str) -> Node | None:
-        """What a path leads to, or None."""
+    def find(self, path: str, *, follow: bool = False, links: int = _MOST_LINKS) -> Node | None:
+        """What a path leads to, or None.
+
+        Args:
+            path: links in its directories are followed.
+            follow: if its last name is a link, follow that too.
+            links: how many are followed before it counts as a loop.
+        """
         node: Node | None = self.root
-        for name in path.split("/"):
-            if name:
-                node = node.names.get(name) if isinstance(node, DirectoryNode) else None
+        names = [name for name in path.split("/") if name]
+        for at, name in enumerate(names):
+            node = node.names.get(name) if isinstance(node, DirectoryNode) else None
+            if isinstance(node, LinkNode) and (follow or at + 1 < len(names)):
+                rest = "/".join([node.target, *names[at + 1 :]])
+                return self.find(rest, follow=follow, links=links - 1) if links else None
         return node
 
-    def node(self, path: str) -> Node:
-        """What a path leads to.
+    def node(self, path: str, *, follow: bool = False) -> Node:
+        """What a path leads to, as `find`.
 
         Raises:
             StorageFailedError: ENOENT.
         """
-        found = self.find(path)
+        found = self.find(path, follow=follow)
         if found is None:
             raise refused(errno.ENOENT, path)
         return found
@@ -273,8 +307,8 @@ class Disk:
         Raises:
             StorageFailedError: ENOENT, ENOTDIR.
         """
-        found = self.node(path)
-        if isinstance(found, FileNode):
+        found = self.node(path, follow=True)
+        if not isinstance(found, DirectoryNode):
             raise refused(errno.ENOTDIR, path)
         return found
 

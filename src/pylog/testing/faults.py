@@ -226,6 +226,9 @@ class FaultyFileSystem:
     def exists(self, path: str) -> bool:
         return self._fs.exists(path)
 
+    def link_target(self, path: str) -> str | None:
+        return self._fs.link_target(path)
+
     def read(self, path: str, limit: int) -> bytes | None:
         """Reads a small file, or fails."""
         self.meet("open", path)

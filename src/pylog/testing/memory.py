@@ -18,7 +18,7 @@ import numpy as np
 from pylog.clock import Clock, ManualClock
 from pylog.errors import NotALogDirectoryError, StorageFailedError
 from pylog.fs import Bytes, DirectoryEntry, LockFile
-from pylog.testing.disk import DirectoryNode, Disk, FileNode, HeldLock, Image, Process, refused, span_of
+from pylog.testing.disk import DirectoryNode, Disk, FileNode, HeldLock, Image, LinkNode, Node, Process, refused, span_of
 
 CREATE: Final = "create"
 MAKE_DIRECTORY: Final = "make_directory"
@@ -271,8 +271,8 @@ class MemoryFileSystem:
 
     def _file_node(self, path: str) -> FileNode:
         node = self.disk.node(path)
-        if isinstance(node, DirectoryNode):
-            raise refused(errno.EINVAL, path)
+        if not isinstance(node, FileNode):
+            raise refused(errno.ELOOP if isinstance(node, LinkNode) else errno.EINVAL, path)
         return node
 
     def open(self, path: str, *, write: bool = False) -> MemoryFile:
@@ -321,7 +321,29 @@ class MemoryFileSystem:
         """The entries of a directory in the order of their names."""
         with self._running():
             names = self.disk.directory(path).names
-            return [_entry(name, names[name]) for name in sorted(names)]
+            return [self._entry(name, names[name]) for name in sorted(names)]
+
+    def _entry(self, name: str, node: Node) -> DirectoryEntry:
+        is_file, is_link = isinstance(node, FileNode), isinstance(node, LinkNode)
+        leads_to = self.disk.find(node.target, follow=True) if isinstance(node, LinkNode) else node
+        size = len(node.data) if isinstance(node, FileNode) else 0
+        return DirectoryEntry(name, isinstance(leads_to, DirectoryNode), is_file, size, node.mtime_ms, is_link)
+
+    def symlink(self, target: str, path: str) -> None:
+        """Creates a symbolic link to an absolute path, durably."""
+        with self._running():
+            directory, name = self._free_place(path)
+            directory.names[name] = directory.durable[name] = LinkNode(self.disk.next_number(), target)
+
+    def link_target(self, path: str) -> str | None:
+        """Where a symbolic link leads; None of a path that is no link."""
+        node = self.disk.find(path)
+        seen = 0
+        target = None
+        while isinstance(node, LinkNode) and seen < 40:
+            target, seen = node.target, seen + 1
+            node = self.disk.find(target)
+        return target
 
     def exists(self, path: str) -> bool:
         """Whether a name is there."""
@@ -351,7 +373,7 @@ class MemoryFileSystem:
                 new_place.names[new_name] = node
 
     @staticmethod
-    def _check_replaceable(node: FileNode | DirectoryNode, old: FileNode | DirectoryNode | None, path: str) -> None:
+    def _check_replaceable(node: Node, old: Node | None, path: str) -> None:
         if isinstance(old, DirectoryNode) and isinstance(node, FileNode):
             raise refused(errno.EISDIR, path)
         if isinstance(old, DirectoryNode) and old.names:
@@ -375,6 +397,9 @@ class MemoryFileSystem:
     def remove_tree(self, path: str) -> None:
         """Removes a directory and what is in it, name by name."""
         with self._running():
+            if isinstance(self.disk.node(path), LinkNode):
+                self._remove(path)
+                return
             for name, node in list(self.disk.directory(path).names.items()):
                 inside = f"{path}/{name}"
                 if isinstance(node, DirectoryNode):
@@ -390,11 +415,13 @@ class MemoryFileSystem:
             if self.admit(Operation(SYNC_DIRECTORY, directory.number, path)):
                 directory.sync()
 
-    def check_directory(self, path: str, *, write: bool, follow: bool = True) -> None:  # noqa: ARG002 - all may be written, no links
-        """Raises NotALogDirectoryError unless `path` is a directory."""
-        node = self.disk.find(path)
+    def check_directory(self, path: str, *, write: bool, follow: bool = True) -> None:  # noqa: ARG002 - all may be written
+        """Raises NotALogDirectoryError unless `path` is a directory, or a link to one."""
+        node = self.disk.find(path, follow=follow)
         if not isinstance(node, DirectoryNode):
             told = f"there is no directory {path}" if node is None else f"{path} is not a directory"
+            if node is None and self.disk.find(path) is not None:
+                told = f"{path} is a symbolic link that leads to no directory"
             raise NotALogDirectoryError(told, path=path)
 
     # ---- the machine ---------------------------------------------------------------------------------------------------------
@@ -415,8 +442,3 @@ class MemoryFileSystem:
     def boot_id(self) -> bytes:
         """What changes when the machine restarts."""
         return b"boot %d" % self.disk.boots
-
-
-def _entry(name: str, node: FileNode | DirectoryNode) -> DirectoryEntry:
-    is_file = isinstance(node, FileNode)
-    return DirectoryEntry(name, not is_file, is_file, len(node.data) if isinstance(node, FileNode) else 0, node.mtime_ms)

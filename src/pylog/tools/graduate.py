@@ -40,8 +40,8 @@ from pylog.tools.partitions import is_in_use, look_at, targets
 from pylog.tools.producers import highest_numbers
 from pylog.tools.verify import Verification, verify
 from pylog.topics.catalog import CATALOG
-from pylog.topics.listing import META_PROPERTIES
 from pylog.topics.partitions import CLUSTER_METADATA, directory_name
+from pylog.topics.signs import META_PROPERTIES
 from pylog.topics.topic import Topic
 
 RECORD: Final = "pylog-graduated.json"

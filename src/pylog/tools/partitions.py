@@ -28,7 +28,9 @@ from pylog.record.types import TopicPartition
 from pylog.segment.names import LOG, parse
 from pylog.segment.segment import OpenFiles
 from pylog.topics.catalog import Catalog, read_catalog
-from pylog.topics.partitions import partition_of
+from pylog.topics.listing import partitions_in
+from pylog.topics.partitions import check_partition_directory
+from pylog.topics.signs import is_log_directory
 
 _MARKER_BYTES: Final = 4096
 
@@ -70,13 +72,14 @@ def targets(fs: FileSystem, path: str) -> list[Target]:
     root = absolute(path)
     entries = fs.list(root)
     if any(entry.is_file and _is_log(entry.name) for entry in entries):
-        root = resolved(path)  # a link may lie elsewhere than the store's locks and checkpoints
+        if not is_log_directory(fs.list(parent_of(root))):
+            root = resolved(path)  # a link may lie elsewhere than the store's locks and checkpoints
         name = base_name(root)
         only = parse_partition_directory(name) or TopicPartition(name, 0)
         return [Target(parent_of(root), root, only, _config_of(_catalog(fs, parent_of(root)), only.topic))]
     catalog = _catalog(fs, root)  # once: with many topics it is long
-    found = ((entry.name, partition_of(entry)) for entry in entries)
-    return [Target(root, join(root, name), key, _config_of(catalog, key.topic)) for name, key in found if key is not None]
+    found = partitions_in(fs, root, entries)
+    return [Target(root, join(root, name), key, _config_of(catalog, key.topic)) for name, key in found.items()]
 
 
 def _catalog(fs: FileSystem, root: str) -> Catalog | None:
@@ -106,6 +109,7 @@ def look_at(fs: FileSystem, target: Target, clock: Clock) -> Look:
 
 
 def _opened(fs: FileSystem, target: Target, clock: Clock) -> Partition:
+    check_partition_directory(fs, target.directory, write=False)
     log = Log(_source(fs, target), clock, _ALONE)
     return log.as_partition(quiet=False)
 

@@ -18,9 +18,11 @@ from pylog.record.types import TopicPartition
 from pylog.segment.names import PARTITION_METADATA
 from pylog.topics.catalog import CatalogTopic, read_catalog, write_topic
 from pylog.topics.deleting import decide_deletion, free_names, note_removed, pending_names, remove_directories, rename_deleted
-from pylog.topics.listing import META_PROPERTIES, find_topic, find_topics
+from pylog.topics.links import check_deletable
+from pylog.topics.listing import find_topic, find_topics
 from pylog.topics.making import altered, check_may_be_made, check_more, check_new, make_partitions
 from pylog.topics.partitions import directory_name, for_each_partition
+from pylog.topics.signs import META_PROPERTIES
 from pylog.topics.topic import Topic, changes_between, check_partition
 
 
@@ -111,6 +113,7 @@ class TopicChanges:
         """Deletes a topic, for good when this returns."""
         with self._locks.root.entered():
             topic = find_topic(self._fs, self._root, name)  # another store may have deleted it meanwhile, and made it again
+            self.check_deletable(topic)
             directories = decide_deletion(self._fs, self._root, topic)
             self._forget_ends(name, topic.partition_ids)
         for directory, target in directories.items():
@@ -119,6 +122,11 @@ class TopicChanges:
         with self._locks.root.entered():
             note_removed(self._fs, self._root, directories.values())
         trace.line(trace.TOPIC_DELETED, topic=name, partitions=topic.partition_ids, id=topic.id)
+
+    def check_deletable(self, topic: Topic) -> None:
+        """Refuses to delete a topic that has a partition behind a symbolic link."""
+        for number in topic.partition_ids:
+            check_deletable(self._fs, join(self._root, directory_name(TopicPartition(topic.name, number))))
 
     def _forget_ends(self, topic: str, numbers: Iterable[int]) -> None:
         """Removes partitions from the checkpoints. Under the root's lock."""

@@ -160,7 +160,9 @@ def _remove(fs: FileSystem, path: str) -> None:
 
 def remove_strays(fs: FileSystem, root: str) -> None:
     """Removes what was renamed for its deletion and then forgotten, as earlier versions did. Under the root's lock."""
-    names = [entry.name for entry in fs.list(root) if entry.is_directory and DELETED_NAME.fullmatch(entry.name)]
+    names = [
+        entry.name for entry in fs.list(root) if entry.is_directory and not entry.is_link and DELETED_NAME.fullmatch(entry.name)
+    ]
     strays = [name for name in names if _is_stray(fs, join(root, name))]
     if strays:
         delete_directories(fs, root, {name: name for name in strays}, "left over from a deleted topic")

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Iterable
-from typing import Final
 
 from pylog import limits
-from pylog.errors import CorruptionError, UnknownTopicOrPartitionError
+from pylog.errors import CorruptionError, StorageFailedError, UnknownTopicOrPartitionError
 from pylog.fs import DirectoryEntry, FileSystem, join
 from pylog.log.checkpoints import check_topic_name, read_topic_id
 from pylog.record.types import TopicPartition
 from pylog.topics.catalog import CATALOG, Catalog, parsed_catalog, without
+from pylog.topics.links import is_partition
 from pylog.topics.partitions import directory_name, partition_of
+from pylog.topics.signs import META_PROPERTIES, is_log_directory
 from pylog.topics.topic import Topic
-
-META_PROPERTIES: Final = "meta.properties"  # who a broker is; in its directories only
 
 
 def find_topics(fs: FileSystem, root: str) -> dict[str, Topic]:
@@ -47,6 +46,27 @@ def find_topic(fs: FileSystem, root: str, name: str) -> Topic:
     return found[name]
 
 
+def partitions_in(fs: FileSystem, root: str, entries: Collection[DirectoryEntry]) -> dict[str, TopicPartition]:
+    """The partitions in a directory, by the names of their directories.
+
+    Args:
+        fs, root: the log directory.
+        entries: what is listed there.
+    """
+    ours = _without_strangers(fs, root, entries)
+    return {entry.name: found for entry in ours if (found := partition_of(entry)) is not None}
+
+
+def _without_strangers(fs: FileSystem, root: str, entries: Collection[DirectoryEntry]) -> list[DirectoryEntry]:
+    """The entries, in a directory that is not known to be a log directory without those that only have a partition's name.
+
+    Somebody's home may have a directory `photos-2024`. Cost: nothing in a log directory, else a listing of each such directory.
+    """
+    if is_log_directory(entries):
+        return list(entries)
+    return [entry for entry in entries if partition_of(entry) is None or is_partition(fs, join(root, entry.name))]
+
+
 def present_numbers(entries: Iterable[DirectoryEntry]) -> dict[str, list[int]]:
     """The numbers of the partitions that have a directory, by topic."""
     found: dict[str, list[int]] = {}
@@ -69,7 +89,7 @@ def made_again(fs: FileSystem, root: str, catalog: Catalog, entries: Collection[
 
 
 def _id_of(fs: FileSystem, root: str, partition: TopicPartition) -> str | None:
-    with contextlib.suppress(CorruptionError):  # reported when the partition is opened; an id is not needed to read
+    with contextlib.suppress(CorruptionError, StorageFailedError):  # reported when it is opened; an id is not needed to read
         return read_topic_id(fs, join(root, directory_name(partition)))
     return None
 
@@ -103,7 +123,7 @@ def _listed(fs: FileSystem, root: str) -> tuple[Catalog, list[DirectoryEntry]]:
         data = fs.read(path, limits.MAX_CHECKPOINT_BYTES)
         entries = fs.list(root)
         if fs.read(path, limits.MAX_CHECKPOINT_BYTES) == data:
-            return parsed_catalog(path, data), entries
+            return parsed_catalog(path, data), _without_strangers(fs, root, entries)
 
 
 def _topic(fs: FileSystem, root: str, catalog: Catalog, name: str, numbers: list[int], *, whole: bool) -> Topic:

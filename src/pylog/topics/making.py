@@ -19,8 +19,10 @@ from pylog.log.checkpoints import INTERNAL_TOPICS, format_partition_metadata, ne
 from pylog.record.types import TopicPartition
 from pylog.segment.names import PARTITION_METADATA
 from pylog.topics.catalog import CatalogTopic
-from pylog.topics.listing import META_PROPERTIES, is_kraft_brokers
+from pylog.topics.links import check_link
+from pylog.topics.listing import is_kraft_brokers
 from pylog.topics.partitions import directory_name
+from pylog.topics.signs import META_PROPERTIES
 from pylog.topics.topic import Topic
 
 
@@ -91,7 +93,8 @@ def make_partitions(fs: FileSystem, root: str, topic: str, topic_id: str, number
     for number in numbers:
         directory = join(root, directory_name(TopicPartition(topic, number)))
         if fs.exists(directory):
-            fs.check_directory(directory, write=True, follow=False)
+            check_link(fs, directory)
+            fs.check_directory(directory, write=True)
         else:
             fs.make_directory(directory)
         if not fs.exists(join(directory, PARTITION_METADATA)):

@@ -9,6 +9,7 @@ from pylog.errors import NotALogDirectoryError, PylogError, UnknownTopicOrPartit
 from pylog.fs import DirectoryEntry, FileSystem
 from pylog.log.checkpoints import parse_partition_directory
 from pylog.record.types import TopicPartition
+from pylog.topics.links import check_link
 
 CLUSTER_METADATA: Final = "__cluster_metadata"  # a KRaft controller's log: no lock covers it, so it is never written
 
@@ -23,18 +24,22 @@ def directory_name(partition: TopicPartition) -> str:
 
 
 def partition_of(entry: DirectoryEntry) -> TopicPartition | None:
-    """The partition that a directory entry is; a controller's metadata log is none (storage-format 3.1)."""
-    partition = parse_partition_directory(entry.name) if entry.is_directory else None
+    """The partition that a directory entry is; a controller's metadata log is none (storage-format 3.1).
+
+    A symbolic link is one wherever it leads: if that is no directory, opening the partition says so.
+    """
+    partition = parse_partition_directory(entry.name) if entry.is_directory or entry.is_link else None
     return None if partition is None or partition.topic == CLUSTER_METADATA else partition
 
 
 def check_partition_directory(fs: FileSystem, directory: str, *, write: bool) -> None:
     """As `FileSystem.check_directory`; of one that was there a moment ago: another process has deleted the topic since."""
+    check_link(fs, directory)
     try:
-        fs.check_directory(directory, write=write, follow=False)
+        fs.check_directory(directory, write=write)
     except NotALogDirectoryError as error:
         if fs.exists(directory):  # made again, unless it is something else that has its name
-            fs.check_directory(directory, write=write, follow=False)
+            fs.check_directory(directory, write=write)
             return
         told = f"{directory} is not there any more: its topic was deleted meanwhile"
         raise UnknownTopicOrPartitionError(told, path=directory) from error

@@ -1,0 +1,81 @@
+"""Partitions behind symbolic links: followed, as a broker does, unless that would lead astray.
+
+A link to a partition's directory is a common way to move one to another disk. It is followed for reading and writing. Links in
+the place of segments and other files are never followed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Final
+
+from pylog.errors import IllegalStateError, NotALogDirectoryError, StorageFailedError
+from pylog.fs import FileSystem, base_name, join, parent_of, resolved
+from pylog.log.checkpoints import parse_partition_directory
+from pylog.segment.names import DURABLE_POINT, LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, parse
+from pylog.topics.signs import is_log_directory
+
+_OF_A_PARTITION: Final = frozenset({PARTITION_METADATA, LEADER_EPOCH_CHECKPOINT, DURABLE_POINT})
+
+
+def check_link(fs: FileSystem, directory: str) -> None:
+    """Refuses a partition's directory that is a symbolic link which must not be followed. Cost: one system call if it is none.
+
+    Raises:
+        NotALogDirectoryError: the link belongs to a stranger, leads to a directory that is no partition, or to one that another
+            name of the same log directory stands for, or another log directory: two locks would protect the same files.
+    """
+    target = fs.link_target(directory)
+    if target is None:
+        return
+    root, name = parent_of(directory), base_name(directory)
+    links = {entry.name: entry for entry in fs.list(root) if entry.is_link}
+    if name not in links or not links[name].is_directory:
+        return  # `check_directory` says it better
+    real = resolved(root)
+    if join(target, "").startswith(join(real, "")) or join(real, "").startswith(join(target, "")):
+        told = f"{directory} is a symbolic link to {target}, in the same log directory; put the directory itself there"
+        raise NotALogDirectoryError(told, path=directory)
+    for other in (join(root, each) for each in links if each != name):
+        if _target(fs, other) == target:
+            told = f"{directory} and {other} are symbolic links to the same directory {target}; remove the wrong one"
+            raise NotALogDirectoryError(told, path=directory)
+    if is_log_directory(fs.list(parent_of(target))):
+        told = f"{directory} is a symbolic link to {target}, in another log directory; open that one"
+        raise NotALogDirectoryError(told, path=directory)
+    if not is_partition(fs, target):
+        told = f"{directory} is a symbolic link to {target}, which holds no partition; move one there, or remove the link"
+        raise NotALogDirectoryError(told, path=directory)
+
+
+def _target(fs: FileSystem, path: str) -> str | None:
+    """Where a link leads that may be a stranger's, whom nobody follows."""
+    with contextlib.suppress(NotALogDirectoryError):
+        return fs.link_target(path)
+    return None
+
+
+def is_partition(fs: FileSystem, directory: str) -> bool:
+    """Whether a directory has a file of a partition; also if it cannot be read, which is reported when it is opened."""
+    try:
+        return any(entry.name in _OF_A_PARTITION or parse(entry.name) is not None for entry in fs.list(directory))
+    except StorageFailedError:
+        return True
+
+
+def linked_partitions(fs: FileSystem, root: str) -> list[str]:
+    """The paths of a log directory's symbolic links to partitions."""
+    links = [entry.name for entry in fs.list(root) if entry.is_link]
+    return [join(root, name) for name in links if parse_partition_directory(name) is not None]
+
+
+def check_deletable(fs: FileSystem, directory: str) -> None:
+    """Refuses the deletion of a partition behind a symbolic link: what is deleted is never outside the log directory.
+
+    Raises:
+        IllegalStateError: it is a link.
+    """
+    target = fs.link_target(directory)
+    if target is not None:
+        told = f"{directory} is a symbolic link to {target}, and nothing outside the log directory is deleted"
+        raise IllegalStateError(f"{told}; move the directory back, or remove the link, and delete the topic then", path=directory)

@@ -1,0 +1,20 @@
+"""The names that tell a log directory from any other directory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from pylog.fs import DirectoryEntry
+from pylog.log.checkpoints import CLEAN_SHUTDOWN, CLEANER, HIGH_WATERMARK, LOG_START, RECOVERY_POINT
+from pylog.log.store_locks import KAFKA_LOCK, PYLOG_LOCK
+from pylog.topics.catalog import CATALOG
+
+META_PROPERTIES: Final = "meta.properties"  # which broker it is; in its directories only
+_CHECKPOINTS: Final = (RECOVERY_POINT, LOG_START, CLEANER, HIGH_WATERMARK)
+_SIGNS: Final = frozenset({CATALOG, META_PROPERTIES, CLEAN_SHUTDOWN, KAFKA_LOCK, PYLOG_LOCK, *_CHECKPOINTS})
+
+
+def is_log_directory(entries: Iterable[DirectoryEntry]) -> bool:
+    """Whether a directory with these entries is known to be one of a broker's or of pylog's."""
+    return any(entry.name in _SIGNS for entry in entries)
