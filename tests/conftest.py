@@ -76,7 +76,7 @@ def stores_are_sound_when_they_close(request: pytest.FixtureRequest, monkeypatch
     close = Store.close
 
     def checking(store: Store) -> None:
-        if not store._closed and store.mode == "rw" and type(store._fs) is OsFileSystem and store._pid == os.getpid():
+        if not store._closed and store.mode == "rw" and type(store._fs.base) is OsFileSystem and store._pid == os.getpid():
             with contextlib.suppress(PylogError):  # a log that has failed cannot be asked
                 found.extend(finding for finding in store.check().findings if finding.kind not in HARMLESS | {"leftover"})
         close(store)

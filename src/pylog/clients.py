@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pylog.clock import Clock
 from pylog.errors import IllegalStateError
+from pylog.fs import Gate
 from pylog.log.log import Log
 from pylog.metrics import Sample
 from pylog.monitoring import samples_of
@@ -38,6 +39,7 @@ class Clients(ABC):
     path: str
     mode: str
     _clock: Clock
+    _gate: Gate
 
     def __init__(self) -> None:
         self.topic_changes = 0  # made by this store: its clients see them at once
@@ -129,6 +131,7 @@ class Clients(ABC):
         from pylog.consumer.consumer import Consumer
         from pylog.consumer.options import ConsumerOptions
 
+        self._gate.check()
         consumer = Consumer(self, topics, ConsumerOptions.of(options), self._clock)
         self._consumers.add(consumer)
         return consumer
@@ -200,7 +203,8 @@ class Clients(ABC):
         ...     {sample.name: sample.value for sample in store.metrics()}["log_appended_records"]
         2
         """
-        return list(samples_of(self))
+        with self._gate.throughout():
+            return list(samples_of(self))
 
 
 def _close_unless_busy(consumer: Consumer) -> None:

@@ -77,6 +77,7 @@ RECORD_CHUNK_ROWS = 2048  # records turned into Python objects at a time: they s
 SLOW_COMMIT_S = 0.001  # behind one that takes less there is no time to lose
 LONGEST_GIVING_WAY_S = 0.002  # a commit may also have waited for another process
 WAKING_S = 0.001  # that threads are woken one after the other: twenty of them take a third of it
+ASK_AGAIN_S = 0.05  # between two listings of a directory without a header, for reads of offsets that are known
 LONGEST_SLEEP_S = 0.1  # between two looks of a thread that nobody wakes
 
 MEMBER_PROBE_S = 0.25  # seconds between two looks of a polling consumer at the other members of its group

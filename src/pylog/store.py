@@ -14,14 +14,13 @@ from pylog.background import Background
 from pylog.clock import Clock
 from pylog.config import TopicConfig
 from pylog.errors import (
-    ClosedError,
     CorruptionError,
     InvalidArgumentError,
     PylogError,
     ReadOnlyError,
     UnknownTopicOrPartitionError,
 )
-from pylog.fs import FileSystem, join, process_id, write_atomically
+from pylog.fs import Door, FileSystem, Gate, join, process_id, write_atomically
 from pylog.groups.attendance import Attendance
 from pylog.log import shutdown
 from pylog.log.check import check_store
@@ -77,7 +76,8 @@ class Store(Upkeep):
         self.mode = options.mode
         self.durability = options.durability
         self._options = options
-        self._fs = fs
+        self._fs = fs = Door(fs, path)
+        self._gate = Gate(f"the store {path}", path)
         self._clock = clock
         self._guard = threading.RLock()
         self._open_files = OpenFiles()
@@ -164,10 +164,7 @@ class Store(Upkeep):
                 trace.later(trace.CHECKPOINT_UNREADABLE, path=checkpoint.path, error=checkpoint.complaint)
 
     def _check_open(self) -> None:
-        if self._closed:
-            raise ClosedError(f"the store {self.path} is closed; open it again", path=self.path)
-        if process_id() != self._pid:
-            raise ClosedError("a store does not live on in a forked process; open it there again", path=self.path)
+        self._gate.check()
 
     def _check_writable(self) -> None:
         self._check_open()
@@ -443,8 +440,8 @@ class Store(Upkeep):
         ...     store.check().ok
         True
         """
-        self._check_open()
-        with nullcontext(False) if self._locks is None else self._locks.alone_meanwhile() as quiet:
+        alone = nullcontext(False) if self._locks is None else self._locks.alone_meanwhile()
+        with self._gate.throughout(), alone as quiet:
             report = check_store(self._fs, self.path, self._views(quiet=quiet))
             with self._root_lock() if quiet else nullcontext():
                 return report.with_findings(check_catalog(self._fs, self.path, self._known_catalog.read(), quiet=quiet))
@@ -464,9 +461,11 @@ class Store(Upkeep):
 
         Cost: some 3 GB/s without `records`; memory for one batch.
         """
-        self._check_open()
-        views = self._views(quiet=False)
-        return verify_store(self._fs, self.path, views, self._clock, rate_limit=rate_limit, progress=progress, records=records)
+        with self._gate.throughout():
+            views = self._views(quiet=False)
+            return verify_store(
+                self._fs, self.path, views, self._clock, rate_limit=rate_limit, progress=progress, records=records
+            )
 
     def _views(self, *, quiet: bool) -> list[Callable[[], Partition]]:
         """Each partition, opened when its turn comes."""
@@ -515,6 +514,7 @@ class Store(Upkeep):
             if self._closed:
                 return
             self._closed = True
+            self._gate.shut()
             try:
                 trace.later(trace.STORE_CLOSED, path=self.path, mode=self.mode)
                 if self._locks is not None:
@@ -522,6 +522,7 @@ class Store(Upkeep):
                 for reader in list(self._readers):
                     reader.close()
             finally:
+                self._fs.shut()  # before the locks: nothing reads a file that others may change
                 if self._locks is not None:
                     self._locks.close()
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from itertools import chain
+from typing import Any
 
 import pytest
 
@@ -147,3 +150,145 @@ def test_a_time_search_finds_each_acknowledged_record_while_another_thread_rolls
                 wrong.append((wanted, found))
         thread.join()
     assert not wrong
+
+
+@pytest.mark.pair("truncation", "second process")
+@pytest.mark.parametrize("mode", ["rw", "r"])
+def test_what_another_process_truncated_and_replaced_is_never_read(mode: str) -> None:
+    fs = MemoryFileSystem()
+    with pylog.open("/s", fs=fs, durability=Durability.OS) as other:
+        other.create_topic("t", segment_bytes=2000)
+        for offset in range(60):
+            other.log("t").append(b"old" * 20, timestamp=offset)
+        with pylog.open("/s", fs=fs, mode=mode, durability=Durability.OS) as store:
+            log = store.log("t")
+            log.read(40)
+            other.log("t").truncate(30)
+            for offset in range(30, 60):
+                other.log("t").append(b"NEW" * 20, timestamp=1000 + offset)
+            assert log.read(40).value == b"NEW" * 20
+            assert [record.timestamp for record in log.records(28, 32)] == [28, 29, 1030, 1031]
+            found = log.offset_for_timestamp(40)
+            assert found is not None
+            assert found.offset == 30
+            other.log("t").delete_records(50)
+            for call in (log.read, lambda offset: next(log.records(offset)), lambda offset: next(log.scan(offset))):
+                with pytest.raises(pylog.OffsetOutOfRangeError):
+                    call(35)
+            assert log.size_between(0, 45) == 0
+            assert all(offset >= 50 for offset in log.split_offsets(0, 60, 100))
+
+
+@pytest.mark.pair("truncation", "scan and follow")
+@pytest.mark.parametrize("segment_bytes", [5 << 20, 1 << 30], ids=["sealed", "active"])
+def test_an_iterator_held_over_a_truncation_of_another_process_gives_nothing_that_was_read_later(segment_bytes: int) -> None:
+    """What it has read before is handed out; then it says that the log was truncated."""
+    fs = MemoryFileSystem()
+    with pylog.open("/s", fs=fs, durability=Durability.OS) as other, pylog.open("/s", fs=fs, durability=Durability.OS) as store:
+        other.create_topic("t", segment_bytes=segment_bytes)
+        size = 900_000
+        for _ in range(60):
+            other.log("t").append(b"0" + bytes(size))
+        log = store.log("t")
+        for number, begin in enumerate(HELD):
+            held = begin(log)
+            seen = [_value(next(held))]
+            other.log("t").truncate(30)
+            for _ in range(30, 60):
+                other.log("t").append(b"%d" % (number + 1) + bytes(size))
+            with pytest.raises(pylog.OffsetOutOfRangeError, match=r"truncated|was changed"):
+                seen.extend(map(_value, held))
+            assert {value[:1] for value in seen[2:]} <= {b"%d" % number}
+
+
+HELD: tuple[Callable[[pylog.Log], Iterator[Any]], ...] = (
+    lambda log: log.records(28),
+    lambda log: log.records(28, isolation="read_committed"),
+    lambda log: chain.from_iterable(_values(log.follow(28))),
+)
+
+
+def _values(frames: Iterator[Any]) -> Iterator[list[bytes]]:
+    for frame in frames:
+        yield frame.column("value").to_pylist()
+
+
+def _value(found: Any) -> bytes:
+    return found if isinstance(found, bytes) else found.value
+
+
+@pytest.mark.usefixtures("_quick_switches")
+@pytest.mark.pair("roll", "scan and follow")
+@pytest.mark.pair("compaction", "scan and follow")
+@pytest.mark.pair("delete_records", "scan and follow")
+@pytest.mark.parametrize("other", [False, True], ids=["one store", "two stores"])
+def test_threads_read_only_what_was_written_while_another_rolls_trims_truncates_and_compacts(other: bool) -> None:
+    """Each record carries its offset, and how often the log had been truncated when it was written."""
+    fs = MemoryFileSystem()
+    with pylog.open("/s", fs=fs, durability=Durability.OS) as writing:
+        writing.create_topic("t", segment_bytes=SEGMENT, cleanup_policy="compact,delete", retention_ms=-1)
+        with pylog.open("/s", fs=fs, durability=Durability.OS) if other else nullcontext(writing) as reading:
+            wrong, ended = list[str](), threading.Event()
+            threads = [threading.Thread(target=_look, args=(name, reading.log("t"), wrong, ended)) for name in LOOKS]
+            for thread in threads:
+                thread.start()
+            for number in range(25):
+                _change(writing, number)
+            ended.set()
+            for thread in threads:
+                thread.join(60)
+    assert not wrong
+
+
+def _change(store: Store, number: int) -> None:
+    log = store.log("t")
+    for _ in range(7):
+        offset = log.end_offset
+        log.append(b"%d" % offset, key=b"%d" % (offset % 11), timestamp=offset)
+    if number % 5 == 2:
+        store.clean("t")
+    if number % 7 == 3:
+        log.delete_records(max(log.start_offset, log.end_offset - 60))
+    if number % 6 == 4:
+        log.truncate(log.end_offset - 5)
+
+
+def _check(record: pylog.Record) -> None:
+    assert record.value == b"%d" % record.offset, f"the record at {record.offset} is {record.value!r}"
+    assert record.timestamp == record.offset
+
+
+def _scan(log: pylog.Log) -> None:
+    last = -1
+    for record in log.records():
+        _check(record)
+        assert record.offset > last
+        last = record.offset
+
+
+def _read(log: pylog.Log) -> None:
+    _check(log.read(log.start_offset))
+
+
+def _search(log: pylog.Log) -> None:
+    found = log.offset_for_timestamp(log.start_offset)
+    assert found is None or found.offset == found.timestamp
+
+
+def _plan(log: pylog.Log) -> None:
+    log.split_offsets(0, log.end_offset, 300)
+    described = log.segments
+    assert [each.end_offset for each in described[:-1]] == [each.base_offset for each in described[1:]]
+
+
+LOOKS: dict[str, Callable[[pylog.Log], None]] = {"scan": _scan, "read": _read, "search": _search, "plan": _plan}
+
+
+def _look(name: str, log: pylog.Log, wrong: list[str], ended: threading.Event) -> None:
+    while not ended.is_set() and not wrong:
+        try:
+            LOOKS[name](log)
+        except pylog.OffsetOutOfRangeError:
+            continue  # it was changed meanwhile, and the reader is told so
+        except BaseException as error:  # noqa: BLE001 - each of them is what the test looks for
+            wrong.append(f"{name}: {error!r}")

@@ -27,6 +27,7 @@ from pylog.errors import (
     PylogError,
     UnknownTopicOrPartitionError,
 )
+from pylog.fs import on_fork
 from pylog.groups import member
 from pylog.groups.member import GroupMember, MemberOptions
 from pylog.log.lookup import name
@@ -97,6 +98,12 @@ class Assignment:
         self._membership: Membership | None = None
         self._event: member.Event | None = None  # kept until it has been followed, whatever interrupts that
         self._is_asking = False  # the membership, which may have told something that an interrupt kept from arriving
+        on_fork(self)
+
+    def forked(self) -> None:
+        """In a forked child no partition is this consumer's: an iteration that was begun hands out nothing more."""
+        for place in self.places.values():
+            place.owned = False
 
     def place(self, partition: TopicPartition) -> AssignedPartition:
         """One of the partitions.

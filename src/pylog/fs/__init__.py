@@ -7,6 +7,8 @@ Rules kept here: no write is short (the loop ends or raises); files are made wit
 links, closed on exec; a sync that failed is never tried again; only files that never change again are mapped.
 """
 
+from pylog.fs.door import Door
+from pylog.fs.gate import Gate
 from pylog.fs.outside import replace_file
 from pylog.fs.pages import ResidentPages
 from pylog.fs.processes import ProcessName, parent_process
@@ -29,8 +31,10 @@ from pylog.fs.system import (
 __all__ = [
     "Bytes",
     "DirectoryEntry",
+    "Door",
     "File",
     "FileSystem",
+    "Gate",
     "LockByte",
     "LockFile",
     "OsFileSystem",

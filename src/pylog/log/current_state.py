@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
+from threading import get_ident
 
 from pylog.clock import Clock
-from pylog.errors import ClosedError
-from pylog.fs import process_id
+from pylog.errors import StorageFailedError
+from pylog.fs import Gate, process_id
 from pylog.log import lookup
 from pylog.log.live import Follower, load_live
 from pylog.log.loaded import Loaded, Source
@@ -33,8 +34,10 @@ class CurrentState:
         self._source = source
         self._clock = clock
         self._surroundings = surroundings
+        self._is_exclusive = surroundings.exclusive
         self._lock = threading.RLock()
         self._closed = False
+        self._gate = Gate(lookup.name(source.partition), source.directory, again="its store")
         self._pid = process_id()
         self._rests = 0  # of the writer, that the follower knows of
         self._state: LogState
@@ -55,10 +58,7 @@ class CurrentState:
         self._follower = Follower(self._source, self._clock, loaded, self._publish)
 
     def _check_open(self) -> None:
-        if self._closed:
-            raise ClosedError(f"{lookup.name(self.partition)} is closed; open its store again", path=self._source.directory)
-        if process_id() != self._pid:
-            raise ClosedError("a store does not live on in a forked process; open it there again", path=self._source.directory)
+        self._gate.check()
 
     def _publish(self, state: LogState) -> None:
         self._state = state
@@ -73,7 +73,18 @@ class CurrentState:
 
         Cost: one pread when nothing has changed.
         """
-        self._check_open()
+        inside, me = self._gate.inside, get_ident()
+        inside.append(me)  # what `with self._gate` does, in half the time
+        try:
+            self._gate.check()
+            return self._looked(committed=committed, settled=settled, reaching=reaching)
+        except Exception as error:
+            self._gate.explain(error)
+            raise
+        finally:
+            inside.remove(me)
+
+    def _looked(self, *, committed: bool, settled: bool, reaching: int | None) -> LogState:
         reached = reaching is not None and reaching <= self._state.end_offset
         if not reached and (settled or not self._surroundings.exclusive):
             under(self._lock, self._take_changes, settled, wait=settled)
@@ -81,6 +92,28 @@ class CurrentState:
             with self._lock:
                 self._follower.know_transactions()
         return self._state
+
+    def _current(self) -> LogState:
+        """The state now, as `look` without arguments; asked for again only if another process may have changed the log.
+
+        Cost: one pread, 1 µs. Where no header of pylog counts, as in a broker's directory, the log is asked for every 50 ms.
+        """
+        return self.look() if self._may_have_changed() else self._state
+
+    def _may_have_changed(self) -> bool:
+        """Whether another process may have changed the log since the state was published. Takes no lock."""
+        if self._is_exclusive:
+            return False
+        mutator = self._mutator
+        try:
+            writer = None if mutator is None else mutator.writer
+            if writer is not None:
+                return writer.header.changed() or writer.is_catching_up  # in this order: what it takes is published before
+            if mutator is not None and (mutator.loaded is not self._followed or mutator.rests != self._rests):
+                return True
+            return self._follower.may_have_changed()
+        except StorageFailedError:  # closed by another thread
+            return True
 
     def _take_changes(self, settled: bool) -> None:
         mutator = self._mutator

@@ -13,6 +13,8 @@ from pylog.clock import Clock
 from pylog.errors import CorruptionError, OffsetOutOfRangeError, PylogError
 from pylog.log import reader
 from pylog.log.state import LogState
+from pylog.record.batch import Table
+from pylog.record.format import CRC, LAST_OFFSET
 
 
 class Ends(NamedTuple):
@@ -105,6 +107,37 @@ def second_look(look: Callable[[], LogState], state: LogState, error: PylogError
         told = "the log was changed while it was read; read on from what there is now"
         raise OffsetOutOfRangeError(told, path=error.path, offset=error.offset) from error
     return now
+
+
+class Continuity:
+    """Whether a log that is being read still holds what was read: a truncation may have replaced it meanwhile.
+
+    Args:
+        current: gives the state now.
+        state: the state that is read.
+    """
+
+    def __init__(self, current: Callable[[], LogState], state: LogState) -> None:
+        self._current = current
+        self._count = state.truncation_count
+        self._before: tuple[int, int] | None = None  # the offset after the last batch of the tables before, and its CRC
+
+    def check(self, table: Table) -> None:
+        """Raises OffsetOutOfRangeError if the last of these batches, or of those before, is not in the log any more.
+
+        Args:
+            table: batches in the order of their offsets, all read before this call.
+
+        Cost: one pread; after a truncation the search for two batches.
+        """
+        state = self._current()
+        last = (int(table[LAST_OFFSET, -1]) + 1, int(table[CRC, -1])) if table.shape[1] else None
+        if state.truncation_count != self._count:
+            for end, crc in filter(None, (self._before, last)):
+                if end > state.start_offset and not goes_on(state, end, crc):
+                    raise truncated(state, end)
+            self._count = state.truncation_count
+        self._before = last or self._before
 
 
 def follow(

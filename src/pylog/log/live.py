@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 from msgspec.structs import replace
 
+from pylog import limits
 from pylog.clock import Clock
 from pylog.errors import StorageFailedError, UnknownTopicOrPartitionError
 from pylog.log.brokers import has_written_since
@@ -59,6 +60,8 @@ class Follower:
         self.loaded = loaded
         self.gone = False
         self._replacements = 0  # of segments, that the names and sizes of files have told of
+        self._is_looking = True  # until a look has succeeded
+        self._looked_at = 0.0  # the clock's seconds
         self._judged_size = 0  # of the active segment's file, when it was longer than what is published
         self._state = first_state(loaded)
         self._publish(self._state)
@@ -76,6 +79,7 @@ class Follower:
 
         Cost: one pread when nothing is.
         """
+        self._is_looking = True
         try:
             if self.gone:
                 raise deleted(self._source)
@@ -83,6 +87,18 @@ class Follower:
         except UnknownTopicOrPartitionError:
             self.gone = True
             raise
+        self._looked_at = self._clock.monotonic()
+        self._is_looking = False
+
+    def may_have_changed(self) -> bool:
+        """Whether another process may have changed the log since the last look. Any thread may ask. Cost: one pread.
+
+        Where no header counts there is nothing to ask but the directory: the answer is yes every 50 ms.
+        """
+        header = self._header
+        if self.slot is None:
+            return self._is_looking or self._clock.monotonic() - self._looked_at >= limits.ASK_AGAIN_S
+        return header is None or header.changed() or self._is_looking  # in this order: the state is published before
 
     def _look(self, settled: bool) -> None:
         header = self._opened_header()
@@ -210,6 +226,7 @@ class Follower:
     def forget(self) -> None:
         """Loads the partition again at the next look, because this process has written it meanwhile."""
         self._slot = None
+        self._is_looking = True
 
     def _opened_header(self) -> Header | None:
         header = self._header

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from itertools import accumulate
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -25,6 +25,7 @@ from pylog.record.types import OffsetAndTimestamp, Record, TopicPartition
 from pylog.segment.segment import LogSegment
 
 Answer = TypeVar("Answer")
+MAY_PASS: Final = (CorruptionError, OffsetOutOfRangeError, StorageFailedError)  # of a log that was changed while it was read
 
 
 def read_one(state: LogState, partition: TopicPartition, offset: int) -> Record:
@@ -57,7 +58,7 @@ def of_live(look: Callable[..., LogState], state: LogState, question: Callable[[
     while True:
         try:
             return question(state)
-        except (CorruptionError, OffsetOutOfRangeError, StorageFailedError):
+        except MAY_PASS:
             now = look(settled=True)
             if now.epoch == state.epoch:
                 raise

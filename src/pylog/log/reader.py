@@ -274,6 +274,7 @@ def visible(buffer: Bytes, table: Table, outcomes: Outcomes | None) -> Table:
 
 
 Renew = Callable[[LogState, PylogError], LogState]
+Check = Callable[[Table], None]
 
 
 def scan(
@@ -285,6 +286,7 @@ def scan(
     max_rows: int,
     verify: bool,
     renew: Renew | None = None,
+    check: Check | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Arrow batches of the records wanted, of at most `max_rows` rows each; memory does not grow with the range.
 
@@ -294,22 +296,24 @@ def scan(
         max_rows: of one Arrow batch.
         verify: check each batch's CRC.
         renew: given what went wrong, returns the log as it is now, to go on with, or raises.
+        check: is given the batches of each region after they were read, before their records are given; raises to refuse them.
 
     Raises:
         InvalidArgumentError: at once, of columns that there are not.
     """
     decoder = RecordDecoder(columns, start=wanted.start, end=wanted.end, max_rows=max_rows, verify=verify)
-    reading = _Reading(wanted, decoder, committed)
+    reading = _Reading(wanted, decoder, committed, check)
     return reading.frames(state) if renew is None else reading.frames_of_a_changing_log(state, renew)
 
 
 class _Reading:
     """Reading a range: how far it has come, so that it can go on in another state of the log."""
 
-    def __init__(self, wanted: Wanted, decoder: RecordDecoder, committed: bool) -> None:
+    def __init__(self, wanted: Wanted, decoder: RecordDecoder, committed: bool, check: Check | None) -> None:
         self._wanted = wanted  # from where it goes on
         self._decoder = decoder
         self._committed = committed
+        self._check = check
 
     def frames_of_a_changing_log(self, state: LogState, renew: Renew) -> Iterator[pa.RecordBatch]:
         """The same frames; when segments were replaced meanwhile the rest comes from those that are there now."""
@@ -328,6 +332,8 @@ class _Reading:
         outcomes = Outcomes(state, self._wanted) if self._committed else None
         try:
             for segment, buffer, table, shift in good_batches(state, self._wanted):
+                if self._check is not None:
+                    self._check(table)
                 try:
                     yield from self._decoder.feed(buffer, visible(buffer, table, outcomes))
                 except PylogError as error:

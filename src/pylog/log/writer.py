@@ -68,6 +68,7 @@ class LogWriter:
         epochs, leader_epoch: the leader epochs, and the one that new batches carry.
         failure: why nothing can be written any more, or None.
         unreported: the error of a flush in the background, for the next call to raise.
+        is_catching_up: it has seen a change of another process and not published it yet.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class LogWriter:
         self._fs, self._directory, self._config = source.fs, source.directory, source.config
         self._publish, self._clock, self._counters = publish, clock, counters
         self.failure: str | None = None
-        self._stale = False  # what it knows may not be what is there
+        self._stale = self.is_catching_up = False  # `_stale`: what it knows may not be what is there
         self.unreported: StorageFailedError | None = None
         self.producers = ProducerState() if loaded.producers is None else loaded.producers
         self.epochs = epochs_of(loaded)
@@ -198,8 +199,8 @@ class LogWriter:
         Cost: one pass over the new bytes. After False this writer is of no use, and stays so: load the log again.
         """
         if not self._stale:
-            self._stale = True  # whatever is raised meanwhile leaves it so
-            self._stale = not self._caught_up(published=published)
+            self._stale = self.is_catching_up = True  # whatever is raised meanwhile leaves both so
+            self._stale = self.is_catching_up = not self._caught_up(published=published)
         return not self._stale
 
     def _caught_up(self, *, published: bool) -> bool:

@@ -185,27 +185,25 @@ class LogSegment:
         builder = self.builder  # one look: sealing takes it away
         if builder is not None:
             return builder.offset_index()
-        if self._offset_index is None:
-            self._load_indexes()
-        assert self._offset_index is not None
-        return self._offset_index
+        index = self._offset_index
+        return index if index is not None else self._load_indexes()[0]
 
     def time_index(self) -> TimeIndex:
         """Its time index. Cost: O(1) after the first use."""
         builder = self.builder
         if builder is not None:
             return builder.time_index()
-        if self._time_index is None:
-            self._load_indexes()
-        assert self._time_index is not None
-        return self._time_index
+        index = self._time_index
+        return index if index is not None else self._load_indexes()[1]
 
     def transactions(self) -> TransactionIndex:
         """Its aborted transactions; empty when there is no `.txnindex`."""
-        if self._transactions is None:
+        index = self._transactions
+        if index is None:
             data = self.fs.read(self.path_of(TRANSACTION_INDEX), limits.MAX_SEGMENT_BYTES) or b""
-            self._transactions, _ = TransactionIndex.from_bytes(self.base_offset, np.frombuffer(data, np.uint8))
-        return self._transactions
+            index, _ = TransactionIndex.from_bytes(self.base_offset, np.frombuffer(data, np.uint8))
+            self._transactions = index
+        return index
 
     def add_aborted(self, found: list[AbortedTransaction]) -> None:
         """Adds aborted transactions that a replay found and its `.txnindex` lacks, to the file too where that is allowed."""
@@ -218,7 +216,7 @@ class LogSegment:
         if missing and self._writable:
             write_atomically(self.fs, self.directory, file_name(self.base_offset, TRANSACTION_INDEX), index.encoded())
 
-    def _load_indexes(self) -> None:
+    def _load_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
         """Takes the indexes from their files; makes both again when one is missing or damaged."""
         offset_bytes, time_bytes = self._index_bytes(INDEX), self._index_bytes(TIME_INDEX)
         if offset_bytes is not None and time_bytes is not None:
@@ -226,8 +224,9 @@ class LogSegment:
             time_index, bad_times = TimeIndex.from_bytes(self.base_offset, time_bytes)
             if not bad_offsets and not bad_times and self._plausible(offset_index, time_index):
                 self._offset_index, self._time_index = offset_index, time_index
-                return
-        self.rebuild_indexes()
+                return offset_index, time_index
+        builder = self.rebuild_indexes()
+        return builder.offset_index(), builder.time_index()
 
     def _index_bytes(self, suffix: str) -> Bytes | None:
         path = self.path_of(suffix)
