@@ -155,6 +155,134 @@ def test_closing_the_store_waits_for_dropped_producers(tmp_path: Path) -> None:
         assert store.log("t").end_offset == MANY
 
 
+# ---- consumers ---------------------------------------------------------------------------------------------------------------
+
+
+def test_fifty_dropped_consumers_leave_no_thread_no_member_and_no_descriptor(store: pylog.Store) -> None:
+    store.log("t").append_many([b"x"] * 2_000)
+    store.offsets.commit("g", {("t", 0): 0})
+    gc.collect()
+    before, held = threads(), descriptors()
+    with warned_of("a consumer of the store", MANY):
+        for _ in range(MANY):
+            consumer = store.consumer("t", group="g", auto_offset_reset="earliest", max_poll_records=10)
+            consumer.poll()
+            consumer.commit_async()
+            del consumer
+    assert comes_true(lambda: threads() == before and not store.departing)
+    assert store.group("g").describe().state == "Empty"
+    assert descriptors() < held + 10  # the logs' own
+
+
+def test_the_partitions_of_a_dropped_consumer_are_its_successors_at_once_and_nothing_is_skipped(store: pylog.Store) -> None:
+    store.log("t").append_many([b"x"] * 15)
+    told = []
+
+    def handle() -> list[int]:
+        """As a web handler does: it reads a little, commits, and returns."""
+        consumer = store.consumer("t", group="g", auto_offset_reset="earliest", max_poll_records=5)
+        while not (found := consumer.poll(100)):
+            pass
+        consumer.commit()
+        consumer.poll()  # which nobody commits: it is handed out again
+        (records,) = found.values()
+        return [record.offset for record in records]
+
+    with warned_of("a consumer of the store", 3):
+        for _ in range(3):
+            told += handle()
+    assert told == list(range(15))
+
+
+def test_a_dropped_consumer_carries_out_the_commits_that_it_was_asked_for_and_calls_no_code_of_the_user(
+    store: pylog.Store,
+) -> None:
+    store.log("t").append_many([b"x"] * 10)
+    called: list[object] = []
+
+    class Listener(pylog.ConsumerRebalanceListener):
+        def on_partitions_revoked(self, revoked: set[pylog.TopicPartition]) -> None:
+            called.append(revoked)
+
+    with warned_of("a consumer of the store"):
+        consumer = store.consumer(group="g", auto_offset_reset="earliest")
+        consumer.subscribe(["t"], listener=Listener())
+        consumer.poll(max_records=4)
+        for offset in range(1, 5):
+            consumer.commit_async({("t", 0): offset}, lambda *told: called.append(told))
+        del consumer
+    assert comes_true(lambda: not store.departing)
+    assert store.offsets.position("g", ("t", 0)) == 4
+    assert not called
+
+
+def test_a_consumer_that_is_dropped_in_a_cycle_with_its_listener_leaves_when_the_cycle_is_collected(store: pylog.Store) -> None:
+    store.log("t").append_many([b"x"] * 10)
+
+    class Program(pylog.ConsumerRebalanceListener):
+        def __init__(self) -> None:
+            self.consumer = store.consumer(group="g", auto_offset_reset="earliest", value_deserializer=self.text)
+            self.consumer.subscribe(["t"], listener=self)
+            self.consumer.poll(max_records=3)
+            self.consumer.commit_async(callback=self.committed)
+
+        def text(self, value: bytes) -> str:
+            return value.decode()
+
+        def committed(self, *_: object) -> None:
+            self.consumer.poll()
+
+    gc.collect()
+    before = threads()
+    Program()
+    with warned_of("a consumer of the store"):  # not before its commit is done, which another thread does
+        assert comes_true(lambda: gc.collect() >= 0 and threads() == before and not store.departing)
+    assert store.group("g").describe().state == "Empty"
+    assert store.offsets.position("g", ("t", 0)) == 3
+
+
+def test_a_consumer_that_an_exception_leaves_behind_leaves_its_group(store: pylog.Store) -> None:
+    store.log("t").append_many([b"x"] * 10)
+
+    def fail() -> None:
+        for _ in store.consumer("t", group="g", auto_offset_reset="earliest"):
+            raise ValueError("of the program")
+
+    with warned_of("a consumer of the store"):
+        with pytest.raises(ValueError, match="of the program"):
+            fail()
+        gc.collect()
+    assert comes_true(lambda: not store.departing)
+    assert store.group("g").describe().state == "Empty"
+
+
+def test_closing_the_store_waits_until_dropped_consumers_have_left(tmp_path: Path) -> None:
+    with warned_of("a consumer of the store", MANY), pylog.open(tmp_path / "d", durability=pylog.Durability.OS) as store:
+        store.create_topic("t")
+        for number in range(MANY):
+            store.consumer("t", group=f"g{number % 5}").poll()
+    with pylog.open(tmp_path / "d") as store:
+        assert {store.group(name).describe().state for name in store.groups()} <= {"Empty"}
+
+
+def test_a_consumer_whose_making_failed_draws_no_warning(store: pylog.Store) -> None:
+    with pytest.raises(pylog.UnknownTopicOrPartitionError):
+        store.consumer("none", group="g")
+    gc.collect()
+
+
+def test_a_consumer_without_a_group_ends_its_threads_too(store: pylog.Store) -> None:
+    store.log("t").append_many([b"x" * 1000] * 5_000)
+    before = threads()
+    with warned_of("a consumer of the store", MANY):
+        for _ in range(MANY):
+            store.consumer("t", auto_offset_reset="earliest").poll()
+    assert comes_true(lambda: threads() == before)
+
+
+# ---- the end of a process ----------------------------------------------------------------------------------------------------
+
+
 def in_a_program(directory: Path, text: str) -> str:
     """What a program of its own prints, on both streams."""
     command = [sys.executable, "-W", "default::ResourceWarning", "-c", textwrap.dedent(text), str(directory)]

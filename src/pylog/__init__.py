@@ -49,6 +49,7 @@ from pylog.errors import (
     UnknownTopicOrPartitionError,
     UnreleasedInstanceIdError,
     UnsupportedFormatError,
+    WakeupError,
 )
 
 if TYPE_CHECKING:
@@ -122,6 +123,7 @@ __all__ = [
     "UnknownTopicOrPartitionError",
     "UnreleasedInstanceIdError",
     "UnsupportedFormatError",
+    "WakeupError",
     "export_offsets",
     "import_offsets",
     "open",

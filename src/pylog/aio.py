@@ -21,7 +21,7 @@ import pyarrow as pa
 from pylog.consumer.commits import Offsets
 from pylog.consumer.consumer import Consumer
 from pylog.consumer.options import checked_timeout
-from pylog.errors import ClosedError
+from pylog.errors import ClosedError, WakeupError
 from pylog.fs import on_fork
 from pylog.producer.future import FutureRecordMetadata, RecordMetadata
 from pylog.producer.producer import Producer
@@ -38,14 +38,16 @@ class _Thread:
 
     Args:
         client: whose it is, for messages.
+        unheard: is called with what came of a call whose waiter was cancelled.
 
     Attributes:
         closed: whether the last call has been made.
     """
 
-    def __init__(self, client: str) -> None:
+    def __init__(self, client: str, unheard: Callable[[Future[Any]], object] = lambda _: None) -> None:
         self.closed = False
         self._client = client
+        self._unheard = unheard
         self.forked()
         on_fork(self)
 
@@ -81,6 +83,9 @@ class _Thread:
         made = self.begin(call)
         try:
             return await _result(made)
+        except asyncio.CancelledError:
+            made.add_done_callback(self._unheard)
+            raise
         finally:
             if self._last is made and made.done():
                 self._last = None  # it holds what was returned
@@ -232,6 +237,12 @@ def _send(send: Callable[[], FutureRecordMetadata], note: Callable[[Sent], objec
         note(refused)
 
 
+def _wake_again(consumer: Consumer, unheard: Future[Any]) -> None:
+    """A wakeup that a cancelled call has met is for the next one."""
+    if not unheard.cancelled() and isinstance(unheard.exception(), WakeupError):
+        consumer.wakeup()
+
+
 class AsyncConsumer:
     """A `Consumer` for the coroutines of one event loop; an asynchronous context manager and iterator, which closes it.
 
@@ -257,7 +268,7 @@ class AsyncConsumer:
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
         self._turn = asyncio.Lock()
-        self._thread = _Thread("consumer")
+        self._thread = _Thread("consumer", partial(_wake_again, consumer))
 
     async def __aenter__(self) -> Self:
         return self
@@ -311,6 +322,8 @@ class AsyncConsumer:
         async with self._turn:
             if not self._thread.is_idle:  # a cancelled one takes in hand what it had asked for, or the consumer closes
                 await self._thread.quiet()
+            if self._consumer.is_look_due:
+                await self._in_thread(self._consumer.look_after)
             record = self._consumer.next_in_hand()
             while record is None:
                 timeout = self._consumer.timeout_ms
@@ -318,6 +331,10 @@ class AsyncConsumer:
                     raise StopAsyncIteration
                 record = self._consumer.next_in_hand()
             return record
+
+    def wakeup(self) -> None:
+        """`Consumer.wakeup`: `poll`, `poll_arrow` or iteration raises `WakeupError`. From any thread, and not to be awaited."""
+        self._consumer.wakeup()
 
     async def commit(self, offsets: Offsets | None = None) -> None:
         """`Consumer.commit`."""

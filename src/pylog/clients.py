@@ -22,6 +22,7 @@ from pylog.topics.topic import Topic
 
 if TYPE_CHECKING:
     from pylog.consumer.consumer import Consumer
+    from pylog.consumer.core import Core as ConsumerCore
     from pylog.groups.admin import Group
     from pylog.producer.core import Core
     from pylog.producer.producer import Producer
@@ -30,10 +31,11 @@ if TYPE_CHECKING:
 class Clients(ABC):
     """The half of a `Store` that makes clients, and closes them when it closes.
 
+    What was sent to producers is to be appended, and groups need not wait until members that are gone are missed.
+
     Attributes:
         topic_changes: how often this store has created, altered or deleted a topic or added partitions.
-
-    What was sent to producers is to be appended, and groups need not wait until members that are gone are missed.
+        departing: of the consumers that were dropped without `close`, those that have not left their groups yet.
     """
 
     path: str
@@ -43,6 +45,7 @@ class Clients(ABC):
 
     def __init__(self) -> None:
         self.topic_changes = 0  # made by this store: its clients see them at once
+        self.departing: list[ConsumerCore] = []
         self._producers: list[Core] = []
         self._producers_guard = threading.Lock()
         self._consumers: weakref.WeakSet[Consumer] = weakref.WeakSet()
@@ -157,6 +160,8 @@ class Clients(ABC):
         with ExitStack() as last:
             for consumer in list(self._consumers):
                 last.callback(_close_unless_busy, consumer)
+            for core in list(self.departing):
+                last.callback(core.abandon)
             for producer in list(self._producers):  # first: who was told of a record by then finds it in the log
                 last.callback(producer.close)
 

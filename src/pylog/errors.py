@@ -45,6 +45,7 @@ __all__ = [
     "UnknownTopicOrPartitionError",
     "UnreleasedInstanceIdError",
     "UnsupportedFormatError",
+    "WakeupError",
 ]
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})  # what passes when somebody makes room
@@ -165,6 +166,10 @@ class ClosedError(PylogError):
 
 class PylogTimeoutError(PylogError, TimeoutError):
     """What was waited for has not come in the time given. What was begun goes on."""
+
+
+class WakeupError(PylogError):
+    """`Consumer.wakeup` was called: the poll or iteration ends here. Nothing is lost; the next poll hands out the records."""
 
 
 class StoreLockedError(PylogError):

@@ -80,6 +80,8 @@ WAKING_S = 0.001  # that threads are woken one after the other: twenty of them t
 ASK_AGAIN_S = 0.05  # between two listings of a directory without a header, for reads of offsets that are known
 LONGEST_SLEEP_S = 0.1  # between two looks of a thread that nobody wakes
 
+ITERATION_LOOK_S = 0.1  # seconds between two looks of an iteration at its group, while it has records in hand
+COMMITS_WAITING = 1_000  # commits in the background that wait; a call beyond that waits for them
 MEMBER_PROBE_S = 0.25  # seconds between two looks of a polling consumer at the other members of its group
 
 # Waiting for other processes, in seconds: measured, a reader that looks each millisecond takes 4 % of a core.

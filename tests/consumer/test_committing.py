@@ -7,7 +7,7 @@ import logging
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
 from functools import partial
 from typing import Any
 
@@ -263,9 +263,16 @@ def dropped(store: pylog.Store, offset: int) -> weakref.ref[Consumer]:
     return weakref.ref(consumer)
 
 
+def dropped_and_collected(store: pylog.Store, offset: int) -> weakref.ref[Consumer]:
+    consumer = dropped(store, offset)
+    gc.collect()
+    return consumer
+
+
 @pytest.mark.parametrize("offset", [3, 11])  # which can be committed, and cannot
 def test_a_consumer_that_is_dropped_behind_a_commit_in_the_background_is_collected(store: pylog.Store, offset: int) -> None:
-    consumer = dropped(store, offset)
+    with pytest.warns(ResourceWarning, match=r"a consumer of the store .* in the group"):
+        consumer = dropped_and_collected(store, offset)
     for _ in range(200):  # its thread may be just behind the commit
         gc.collect()
         if consumer() is None:
@@ -287,11 +294,13 @@ def test_a_commit_that_is_cancelled_before_it_begins_is_told_so_and_the_others_g
     monkeypatch.setattr(store.offsets, "commit", slow)
     told: list[tuple[int, BaseException | None]] = []
     consumer = assigned(store, enable_auto_commit=False)
-    first, second, third = (
-        consumer.commit_async({T0: offset}, lambda offsets, error: told.append((offsets[T0].offset, error)))
-        for offset in (1, 2, 3)
-    )
-    assert begun.wait(60)
+
+    def asked(offset: int) -> Future[None]:
+        return consumer.commit_async({T0: offset}, lambda offsets, error: told.append((offsets[T0].offset, error)))
+
+    first = asked(1)
+    assert begun.wait(60)  # else it would wait together with the others, and begin with them
+    second, third = asked(2), asked(3)
     assert second.cancel()
     go_on.set()
     consumer.commit({T1: 4})

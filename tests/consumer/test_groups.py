@@ -289,6 +289,7 @@ def test_a_listener_may_close_or_unsubscribe_and_each_partition_is_revoked_once(
             one.poll()
         taken(two)
         assert owned(two) == set(range(4))
+    one.close()
 
 
 @pytest.mark.parametrize("way", [Consumer.close, Consumer.unsubscribe])
@@ -319,6 +320,7 @@ def test_a_listener_may_close_or_unsubscribe_when_partitions_are_lost(
             other.poll()
         assert slow.poll() == {}
         assert [what for what, *_ in listener.told] == ["assigned", "lost"]
+    slow.close()
     assert store.group("g").describe().state == "Empty"
 
 
@@ -538,3 +540,64 @@ def test_a_seek_after_an_interrupted_assignment_stays(store: pylog.Store) -> Non
             one.seek(place, 8)
         assert sorted(taken(one)) == [(number, offset) for number in range(4) for offset in (8, 9)]
         assert listener.told == 2
+
+
+# ---- slow members ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.pair("groups", "second process")
+def test_a_slow_iteration_keeps_its_partitions_and_commits_by_itself(store: pylog.Store, clock: ManualClock) -> None:
+    listener, read = Told(store), list[tuple[int, int]]()
+    slow = member(store, listener, max_poll_interval_ms=5_000, auto_commit_interval_ms=1_000, max_poll_records=40)
+    with slow, member(store, max_poll_records=1) as other:
+        for record in slow:
+            clock.advance(1_000)
+            assert record.partition in owned(slow)
+            read.append((record.partition, record.offset))
+            other.poll(max_records=1)
+            if len(read) == 15:
+                break
+        assert "lost" not in [what for what, *_ in listener.told]
+        assert len(owned(slow)) == 2
+        assert sum(committed(store).values()) >= 10
+    assert len(set(read)) == 15
+
+
+@pytest.mark.pair("groups", "second process")
+def test_a_commit_in_the_background_of_an_old_membership_is_refused(store: pylog.Store, clock: ManualClock) -> None:
+    slow = member(store, max_poll_interval_ms=10_000, enable_auto_commit=False)
+    slow.poll(max_records=3)
+    old = slow._assignment.standing
+    with member(store) as other:
+        while len(owned(other)) < 4:
+            clock.advance(200)
+            other.poll()
+    slow.poll()  # which learns that it was put out, and joins again
+    while owned(slow) != set(range(4)):
+        slow.poll()
+    before = committed(store)
+    late = slow._commits.commit_async({PLACES[0]: 1}, None, chosen=True, standing=old)
+    assert isinstance(late.exception(60), pylog.FencedMemberError)
+    assert committed(store) == before
+    assert slow.commit_async({PLACES[0]: 7}).exception(60) is None
+    slow.close()
+
+
+def test_commits_in_the_background_that_wait_together_are_one_append_and_the_newest_offsets_stay(store: pylog.Store) -> None:
+    told: list[object] = []
+    with member(store, enable_auto_commit=False) as consumer:
+        consumer.poll()
+        log = store.log("__consumer_offsets", 0)
+        before = log.end_offset
+        with consumer._assignment._turn:  # one is under way, so that the others wait together
+            calls = [
+                consumer.commit_async({place: number % 10}, lambda *given: told.append(given))
+                for number in range(500)
+                for place in PLACES[:2]
+            ]
+        assert [call.exception(60) for call in calls] == [None] * 1_000
+        assert log.end_offset - before < 20
+        assert [committed(store)[number] for number in range(2)] == [9, 9]
+        consumer.commit()
+        assert len(told) == 1_000
+        assert all(len(offsets) == 1 and error is None for offsets, error in told)  # type: ignore[misc]

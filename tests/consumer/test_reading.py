@@ -169,6 +169,7 @@ def test_arrow_and_records_can_be_polled_in_turn(store: pylog.Store) -> None:
     assert consumer.poll_arrow(max_records=2)[T0].column("value").to_pylist() == [b"3", b"4"]
     assert values(consumer.poll(max_records=2)) == {0: [5, 6]}
     assert consumer.poll_arrow()[T0].column("offset").to_pylist() == [7, 8, 9]
+    consumer.close()
 
 
 # ---- iteration ---------------------------------------------------------------------------------------------------------------
@@ -250,6 +251,7 @@ def test_seek_goes_back_and_forth_whatever_was_read_ahead(store: pylog.Store) ->
     assert consumer.poll() == {}
     consumer.seek_to_beginning()
     assert [consumer.position(partition) for partition in (T0, T1, T2)] == [0, 0, 0]
+    consumer.close()
 
 
 def test_what_comes_after_a_seek_to_the_end_is_handed_out(consumer: Consumer, store: pylog.Store) -> None:
@@ -397,7 +399,7 @@ def test_a_file_that_is_gone_is_told_and_not_waited_for(tmp_path: Path) -> None:
         consumer.assign([T0])
         consumer.seek(T0, 50)
         names = sorted((tmp_path / "t-0").glob("*.log"))
-        assert len(consumer._log(T0).segments) == len(names) > 3
+        assert len(consumer._core.log(T0).segments) == len(names) > 3
         for name in names[1:-1]:
             name.unlink()
         with pytest.raises((pylog.OffsetOutOfRangeError, pylog.CorruptionError)):

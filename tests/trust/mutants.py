@@ -242,4 +242,45 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         tests=("tests/test_trace.py::test_text_from_outside_cannot_add_a_line_or_a_fact",),
         why="A group's name adds a line of its own to the log.",
     ),
+    Mutant(
+        name="dropped_consumer_leaves",
+        file="pylog/consumer/consumer.py",
+        text="        if core is not None and core.is_open:\n            core.store",
+        replacement="        if core is not None and not core.is_open:\n            core.store",
+        tests=(
+            "tests/test_life_cycle.py::test_fifty_dropped_consumers_leave_no_thread_no_member_and_no_descriptor",
+            "tests/test_life_cycle.py::test_a_consumer_that_an_exception_leaves_behind_leaves_its_group",
+        ),
+        why="A consumer that is dropped without close keeps its partitions from others.",
+    ),
+    Mutant(
+        name="wakeup_ends_a_poll",
+        file="pylog/consumer/consumer.py",
+        text="            self._core.check_woken()\n",
+        replacement="",
+        tests=(
+            "tests/consumer/test_wakeup.py::test_commits_and_other_calls_take_no_notice_of_it",
+            "tests/consumer/test_wakeup.py::test_a_wakeup_before_a_poll_is_remembered_once_and_what_was_there_is_handed_out_by_the_next",
+        ),
+        why="A poll that waits cannot be ended from another thread.",
+    ),
+    Mutant(
+        name="iteration_looks_after_its_group",
+        file="pylog/consumer/consumer.py",
+        text="                if at >= core.look_at:\n",
+        replacement="                if at < 0:\n",
+        tests=(
+            "tests/consumer/test_groups.py::test_a_slow_iteration_keeps_its_partitions_and_commits_by_itself",
+            "tests/consumer/test_wakeup.py::test_what_iteration_has_in_hand_is_not_lost",
+        ),
+        why="An iteration that takes its time with the records in hand is put out of its group.",
+    ),
+    Mutant(
+        name="commits_belong_to_their_membership",
+        file="pylog/groups/member.py",
+        text="        if member_id not in (None, self._member_id):",
+        replacement="        if False:",
+        tests=("tests/consumer/test_groups.py::test_a_commit_in_the_background_of_an_old_membership_is_refused",),
+        why="A commit that was asked for before the member was put out takes the group back.",
+    ),
 )

@@ -42,6 +42,18 @@ _OF_A_LOG: Final = (  # that is gone, maybe while it was looked at, or was cut
 )
 
 
+class Standing(NamedTuple):
+    """A consumer's membership at some moment. A commit belongs to the membership in which it was asked for.
+
+    Attributes:
+        member: of a group; None where partitions were chosen.
+        member_id: its id at that moment; joining again gives another one.
+    """
+
+    member: GroupMember | None
+    member_id: str
+
+
 class Surroundings(NamedTuple):
     """What the consumer around does when partitions come and go.
 
@@ -281,13 +293,20 @@ class Assignment:
 
     # ---- committing and leaving ----------------------------------------------------------------------------------------------
 
-    def commit(self, offsets: Offsets, *, chosen: bool) -> Offsets:
+    @property
+    def standing(self) -> Standing:
+        """The membership of now."""
+        member = self._membership if isinstance(self._membership, GroupMember) else None
+        return Standing(member, "" if member is None else member.member_id)
+
+    def commit(self, offsets: Offsets, *, chosen: bool, standing: Standing | None = None) -> Offsets:
         """Commits for the group, as its member where the consumer is one. From any thread.
 
         Args:
             offsets: what to commit.
             chosen: they are the caller's choice: all or none. Else they are positions, and those are left out which their logs do
                 not have any more: they keep no others from being committed, as they do not at a broker, which looks at no log.
+            standing: the membership in which the commit was asked for; None is the one of now.
 
         Returns:
             What was committed.
@@ -296,15 +315,16 @@ class Assignment:
             FencedMemberError: a partition is not the member's any more. As `OffsetStore.commit`.
         """
         refused: dict[Place, PylogError] = {}
+        standing = standing or self.standing
         try:
-            self._write(offsets)
+            self._write(offsets, standing)
         except _OF_A_LOG:
             refused = {} if chosen else self._refused(offsets)
             if not refused:
                 raise
             offsets = {place: offset for place, offset in offsets.items() if place not in refused}
             if offsets:
-                self._write(offsets)
+                self._write(offsets, standing)
         self._warn(refused)
         return offsets
 
@@ -325,12 +345,11 @@ class Assignment:
             LOGGER.warning("a commit leaves positions out: %s", "; ".join(map(str, refused.values())))
         self._left_out = frozenset(refused)
 
-    def _write(self, offsets: Offsets) -> None:
+    def _write(self, offsets: Offsets, standing: Standing) -> None:
         assert self._group is not None
-        membership = self._membership
-        if isinstance(membership, GroupMember):
+        if standing.member is not None:
             with self._turn:
-                membership.commit(offsets)
+                standing.member.commit(offsets, member_id=standing.member_id)
         else:
             self._store.offsets.commit(self._group, offsets)
 
@@ -343,6 +362,12 @@ class Assignment:
             return
         with self._following:
             self._leave()
+
+    def abandon(self) -> None:
+        """Leaves the group without the listener: the program has dropped the consumer."""
+        if self._membership is not None:
+            with self._turn:
+                self._membership.leave()
 
     def _leave(self) -> None:
         try:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, Future
 from functools import partial
-from typing import Protocol
+from itertools import takewhile
+from typing import TYPE_CHECKING, Protocol
 
 from pylog import limits
 from pylog.clock import Clock
@@ -14,6 +16,9 @@ from pylog.errors import PylogError, without_frames
 from pylog.offsets.store import Place
 from pylog.record.ahead import Worker
 from pylog.record.types import OffsetAndMetadata
+
+if TYPE_CHECKING:
+    from pylog.consumer.assignment import Standing
 
 LOGGER = logging.getLogger("pylog")
 Offsets = Mapping[Place, int | OffsetAndMetadata]
@@ -23,55 +28,110 @@ Callback = Callable[[Offsets, BaseException | None], object]
 class _Pending:
     """A commit in the background.
 
-    Once it is done it lies where its thread holds it, until the consumer takes it from there. By then nothing of it holds the
-    consumer, so that one that nobody has any more is collected: what writes is let go, callbacks are not kept here, and an error
-    has no frames.
+    Once it is done its thread's results hold it, until the consumer takes it from there. By then nothing of it holds the
+    consumer, so that one that nobody has any more is collected: callbacks are not kept here, and an error has no frames.
+
+    Attributes:
+        offsets: asked for; once it is done, those that were committed.
+        chosen: as for `Assignment.commit`.
+        standing: the membership in which it was asked for.
     """
 
-    def __init__(self, write: Callable[[Offsets], Offsets], offsets: Offsets, future: Future[None]) -> None:
-        self._job: tuple[Callable[[Offsets], Offsets], Future[None]] | None = (write, future)
-        self._offsets = offsets
+    def __init__(self, offsets: Offsets, future: Future[None], *, chosen: bool, standing: Standing) -> None:
+        self.offsets = offsets
+        self.chosen = chosen
+        self.standing: Standing | None = standing
+        self._future: Future[None] | None = future
         self._error: BaseException | None = None
 
-    def carry_out(self) -> _Pending:
-        """Commits, in the other thread, unless the future was cancelled; what comes back is to call back."""
-        assert self._job is not None
-        (write, future), self._job = self._job, None
-        if not future.set_running_or_notify_cancel():
-            self._error = CancelledError()
-            return self
-        try:
-            self._offsets = write(self._offsets)
-        except BaseException as error:  # noqa: BLE001 - the future raises it
-            without_frames(error)
-            self._error = error
+    def goes_with(self, other: _Pending) -> bool:
+        """Whether one append may do for both."""
+        return (self.chosen, self.standing) == (other.chosen, other.standing)
+
+    def begin(self) -> bool:
+        """Whether it is still wanted: its future may have been cancelled."""
+        assert self._future is not None
+        if self._future.set_running_or_notify_cancel():
+            return True
+        self._error = CancelledError()
+        self._future = self.standing = None
+        return False
+
+    def end(self, committed: Offsets, error: BaseException | None = None) -> None:
+        """Says what became of it."""
+        future, self._future, self.standing = self._future, None, None
+        assert future is not None
+        self._error = error
+        if error is not None:
             future.set_exception(error)
-        else:
-            future.set_result(None)
-        return self
+            return
+        self.offsets = {place: offset for place, offset in self.offsets.items() if place in committed}
+        future.set_result(None)
 
     def call_back(self, callbacks: dict[_Pending, Callback]) -> None:
         """Tells the callback, if there is one."""
         if callback := callbacks.pop(self, None):
-            callback(self._offsets, self._error)
+            callback(self.offsets, self._error)
 
 
 class _Mark:
-    """Comes back behind all commits that were asked for before it."""
+    """Comes back after all commits that were asked for before it."""
 
     is_back = False
-
-    def carry_out(self) -> _Mark:
-        return self
-
-    def call_back(self, _: object) -> None:
-        self.is_back = True
 
 
 class Write(Protocol):
     """What writes a commit; see `Assignment.commit`."""
 
-    def __call__(self, offsets: Offsets, *, chosen: bool) -> Offsets: ...
+    def __call__(self, offsets: Offsets, *, chosen: bool, standing: Standing | None = None) -> Offsets: ...
+
+
+class _Queue:
+    """Commits that wait for the thread. Those that wait together are written as one: of each partition the newest offset.
+
+    Args:
+        write: commits offsets.
+    """
+
+    def __init__(self, write: Write) -> None:
+        self._write = write
+        self._waiting: deque[_Pending] = deque()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, pending: _Pending) -> None:
+        """Has it wait."""
+        self._waiting.append(pending)
+
+    def carry_out(self, mark: _Mark | None = None) -> tuple[list[_Pending], _Mark | None]:
+        """Commits what waits, in the other thread; what comes back is to call back, then the mark."""
+        done = []
+        while self._waiting:
+            done.append(self._waiting.popleft())
+        wanted = [each for each in done if each.begin()]
+        while wanted:
+            together = list(takewhile(wanted[0].goes_with, wanted))
+            self._commit(together)
+            del wanted[: len(together)]
+        return done, mark
+
+    def _commit(self, together: list[_Pending]) -> None:
+        offsets: dict[Place, int | OffsetAndMetadata] = {}
+        for each in together:
+            offsets |= each.offsets
+        try:
+            committed = self._write(offsets, chosen=together[0].chosen, standing=together[0].standing)
+        except BaseException as error:  # noqa: BLE001 - the futures raise it
+            if len(together) > 1:  # one of them may be to blame, and the others are not
+                for each in together:
+                    self._commit([each])
+                return
+            without_frames(error)
+            together[0].end({}, error)
+        else:
+            for each in together:
+                each.end(committed)
 
 
 class Commits:
@@ -90,6 +150,7 @@ class Commits:
         self._interval = None if interval_ms is None else interval_ms / 1000
         self._again = min(limits.COMMIT_AGAIN_SECONDS, retention_minutes * 60 / 4)
         self._worker = Worker("pylog-commits")
+        self._queue = _Queue(write)
         self._callbacks: dict[_Pending, Callback] = {}
         self._asked = False  # it may be at something
         self._due = clock.monotonic() + (self._interval or 0)
@@ -102,36 +163,64 @@ class Commits:
         if offsets:
             self._write(offsets, chosen=chosen)
 
-    def commit_async(self, offsets: Offsets, callback: Callback | None, *, chosen: bool) -> Future[None]:
-        """Commits in the background."""
+    def commit_async(self, offsets: Offsets, callback: Callback | None, *, chosen: bool, standing: Standing) -> Future[None]:
+        """Commits in the background, as the member that the consumer is now. Waits while too many others wait."""
+        while len(self._queue) >= limits.COMMITS_WAITING:
+            self._clock.sleep(limits.LONG_NAP)
         future: Future[None] = Future()
-        pending = _Pending(partial(self._write, chosen=chosen), offsets, future)
+        pending = _Pending(offsets, future, chosen=chosen, standing=standing)
         if callback is not None:
             self._callbacks[pending] = callback
         self._asked = True  # before it is: an interrupt may come behind that
-        if not self._worker.ask(pending.carry_out):  # there can be no more threads
+        self._queue.add(pending)
+        if not self._worker.ask(self._queue.carry_out):  # there can be no more threads
             self.finish()
-            pending.carry_out().call_back(self._callbacks)
         return future
 
     def run_callbacks(self) -> None:
         """Calls the callbacks of what is done, in the order in which it was asked for."""
         while self._worker.has_result:
-            self._worker.result().call_back(self._callbacks)
+            self._take_in(self._worker.result()[0])
+
+    def _take_in(self, done: list[_Pending]) -> None:
+        """Calls the callbacks of what is done: all of them, also if some raise. The first error is raised."""
+        errors = list[Exception]()
+        for pending in done:
+            try:
+                pending.call_back(self._callbacks)
+            except Exception as error:  # noqa: BLE001 - raised when all were called
+                errors.append(error)
+        if errors:
+            raise errors[0]
 
     def finish(self) -> None:
         """Waits for what was asked for, and calls its callbacks: all of them, also if some raise. The first error is raised."""
-        mark, errors = _Mark(), list[Exception]()
-        if self._asked and self._worker.ask(mark.carry_out):
-            while not mark.is_back:  # a callback that finishes too may have met it
+        sought, errors = _Mark(), list[Exception]()
+        if self._asked and self._worker.ask(partial(self._queue.carry_out, sought)):
+            while not sought.is_back:  # a callback that finishes too may have met it
+                done, mark = self._worker.result()
+                if mark is not None:
+                    mark.is_back = True
                 try:
-                    self._worker.result().call_back(self._callbacks)
+                    self._take_in(done)
                 except Exception as error:  # noqa: BLE001 - raised when all were called
                     errors.append(error)
             self._asked = False
+        elif self._asked:  # there is no thread
+            self.run_callbacks()
+            self._take_in(self._queue.carry_out()[0])
         if errors:
             raise errors[0]
         self.run_callbacks()
+
+    def abandon(self) -> None:
+        """Waits for what was asked for, calls no callback, and ends the thread.
+
+        The garbage collector clears weak references before it calls finalizers, so the thread may have ended by itself already.
+        """
+        self._callbacks.clear()
+        self._worker.end()
+        self._queue.carry_out()
 
     # ---- automatic -----------------------------------------------------------------------------------------------------------
 

@@ -6,37 +6,34 @@ import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import ExitStack
 from functools import partial
 from itertools import chain
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import pyarrow as pa
 
 from pylog import limits
 from pylog.clients import Clients
 from pylog.clock import Clock
-from pylog.consumer.assignment import Assignment, Surroundings
-from pylog.consumer.commits import Callback, Commits, Offsets
-from pylog.consumer.fetcher import Fetcher, Found, Take, as_frame, as_records, as_whole_frame
-from pylog.consumer.guard import Guard, Steps
+from pylog.consumer.commits import Callback, Offsets
+from pylog.consumer.core import Core
+from pylog.consumer.fetcher import Found, Take, as_frame, as_records, as_whole_frame
 from pylog.consumer.listener import ConsumerRebalanceListener
-from pylog.consumer.logs import Logs
 from pylog.consumer.options import ConsumerOptions, ResetPolicy, check_int, checked_timeout
-from pylog.consumer.partition import AssignedPartition, Deserializers, Taken
-from pylog.consumer.positions import EARLIEST, LATEST, Positions
-from pylog.consumer.reading import PartitionReader
+from pylog.consumer.partition import AssignedPartition, Taken
+from pylog.consumer.positions import EARLIEST, LATEST
 from pylog.consumer.subscription import Subscription, checked_partition, checked_partitions, visible_topics
+from pylog.dropping import has_been_dropped
 from pylog.errors import (
-    ClosedError,
     IllegalStateError,
     InvalidArgumentError,
-    UnknownTopicOrPartitionError,
 )
 from pylog.log.arguments import offset_given
 from pylog.log.following import Naps
-from pylog.log.log import Log
 from pylog.record.types import OffsetAndMetadata, OffsetAndTimestamp, Record, TopicPartition
+
+_SKIPPED: Final = 7  # records of an iteration between two looks at the clock
+_FAST_S: Final = 0.001  # for these records together
 
 
 class Consumer:
@@ -63,21 +60,26 @@ class Consumer:
         self._store = store
         self._options = options
         self._clock = clock
-        self._guard = Guard()
-        self._steps = Steps(self._guard)
-        self._logs = Logs(store)
-        self._deserializers = Deserializers(options.key_deserializer, options.value_deserializer)
-        self._positions = Positions(options, store.offsets, self._log, clock)
-        self._fetcher = Fetcher(options.fetch_max_bytes, options.max_partition_fetch_bytes, self._positions.out_of_range)
-        around = Surroundings(self._place_of, self._fetcher.set_partitions, self._commit_before_leaving, self._steps.lend)
-        self._assignment = Assignment(store, clock, options, around)
-        interval = options.auto_commit_interval_ms if options.auto_commits else None
-        self._commits = Commits(self._assignment.commit, clock, interval, store.offsets.retention_minutes)
+        self._core = Core(store, options, clock)  # which never refers to this object, so that it is collected when it is dropped
+        self._guard = self._core.guard
+        self._steps = self._core.steps
+        self._positions = self._core.positions
+        self._fetcher = self._core.fetcher
+        self._assignment = self._core.assignment
+        self._commits = self._core.commits
         self._in_hand: Iterator[Record] = iter(())
         self._naps = Naps(clock)  # over all polls until something comes
         names = tuple(topics)
         if names:
             self.subscribe(names)
+        self._core.begun = True
+
+    def __del__(self) -> None:
+        core = getattr(self, "_core", None)  # none, if the first argument was refused
+        if core is not None and core.is_open:
+            core.store.departing.append(core)  # closing the store waits for it
+            group = "" if core.options.group is None else f" in the group {core.options.group!r}"
+            has_been_dropped(self, f"a consumer of the store {core.store.path}{group}", core.abandon)
 
     def __repr__(self) -> str:
         return f"Consumer({self._store.path!r}, group={self._options.group!r}, {len(self._assignment.places)} partitions)"
@@ -122,13 +124,13 @@ class Consumer:
         with self._guard, self._steps:
             wanted = checked_partitions(partitions)
             for partition in wanted:
-                self._log(partition)
+                self._core.log(partition)
             self._assignment.assign(wanted)
 
     def unsubscribe(self) -> None:
         """Reads nothing any more: commits if that is automatic, tells the listener, leaves the group."""
         with self._guard, self._steps:
-            self._leave(autocommit=True)
+            self._core.leave(autocommit=True)
 
     def assignment(self) -> set[TopicPartition]:
         """The partitions that are this consumer's now."""
@@ -159,7 +161,7 @@ class Consumer:
                 `seek(error.partition, error.next_offset)` goes on behind them.
             RecordDeserializationError: a deserializer raised; the position stays at that record.
             IllegalStateError: nothing is subscribed to or assigned, or another thread is in a call.
-            ClosedError: the consumer or its store is closed.
+            ClosedError: the consumer or its store is closed. WakeupError: `wakeup` was called.
             What a listener or a callback raises.
 
         Each error of a partition comes again until its position moves; other partitions are handed out in between. Cost: some
@@ -233,15 +235,26 @@ class Consumer:
     def __iter__(self) -> Iterator[Record]:
         """Records, one after the other and for ever; with `consumer_timeout_ms` until nothing has come for so long.
 
-        The position moves with each record, so that `commit` in the loop commits up to the one in hand. Raises as `poll`.
+        The position moves with each record, so that `commit` in the loop commits up to the one in hand. Ten times a second,
+        between two records, iteration looks after the group and automatic commits, as `poll` does. Raises as `poll`.
         """
+        core, now, at, skipped = self._core, self._clock.monotonic, 0.0, 0
         while True:
-            for record in self._in_hand:  # noqa: UP028 - `yield from` would close it with a loop that is left
+            for record in self._in_hand:  # `yield from` would close it with a loop that is left
                 yield record
+                if skipped:  # a clock costs a tenth of a record: a fast loop asks it for every eighth one
+                    skipped -= 1
+                    continue
+                last, at = at, now()
+                skipped = _SKIPPED if at - last < _FAST_S else 0
+                if at >= core.look_at:
+                    core.look_after()
             if not self._get_more():
                 return
 
     def __next__(self) -> Record:
+        if self.is_look_due:
+            self.look_after()
         for record in self._in_hand:
             return record
         if not self._get_more():
@@ -263,6 +276,16 @@ class Consumer:
             self._in_hand = _one_by_one(found)
             return bool(found)
 
+    @property
+    def is_look_due(self) -> bool:
+        """Whether `look_after` has to be called before iteration hands out the next record."""
+        return self._clock.monotonic() >= self._core.look_at
+
+    def look_after(self) -> None:
+        """Looks after the group and automatic commits between two records of an iteration. Raises as `poll`."""
+        if self.reads:
+            self._core.look_after()
+
     def next_in_hand(self) -> Record | None:
         """The next record that iteration has already, None when it has to get more."""
         return next(self._in_hand, None)
@@ -270,10 +293,11 @@ class Consumer:
     def _collect(self, timeout_ms: float, count: int, how: Take) -> list[Found]:
         deadline = self._clock.monotonic() + timeout_ms / 1000
         while True:
-            self._keep_up()
+            self._core.check_woken()
+            self._core.keep_up()
             if self._steps.are_to_end or not self.reads:  # any more: a listener or a callback said so
                 return []
-            found = self._take(count, how)
+            found = self._core.take(count, how)
             if any(len(taken.records) for _, taken in found):
                 self._naps.end()
                 self._fetcher.read_ahead()
@@ -282,70 +306,10 @@ class Consumer:
             if not found and not self._naps.take(deadline):
                 return []
 
-    def _take(self, count: int, how: Take) -> list[Found]:
-        for _ in range(1 + len(self._assignment.places)):
-            try:
-                self._find_positions()
-                return self._fetcher.take(count, how)
-            except (UnknownTopicOrPartitionError, ClosedError) as error:  # closed: by this process, which deleted the topic
-                self._store.topics()  # unless it is the store that is closed
-                self._forget_what_is_gone(self._assignment.places)
-                if self._assignment.is_manual:
-                    raise UnknownTopicOrPartitionError(f"a partition assigned to this consumer is gone: {error}") from error
-        return []  # of deleted topics alone: the membership will say so
-
-    def _keep_up(self) -> None:
-        """What is due, before records are handed out."""
-        if not self.reads:
-            self._guard.check_open()
-            raise IllegalStateError("this consumer reads nothing; subscribe() to topics or assign() partitions")
-        self._commits.run_callbacks()
-        self._assignment.keep_up()
-        if self._commits.are_due:
-            self._commits.auto_commit(self._committable())
-
     @property
     def reads(self) -> bool:
         """Whether topics are subscribed to, or partitions assigned."""
-        return self._assignment.subscription is not None or self._assignment.is_manual
-
-    def _find_positions(self) -> None:
-        places = [place for place in self._assignment.places.values() if place.position is None]
-        if places:
-            self._positions.find(places)
-
-    def _log(self, partition: TopicPartition) -> Log:
-        """A partition as it is now."""
-        self._forget_what_is_gone([partition])
-        return self._logs.of(partition)
-
-    def _forget_what_is_gone(self, partitions: Iterable[TopicPartition]) -> None:
-        """Begins anew with partitions that were deleted, and maybe made again."""
-        for partition in self._logs.forget_gone(partitions):
-            if partition in self._assignment.places:
-                self._assignment.places[partition].seek(None)
-
-    def _committable(self) -> Offsets:
-        """The positions that are known, of logs that are there."""
-        self._forget_what_is_gone(self._assignment.places)
-        return self._assignment.positions()
-
-    # ---- around the assignment -----------------------------------------------------------------------------------------------
-
-    def _place_of(self, partition: TopicPartition) -> AssignedPartition:
-        """What is known of a partition that comes: nothing."""
-
-        def read_from(offset: int) -> PartitionReader:
-            return PartitionReader(partial(self._logs.of, partition), offset, self._options.isolation)
-
-        return AssignedPartition(partition, read_from, self._deserializers)
-
-    def _commit_before_leaving(self) -> None:
-        """Commits before partitions go."""
-        try:
-            self._commits.finish()
-        finally:  # whatever a callback raises
-            self._commits.auto_commit(self._committable())
+        return self._core.reads
 
     # ---- positions -----------------------------------------------------------------------------------------------------------
 
@@ -432,7 +396,7 @@ class Consumer:
             self._commits.commit(self._to_commit(offsets), chosen=offsets is not None)
 
     def commit_async(self, offsets: Offsets | None = None, callback: Callback | None = None) -> Future[None]:
-        """The same in the background.
+        """The same in the background. Calls that wait together are one append; with very many waiting, a call waits for them.
 
         Args:
             offsets: as for `commit`; positions are those of now.
@@ -447,12 +411,13 @@ class Consumer:
         """
         with self._guard, self._steps:
             call = None if callback is None else partial(self._steps.lend, callback)
-            return self._commits.commit_async(self._to_commit(offsets), call, chosen=offsets is not None)
+            chosen, standing = offsets is not None, self._assignment.standing
+            return self._commits.commit_async(self._to_commit(offsets), call, chosen=chosen, standing=standing)
 
     def _to_commit(self, given: Offsets | None) -> Offsets:
         self._group()
         if given is None:
-            return self._committable()
+            return self._core.committable()
         if not isinstance(given, Mapping):
             raise InvalidArgumentError(f"offsets of type {type(given).__name__} are not offsets by partition")
         return {
@@ -506,7 +471,7 @@ class Consumer:
         with self._guard:
             isolation = self._options.isolation
             return {
-                partition: self._log(partition).offset_for_timestamp(timestamp, isolation=isolation)
+                partition: self._core.log(partition).offset_for_timestamp(timestamp, isolation=isolation)
                 for partition, timestamp in zip(checked_partitions(timestamps), timestamps.values(), strict=True)
             }
 
@@ -525,11 +490,33 @@ class Consumer:
 
     # ---- the end -------------------------------------------------------------------------------------------------------------
 
+    def wakeup(self) -> None:
+        """Has a `poll`, `poll_arrow` or iteration that another thread is in raise `WakeupError`, or else the next one.
+
+        Any thread may call it, at any time, and so may a handler of a signal: it waits for nothing and takes no lock. Nothing is
+        lost: the next `poll` hands out the records. Several calls before one that notices them count once. A commit is not
+        interrupted. After `close` it does nothing.
+
+        >>> import pylog, tempfile
+        >>> store = pylog.open(tempfile.mkdtemp())
+        >>> _ = store.create_topic("orders")
+        >>> with store.consumer("orders") as consumer:
+        ...     consumer.wakeup()
+        ...     try:
+        ...         _ = consumer.poll(60_000)
+        ...     except pylog.WakeupError:
+        ...         print("woken")
+        woken
+        >>> store.close()
+        """
+        self._core.wakeup()
+
     def close(self, autocommit: bool = True) -> None:
         """Commits if that is automatic, tells the listener, leaves the group, ends the threads. May be called twice.
 
         A handler of a signal may call it too. Amid another call of the same thread it is done as soon as that is; a `poll` then
-        ends at once, with nothing.
+        ends at once, with nothing. A consumer that is dropped without `close` warns with a `ResourceWarning`, leaves its group
+        and commits nothing.
 
         Args:
             autocommit: false leaves out the commit. By place too, as in kafka-python.
@@ -542,20 +529,9 @@ class Consumer:
         if self._steps.are_under_way:
             self._steps.put_off(partial(self.close, autocommit))
             return
-        with self._guard, self._steps, ExitStack() as last:
-            last.callback(self._guard.close)
-            last.callback(self._fetcher.close)
-            last.callback(self._commits.close)
+        with self._guard, self._steps:
             self._in_hand = iter(())
-            self._leave(autocommit=autocommit)
-
-    def _leave(self, *, autocommit: bool) -> None:
-        if not autocommit:
-            self._commits.stop()
-        try:
-            self._commit_before_leaving()
-        finally:
-            self._assignment.leave()
+            self._core.close(autocommit=autocommit)
 
 
 _Spot = tuple[AssignedPartition, int | None, int | None]  # and where it is: position, leader epoch
@@ -587,11 +563,12 @@ def _of_one(place: AssignedPartition, taken: Taken, at: int | None) -> Iterator[
     """Those of a partition that stood at an offset when they were taken. They end when it was paused, sought in, lost, or handed
     out by `poll` in between: behind its last record too.
     """
+    epoch = taken.leader_epoch
     for record in taken.records:
-        if not place.goes_on(at):
+        if place.position != at or not place.owned or place.paused:  # not `goes_on`: this is once a record
             return
         place.position = at = record.offset + 1
-        place.leader_epoch = taken.leader_epoch
+        place.leader_epoch = epoch
         yield record
     if place.goes_on(at):
         place.hand_out(taken)

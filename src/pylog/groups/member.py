@@ -451,8 +451,18 @@ class GroupMember:
             if given:
                 self._tell(trace.REVOKED, given, "they are assigned to another member")
 
-    def commit(self, offsets: Mapping[Place, int | OffsetAndMetadata], *, durability: Durability | None = None) -> None:
+    def commit(
+        self,
+        offsets: Mapping[Place, int | OffsetAndMetadata],
+        *,
+        durability: Durability | None = None,
+        member_id: str | None = None,
+    ) -> None:
         """Commits offsets as `OffsetStore.commit`, all or none, if they are this member's to commit at that moment.
+
+        Args:
+            offsets, durability: as for `OffsetStore.commit`.
+            member_id: the membership in which the commit was asked for; None is the one of now.
 
         Raises:
             FencedMemberError: it is no longer in the group, or one of the partitions is not its own. Nothing was written; `poll`
@@ -472,6 +482,9 @@ class GroupMember:
 
         if self._presence is None:
             raise FencedMemberError(f"the consumer is not in the group {self._group!r}; subscribe and poll, then commit")
+        if member_id not in (None, self._member_id):
+            told = f"the consumer was put out of the group {self._group!r} after this commit was asked for, and has joined again"
+            raise FencedMemberError(f"{told}; commit the positions of now")
         if items:
             self._offsets.with_partition(self._group, act)
 

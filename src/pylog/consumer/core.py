@@ -1,0 +1,195 @@
+"""The part of a consumer that outlives it: everything except the object that a program holds.
+
+No thread refers to a core for longer than a piece of work takes, and a core never refers to its `Consumer`. So a consumer that is
+dropped without `close` is collected at once, and its core leaves the group in a thread of its own.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterable
+from contextlib import ExitStack, suppress
+from functools import partial
+
+from pylog import limits
+from pylog.clients import Clients
+from pylog.clock import Clock
+from pylog.consumer.assignment import Assignment, Surroundings
+from pylog.consumer.commits import Commits, Offsets
+from pylog.consumer.fetcher import Fetcher, Found, Take
+from pylog.consumer.guard import Guard, Steps
+from pylog.consumer.logs import Logs
+from pylog.consumer.options import ConsumerOptions
+from pylog.consumer.partition import AssignedPartition, Deserializers
+from pylog.consumer.positions import Positions
+from pylog.consumer.reading import PartitionReader
+from pylog.errors import ClosedError, IllegalStateError, UnknownTopicOrPartitionError, WakeupError
+from pylog.log.log import Log
+from pylog.record.types import TopicPartition
+
+
+class Core:
+    """One consumer's assignment, positions, commits and threads.
+
+    Args:
+        store, options, clock: of the consumer.
+
+    Attributes:
+        begun: true once the consumer is made; before that, nothing has to be closed.
+        look_at: when iteration has to look after the group next, on the clock that never goes back.
+    """
+
+    def __init__(self, store: Clients, options: ConsumerOptions, clock: Clock) -> None:
+        self.store = store
+        self.options = options
+        self.guard = Guard()
+        self.steps = Steps(self.guard)
+        self.positions = Positions(options, store.offsets, self.log, clock)
+        self.fetcher = Fetcher(options.fetch_max_bytes, options.max_partition_fetch_bytes, self.positions.out_of_range)
+        around = Surroundings(self._place_of, self.fetcher.set_partitions, self._commit_before_leaving, self.steps.lend)
+        self.assignment = Assignment(store, clock, options, around)
+        interval = options.auto_commit_interval_ms if options.auto_commits else None
+        self.commits = Commits(self.assignment.commit, clock, interval, store.offsets.retention_minutes)
+        self.begun = False
+        self.look_at = -math.inf
+        self._clock = clock
+        self._logs = Logs(store)
+        self._deserializers = Deserializers(options.key_deserializer, options.value_deserializer)
+        self._between_looks = min(limits.ITERATION_LOOK_S, options.max_poll_interval_ms / 4000)
+        self._woken = False
+        self._abandoning = threading.Lock()
+
+    # ---- looking after things ------------------------------------------------------------------------------------------------
+
+    @property
+    def reads(self) -> bool:
+        """Whether topics are subscribed to, or partitions assigned."""
+        return self.assignment.subscription is not None or self.assignment.is_manual
+
+    def keep_up(self) -> None:
+        """Does what is due before records are handed out: callbacks, the group, automatic commits."""
+        if not self.reads:
+            self.guard.check_open()
+            raise IllegalStateError("this consumer reads nothing; subscribe() to topics or assign() partitions")
+        self.commits.run_callbacks()
+        self.assignment.keep_up()
+        if self.commits.are_due:
+            self.commits.auto_commit(self.committable())
+        self.look_at = -math.inf if self._woken else self._clock.monotonic() + self._between_looks
+
+    def look_after(self) -> None:
+        """Does the same between two records of an iteration.
+
+        Raises:
+            WakeupError: `wakeup` was called. As `Consumer.poll`.
+        """
+        with self.guard, self.steps:
+            self.look_at = self._clock.monotonic() + self._between_looks  # before the check: `wakeup` sets both in this order
+            self.check_woken()
+            self.keep_up()
+
+    def wakeup(self) -> None:
+        """Has the call that waits, or the next one, raise `WakeupError`. Takes no lock."""
+        self._woken = True
+        self.look_at = -math.inf
+
+    def check_woken(self) -> None:
+        """Raises WakeupError once for each `wakeup`, or for several that no call has noticed yet."""
+        if self._woken:
+            self._woken = False
+            raise WakeupError("wakeup() was called; nothing is lost, and the next poll hands out the records")
+
+    def take(self, count: int, how: Take) -> list[Found]:
+        """Takes records from the partitions in turn."""
+        for _ in range(1 + len(self.assignment.places)):
+            try:
+                self._find_positions()
+                return self.fetcher.take(count, how)
+            except (UnknownTopicOrPartitionError, ClosedError) as error:  # closed: by this process, which deleted the topic
+                self.store.topics()  # unless it is the store that is closed
+                self.forget_what_is_gone(self.assignment.places)
+                if self.assignment.is_manual:
+                    raise UnknownTopicOrPartitionError(f"a partition assigned to this consumer is gone: {error}") from error
+        return []  # of deleted topics alone: the membership will say so
+
+    def _find_positions(self) -> None:
+        places = [place for place in self.assignment.places.values() if place.position is None]
+        if places:
+            self.positions.find(places)
+
+    # ---- logs and positions --------------------------------------------------------------------------------------------------
+
+    def log(self, partition: TopicPartition) -> Log:
+        """A partition as it is now."""
+        self.forget_what_is_gone([partition])
+        return self._logs.of(partition)
+
+    def forget_what_is_gone(self, partitions: Iterable[TopicPartition]) -> None:
+        """Begins again with partitions that were deleted, and maybe made again."""
+        for partition in self._logs.forget_gone(partitions):
+            if partition in self.assignment.places:
+                self.assignment.places[partition].seek(None)
+
+    def committable(self) -> Offsets:
+        """The positions that are known, of logs that are there."""
+        self.forget_what_is_gone(self.assignment.places)
+        return self.assignment.positions()
+
+    def _place_of(self, partition: TopicPartition) -> AssignedPartition:
+        """What is known of a partition that comes: nothing."""
+
+        def read_from(offset: int) -> PartitionReader:
+            return PartitionReader(partial(self._logs.of, partition), offset, self.options.isolation)
+
+        return AssignedPartition(partition, read_from, self._deserializers)
+
+    def _commit_before_leaving(self) -> None:
+        """Commits before partitions go."""
+        try:
+            self.commits.finish()
+        finally:  # whatever a callback raises
+            self.commits.auto_commit(self.committable())
+
+    # ---- the end -------------------------------------------------------------------------------------------------------------
+
+    @property
+    def is_open(self) -> bool:
+        """True if the consumer has to be closed: it is made in this process, and not closed. Takes no lock."""
+        return self.begun and not self.guard.closed and not self.guard.forked
+
+    def leave(self, *, autocommit: bool) -> None:
+        """Gives everything up, and subscribes to nothing."""
+        if not autocommit:
+            self.commits.stop()
+        try:
+            self._commit_before_leaving()
+        finally:
+            self.assignment.leave()
+
+    def close(self, *, autocommit: bool) -> None:
+        """Leaves and ends the threads. The caller holds the guard and the steps."""
+        with ExitStack() as last:
+            last.callback(self.guard.close)
+            last.callback(self.fetcher.close)
+            last.callback(self.commits.close)
+            self.leave(autocommit=autocommit)
+
+    def abandon(self) -> None:
+        """Ends a consumer that the program has dropped. Code of the user is not called, in whichever thread this is.
+
+        Commits that were asked for are carried out. Records that were handed out since the last commit are handed out again,
+        to the member of the group that gets their partitions.
+        """
+        with self._abandoning:
+            if self.guard.closed:
+                return
+            try:
+                with ExitStack() as last:
+                    last.callback(self.guard.close)
+                    last.callback(self.fetcher.close)
+                    last.callback(self.assignment.abandon)
+                    self.commits.abandon()
+            finally:
+                with suppress(ValueError):  # it was not noted as one that departs
+                    self.store.departing.remove(self)
