@@ -24,6 +24,12 @@ MAX_BATCH_DECOMPRESSED_BYTES = 64 << 20  # a zstd bomb expands 32,000 times; Kaf
 MAX_COMPRESSED_BATCH_BYTES = 512 << 20  # snappy-java's own bound on one chunk
 RESYNC_HASHED_BYTES = 256 << 20  # hashed while looking for a good batch behind damage: bytes can look like headers everywhere
 MAX_PARTITIONS = 1_000_000  # of one topic: a directory listing is the only source, and it must fit in memory
+MAX_SNAPSHOT_BYTES = 256 << 20  # of a partition's producers: 46 bytes each, 5.8 million
+LEAST_INDEX_LIMIT_BYTES = 32 << 20  # of an index, however small its segment: brokers preallocate 10 MiB
+LEAST_BATCH_BYTES = 26  # of any format: what an index or seal can have for each bounds its file
+MAX_SEAL_BYTES = 64 << 20  # 4 million marks, one for each 512 bytes of the largest segment
+MAX_SEAL_MARKS = 4 << 20
+MARKER_BYTES = 4096  # of a clean-shutdown marker, or a partition.metadata: each has fewer than 100
 MAX_CHECKPOINT_BYTES = 64 << 20  # a text file with one line a partition
 
 MAX_PLAN_BYTES = 64 << 20  # a file of offsets to reset groups to: a line a partition, some 60 bytes each

@@ -20,7 +20,7 @@ from pylog.errors import (
     ReadOnlyError,
     UnknownTopicOrPartitionError,
 )
-from pylog.fs import Door, FileSystem, Gate, join, process_id, write_atomically
+from pylog.fs import Door, FileSystem, Gate, join, process_id, read_derived, remove_derived, write_atomically
 from pylog.groups.attendance import Attendance
 from pylog.log import shutdown
 from pylog.log.check import check_store
@@ -153,7 +153,7 @@ class Store(Upkeep):
             raise
 
     def _read_marker(self) -> bytes | None:
-        return self._fs.read(join(self.path, CLEAN_SHUTDOWN), 4096)
+        return read_derived(self._fs, join(self.path, CLEAN_SHUTDOWN), limits.MARKER_BYTES).data
 
     def _report_checkpoints(self) -> None:
         """An unreadable checkpoint counts as empty, and is reported."""
@@ -383,6 +383,7 @@ class Store(Upkeep):
         topic_id = id_in_brokers_directory(self._fs, self.path, key)
         return Source(
             fs=self._fs,
+            clock=self._clock,
             directory=directory,
             partition=key,
             options=LiveOptions(
@@ -486,7 +487,7 @@ class Store(Upkeep):
         with self._root_lock():  # not the guard: who appends asks for this under the log's locks, which lie inside of that
             path = join(self.path, CLEAN_SHUTDOWN)
             if self._fs.exists(path):
-                self._fs.remove(path)
+                remove_derived(self._fs, path)
                 self._fs.sync_directory(self.path)
             self._left_clean_state = True
 

@@ -283,4 +283,52 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         tests=("tests/consumer/test_groups.py::test_a_commit_in_the_background_of_an_old_membership_is_refused",),
         why="A commit that was asked for before the member was put out takes the group back.",
     ),
+    Mutant(
+        name="a_derived_file_that_is_too_large_counts_as_missing",
+        file="pylog/fs/derived.py",
+        text="    if error.errno in _OF_THE_PROCESS:\n",
+        replacement="    if True:\n",
+        tests=(
+            "tests/log/test_derived_files.py::test_all_records_are_read_and_appended_whatever_a_derived_file_holds",
+            "tests/log/test_derived_files.py::test_a_derived_file_that_cannot_be_used_is_a_finding_of_verify_and_of_doctor",
+        ),
+        why="A derived file that cannot be read keeps the partition from opening.",
+    ),
+    Mutant(
+        name="a_slot_leaves_room_for_the_next_one",
+        file="pylog/log/durable_point.py",
+        text="    return slot if slot is not None and _is_possible(slot) else None\n",
+        replacement="    return slot\n",
+        tests=("tests/log/test_derived_files.py::test_a_slot_with_a_right_checksum_and_impossible_numbers_counts_as_none",),
+        why="A header at its last number ends each append in struct.error.",
+    ),
+    Mutant(
+        name="numbers_of_checkpoints_have_ranges",
+        file="pylog/log/checkpoints.py",
+        text="    if not 0 <= found <= high:\n",
+        replacement="    if found < 0:\n",
+        tests=(
+            "tests/log/test_derived_files.py::test_an_epoch_is_an_int32",
+            "tests/log/test_derived_files.py::test_a_number_that_kafka_would_not_read_is_none_of_a_checkpoint",
+        ),
+        why="A checkpoint's number beyond its field ends each read in OverflowError.",
+    ),
+    Mutant(
+        name="producers_expire_at_a_roll",
+        file="pylog/log/producer_state.py",
+        text="        self.end_offset = end_offset\n        return self.expire(now_ms, expiration_ms)\n",
+        replacement="        self.end_offset = end_offset\n        return []\n",
+        tests=("tests/log/test_producer_expiry.py::test_producers_that_were_idle_for_a_day_are_forgotten_when_the_log_rolls",),
+        why="Producers gather for years where nobody calls tick.",
+    ),
+    Mutant(
+        name="producers_without_a_time_expire_a_day_after_the_append",
+        file="pylog/log/loader.py",
+        text="    return timestamp if 0 <= timestamp <= now_ms else min(written_ms, now_ms)\n",
+        replacement="    return timestamp\n",
+        tests=(
+            "tests/log/test_producer_expiry.py::test_records_without_a_time_or_of_the_future_expire_a_day_after_their_append",
+        ),
+        why="A producer of records without a timestamp expires at once, and one of the future never.",
+    ),
 )

@@ -7,6 +7,7 @@ Rules kept here: no write is short (the loop ends or raises); files are made wit
 links, closed on exec; a sync that failed is never tried again; only files that never change again are mapped.
 """
 
+from pylog.fs.derived import DerivedFile, MappedFile, is_no_file, map_derived, read_derived, read_start, remove_derived, set_aside
 from pylog.fs.door import Door
 from pylog.fs.gate import Gate
 from pylog.fs.outside import replace_file
@@ -30,6 +31,7 @@ from pylog.fs.system import (
 
 __all__ = [
     "Bytes",
+    "DerivedFile",
     "DirectoryEntry",
     "Door",
     "File",
@@ -37,20 +39,27 @@ __all__ = [
     "Gate",
     "LockByte",
     "LockFile",
+    "MappedFile",
     "OsFileSystem",
     "ProcessName",
     "ResidentPages",
     "absolute",
     "base_name",
     "hold_over_forks",
+    "is_no_file",
     "is_path",
     "join",
+    "map_derived",
     "on_fork",
     "parent_of",
     "parent_process",
     "process_id",
+    "read_derived",
+    "read_start",
+    "remove_derived",
     "replace_file",
     "resolved",
     "rooted",
+    "set_aside",
     "write_atomically",
 ]

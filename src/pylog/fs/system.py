@@ -22,6 +22,7 @@ import numpy as np
 
 from pylog.errors import NotALogDirectoryError, StorageFailedError, SyncFailedError
 from pylog.fs import locks, ownership
+from pylog.fs.derived import is_no_file, set_aside
 from pylog.fs.locks import OsLockFile, above_standard
 from pylog.fs.protocols import Bytes, DirectoryEntry, FileSystem
 
@@ -435,15 +436,28 @@ def parent_of(path: str) -> str:
     return os.path.dirname(os.path.abspath(path))
 
 
+def _make_way(fs: FileSystem, path: str, change: Callable[[], None], *, again: bool) -> None:
+    """Changes a name. A directory that has it is set aside first, and then the change is tried again if that is needed."""
+    try:
+        change()
+    except StorageFailedError as error:
+        if not is_no_file(error):
+            raise
+        set_aside(fs, path)
+        if again:
+            change()
+
+
 def write_atomically(fs: FileSystem, directory: str, name: str, data: bytes) -> None:
     """Replaces a small file so that a crash leaves the old one or the new one, never half (reliability 4, checkpoints).
 
-    Temporary file, sync, rename, directory sync. Left-over temporary files of an earlier crash are replaced.
+    Temporary file, sync, rename, directory sync. Left-over temporary files of an earlier crash are replaced. A directory that has
+    the file's name is set aside.
     """
     target = os.path.join(directory, name)
     temporary = target + ".tmp"
     if fs.exists(temporary):
-        fs.remove(temporary)
+        _make_way(fs, temporary, lambda: fs.remove(temporary), again=False)
     try:
         file = fs.create(temporary)
         try:
@@ -451,7 +465,7 @@ def write_atomically(fs: FileSystem, directory: str, name: str, data: bytes) -> 
             file.sync()
         finally:
             file.close()
-        fs.rename(temporary, target)
+        _make_way(fs, target, lambda: fs.rename(temporary, target), again=True)
     except StorageFailedError:
         with contextlib.suppress(StorageFailedError):  # on a full disk it would take room for nothing
             fs.remove(temporary)

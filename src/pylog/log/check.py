@@ -12,15 +12,14 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pylog import limits
 from pylog.errors import PylogError, StorageFailedError, UnknownTopicOrPartitionError
-from pylog.fs import DirectoryEntry, FileSystem, join
+from pylog.fs import DirectoryEntry, FileSystem, join, read_derived
 from pylog.index.offset_index import OffsetIndex
 from pylog.index.time_index import TimeIndex
 from pylog.index.transaction_index import ENTRY_SIZE, TransactionIndex
 from pylog.log.checkpoints import LOG_START, RECOVERY_POINT, EpochStart
 from pylog.log.durable_point import SLOT_SIZE, Slot
-from pylog.log.producer_state import parse_snapshot
+from pylog.log.producer_state import read_snapshot
 from pylog.log.recovery import Finding
 from pylog.log.report import GOOD, Ends, FileVerdict, Look, Partition, Report, about, ask, of_error, read_ends
 from pylog.log.walk import Damage, Stretch, first_offsets, walk
@@ -40,7 +39,7 @@ from pylog.record.format import (
 )
 from pylog.segment import names
 from pylog.segment.seal import ALTERED, Altered, Seal, SealedReader, foreign_reason, is_foreign, read_seal
-from pylog.segment.segment import LogSegment, vanished
+from pylog.segment.segment import LogSegment, limit_of, vanished
 
 TEMPORARY: Final = ".tmp"
 UNFINISHED: Final = "is left over from something that was not finished"
@@ -143,9 +142,7 @@ def _check_snapshots(partition: Partition, entries: Mapping[str, DirectoryEntry]
             continue
         beyond = max(beyond, found.offset)
         try:
-            data = partition.fs.read(path, limits.MAX_CHECKPOINT_BYTES)
-            if data is not None:  # else it was removed meanwhile
-                parse_snapshot(data, found.offset, path)
+            read_snapshot(partition.fs, partition.directory, found.offset)
         except PylogError as error:
             yield of_error(error, path, "derived")._replace(size=entries[name].size)
     if beyond > end and not partition.has_moved():
@@ -570,7 +567,9 @@ class _AbortWatch(_IndexWatch):
 def _load_index(fs: FileSystem, segment: LogSegment, suffix: str, *, sealed: bool) -> tuple[_IndexWatch | None, Finding | None]:
     """An index file as far as it can be one, and what is wrong with it."""
     path, base = segment.path_of(suffix), segment.base_offset
-    data = fs.read(path, limits.MAX_SEGMENT_BYTES)
+    data, fault, _ = read_derived(fs, path, limit_of(suffix, segment.size))
+    if fault is not None:
+        return None, about("derived", path, f"cannot be used: {fault}", offset=base)
     if data is None:
         needed = sealed and suffix != names.TRANSACTION_INDEX
         return None, about("derived", path, "is not there", offset=base) if needed else None

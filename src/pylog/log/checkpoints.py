@@ -18,8 +18,8 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from pylog import limits, trace
-from pylog.errors import CorruptionError, InvalidTopicError, StorageFailedError, UnsupportedFormatError
-from pylog.fs import FileSystem, join, write_atomically
+from pylog.errors import CorruptionError, InvalidTopicError, UnsupportedFormatError
+from pylog.fs import FileSystem, join, read_derived, set_aside, write_atomically
 from pylog.record.types import TopicPartition
 from pylog.segment.names import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA
 
@@ -30,6 +30,7 @@ HIGH_WATERMARK: Final = "replication-offset-checkpoint"  # a broker's; pylog onl
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 NEW_MARKER: Final = b'{"version":0,"brokerEpoch":-1}'
 
+_NUMBER: Final = re.compile(r"\+?[0-9]{1,19}")
 Offsets = dict[TopicPartition, int]
 
 
@@ -44,7 +45,7 @@ def parse_offsets(data: bytes, path: str) -> Offsets:
     """
     try:
         return {
-            TopicPartition(topic, int(partition)): int(offset)
+            TopicPartition(topic, _number(partition, limits.INT32_MAX)): _number(offset, limits.INT64_MAX)
             for topic, partition, offset in (line.split() for line in _entries(data))
         }
     except (ValueError, UnicodeDecodeError) as error:
@@ -53,13 +54,21 @@ def parse_offsets(data: bytes, path: str) -> Offsets:
         ) from error
 
 
+def _number(text: str, high: int) -> int:
+    """A number as Kafka's tools take it: digits only, and none that its field has no room for."""
+    found = int(text) if _NUMBER.fullmatch(text) else -1
+    if not 0 <= found <= high:
+        raise ValueError(f"{text[:40]!r} is not a number from 0 to {high}")
+    return found
+
+
 def _entries(data: bytes) -> list[str]:
     """The lines behind the version and the count of a checkpoint file; none in an empty one (storage-format 3.5.2)."""
     lines = data.decode().splitlines()
     version, count, *entries = lines if len(lines) > 1 else [*lines, "0", "0"][:2]
-    if int(version) != 0:
+    if _number(version, limits.INT32_MAX) != 0:
         raise ValueError(f"version {version} is not known")
-    if int(count) != len(entries):
+    if _number(count, limits.INT32_MAX) != len(entries):
         raise ValueError(f"it has {len(entries)} entries instead of {count}")
     return entries
 
@@ -143,15 +152,13 @@ class Checkpoint:
 
     def _read(self) -> _Content:
         content = self._content
-        try:
-            data = self._fs.read(self.path, limits.MAX_CHECKPOINT_BYTES)
-        except StorageFailedError as error:
-            if error.errno is not None:
-                raise
-            told = f"{error}; move it away if no broker needs it"
-            self._content = content = _Content(None, complaint=told, refused=True)
+        data, fault, too_large = read_derived(self._fs, self.path, limits.MAX_CHECKPOINT_BYTES)
+        if fault is not None:
+            told = f"{fault}; move it away if no broker needs it"
+            self._content = content = _Content(None, complaint=told, refused=too_large)
             return content
-        if data != content.data or content.refused:
+        was_read = content.data is not None or content.complaint is None
+        if data != content.data or not was_read:
             self._content = content = _content_of(data, self.path)
         return content
 
@@ -168,7 +175,7 @@ class Checkpoint:
         if content.refused:
             told = f"{self.path} cannot be changed: {content.complaint}"
             raise UnsupportedFormatError(told, path=self.path)
-        if content.complaint is not None:
+        if content.complaint is not None and content.data is not None:
             _set_aside(self._fs, self._root, self._name, content.data or b"")
         write_atomically(self._fs, self._root, self._name, _text_of(_rewritten(content.lines, changed, going)))
 
@@ -230,7 +237,8 @@ def parse_epochs(data: bytes, path: str) -> list[EpochStart]:
     [EpochStart(epoch=2, start_offset=100)]
     """
     try:
-        found = [EpochStart(*map(int, line.split())) for line in _entries(data)]
+        pairs = [line.split() for line in _entries(data)]
+        found = [EpochStart(_number(epoch, limits.INT32_MAX), _number(start, limits.INT64_MAX)) for epoch, start in pairs]
         _check_ascending(found)
     except (ValueError, TypeError, UnicodeDecodeError) as error:
         raise CorruptionError(f"{path} is not a leader epoch checkpoint: {error}", path=path) from error
@@ -249,14 +257,18 @@ def read_epochs(fs: FileSystem, directory: str) -> list[EpochStart] | None:
         CorruptionError: the file is damaged.
     """
     path = join(directory, LEADER_EPOCH_CHECKPOINT)
-    data = fs.read(path, limits.MAX_CHECKPOINT_BYTES)
+    data, fault, _ = read_derived(fs, path, limits.MAX_CHECKPOINT_BYTES)
+    if fault is not None:
+        raise CorruptionError(f"{path} cannot be used: {fault}", path=path)
     return None if data is None else parse_epochs(data, path)
 
 
 def write_epochs(fs: FileSystem, directory: str, epochs: list[EpochStart]) -> None:
     """Replaces a partition's leader epochs. A damaged file is kept under another name: a broker may need its entries."""
     path = join(directory, LEADER_EPOCH_CHECKPOINT)
-    data = fs.read(path, limits.MAX_CHECKPOINT_BYTES)
+    data, fault, _ = read_derived(fs, path, limits.MAX_CHECKPOINT_BYTES)
+    if fault is not None:
+        trace.later(trace.DAMAGED_KEPT, path=path, kept=set_aside(fs, path), reason=fault)
     try:
         parse_epochs(data or b"", path)
     except CorruptionError:
@@ -374,7 +386,9 @@ def read_topic_id(fs: FileSystem, directory: str) -> str | None:
         CorruptionError: the file does not parse.
     """
     path = join(directory, PARTITION_METADATA)
-    data = fs.read(path, 4096)
+    data, fault, _ = read_derived(fs, path, limits.MARKER_BYTES)
+    if fault is not None:
+        raise CorruptionError(f"{path} cannot be used: {fault}", path=path)
     if not data:
         return None
     match = re.fullmatch(rb"version:\s*\d+\r?\ntopic_id:\s*([A-Za-z0-9_-]{22})\s*", data)

@@ -22,9 +22,9 @@ from msgspec.structs import astuple, replace
 from pylog import limits
 from pylog.config import Durability, TopicConfig
 from pylog.errors import StorageFailedError, UnsupportedFormatError
-from pylog.fs import File, FileSystem, join, process_id
+from pylog.fs import File, FileSystem, is_no_file, join, process_id, read_start, set_aside
 from pylog.log.brokers import modified
-from pylog.log.options import mark_in, mark_of, marked
+from pylog.log.options import EPOCH_BITS, mark_in, mark_of, marked
 from pylog.record.checksum import crc32c
 from pylog.segment.names import DURABLE_POINT
 
@@ -33,6 +33,8 @@ _MAGIC: Final = b"PYLG"
 _VERSION: Final = 1
 _SLOT = struct.Struct("<4sHHQQ16sqQqqqqqIIqIiI")  # all but the CRC
 assert _SLOT.size == SLOT_SIZE - 4
+
+_LAST_COUNTER: Final = 1 << 62  # counting from 0 no process gets there
 
 FAILED: Final = 1  # a sync failed: what lies above the durable end proves nothing
 DELETED: Final = 2  # the partition is being deleted: nothing may be written any more
@@ -138,7 +140,22 @@ def parse_slot(data: bytes, path: str = DURABLE_POINT) -> Slot | None:
     magic, version, *fields = _SLOT.unpack(data[:-4])
     if magic == _MAGIC and version != _VERSION:
         raise UnsupportedFormatError(f"{path} has version {version}; this pylog knows version {_VERSION}", path=path)
-    return Slot(*fields) if magic == _MAGIC else None
+    slot = Slot(*fields) if magic == _MAGIC else None
+    return slot if slot is not None and _is_possible(slot) else None
+
+
+def _is_possible(slot: Slot) -> bool:
+    """Whether a slot's numbers can be those of a log, and leave room for the next ones.
+
+    A slot of another kind counts as none, whatever its checksum: the header is derived.
+    """
+    number = slot.epoch % (1 << EPOCH_BITS)
+    counters = slot.counter < _LAST_COUNTER and number < 1 << (EPOCH_BITS - 1) and slot.truncation_count < limits.INT32_MAX
+    positions = all(0 <= each <= limits.MAX_SEGMENT_BYTES for each in (slot.published_position, slot.durable_position))
+    ends = 0 <= slot.active_base <= slot.published_offset <= limits.INT64_MAX
+    reach = slot.published_offset - slot.active_base <= limits.MAX_RELATIVE_OFFSET + 1
+    others = 0 <= slot.log_start_offset <= slot.published_offset and slot.durable_base >= 0 and slot.durable_offset >= 0
+    return counters and positions and ends and reach and others and slot.leader_epoch >= -1
 
 
 class Header:
@@ -239,13 +256,21 @@ class Header:
 
 
 def open_header(fs: FileSystem, directory: str) -> Header | None:
-    """A partition's header for looking, None when it has none."""
+    """A partition's header for looking, None when it has none: something else than a file with its name counts as none."""
     try:
         return Header(fs, directory)
     except StorageFailedError as error:
-        if error.errno == errno.ENOENT:
+        if error.errno == errno.ENOENT or is_no_file(error):
             return None
         raise
+
+
+def newest_slot(fs: FileSystem, directory: str) -> Slot | None:
+    """The valid slot of a partition's header with the highest counter, whatever it is worth; None when there is none."""
+    path = join(directory, DURABLE_POINT)
+    data = read_start(fs, path, 2 * SLOT_SIZE).data or b""
+    slots = [parse_slot(data[start : start + SLOT_SIZE], path) for start in (0, SLOT_SIZE)]
+    return max((slot for slot in slots if slot is not None), key=lambda slot: slot.counter, default=None)
 
 
 def epoch_after(old: Slot, config: TopicConfig, *, same: bool) -> int:
@@ -273,7 +298,13 @@ def make_header(fs: FileSystem, directory: str, slot: Slot, seed: int) -> Header
     new = not fs.exists(path)
     if new:
         fs.create(path).close()
-    header = Header(fs, directory, write=True)
+    try:
+        header = Header(fs, directory, write=True)
+    except StorageFailedError as error:
+        if not is_no_file(error):
+            raise
+        set_aside(fs, path)
+        return make_header(fs, directory, slot, seed)
     if header.look() is None:
         new = True  # made by a process that died before its name was durable, or that had no room for more
         mixed = hashlib.blake2b(header.boot_mark + b"%d" % seed, digest_size=5).digest()
@@ -315,10 +346,13 @@ def mark_deleted(fs: FileSystem, directory: str) -> None:
 @contextmanager
 def _marking(fs: FileSystem, directory: str) -> Iterator[Header | None]:
     """A partition's header for writing, if it has one with a valid slot."""
-    if not fs.exists(join(directory, DURABLE_POINT)):
+    try:
+        header = Header(fs, directory, write=True)
+    except StorageFailedError as error:
+        if error.errno != errno.ENOENT and not is_no_file(error):
+            raise
         yield None
         return
-    header = Header(fs, directory, write=True)
     try:
         yield None if header.look() is None else header
     finally:

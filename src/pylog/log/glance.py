@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from pylog import limits
 from pylog.errors import PylogError
-from pylog.fs import File, FileSystem, join
+from pylog.fs import File, FileSystem, join, read_derived
 from pylog.index.offset_index import OffsetIndex
 from pylog.index.time_index import TimeIndex, TimestampOffset
 from pylog.log.durable_point import Slot, open_header
@@ -150,7 +150,7 @@ def _published(slot: Slot) -> tuple[int, int, int]:
 
 def _end_of_segment(fs: FileSystem, directory: str, base: int, size: int, file: File) -> int | None:
     offsets = _offset_index(fs, directory, base, size)
-    times = fs.read(join(directory, file_name(base, TIME_INDEX)), limits.MAX_SEGMENT_BYTES)
+    times = read_derived(fs, join(directory, file_name(base, TIME_INDEX)), limits.LEAST_INDEX_LIMIT_BYTES).data
     if offsets is None or times is None:
         return None
     time_index, damaged = TimeIndex.from_bytes(base, times)
@@ -232,6 +232,6 @@ class _Segment:
 
 def _offset_index(fs: FileSystem, directory: str, base: int, size: int) -> OffsetIndex | None:
     """A segment's index, None when it is missing or damaged."""
-    data = fs.read(join(directory, file_name(base, INDEX)), limits.MAX_SEGMENT_BYTES)
+    data = read_derived(fs, join(directory, file_name(base, INDEX)), limits.LEAST_INDEX_LIMIT_BYTES).data
     index, damaged = OffsetIndex.from_bytes(base, b"" if data is None else data, size)
     return None if data is None or damaged else index

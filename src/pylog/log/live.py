@@ -20,7 +20,7 @@ from pylog.log.brokers import has_written_since
 from pylog.log.durable_point import Header, Slot, open_header
 from pylog.log.loaded import Loaded, Source
 from pylog.log.loader import deleted, listing, load, producers_at_end
-from pylog.log.producer_state import ProducerState
+from pylog.log.producer_state import ONLY_OPEN, ProducerState
 from pylog.log.state import LogState, first_state
 from pylog.record import kernels
 from pylog.record.format import BASE_OFFSET, LAST_OFFSET
@@ -211,7 +211,7 @@ class Follower:
     def know_transactions(self) -> None:
         """Finds the open transactions: a log opened for reading does so when it is first asked."""
         if self._producers is None:
-            self._producers, _ = producers_at_end(self._source.fs, self._source.directory, self.loaded)
+            self._producers, _ = producers_at_end(self._source.fs, self._source.directory, self.loaded, ONLY_OPEN)
             self._set_state(self._state)
 
     def close(self) -> None:

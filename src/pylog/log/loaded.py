@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from pylog import limits
+from pylog.clock import Clock, SystemClock
 from pylog.config import TopicConfig
 from pylog.fs import FileSystem
 from pylog.index.builder import SegmentIndexBuilder
@@ -37,6 +38,7 @@ class Source:
         lock: the partition's, None for a reader.
         root_lock: guards the checkpoint files, None for a reader.
         cleaning_lock: of whoever compacts the partition, None for a reader.
+        clock: tells which producers have expired.
     """
 
     fs: FileSystem
@@ -54,6 +56,7 @@ class Source:
     lock: ByteLock | None = None
     root_lock: ByteLock | None = None
     cleaning_lock: ByteLock | None = None
+    clock: Clock = field(default_factory=SystemClock)
 
     @property
     def config(self) -> TopicConfig:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
 from pylog import limits, trace
 from pylog.errors import CorruptionError, StorageFailedError, UnknownTopicOrPartitionError
-from pylog.fs import DirectoryEntry, FileSystem, join
+from pylog.fs import DirectoryEntry, FileSystem, join, remove_derived
 from pylog.index.builder import SegmentIndexBuilder
 from pylog.index.transaction_index import AbortedTransaction
 from pylog.log import checkpoints
@@ -24,7 +25,7 @@ from pylog.log.checkpoints import EpochStart
 from pylog.log.durable_point import FAILED, Slot, open_header
 from pylog.log.found import FoundSegments
 from pylog.log.loaded import Loaded, Source
-from pylog.log.producer_state import ProducerState, load_snapshot
+from pylog.log.producer_state import Idleness, ProducerState, load_snapshot
 from pylog.log.recovery import Finding, is_torn
 from pylog.log.tail import sound_tail
 from pylog.log.walk import Damage, Stretch, is_preallocated, peek, start_offset_at, walk
@@ -142,7 +143,7 @@ def _carry_out(source: Source, plan: LoadPlan) -> None:
 
 def _remove_if_there(fs: FileSystem, path: str) -> None:
     try:
-        fs.remove(path)
+        remove_derived(fs, path)
     except StorageFailedError as error:
         if not vanished(error):  # else a reader has finished the index that it was making
             raise
@@ -517,23 +518,37 @@ def _note_missing_tail(source: Source, loaded: Loaded) -> None:
 
 def _load_producers(source: Source, loaded: Loaded) -> None:
     """The producer state at the end; a segment whose `.index` was missing gets its transaction index again too."""
-    loaded.producers, complaints = producers_at_end(source.fs, source.directory, loaded)
+    now_ms, expiration_ms = source.clock.now_ms(), source.config.producer_id_expiration_ms
+    loaded.producers, complaints = producers_at_end(source.fs, source.directory, loaded, Idleness(now_ms, expiration_ms))
+    loaded.producers.noted = lambda timestamp: _noted(now := source.clock.now_ms(), now, timestamp)
+    forgotten = loaded.producers.expire(now_ms, expiration_ms)
+    if forgotten:
+        trace.later(trace.PRODUCERS_EXPIRED, source.partition, producers=len(forgotten), reason="idle when the log was opened")
     loaded.findings += [Finding("rebuilt", source.directory, 0, 0, 0, None, text) for text in complaints]
 
 
-def producers_at_end(fs: FileSystem, directory: str, loaded: Loaded) -> tuple[ProducerState, list[str]]:
+def producers_at_end(fs: FileSystem, directory: str, loaded: Loaded, idle: Idleness) -> tuple[ProducerState, list[str]]:
     """The newest snapshot and a replay of the batch headers behind it. Cost: those headers; nothing after a clean close.
+
+    A producer is idle from its last batch's largest timestamp on. Where there is none, or one in the future, it is idle from
+    when its segment was written last.
 
     A segment without `.index` has lost its derived files, its transaction index with them: the replay begins there at the latest.
     """
     start = loaded.segments.bases[0] if loaded.segments else 0
-    state, complaints = load_snapshot(fs, directory, loaded.snapshots, start, min([loaded.next_offset, *loaded.unindexed]))
+    end = min([loaded.next_offset, *loaded.unindexed])
+    state, complaints = load_snapshot(fs, directory, loaded.snapshots, start, end, idle)
     for segment, size in _behind(loaded, state.end_offset):
+        state.noted = partial(_noted, segment.appends.last(idle.now_ms), idle.now_ms)
         if loaded.plain and segment is loaded.segments[-1]:
             continue  # it was walked already, and no batch of it has a producer
         segment.add_aborted(replay_segment(segment, size, state))
     state.end_offset = loaded.next_offset
     return state, complaints
+
+
+def _noted(written_ms: int, now_ms: int, timestamp: int) -> int:
+    return timestamp if 0 <= timestamp <= now_ms else min(written_ms, now_ms)
 
 
 def _behind(loaded: Loaded, offset: int) -> list[tuple[LogSegment, int]]:

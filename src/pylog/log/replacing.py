@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pylog.errors import StorageFailedError
-from pylog.fs import File, join
+from pylog.fs import File, join, remove_derived
 from pylog.index.builder import SegmentIndexBuilder
 from pylog.index.transaction_index import AbortedTransaction, TransactionIndex
 from pylog.log.loaded import Source
@@ -49,7 +49,7 @@ class CleanedSegment:
         for suffix in (LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX, SEAL):  # of a compaction that was given up
             path = self._path(suffix)
             if source.fs.exists(path):
-                source.fs.remove(path)
+                remove_derived(source.fs, path)
         self._file = self._create(LOG)
 
     def _path(self, suffix: str) -> str:
@@ -141,7 +141,7 @@ class CleanedSegment:
         names = {entry.name for entry in self._source.fs.list(self._source.directory)}
         for segment in self._replaced[1:]:
             for name in files_of(segment.base_offset, names):
-                self._source.fs.remove(join(self._source.directory, name))
+                remove_derived(self._source.fs, join(self._source.directory, name))
 
     def _opened(self) -> LogSegment:
         source = self._source

@@ -20,13 +20,13 @@ from typing import Final, NamedTuple
 
 from pylog import limits
 from pylog.errors import CorruptionError, PylogError
-from pylog.fs import FileSystem, join
+from pylog.fs import FileSystem, join, read_derived
 from pylog.log.checkpoints import LOG_START, RECOVERY_POINT, EpochStart, Offsets, parse_offsets, read_epochs
-from pylog.log.durable_point import SLOT_SIZE, Slot, parse_slot
+from pylog.log.durable_point import Slot, newest_slot
 from pylog.log.recovery import Finding
 from pylog.log.state import LogState
 from pylog.record.types import TopicPartition
-from pylog.segment.names import DURABLE_POINT, LEADER_EPOCH_CHECKPOINT, LOG
+from pylog.segment.names import LEADER_EPOCH_CHECKPOINT, LOG
 from pylog.segment.seal import Seal, unmarked_seal
 from pylog.segment.segment import LogSegment
 
@@ -120,10 +120,7 @@ class Partition(NamedTuple):
 
     def slot(self) -> Slot | None:
         """The valid slot of its header with the highest counter, whatever it is worth; None when there is none."""
-        path = join(self.directory, DURABLE_POINT)
-        data = self.fs.read(path, limits.MAX_CHECKPOINT_BYTES) or b""
-        slots = [parse_slot(data[start : start + SLOT_SIZE], path) for start in (0, SLOT_SIZE)]
-        return max((slot for slot in slots if slot is not None), key=lambda slot: slot.counter, default=None)
+        return newest_slot(self.fs, self.directory)
 
     def is_own(self, slot: Slot) -> bool:
         """Whether a slot speaks of the file that is the active segment."""
@@ -154,7 +151,10 @@ def read_ends(fs: FileSystem, root: str) -> tuple[Ends, list[Finding]]:
     findings = []
     for path in (join(root, RECOVERY_POINT), join(root, LOG_START)):
         try:
-            read.append(parse_offsets(fs.read(path, limits.MAX_CHECKPOINT_BYTES) or b"", path))
+            data, fault, _ = read_derived(fs, path, limits.MAX_CHECKPOINT_BYTES)
+            if fault is not None:
+                raise CorruptionError(f"{path} cannot be used: {fault}", path=path)
+            read.append(parse_offsets(data or b"", path))
         except PylogError as error:
             read.append({})
             findings.append(of_error(error, path, "derived"))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pylog import limits
 from pylog.config import TopicConfig
 from pylog.errors import RecordTooLargeError
-from pylog.fs import FileSystem, join
+from pylog.fs import FileSystem, join, remove_derived
 from pylog.log.loaded import Source
 from pylog.record.batch import Table
 from pylog.record.format import LAST_OFFSET, MAX_TIMESTAMP, SIZE
@@ -125,5 +125,5 @@ def take_back(fs: FileSystem, directory: str, base_offset: int) -> None:
     for suffix in (LOG, SNAPSHOT):
         path = join(directory, file_name(base_offset, suffix))
         if fs.exists(path):
-            fs.remove(path)
+            remove_derived(fs, path)
     fs.sync_directory(directory)

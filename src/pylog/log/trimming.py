@@ -22,7 +22,7 @@ import numpy as np
 from pylog import trace
 from pylog.config import TopicConfig
 from pylog.errors import StorageFailedError
-from pylog.fs import FileSystem, join
+from pylog.fs import FileSystem, join, remove_derived
 from pylog.log import checkpoints
 from pylog.log.loaded import Source
 from pylog.log.retention import Decision, Reason, SegmentFacts, deletable
@@ -55,7 +55,7 @@ class Doomed:
             if all_of_them or segment() is None:
                 for path in paths:
                     with contextlib.suppress(StorageFailedError):
-                        self._fs.remove(path)
+                        remove_derived(self._fs, path)
             else:
                 kept.append((segment, paths))
         self._waiting = kept
@@ -293,7 +293,7 @@ def _remove_snapshots(source: Source, end: int) -> None:
     parsed = [(name, found) for name in names if (found := parse(name)) is not None]
     going = [name for name, found in parsed if found.suffix == SNAPSHOT and not found.state and found.offset > end]
     for name in going:
-        source.fs.remove(join(source.directory, name))
+        remove_derived(source.fs, join(source.directory, name))
     source.fs.sync_directory(source.directory)
     if going:
         trace.later(trace.SNAPSHOTS_REMOVED, source.partition, end=end, files=going)
@@ -304,7 +304,7 @@ def _remove_indexes(source: Source, target: LogSegment) -> None:
     names = {entry.name for entry in source.fs.list(source.directory)}
     for name in files_of(target.base_offset, names):
         if name != target.log_name and parse(name) is not None and not name.endswith(SNAPSHOT):
-            source.fs.remove(join(source.directory, name))
+            remove_derived(source.fs, join(source.directory, name))
     source.fs.sync_directory(source.directory)
 
 

@@ -12,20 +12,19 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
-from pylog import limits
 from pylog.clock import Clock
 from pylog.errors import InvalidArgumentError, PylogError
-from pylog.fs import FileSystem, join
+from pylog.fs import FileSystem, join, read_derived
 from pylog.index.transaction_index import AbortedTransaction, TransactionIndex
 from pylog.log.check import LogWatch, check_ends, check_files
-from pylog.log.producer_state import Producer, ProducerState, parse_snapshot
+from pylog.log.producer_state import Producer, ProducerState, read_snapshot
 from pylog.log.recovery import Finding
 from pylog.log.report import Ends, Look, Partition, Report, about, ask, of_error, read_ends
 from pylog.log.walk import Stretch, walk
 from pylog.record.decoder import RecordDecoder
 from pylog.record.format import POSITION, SIZE
 from pylog.segment.names import SNAPSHOT, TRANSACTION_INDEX, file_name
-from pylog.segment.segment import LogSegment, OpenFiles
+from pylog.segment.segment import LogSegment, OpenFiles, limit_of
 
 Progress = Callable[[int, int, str], None]
 
@@ -226,12 +225,11 @@ class _ProducerWatch:
     def _compare_transactions(self, segment: LogSegment, aborted: list[AbortedTransaction]) -> None:
         """A transaction that the index lacks would be read as committed; one that it has too much would be hidden."""
         path = segment.path_of(TRANSACTION_INDEX)
-        try:
-            data = segment.fs.read(path, limits.MAX_SEGMENT_BYTES) or b""
-        except PylogError as error:
-            self._findings.append(of_error(error, path))
+        data, fault, _ = read_derived(segment.fs, path, limit_of(TRANSACTION_INDEX, segment.size))
+        if fault is not None:
+            self._findings.append(about("derived", path, f"cannot be used: {fault}"))
             return
-        index, _ = TransactionIndex.from_bytes(segment.base_offset, np.frombuffer(data, np.uint8))
+        index, _ = TransactionIndex.from_bytes(segment.base_offset, np.frombuffer(data or b"", np.uint8))
         entries = [index.entry(number) for number in range(len(index))]
         known = {entry[:3] for entry in entries if entry.first_offset >= self._start}
         wrong = sorted(known ^ {entry[:3] for entry in aborted})
@@ -245,8 +243,7 @@ class _ProducerWatch:
         """A snapshot may have forgotten idle producers; of the others it says what they did last."""
         path = join(self._partition.directory, file_name(offset, SNAPSHOT))
         try:
-            data = self._partition.fs.read(path, limits.MAX_CHECKPOINT_BYTES)
-            snapshot = None if data is None else parse_snapshot(data, offset, path)
+            snapshot = read_snapshot(self._partition.fs, self._partition.directory, offset)
         except PylogError:
             return  # `check_files` tells
         known = {producer.producer_id: _told(producer) for producer in self._state.producers}

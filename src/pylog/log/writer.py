@@ -558,7 +558,7 @@ class LogWriter:
         self.file.set_time(self.active.appends.last(self._clock.now_ms()))
         self._builder.finish()
         self.active.write_indexes(self._builder)
-        self.producers.end_offset = self._next_offset
+        self.producers.rest(self._next_offset, self._clock.now_ms(), self._config.producer_id_expiration_ms)
         write_snapshot(self._fs, self._directory, self.producers)
 
     # ---- the end -------------------------------------------------------------------------------------------------------------

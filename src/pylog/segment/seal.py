@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from pylog import limits
 from pylog.errors import CorruptionError, UnsupportedFormatError
-from pylog.fs import Bytes, FileSystem, write_atomically
+from pylog.fs import Bytes, FileSystem, read_derived, write_atomically
 from pylog.record import kernels
 from pylog.record.batch import Table
 from pylog.record.checksum import crc32c
@@ -223,6 +223,8 @@ def make_seal(base_offset: int, end_offset: int, digest: HeaderDigest, replaces:
     """
     summary = (digest.position, inode, digest.last_crc, digest.batches, digest.value)
     positions, digests = digest.marks
+    step = len(positions) // limits.MAX_SEAL_MARKS + 1  # fewer marks find damage in a longer interval
+    positions, digests = positions[::step], digests[::step]
     return Seal(base_offset, end_offset, *summary, tuple(replaces), positions, digests)
 
 
@@ -286,7 +288,9 @@ def read_seal(fs: FileSystem, segment: LogSegment) -> Seal | None:
         UnsupportedFormatError, CorruptionError: as `parse_seal`; and a seal of another segment is damage.
     """
     path = segment.path_of(SEAL)
-    data = fs.read(path, limits.MAX_SEGMENT_BYTES)
+    data, fault, _ = read_derived(fs, path, limits.MAX_SEAL_BYTES)
+    if fault is not None:
+        raise CorruptionError(f"{path} cannot be used: {fault}; remove it, which costs only what it proves", path=path)
     if data is None:
         return None
     seal = parse_seal(data, path)
@@ -298,7 +302,7 @@ def read_seal(fs: FileSystem, segment: LogSegment) -> Seal | None:
 def replaced_by(fs: FileSystem, path: str) -> tuple[int, ...]:
     """The bases of the segments that a compaction has replaced by one, as its seal says; none when that cannot be read."""
     with contextlib.suppress(CorruptionError, UnsupportedFormatError):
-        return parse_seal(fs.read(path, limits.MAX_SEGMENT_BYTES) or b"", path).replaces
+        return parse_seal(read_derived(fs, path, limits.MAX_SEAL_BYTES).data or b"", path).replaces
     return ()
 
 

@@ -17,12 +17,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from pylog import limits
+from pylog import limits, trace
 from pylog.errors import StorageFailedError
-from pylog.fs import Bytes, FileSystem, join, write_atomically
+from pylog.fs import Bytes, FileSystem, join, map_derived, read_derived, write_atomically
 from pylog.index.builder import SegmentIndexBuilder
+from pylog.index.files import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
 from pylog.index.offset_index import OffsetIndex, OffsetPosition
 from pylog.index.time_index import TimeIndex, TimestampOffset
+from pylog.index.transaction_index import ENTRY_SIZE as TRANSACTION_ENTRY_SIZE
 from pylog.index.transaction_index import AbortedTransaction, TransactionIndex
 from pylog.record import kernels
 from pylog.record.batch import scan_batches
@@ -200,8 +202,10 @@ class LogSegment:
         """Its aborted transactions; empty when there is no `.txnindex`."""
         index = self._transactions
         if index is None:
-            data = self.fs.read(self.path_of(TRANSACTION_INDEX), limits.MAX_SEGMENT_BYTES) or b""
-            index, _ = TransactionIndex.from_bytes(self.base_offset, np.frombuffer(data, np.uint8))
+            data, fault, _ = read_derived(self.fs, self.path_of(TRANSACTION_INDEX), limit_of(TRANSACTION_INDEX, self.size))
+            if fault is not None:
+                self._tell_rebuilt(fault)
+            index, _ = TransactionIndex.from_bytes(self.base_offset, np.frombuffer(data or b"", np.uint8))
             self._transactions = index
         return index
 
@@ -229,11 +233,18 @@ class LogSegment:
         return builder.offset_index(), builder.time_index()
 
     def _index_bytes(self, suffix: str) -> Bytes | None:
-        path = self.path_of(suffix)
+        path, limit = self.path_of(suffix), limit_of(suffix, self.size)
         if self._mapped and self.sealed:
-            return self.fs.map(path) if self.fs.exists(path) else None
-        data = self.fs.read(path, limits.MAX_SEGMENT_BYTES)
-        return np.frombuffer(data, np.uint8) if data is not None else None
+            found, fault = map_derived(self.fs, path, limit)
+        else:
+            data, fault, _ = read_derived(self.fs, path, limit)
+            found = np.frombuffer(data, np.uint8) if data is not None else None
+        if fault is not None:
+            self._tell_rebuilt(fault)
+        return found
+
+    def _tell_rebuilt(self, fault: str) -> None:
+        trace.later(trace.REBUILT, path=self.directory, reason=fault)
 
     def _plausible(self, offset_index: OffsetIndex, time_index: TimeIndex) -> bool:
         """Whether the last entries fit what the file holds; entries before them are checked when they are used."""
@@ -406,6 +417,16 @@ def ordered_batches(region: Region, base_offset: int) -> int:
 def modification_time(fs: FileSystem, directory: str, name: str) -> int:
     """The modification time of a file in milliseconds; 0 if it is not there."""
     return max((entry.mtime_ms for entry in fs.list(directory, sizes=name) if entry.name == name), default=0)
+
+
+def limit_of(suffix: str, size: int) -> int:
+    """The most bytes that an index file can have, beside a segment of so many: an entry a batch, or what Kafka preallocates.
+
+    >>> limit_of(INDEX, 0) == limits.LEAST_INDEX_LIMIT_BYTES
+    True
+    """
+    entry = {INDEX: OFFSET_ENTRY_SIZE, TIME_INDEX: TIME_ENTRY_SIZE}.get(suffix, TRANSACTION_ENTRY_SIZE)
+    return max(limits.LEAST_INDEX_LIMIT_BYTES, entry * (size // limits.LEAST_BATCH_BYTES + 2))
 
 
 def inode_of(fs: FileSystem, path: str) -> int:

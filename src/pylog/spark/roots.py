@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pylog
-from pylog.fs import OsFileSystem, join
+from pylog.fs import OsFileSystem, join, read_derived
+from pylog.limits import MARKER_BYTES
 from pylog.log.checkpoints import CLEAN_SHUTDOWN, LOG_START, NEW_MARKER, Checkpoint
 from pylog.log.glance import Glance, glance, is_still_so
 from pylog.log.outline import Outline
@@ -37,7 +38,7 @@ class Root:
         self.path = path
         self._fs = OsFileSystem()
         self._fs.check_directory(path, write=False)
-        self._ours = self._fs.read(join(path, CLEAN_SHUTDOWN), 4096) == NEW_MARKER
+        self._ours = read_derived(self._fs, join(path, CLEAN_SHUTDOWN), MARKER_BYTES).data == NEW_MARKER
         self._checkpoint = Checkpoint(self._fs, path, LOG_START)
         self._log_starts = self._checkpoint.offsets()
         self._store: Store | None = None

@@ -5,10 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Final, NamedTuple
 
+from pylog import limits
 from pylog.clock import Clock
 from pylog.config import TopicConfig
 from pylog.errors import NotALogDirectoryError, PylogError
-from pylog.fs import FileSystem, absolute, base_name, join, parent_of, resolved
+from pylog.fs import FileSystem, absolute, base_name, join, parent_of, read_derived, resolved
 from pylog.log.checkpoints import (
     CLEAN_SHUTDOWN,
     CLEANER,
@@ -116,7 +117,7 @@ def _opened(fs: FileSystem, target: Target, clock: Clock) -> Partition:
 
 def _source(fs: FileSystem, target: Target) -> Source:
     root = target.root
-    marker = fs.read(join(root, CLEAN_SHUTDOWN), _MARKER_BYTES)
+    marker = read_derived(fs, join(root, CLEAN_SHUTDOWN), limits.MARKER_BYTES).data
     return Source(
         fs=fs,
         directory=target.directory,
