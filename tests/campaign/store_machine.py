@@ -329,6 +329,10 @@ class StoreMachine(Crashing[list[World]]):
                     self.disturb(name, partition)
         with self.doing([asked]):
             store.tick()
+        self.adopt_starts(store, allowed)
+
+    def adopt_starts(self, store: pylog.Store, allowed: dict[tuple[str, int], set[int]]) -> None:
+        """After retention: each log starts where the model allows it."""
         for (name, partition), starts in allowed.items():
             start = log_of(store, name, partition).start_offset
             assert start in starts, f"{name}-{partition} starts at {start}, and by the model at one of {sorted(starts)}"

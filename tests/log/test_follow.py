@@ -1048,3 +1048,14 @@ def test_no_time_at_all_is_one_look(log: pylog.Log, reader: pylog.Log) -> None:
 def test_the_environment_of_these_tests_is_one_of_a_local_file_system(path: Path, log: pylog.Log) -> None:
     """Inodes tell files apart, which is what a header's word stands on."""
     assert slot_of(path).active_inode == os.stat(last_segment(path / "t-0")).st_ino
+
+
+@pytest.mark.pair("scan and follow", "truncation")
+def test_a_truncation_while_a_follower_begins_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end that one look gives may be out of range at the next one."""
+    with pylog.open(tmp_path) as store:
+        store.create_topic("t")
+        log = store.log("t")
+        log.append_many([b"a", b"b"])
+        monkeypatch.setattr(pylog.Log, "end_offset", property(lambda _: 3))  # as before the truncation
+        assert [frame.num_rows for frame in log.follow(0, timeout_ms=0)] == [2]

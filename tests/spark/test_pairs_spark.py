@@ -13,7 +13,7 @@ from trust.crossing import CHANGES, GROUP, Scene
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-KINDS = ("timestamps", "LogAppendTime", "idempotence", "broker's directory", "aborted transactions")
+KINDS = ("timestamps", "LogAppendTime", "idempotence", "links", "broker's directory", "aborted transactions")
 
 
 def marked(name: str) -> Any:

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from pylog.errors import NotALogDirectoryError, PylogError, StorageFailedError
-from pylog.fs import OsFileSystem, join
+from pylog.fs import FileSystem, OsFileSystem, join
+from pylog.fs.door import Door
 from pylog.testing import FaultyFileSystem, MemoryFileSystem, RecordingFileSystem
 
 Here = tuple[Any, str]  # a file system, and a directory in it that is empty
@@ -317,3 +318,9 @@ def test_errors_are_of_pylogs_hierarchy(here: Here) -> None:
             call(join(directory, "none"))
     assert isinstance(fs.boot_id(), bytes)
     assert os.sep == "/"
+
+
+def test_a_store_reaches_each_call_of_a_file_system_through_its_door() -> None:
+    """The door that a store shuts at its end stands before every call, also before those that are added."""
+    calls = {name for name in vars(FileSystem) if not name.startswith("_")}
+    assert calls <= set(dir(Door))

@@ -284,6 +284,14 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         why="A commit that was asked for before the member was put out takes the group back.",
     ),
     Mutant(
+        name="follow_checks_its_arguments_without_reading",
+        file="pylog/log/log.py",
+        text="        check_scan(columns, isolation, max_rows)  # without reading",
+        replacement="        self.scan(self.end_offset, self.end_offset, columns=columns)  #",
+        tests=("tests/log/test_follow.py::test_a_truncation_while_a_follower_begins_is_no_error",),
+        why="A follower that begins while another thread truncates raises OffsetOutOfRangeError for an offset that is there.",
+    ),
+    Mutant(
         name="a_derived_file_that_is_too_large_counts_as_missing",
         file="pylog/fs/derived.py",
         text="    if error.errno in _OF_THE_PROCESS:\n",

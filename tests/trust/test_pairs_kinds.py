@@ -9,7 +9,7 @@ import pytest
 
 from trust.crossing import CHANGES, Scene
 
-KINDS = ("timestamps", "LogAppendTime", "idempotence", "broker's directory", "aborted transactions")
+KINDS = ("timestamps", "LogAppendTime", "idempotence", "links", "broker's directory", "aborted transactions")
 VIEWS = ("time search", "scan and follow", "groups")
 
 

@@ -14,6 +14,7 @@ from pylog.config import Durability, TopicConfig
 from pylog.errors import InvalidArgumentError, OffsetOutOfRangeError
 from pylog.record.builder import BatchEncoder, rows_from_arrow, rows_from_few, rows_from_records, rows_from_values
 from pylog.record.compression import codec_id
+from pylog.record.decoder import schema_of
 from pylog.record.few import Piece, joined_rows
 from pylog.record.rows import Rows
 from pylog.record.timestamps import TimestampBounds
@@ -123,6 +124,18 @@ def is_committed(isolation: str) -> bool:
     if isolation not in ISOLATIONS:
         raise InvalidArgumentError(f"isolation={isolation!r} is not one of {', '.join(ISOLATIONS)}")
     return isolation == ISOLATIONS[1]
+
+
+def check_scan(columns: Sequence[str], isolation: str, max_rows: int) -> bool:
+    """Checks the arguments of a scan, without reading the log. Returns True for `read_committed`.
+
+    Raises:
+        InvalidArgumentError: one of them is wrong.
+    """
+    committed = is_committed(isolation)
+    check_positive("max_rows", max_rows)
+    schema_of(columns)
+    return committed
 
 
 def checked_pieces(pieces: list[Piece], encoder: BatchEncoder, now_ms: int, whole: str | None) -> list[Piece]:

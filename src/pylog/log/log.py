@@ -18,7 +18,7 @@ from pylog.errors import ClosedError, InvalidRecordError, ReadOnlyError, RecordT
 from pylog.fs import process_id
 from pylog.log import arguments, following, lookup, planning, reader, splicing
 from pylog.log.appending import Request
-from pylog.log.arguments import check_positive, is_committed, offset_given
+from pylog.log.arguments import check_positive, check_scan, is_committed, offset_given
 from pylog.log.current_state import CurrentState
 from pylog.log.following import Ends
 from pylog.log.loaded import Source
@@ -29,7 +29,7 @@ from pylog.log.refitting import fitted, spliced
 from pylog.log.report import Partition
 from pylog.log.state import LogState
 from pylog.record.builder import rows_from_arrow, rows_from_record
-from pylog.record.decoder import DEFAULT_COLUMNS, RECORD_COLUMNS, record_chunks, schema_of
+from pylog.record.decoder import DEFAULT_COLUMNS, RECORD_COLUMNS, record_chunks
 from pylog.record.few import Piece
 from pylog.record.types import Acknowledgement, Header, OffsetAndTimestamp, ProducerBatch, Record, check_producer_batch
 
@@ -341,9 +341,7 @@ class Log(CurrentState):
         Cost: tens of millions of records a second; memory for one Arrow batch.
         """
         self._check_open()
-        committed = is_committed(isolation)
-        check_positive("max_rows", max_rows)
-        schema_of(columns)  # a wrong choice is an error now, not at the first batch
+        committed = check_scan(columns, isolation, max_rows)
         state = self.look(committed=committed)
         last = state.stable_offset if committed else state.end_offset
         wanted = lookup.wanted(state, self.partition, start, end, last)
@@ -438,10 +436,11 @@ class Log(CurrentState):
         [2]
         >>> store.close()
         """
+        self._check_open()
+        check_scan(columns, isolation, max_rows)  # without reading: another thread or process may truncate meanwhile
         ends = Ends(durable, isolation == "read_committed")
         offset = self.end_offset if start is None else offset_given("start", start)
         scan = partial(self.scan, columns=columns, isolation=isolation, max_rows=max_rows)
-        scan(self.end_offset, self.end_offset)  # a wrong argument is an error now
         look = partial(self.look, committed=ends.committed)
         return self._gate.explained(following.follow(look, scan, self._clock, offset, ends, timeout_ms))
 
