@@ -192,7 +192,7 @@ def test_lines_are_values_and_it_is_said_where_they_are(shop: Path) -> None:
         ["PARTITION", "RECORDS", "FIRST", "OFFSET", "LAST", "OFFSET"],
         ["1", "4", "1", "4"],
     ]
-    assert [row[2] for row in content(shop, "orders")[1][1:]] == [b"a\r", b"", b"\xff", b"last"]
+    assert [row[2] for row in content(shop, "orders")[1][1:]] == [b"a", b"", b"\xff", b"last"]
 
 
 def test_keys_are_before_the_separator_and_go_where_kafkas_clients_send_them(tmp_path: Path) -> None:
@@ -370,3 +370,61 @@ def test_parquet_is_not_read_from_a_pipe_and_lines_are_appended_as_they_come(sho
     assert [row[2] for row in content(shop, "orders")[1][1:]] == [b"first", b"second half"]
     done = subprocess.run([*program, "--format", "parquet"], input=b"", capture_output=True, check=False)
     assert (done.returncode, b"cannot be read from a pipe" in done.stderr) == (2, True)
+
+
+# ---- what looks alike is told apart --------------------------------------------------------------------------------------------
+
+
+def test_the_four_letters_null_are_not_shown_as_a_null(tmp_path: Path) -> None:
+    with pylog.open(tmp_path / "s") as store:
+        store.create_topic("t")
+        store.log("t").append_many([(None, b"null"), (b"null", None)])
+    lines = call("cat", tmp_path / "s", "t").lines
+    assert [line.split("\t")[3:5] for line in lines] == [["null", r"\x6eull"], [r"\x6eull", "null"]]
+    assert len(call("cat", tmp_path / "s", "t", "--key", r"\x6eull").lines) == 1
+
+
+@pytest.mark.parametrize("newline", [b"\n", b"\r\n"])
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_line_ends_and_byte_order_marks_are_no_part_of_a_record(tmp_path: Path, newline: bytes, mark: bytes) -> None:
+    given = {
+        "lines": [b"a", b"b", b"c"],
+        "jsonl": [b'{"value":"a"}', b'{"value":"b"}', b'{"value":"c"}'],
+        "csv": [b"value", b"a", b"b", b"c"],
+    }
+    for form, lines in given.items():
+        with pylog.open(tmp_path / form) as store:
+            store.create_topic("t")
+        for ending in (b"", newline):
+            call("produce", tmp_path / form, "t", "--format", form, stdin=mark + newline.join(lines) + ending)
+        assert [value for _, _, value, _ in content(tmp_path / form, "t")[0]] == [b"a", b"b", b"c"] * 2
+
+
+def test_a_carriage_return_within_a_line_stays(tmp_path: Path) -> None:
+    with pylog.open(tmp_path / "s") as store:
+        store.create_topic("t")
+    call("produce", tmp_path / "s", "t", stdin=b"a\rb\r\r\nc\n")
+    assert [value for _, _, value, _ in content(tmp_path / "s", "t")[0]] == [b"a\rb\r", b"c"]
+
+
+@pytest.mark.pair("compaction", "scan and follow")
+@pytest.mark.pair("truncation", "scan and follow")
+def test_the_last_records_are_counted_not_their_offsets(tmp_path: Path) -> None:
+    """Compaction, a truncation within a batch and the log's start leave gaps."""
+    with pylog.open(tmp_path / "s") as store:
+        store.create_topic("gaps", cleanup_policy="compact", segment_bytes=300)
+        log = store.log("gaps")
+        for number in range(40):
+            log.append(b"%d" % number, key=b"even" if number % 2 == 0 and number < 30 else b"%d" % number)
+        store.clean("gaps")
+        log.append_many([(b"x", b"1"), (b"y", b"2"), (b"z", b"3")])
+        log.truncate(log.end_offset - 1)  # the whole batch goes
+        offsets = [record.offset for record in log.records()]
+        assert len(offsets) < log.end_offset - 2
+        store.create_topic("empty")
+    for count in (1, 2, 3, 7, len(offsets) - 1, len(offsets), len(offsets) + 1, 10**6):
+        shown = call("cat", tmp_path / "s", "gaps", "--from", f"-{count}").lines
+        assert [int(line.split("\t")[1]) for line in shown] == offsets[-count:]
+    shown = call("cat", tmp_path / "s", "gaps", "--from", "-3", "--to", "-1").lines
+    assert [int(line.split("\t")[1]) for line in shown] == offsets[-3:-1]
+    assert call("cat", tmp_path / "s", "empty", "--from", "-1") == (0, b"", "")

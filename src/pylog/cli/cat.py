@@ -47,7 +47,7 @@ def cat(
     escaped: \\n, \\x1b. JSON lines, CSV, Arrow (its stream format) and Parquet can be read back by `pylog produce`; in JSON a key
     or value that is no UTF-8 is {"base64": "..."}, a time is in milliseconds.
 
-    A place for --from and --to is an offset, -N (so many before the end), earliest, latest, a time (2024-01-31T17:00, in UTC
+    A place for --from and --to is an offset, -N (the last N records), earliest, latest, a time (2024-01-31T17:00, in UTC
     unless it names a zone), or a duration such as P1DT12H or PT5M (so long ago).
 
     Args:
@@ -80,7 +80,7 @@ def cat(
     wanted = None if key is None else as_bytes(key)
     with reading(store) as opened:
         logs = logs_of(opened, opened.topic(topic), parse_partitions(partition or ()))
-        stretches = [(log, offset_at(log, first), offset_at(log, last)) for log in logs]
+        stretches = [(log, offset_at(log, first, isolation), offset_at(log, last, isolation)) for log in logs]
         rows = SCAN_ROWS if count is None or wanted is not None else min(max(count, 1), SCAN_ROWS)
         frames = _followed(opened, stretches, isolation) if follow else _scanned(stretches, isolation, rows)
         with writer_to("jsonl" if json else format) as writer:

@@ -21,7 +21,7 @@ from pylog.cli.exits import CommandFailed, UsageError
 from pylog.cli.output import jsonable, to_terminal, write_data
 from pylog.cli.text import json_text, lines_text, shown
 from pylog.cli.times import time_text
-from pylog.record.builder import HEADERS_TYPE
+from pylog.record.layouts import HEADERS_TYPE
 
 _YEAR_10000: Final = 253_402_300_800_000
 Format = Literal["text", "jsonl", "csv", "arrow", "parquet"]

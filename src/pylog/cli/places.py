@@ -1,4 +1,4 @@
-"""Places in a log as people name them: an offset, a time, so long ago, so many before the end."""
+"""Places in a log as people name them: an offset, a time, so long ago, so many records before the end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _NUMBER: Final = re.compile(r"[-+]?[0-9]{1,18}")
 _PARTITIONS: Final = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10}))?")
 PLACE_HELP: Final = (
-    "an offset, -N (so many before the end), earliest, latest, a time (2024-01-31T17:00, in UTC), or P1DT12H (so long ago)"
+    "an offset, -N (the last N records), earliest, latest, a time (2024-01-31T17:00, in UTC), or P1DT12H (so long ago)"
 )
 
 
@@ -52,14 +52,42 @@ def parse_place(text: str, clock: Clock) -> Target:
     return found
 
 
-def offset_at(log: Log, place: Target) -> int:
-    """The offset of a place in a log; what lies outside of the log is its start or its end."""
+def offset_at(log: Log, place: Target, isolation: str = "read_uncommitted") -> int:
+    """The offset of a place in a log; an offset outside of the log becomes its start or its end.
+
+    Args:
+        log, place: of which log, and where.
+        isolation: which records count for `-N`.
+    """
+    if place.kind == "shift":
+        return offset_of_last(log, -place.value, isolation)
     state = log.look()
     if place.kind == "time":
         found = log.offset_for_timestamp(max(place.value, 0))
         return state.end_offset if found is None else found.offset
-    wanted = {"earliest": state.start_offset, "latest": state.end_offset, "shift": state.end_offset + place.value}
+    wanted = {"earliest": state.start_offset, "latest": state.end_offset}
     return min(max(wanted.get(place.kind, place.value), state.start_offset), state.end_offset)
+
+
+def offset_of_last(log: Log, count: int, isolation: str) -> int:
+    """The offset from which on a log has some number of records; its start if it has fewer.
+
+    Offsets are no count: compaction, truncation, markers and aborted transactions leave gaps.
+
+    Cost: a pass over the batches of about twice as many offsets as it takes, backwards.
+    """
+    low = log.stable_offset if isolation == "read_committed" else log.end_offset
+    start, size = log.start_offset, count
+    if count == 0:
+        return log.end_offset
+    while low > start:
+        first = max(start, low - size)
+        frames = log.scan(first, low, columns=("offset",), isolation=isolation)
+        offsets = [offset for frame in frames for offset in frame.column(0).to_pylist()]
+        if len(offsets) >= count:
+            return int(offsets[-count])
+        count, low, size = count - len(offsets), first, size * 2
+    return start
 
 
 def parse_partitions(given: Iterable[str]) -> list[int]:

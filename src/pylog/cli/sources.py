@@ -7,6 +7,7 @@ that is not what it should be, is refused and named.
 from __future__ import annotations
 
 import sys
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
@@ -19,7 +20,7 @@ import pyarrow.parquet
 from pylog.cli.exits import CommandFailed, UsageError
 from pylog.cli.streams import Closed
 from pylog.limits import INT64_MAX, SCAN_ROWS
-from pylog.record.builder import HEADERS_TYPE
+from pylog.record.layouts import HEADERS_TYPE
 
 Format = Literal["lines", "jsonl", "csv", "arrow", "parquet"]
 FORMATS_BY_SUFFIX: Final[Mapping[str, Format]] = {
@@ -118,17 +119,25 @@ def _explained(batches: Iterator[pa.RecordBatch], name: str) -> Iterator[pa.Reco
 
 
 def _pieces(stream: Any, name: str, longest: int) -> Iterator[tuple[int, list[bytes]]]:
-    """Whole lines, as many as have come, with the number of the first."""
+    """Whole lines without their ends, LF or CR LF, as many as have come, with the number of the first.
+
+    A byte-order mark before the first one belongs to the file, not to a record.
+    """
     number, rest = 1, b""
     while chunk := stream.read1(_READ_BYTES):
         *lines, rest = (rest + chunk).split(b"\n")
+        lines = [line.removesuffix(b"\r") for line in lines]
         if len(rest) > longest:
             raise CommandFailed(f"{name}, line {number + len(lines)} is longer than the topic's max.message.bytes, {longest}")
         if lines:
-            yield number, lines
+            yield number, _without_mark(number, lines)
             number += len(lines)
     if rest:
-        yield number, [rest]
+        yield number, _without_mark(number, [rest.removesuffix(b"\r")])
+
+
+def _without_mark(number: int, lines: list[bytes]) -> list[bytes]:
+    return [lines[0].removeprefix(BOM_UTF8), *lines[1:]] if number == 1 else lines
 
 
 def _lines(stream: Any, name: str, reading: Reading) -> Iterator[pa.RecordBatch]:

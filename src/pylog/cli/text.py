@@ -12,6 +12,7 @@ from typing import Final
 
 ESCAPES: Final = "pylog-escapes"  # how text is encoded whose characters the encoding has not all: `errors=`
 _ESCAPES: Final = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_NULL: Final = "null"
 _OTHER_SPACES: Final = "\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"
 _SUSPECT: Final = re.compile(r"[^ -\[\]-~]")  # what is not plain ASCII, and the backslash
 
@@ -31,13 +32,15 @@ def lines_text(text: str) -> str:
 
 
 def shown(data: bytes | str | None) -> str:
-    """A key, value or name on one line; None is `null`.
+    """A key, value or name on one line; None is `null`, and the bytes of these four letters are `\\\\x6eull`.
 
     >>> shown(b"caf\\xc3\\xa9 \\x1b[31m\\n\\xff"), shown(None)
     ('café \\\\x1b[31m\\\\n\\\\xff', 'null')
     """
     if data is None:
-        return "null"
+        return _NULL
+    if data == _NULL.encode():
+        return _in_ascii(_NULL[0]) + _NULL[1:]
     text = data.decode("utf-8", "surrogateescape") if isinstance(data, bytes) else data
     if text.isprintable() and "\\" not in text:
         return text

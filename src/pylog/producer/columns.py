@@ -13,8 +13,10 @@ import pyarrow.compute as pc
 from pylog.errors import InvalidRecordError, UnknownTopicOrPartitionError
 from pylog.producer.future import PLAIN, FutureRecordMetadata
 from pylog.producer.route import Route, too_large
-from pylog.record.builder import HEADERS_TYPE, keyless, rows_from_arrow
+from pylog.record import layouts
+from pylog.record.builder import keyless, plain_batch, rows_from_arrow
 from pylog.record.format import HEADER_SIZE
+from pylog.record.layouts import HEADERS_TYPE
 from pylog.record.rows import MAX_RECORD_OVERHEAD, Longs, Rows
 
 Futures = Sequence[FutureRecordMetadata]
@@ -113,7 +115,7 @@ def columns_of_table(table: Any, route: Route, now_ms: int) -> list[tuple[Column
     pieces = []
     for batch in [table] if isinstance(table, pa.RecordBatch) else table.to_batches():
         named = _named(batch.column("partition"), route) if "partition" in table.schema.names else None
-        rest = batch.select(names) if names else pa.record_batch({"value": pa.nulls(len(batch), pa.binary())})
+        rest = plain_batch(batch.select(names)) if names else pa.record_batch({"value": pa.nulls(len(batch), pa.binary())})
         for rows in rows_from_arrow(rest, now_ms):
             if route.compacted and rows.lacks_a_key():
                 raise keyless("a row of the table")
@@ -127,6 +129,7 @@ def columns_of_table(table: Any, route: Route, now_ms: int) -> list[tuple[Column
 
 def _named(given: pa.Array, route: Route) -> Longs | None:
     """A column of partitions; None when it names none."""
+    given = layouts.decoded(given)
     if given.null_count == len(given):
         return None
     if not pa.types.is_integer(given.type):

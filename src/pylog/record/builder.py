@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from pylog import limits
 from pylog.errors import InvalidRecordError, RecordTooLargeError
-from pylog.record import compression, encoding, kernels
+from pylog.record import compression, encoding, kernels, layouts
 from pylog.record.batch import Table
 from pylog.record.checksum import crc32c
 from pylog.record.few import EncodedBatch, Pairs, Piece, Plain, binary_column, encode_few, few_of, few_rows
@@ -37,6 +37,7 @@ from pylog.record.format import (
     PRODUCER_ID_AT,
     SIZE,
 )
+from pylog.record.layouts import HEADERS_TYPE
 from pylog.record.packed import packed_column
 from pylog.record.rows import (
     ALL_NULL,
@@ -54,7 +55,6 @@ from pylog.record.rows import (
 from pylog.record.timestamps import TimestampBounds
 from pylog.record.types import Header, ProducerBatch
 
-HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 _FEW = 256  # values of one call that are cheaper joined than handed to Arrow
 _PRODUCER: Final = struct.Struct(">qhi")  # id, epoch, base sequence
 COLUMNS = ("key", "value", "timestamp", "headers")
@@ -79,45 +79,50 @@ def rows_from_arrow(data: Any, now_ms: int) -> Iterator[Rows]:
         raise InvalidRecordError(
             f"columns {data.schema.names} given; each of {', '.join(COLUMNS)} may be there once, and no other"
         )
-    casts = {name: _target(name, data.schema.field(name).type) for name in data.schema.names}
+    casts = _casts(data.schema)
     batches = [data] if isinstance(data, pa.RecordBatch) else data.to_batches()
     for batch in batches:
         if batch.num_rows:
             yield _rows_from_batch(batch, casts, now_ms)
 
 
+def plain_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch with the columns of records in the layout that everything behind takes; other columns stay as they are.
+
+    Raises:
+        InvalidRecordError: a column has another type.
+    """
+    casts = _casts(batch.schema)
+    if all(batch.schema.field(name).type == kind for name, kind in casts.items()):
+        return batch
+    columns = [
+        _cast(name, column, casts[name]) if name in casts else column
+        for name, column in zip(batch.schema.names, batch.columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, batch.schema.names)
+
+
+def _casts(schema: pa.Schema) -> dict[str, pa.DataType]:
+    return {name: _target(name, schema.field(name).type) for name in schema.names if name in COLUMNS}
+
+
 def _target(name: str, given: pa.DataType) -> pa.DataType:
     """The type that a column is cast to, or an error that names the types that can be."""
     types = pa.types
     if name in ("key", "value"):
-        if types.is_null(given) or _is_bytes(given):
+        if layouts.is_bytes(given):
             return pa.binary()
         raise InvalidRecordError(f"column {name} is {given}; it must be binary or string")
     if name == "timestamp":
-        if types.is_timestamp(given):
-            return pa.timestamp("ms", given.tz)
-        if types.is_int64(given) or types.is_null(given):
+        kind = layouts.value_type(given)
+        if types.is_timestamp(kind):
+            return pa.timestamp("ms", kind.tz)
+        if types.is_integer(kind) or types.is_null(kind):
             return pa.int64()
         raise InvalidRecordError(f"column timestamp is {given}; it must be a timestamp or int64 milliseconds")
-    if types.is_null(given) or _is_headers(given):
+    if layouts.is_headers(given):
         return HEADERS_TYPE
     raise InvalidRecordError(f"column headers is {given}; it must be list<struct<key: string, value: binary>>")
-
-
-def _is_bytes(given: pa.DataType) -> bool:
-    types = pa.types
-    tests = (types.is_binary, types.is_large_binary, types.is_string, types.is_large_string, types.is_fixed_size_binary)
-    return any(test(given) for test in tests)
-
-
-def _is_headers(given: pa.DataType) -> bool:
-    if pa.types.is_map(given):
-        return _is_bytes(given.key_type) and (_is_bytes(given.item_type) or pa.types.is_null(given.item_type))
-    if not pa.types.is_list(given) or not pa.types.is_struct(given.value_type):
-        return False
-    fields = list(given.value_type)
-    named = [field.name for field in fields] == ["key", "value"]
-    return named and all(_is_bytes(field.type) or pa.types.is_null(field.type) for field in fields)
 
 
 def _rows_from_batch(batch: pa.RecordBatch, casts: dict[str, pa.DataType], now_ms: int) -> Rows:
@@ -129,10 +134,12 @@ def _rows_from_batch(batch: pa.RecordBatch, casts: dict[str, pa.DataType], now_m
 
 def _cast(name: str, column: pa.Array, target: pa.DataType) -> pa.Array:
     try:
-        if pa.types.is_map(column.type):
-            column = column.cast(pa.map_(pa.string(), pa.binary())).cast(HEADERS_TYPE)
+        if column.type == target:
+            return column
+        if name == "headers":
+            return layouts.plain_headers(column)
         # Parts of a millisecond may go; a time that does not fit into 64 bits of them may not become another one.
-        return column if column.type == target else column.cast(options=pc.CastOptions(target, allow_time_truncate=True))
+        return layouts.decoded(column).cast(options=pc.CastOptions(target, allow_time_truncate=True))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise InvalidRecordError(f"column {name} cannot be read as {target}: {error}") from error
 
@@ -172,7 +179,7 @@ def _headers(column: pa.Array | None) -> Headers:
     if column is None or column.null_count == len(column):
         return NO_HEADERS
     if column.null_count:
-        column = pc.if_else(column.is_valid(), column, pa.scalar([], HEADERS_TYPE))
+        column = layouts.plain_headers(column)
     ends = np.frombuffer(column.buffers()[1], np.int32, len(column) + 1, column.offset * 4)
     if ends[0] == ends[-1]:
         return NO_HEADERS

@@ -21,7 +21,6 @@ from pylog import limits
 from pylog.errors import CorruptionError, InvalidArgumentError, PylogError
 from pylog.record import kernels, legacy
 from pylog.record.batch import WHY, Bytes, Table, corruption, placed
-from pylog.record.builder import HEADERS_TYPE
 from pylog.record.format import (
     ATTRIBUTES,
     BASE_OFFSET,
@@ -38,6 +37,7 @@ from pylog.record.format import (
     PRODUCER_ID,
     SIZE,
 )
+from pylog.record.layouts import HEADERS_TYPE
 from pylog.record.types import Record
 from pylog.record.unpacking import Group, Unpacker
 

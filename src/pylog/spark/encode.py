@@ -23,7 +23,7 @@ from pylog.errors import InvalidArgumentError, InvalidRecordError, UnknownTopicO
 from pylog.log.arguments import Encoders
 from pylog.log.checkpoints import check_topic_name
 from pylog.partitioner import DefaultPartitioner
-from pylog.record.builder import rows_from_arrow
+from pylog.record.builder import plain_batch, rows_from_arrow
 from pylog.record.types import TopicPartition
 from pylog.spark.write_options import WriteOptions
 from pylog.staging.file import StagingFile
@@ -140,6 +140,7 @@ class TaskRows:
 
     def _encode(self, topic: str, route: Route, batch: pa.RecordBatch) -> None:
         encoder = route.encoders.of(self._options.compression)
+        batch = plain_batch(batch)
         for number, part in _parted(batch, _partitions(batch, route, topic)):
             record = part.select([name for name in _RECORD if name in part.schema.names])
             now_ms = self._clock.now_ms()
