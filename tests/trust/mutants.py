@@ -338,6 +338,8 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
             "tests/log/test_producer_expiry.py::test_records_without_a_time_or_of_the_future_expire_a_day_after_their_append",
         ),
         why="A producer of records without a timestamp expires at once, and one of the future never.",
+    ),
+    Mutant(
         name="every_layout_is_taken",
         file="pylog/record/layouts.py",
         text="        if pa.types.is_dictionary(given) or pa.types.is_run_end_encoded(given):\n",
