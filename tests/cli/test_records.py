@@ -278,8 +278,8 @@ def echo(tmp_path_factory: pytest.TempPathFactory) -> object:
     """A store with two topics, open meanwhile."""
     path = tmp_path_factory.mktemp("echo")
     with pylog.open(path, durability=pylog.Durability.OS) as store:
-        store.create_topic("from")
-        store.create_topic("to")
+        for name in ("from", "to"):
+            store.create_topic(name, message_timestamp_after_max_ms=2**63 - 1)
         yield path, store
 
 

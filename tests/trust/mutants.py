@@ -33,6 +33,9 @@ class Mutant:
     quick: bool = False
 
 
+_OTHERS: Final = "tests/log/test_times.py::test_a_record_without_a_timestamp_keeps_its_segment_whatever_the_other_timestamps_are"
+_ROLLS: Final = "tests/log/test_times.py::test_a_segment_rolls_by_the_clock_if_its_first_timestamp_is_in_the_future_or_missing"
+
 MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="links_are_left_out",
@@ -139,6 +142,104 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         tests=("tests/test_ownership.py::test_a_file_that_is_replaced_keeps_its_mode",),
         why="A checkpoint with mode 0640 has another mode after it was replaced.",
         quick=True,
+    ),
+    Mutant(
+        name="appends_are_not_noted",
+        file="pylog/segment/times.py",
+        text="        if now_ms > self._latest:\n            self._latest = now_ms\n        elif",
+        replacement="        if",
+        tests=("tests/log/test_times.py::test_a_record_without_a_timestamp_is_as_old_as_its_append[1048576]",),
+        why="A record without a timestamp is deleted a moment after its append: its segment has the age of its file.",
+        quick=True,
+    ),
+    Mutant(
+        name="old_timestamps_outweigh_missing_ones",
+        file="pylog/segment/age.py",
+        text="    young = found.untimed and now_ms - appended <= age_ms\n",
+        replacement="    young = False\n",
+        tests=(
+            _OTHERS + "[one compressed batch]",
+            _OTHERS + "[an earlier batch]",
+        ),
+        why="A record without a timestamp is deleted because another one in its segment has an old timestamp.",
+        quick=True,
+    ),
+    Mutant(
+        name="future_timestamps_hold_retention_up",
+        file="pylog/segment/age.py",
+        text="    newest = largest if 0 <= largest <= now_ms else appended\n",
+        replacement="    newest = largest if largest >= 0 else appended\n",
+        tests=("tests/log/test_times.py::test_a_timestamp_in_the_future_does_not_hold_retention_up[9223372036854775807]",),
+        why="A timestamp in the future keeps its segment and all later ones.",
+        quick=True,
+    ),
+    Mutant(
+        name="closing_makes_records_younger",
+        file="pylog/log/active_file.py",
+        text="        if mtime_ms > 0:\n",
+        replacement="        if False:\n",
+        tests=("tests/log/test_times.py::test_closing_a_store_makes_no_record_younger[Durability.SYNC]",),
+        why="Closing a store makes records without a timestamp as young as the closing.",
+    ),
+    Mutant(
+        name="compaction_forgets_the_time_of_appends",
+        file="pylog/log/replacing.py",
+        text="        return AppendTimes.of_several(segment.appends for segment in self._replaced).file_ms\n",
+        replacement="        return 0\n",
+        tests=(
+            "tests/log/test_times.py::test_compaction_keeps_the_time_of_the_appends[False]",
+            "tests/log/test_times.py::test_compaction_keeps_the_time_of_the_appends[True]",
+        ),
+        why="A compacted segment is as young as its compaction.",
+    ),
+    Mutant(
+        name="appends_of_others_are_not_noted",
+        file="pylog/log/writer.py",
+        text="        self.active.note_others(self._clock.now_ms())\n",
+        replacement="",
+        tests=("tests/log/test_times.py::test_what_another_store_appended_is_not_older_than_its_append",),
+        why="A record that another process appended a moment ago is deleted for the age of an earlier one.",
+    ),
+    Mutant(
+        name="first_timestamps_in_the_future_stop_rolls",
+        file="pylog/log/rolling.py",
+        text="    waited = stamp - first if stamp >= 0 and 0 <= first <= now_ms else now_ms - use.created_ms\n",
+        replacement="    waited = now_ms - use.created_ms if first < 0 else stamp - first\n",
+        tests=(_ROLLS + "[9223372036854775807]",),
+        why="A segment whose first timestamp is in the future does not roll by time.",
+        quick=True,
+    ),
+    Mutant(
+        name="future_timestamps_are_taken",
+        file="pylog/record/timestamps.py",
+        text="        if largest - now_ms > self._after_max_ms:\n",
+        replacement="        if False:\n",
+        tests=(
+            "tests/log/test_times.py::test_a_timestamp_too_far_in_the_future_is_refused_before_anything_is_written[append]",
+            "tests/log/test_times.py::test_a_timestamp_too_far_in_the_future_is_refused_before_anything_is_written[send_arrow]",
+        ),
+        why="A topic takes timestamps of any future.",
+        quick=True,
+    ),
+    Mutant(
+        name="every_timestamp_in_seconds_warns",
+        file="pylog/record/timestamps.py",
+        text="            warned.add(self._topic)\n",
+        replacement="            pass\n",
+        tests=("tests/log/test_times.py::test_timestamps_in_seconds_draw_one_warning_for_a_topic[append]",),
+        why="Each append of a timestamp in seconds draws a warning.",
+        quick=True,
+    ),
+    Mutant(
+        name="time_search_ends_in_the_first_segment",
+        file="pylog/log/lookup.py",
+        text="            if found is not None:\n                return found if found.offset < last else None\n",
+        replacement="            return found if found is not None and found.offset < last else None\n",
+        tests=(
+            "tests/log/test_times.py::test_a_search_by_time_passes_segments_whose_latest_record_was_deleted[400]",
+            "tests/log/test_times.py::test_a_search_by_time_passes_batches_that_compaction_emptied",
+        ),
+        why="A search by time finds nothing if the record with a segment's largest timestamp is gone.",
     ),
     Mutant(
         name="retention_waits_for_its_group",
