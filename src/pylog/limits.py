@@ -90,6 +90,8 @@ ITERATION_LOOK_S = 0.1  # seconds between two looks of an iteration at its group
 COMMITS_WAITING = 1_000  # commits in the background that wait; a call beyond that waits for them
 MEMBER_PROBE_S = 0.25  # seconds between two looks of a polling consumer at the other members of its group
 
+TOPICS_AGE_S = 0.5  # seconds after which a consumer lists the topics again; it sees changes of its own store at once
+
 # Waiting for other processes, in seconds: measured, a reader that looks each millisecond takes 4 % of a core.
 SHORTEST_NAP = 0.0001
 LONG_NAP = 0.001  # as long as something may come any moment

@@ -111,6 +111,7 @@ REBALANCED: Final = Event("groups", "rebalanced", "Assigned the partitions of a 
 ASSIGNED: Final = Event("groups", "assigned", "A member took partitions")
 REVOKED: Final = Event("groups", "revoked", "A member gave partitions up")
 LOST: Final = Event("groups", "lost", "A member lost partitions", logging.WARNING)
+NEW_PARTITIONS: Final = Event("groups", "new partitions", "Committed offset 0 of partitions that are new")
 OFFSETS_RESET: Final = Event("groups", "offset reset", "Set the committed offset of a group")
 OFFSETS_DELETED: Final = Event("groups", "offsets deleted", "Deleted committed offsets of a group")
 OFFSETS_LEFT: Final = Event(

@@ -8,7 +8,8 @@ from typing import Protocol
 from pylog.clients import Clients
 from pylog.clock import Clock
 from pylog.groups.member import Event, Revoke, Take
-from pylog.record.types import TopicPartition
+from pylog.record.types import OffsetAndMetadata, TopicPartition
+from pylog.topics.watch import TopicsWatch
 
 
 class Membership(Protocol):
@@ -17,7 +18,7 @@ class Membership(Protocol):
     @property
     def assignment(self) -> frozenset[TopicPartition]: ...
 
-    def subscribe(self, topics: Collection[str]) -> None: ...
+    def subscribe(self, topics: Collection[str], created: Collection[str] = ()) -> None: ...
 
     def poll(self) -> Event | None: ...
 
@@ -31,16 +32,22 @@ class Alone:
 
     Args:
         store, clock: whose topics, and by which time.
-        interval_ms: how often topics are looked for.
+        interval_ms: how often topics are looked for, at most half a second.
+        reads_new: a partition that is created while the consumer is running begins at its first record.
+
+    Attributes:
+        starts: where such partitions begin.
     """
 
-    def __init__(self, store: Clients, clock: Clock, interval_ms: int) -> None:
+    def __init__(self, store: Clients, clock: Clock, interval_ms: int, *, reads_new: bool = False) -> None:
         self._store = store
         self._clock = clock
-        self._interval_ms = interval_ms
+        self._reads_new = reads_new
+        self._watch = TopicsWatch(store, interval_ms)
         self._topics: frozenset[str] = frozenset()
+        self._following: frozenset[str] = frozenset()  # topics whose partitions it has taken, or that were created since
         self._owned: set[TopicPartition] = set()
-        self._due = clock.monotonic()
+        self.starts: dict[TopicPartition, OffsetAndMetadata] = {}
         self._told = False  # that it has begun, be it with no partition
 
     @property
@@ -48,25 +55,33 @@ class Alone:
         """What it owns: everything taken and not given up."""
         return frozenset(self._owned)
 
-    def subscribe(self, topics: Collection[str]) -> None:
-        """Reads these topics from now on."""
+    def subscribe(self, topics: Collection[str], created: Collection[str] = ()) -> None:
+        """Reads these topics from now on. As `GroupMember.subscribe`."""
         self._topics = frozenset(topics)
-        self._due = self._clock.monotonic()
+        self._following = self._following & self._topics | frozenset(created)
+        self._watch.expire()
         self._told = False
 
     def poll(self) -> Event | None:
         """Tells which partitions there are no more, and which are new."""
-        if self._clock.monotonic() < self._due:
+        now, changes = self._clock.monotonic(), self._store.topic_changes
+        if not self._watch.is_due(now):
             return None
         there = self._partitions()
         gone = self._owned - there
         if gone:
             return Revoke(frozenset(gone))
         new = there - self._owned
-        event = Take(dict.fromkeys(sorted(new))) if new or not self._told else None
-        self._owned, self._told = there, True
-        self._due = self._clock.monotonic() + self._interval_ms / 1000  # last: who was interrupted asks again at once
+        self._note_starts(new)
+        event = Take({place: self.starts.get(place) for place in sorted(new)}) if new or not self._told else None
+        self._owned, self._told, self._following = there, True, self._topics
+        self._watch.looked(now, changes)  # last: who was interrupted asks again at once
         return event
+
+    def _note_starts(self, new: Collection[TopicPartition]) -> None:
+        """Notes where partitions begin that were created while the consumer was running; `auto_offset_reset` decides the rest."""
+        if self._reads_new:
+            self.starts.update((place, OffsetAndMetadata(0, "", None)) for place in new if place.topic in self._following)
 
     def _partitions(self) -> set[TopicPartition]:
         topics = self._store.topics()
@@ -75,6 +90,8 @@ class Alone:
     def gave_up(self, partitions: Collection[TopicPartition]) -> None:
         """Says that a `Revoke` is done."""
         self._owned.difference_update(partitions)
+        for place in partitions:
+            self.starts.pop(place, None)
 
     def leave(self) -> None:
         """Reads nothing any more."""

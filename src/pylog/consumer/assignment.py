@@ -33,7 +33,9 @@ from pylog.groups.member import GroupMember, MemberOptions
 from pylog.log.lookup import name
 from pylog.offsets.store import Place
 from pylog.record.types import OffsetAndMetadata, TopicPartition
+from pylog.topics.watch import TopicsWatch
 
+_LATEST: Final = "latest"
 LOGGER = logging.getLogger("pylog")
 _OF_A_LOG: Final = (  # that is gone, maybe while it was looked at, or was cut
     UnknownTopicOrPartitionError,
@@ -92,8 +94,9 @@ class Assignment:
         self._clock = clock
         self._around = around
         self._group = options.group
-        self._interval = options.heartbeat_interval_ms / 1000
-        self._due = 0.0  # to look for topics that match a pattern
+        self._reads_new = options.auto_offset_reset == _LATEST
+        self._watch = TopicsWatch(store, options.heartbeat_interval_ms)  # for topics that match a pattern
+        self._created: set[str] = set()  # topics that match it and were created since it was subscribed to
         self._names: frozenset[str] = frozenset()  # of the topics that are wanted
         self._said: frozenset[str] | None = None  # the names that the membership knows; None: it is to be told in any case
         self._turn = threading.Lock()  # of the member: commits may come from another thread
@@ -105,6 +108,7 @@ class Assignment:
             max_poll_interval_ms=options.max_poll_interval_ms,
             heartbeat_interval_ms=options.heartbeat_interval_ms,
             assignors=options.assignors,
+            commits_new_partitions=self._reads_new,
         )
         self._left_out: frozenset[Place] = frozenset()  # of the last commit
         self._membership: Membership | None = None
@@ -154,14 +158,17 @@ class Assignment:
             raise IllegalStateError("this consumer was assigned partitions; unsubscribe() before subscribe()")
         for topic in subscription.topics:
             self._store.topic(topic)  # one that there is not is an error now
+        changes = self._store.topic_changes
         names = subscription.names(self._store)
         self._membership = self._membership or self._new_membership()
         self.subscription, self._names, self._said = subscription, names, None
-        self._due = self._clock.monotonic() + self._interval
+        self._created.clear()
+        self._watch.looked(self._clock.monotonic(), changes)
 
     def _new_membership(self) -> Membership:
         if self._group is None:
-            return Alone(self._store, self._clock, self._member_options.heartbeat_interval_ms)
+            interval_ms = self._member_options.heartbeat_interval_ms
+            return Alone(self._store, self._clock, interval_ms, reads_new=self._reads_new)
         return GroupMember(self._store, self._group, self._member_options)
 
     @property
@@ -182,9 +189,13 @@ class Assignment:
 
     def _look_for_topics(self, subscription: Subscription) -> None:
         """Which there are now that match a pattern."""
-        if subscription.pattern is not None and self._clock.monotonic() >= self._due:
-            self._names = subscription.names(self._store)
-            self._due = self._clock.monotonic() + self._interval
+        now, changes = self._clock.monotonic(), self._store.topic_changes
+        if subscription.pattern is not None and self._watch.is_due(now):
+            names = subscription.names(self._store)
+            if self._said is not None:  # else the consumer has not begun
+                self._created |= names - self._names
+            self._names = names
+            self._watch.looked(now, changes)
 
     def _is_told(self) -> bool:
         """Tells the membership which topics are wanted, unless it knows; whether there are any. Who wants none leaves the group:
@@ -194,7 +205,7 @@ class Assignment:
         if membership is not None and names != self._said:
             if names:
                 with self._turn:
-                    membership.subscribe(names)
+                    membership.subscribe(names, self._created & names)
             else:
                 self._give_up(self.places, membership.leave)
             self._said = names
@@ -220,7 +231,8 @@ class Assignment:
         gone, new = self.places.keys() - owned, owned - self.places.keys()
         if gone:
             return member.Lost(frozenset(gone))
-        return member.Take(dict.fromkeys(sorted(new))) if new else None
+        starts = self._membership.starts if isinstance(self._membership, Alone) else {}
+        return member.Take({place: starts.get(place) for place in sorted(new)}) if new else None
 
     def _follow(self, event: member.Event) -> None:
         """Does what an event says. Interrupted, it is done again: what was done already stays as it is."""

@@ -94,6 +94,26 @@ def topics_changed(state: GroupState, available: Topics) -> bool:
     )
 
 
+def created_places(before: GroupState, after: GroupState, available: Topics, created: Collection[str]) -> Places:
+    """The partitions that were created while the group had members that follow their topics.
+
+    Args:
+        before, after: the group, and what becomes of it.
+        available: the topics that there are.
+        created: topics that came to be while the member was running that decides.
+    """
+    members = [member for member in before.members.values() if member.assignors]  # a broker's members ended with the broker
+    if not members or after.epoch == before.epoch:
+        return frozenset()
+    followed = frozenset(created).union(*(member.topics for member in members))
+    found = set[TopicPartition]()
+    for name in after.topics.keys() & available.keys() & followed:
+        info = available[name]
+        known = before.topics.get(name, 0) if before.ids.get(name) == info.topic_id else 0
+        found.update(TopicPartition(name, number) for number in info.numbers[known:])
+    return frozenset(found)
+
+
 # ---- who has which partition -------------------------------------------------------------------------------------------------
 
 

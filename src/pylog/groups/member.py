@@ -33,8 +33,10 @@ from pylog.offsets.image import GroupImage, Image
 from pylog.offsets.membership import MEMBER, member_record_key
 from pylog.offsets.partition import OffsetsPartition
 from pylog.offsets.schema import parse_place
+from pylog.offsets.starts import start_items
 from pylog.offsets.store import Place
 from pylog.record.types import OffsetAndMetadata, TopicPartition
+from pylog.topics.watch import TopicsWatch
 
 _NO_EPOCH = -1
 _NOT_READ = -1
@@ -52,6 +54,8 @@ class MemberOptions:
         max_poll_interval_ms: so does one that does not poll for so long.
         heartbeat_interval_ms: how often it shows that it is alive, and looks after topics; less than half of the session timeout.
         assignors: names of `ASSIGNORS`, the most wanted first. The group uses one that all of its members have.
+        commits_new_partitions: commit offset 0 for a partition that is created while the group has members, so that whichever
+            member gets it begins at its first record.
 
     Raises:
         InvalidArgumentError: a value out of its range, or an assignor that does not exist.
@@ -63,6 +67,7 @@ class MemberOptions:
     max_poll_interval_ms: int = 300_000
     heartbeat_interval_ms: int = 3_000
     assignors: tuple[str, ...] = ("range", "cooperative-sticky")
+    commits_new_partitions: bool = False
 
     def __post_init__(self) -> None:
         for name in ("session_timeout_ms", "max_poll_interval_ms", "heartbeat_interval_ms"):
@@ -164,8 +169,9 @@ class GroupMember:
         self._pid = process_id()
         self._topics: frozenset[str] = frozenset()  # what it wants to read
         self._available = {name: topic_info(topic) for name, topic in store.topics().items()}
-        self._next_topics = 0.0  # when to look at the topics again, and at the others
-        self._next_probe = 0.0
+        self._topics_watch = TopicsWatch(store, self._options.heartbeat_interval_ms)
+        self._created: frozenset[str] = frozenset()  # topics of the subscription that are known to be new
+        self._next_probe = 0.0  # when to look at the others again
         self._member_id = ""
         self._epoch = _NO_EPOCH
         self._told = _NO_EPOCH  # of the last `Take`
@@ -194,11 +200,12 @@ class GroupMember:
         """What is its own: everything taken and neither given up nor lost. What is to be revoked is in it until `gave_up`."""
         return self._reading
 
-    def subscribe(self, topics: Collection[str]) -> None:
+    def subscribe(self, topics: Collection[str], created: Collection[str] = ()) -> None:
         """Says what the member wants to read; the next `poll` joins the group, or changes the subscription.
 
         Args:
             topics: names, at least one. Those that there are not yet are read from when they are made.
+            created: those of them that were created while the member was running, as a pattern finds them.
 
         Raises:
             InvalidTopicError, InvalidArgumentError: a name that is none, or no topics: `leave` ends a subscription.
@@ -206,7 +213,7 @@ class GroupMember:
         wanted = frozenset(map(check_topic_name, topics))
         if not wanted or isinstance(topics, str):
             raise InvalidArgumentError(f"topics={topics!r} are no names of topics; leave ends a subscription")
-        self._topics = wanted
+        self._topics, self._created = wanted, frozenset(created)
         self._is_quiet = False
 
     # ---- poll ----------------------------------------------------------------------------------------------------------------
@@ -232,7 +239,7 @@ class GroupMember:
         if self._presence is None:
             return self._join(now)
         self._presence.polled(now)
-        if now >= self._next_probe:
+        if now >= self._next_probe or self._topics_watch.is_due(now):
             self._look_after_group(self._presence, now)
         state = self._known_state()
         return None if self._is_quiet else self._reconcile(state, now)
@@ -382,26 +389,40 @@ class GroupMember:
             before, group = self._read(image), image.groups.get(self._name)
             committed = {} if group is None else dict(group.offsets())
             after = decisions.settle(decide(before), self._member_id, self._reading, _pending(image, self._name))
-            self._append(there, before, after)
-            return _Turn(after, committed)
+            return _Turn(after, committed | self._append(there, before, after, committed))
 
     def _change(self, decide: Callable[[GroupState], GroupState]) -> None:
         """Decides and appends, if it is still in the group."""
 
         def act(there: OffsetsPartition) -> None:
             with there.exclusively() as image:
-                before = self._read(image)
+                before, group = self._read(image), image.groups.get(self._name)
                 if self._member_id in before.members:
-                    self._append(there, before, decide(before))
+                    self._append(there, before, decide(before), () if group is None else group.offsets())
 
         self._offsets.with_partition(self._group, act)
 
-    def _append(self, there: OffsetsPartition, before: GroupState, after: GroupState) -> None:
-        items = changes(self._name, before, after)
+    def _append(
+        self,
+        there: OffsetsPartition,
+        before: GroupState,
+        after: GroupState,
+        committed: Mapping[TopicPartition, OffsetAndMetadata],
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Appends what has changed, and where new partitions begin; returns that."""
+        items, starts = changes(self._name, before, after), dict[TopicPartition, OffsetAndMetadata]()
+        if self._options.commits_new_partitions:
+            new = decisions.created_places(before, after, self._available, self._created) - frozenset(committed)
+            starts = dict.fromkeys(sorted(new), OffsetAndMetadata(0, "", None))
         if items:
-            there.append(items, self._offsets.clock.now_ms(), _DURABILITY)
+            now_ms = self._offsets.clock.now_ms()
+            there.append([*items, *start_items(self._name, starts, now_ms)], now_ms, _DURABILITY)
+            if starts:
+                facts = {"group": self._group, "partitions": trace.places(starts), "member": self._member_id}
+                trace.later(trace.NEW_PARTITIONS, **facts, reason="they were created while the group had members")
             reasons = {} if self._presence is None else self._presence.reasons
             tell_of_change(self._group, before, after, self._member_id, reasons)
+        return starts
 
     def _tell(self, event: trace.Event, partitions: Collection[TopicPartition], reason: str | None = None) -> None:
         facts = {"group": self._group, "member": self._member_id, "partitions": trace.places(partitions)}
@@ -410,15 +431,16 @@ class GroupMember:
     # ---- looking after the group ---------------------------------------------------------------------------------------------
 
     def _look_at_topics(self, now: float) -> None:
+        changes = self._store.topic_changes
         available = {name: topic_info(topic) for name, topic in self._store.topics().items()}
         if available != self._available:
             self._available, self._changes = available, _NOT_READ  # what the records say depends on which topics there are
-        self._next_topics = now + self._options.heartbeat_interval_ms / 1000
+        self._topics_watch.looked(now, changes)
 
     def _look_after_group(self, presence: Presence, now: float) -> None:
         """Nobody leads: whoever polls puts out members that do not live, and sees that topics have changed."""
         self._next_probe = now + limits.MEMBER_PROBE_S
-        if now >= self._next_topics:
+        if self._topics_watch.is_due(now):
             self._look_at_topics(now)
         state = self._known_state()
         if self._member_id not in state.members:

@@ -1,0 +1,14 @@
+"""Commits of offset 0, for partitions that are new."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pylog.offsets.partition import Item
+from pylog.offsets.schema import format_offset, offset_key, place_key
+from pylog.record.types import TopicPartition
+
+
+def start_items(group: bytes, partitions: Iterable[TopicPartition], now_ms: int) -> list[Item]:
+    """The records that commit offset 0 of partitions for a group. Every log has that offset or had it, so none is opened."""
+    return [(offset_key(group, place_key(partition)), format_offset(0, b"", None, now_ms)) for partition in partitions]

@@ -1,0 +1,43 @@
+"""When to list the topics again: at once after a change of the same store, else after a while."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from pylog import limits
+
+
+class _Store(Protocol):
+    topic_changes: int
+
+
+class TopicsWatch:
+    """Tells a client of a store when topics may have changed.
+
+    Args:
+        store: the client's store.
+        interval_ms: how often others' changes are looked for; `limits.TOPICS_AGE_S` if that is shorter.
+    """
+
+    def __init__(self, store: _Store, interval_ms: float) -> None:
+        self._store = store
+        self._interval = min(interval_ms / 1000, limits.TOPICS_AGE_S)
+        self._due = 0.0
+        self._changes = -1
+
+    def is_due(self, now: float) -> bool:
+        """Whether to list the topics now, by a clock that never goes back, in seconds."""
+        return now >= self._due or self._changes != self._store.topic_changes
+
+    def looked(self, now: float, changes: int) -> None:
+        """Notes that the topics were listed.
+
+        Args:
+            now: as for `is_due`.
+            changes: the store's `topic_changes` before it listed them, so that a change meanwhile is due.
+        """
+        self._due, self._changes = now + self._interval, changes
+
+    def expire(self) -> None:
+        """Makes the next look due at once."""
+        self._due = 0.0
