@@ -42,6 +42,8 @@ def stage(
         file = StagingFile(fs, ROOT, StagingName(job, batch, owner).new())
         for partition, values in rows.items():
             columns = rows_from_records(None if key is None else [key] * len(values), list(values), None, None, TIME)
+            if key is None and values:
+                file.keyless.add("copy")
             for encoded in encoder.encode(columns, 0, 0) if values else ():
                 file.add(TopicPartition("copy", partition), encoded)
         files.append(file.finish({"copy": partitions}, durable=True))

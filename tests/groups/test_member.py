@@ -339,8 +339,9 @@ def test_partitions_and_topics_that_come_are_shared_out_within_a_heartbeat(
 ) -> None:
     one, two = joining("t", "later"), joining("t", "later")
     settled(one, two)
-    store.add_partitions("t", 6)
-    store.create_topic("later", partitions=2)
+    with pylog.open(store.path, fs=store.offsets.fs) as other:
+        other.add_partitions("t", 6)
+        other.create_topic("later", partitions=2)
     assert settled(one, two) == []
     clock.advance(HEARTBEAT_MS)
     settled(one, two)

@@ -169,11 +169,10 @@ def test_partitions_that_a_topic_gets_meanwhile_are_used(store: Store) -> None:
 
 
 def test_code_written_for_kafka_python_gets_its_answers(store: Store) -> None:
-    store.create_topic("narrow", max_message_bytes=500)
-    store.log("narrow").append(b"first")
-    store.alter_topic("narrow", max_message_bytes=5000)
+    store.create_topic("narrow", max_message_bytes=5000)
     with store.producer(compression_type="gzip", acks="all", linger_ms=10**9) as producer:
         good, bad = producer.send("one", b"again and " * 100), producer.send("narrow", b"x" * 1000)
+        store.alter_topic("narrow", max_message_bytes=500)
         assert [future.succeeded() or future.failed() for future in (good, bad)] == [False, False]
         producer.flush(PATIENCE)
         assert good.get(timeout=PATIENCE) == good.result()

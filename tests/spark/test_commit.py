@@ -157,8 +157,34 @@ def test_a_batch_larger_than_a_chunk_is_spliced_whole(fs: MemoryFileSystem):
     large = [b"x" * (5 << 20), b"y" * (5 << 20)]
     with pylog.open(ROOT, fs=fs, clock=clock()) as store:
         files = stage(fs, [{0: [b"small", *large]}], job="77", batch_bytes=1 << 24)
+        store.alter_topic("copy", max_message_bytes=1 << 24)
         commit_job(Place(store, fs, clock()), "77", files, Splicing())
     assert values(fs, clock())[0] == [b"small", *large]
+
+
+@pytest.mark.pair("option change", "Spark")
+@pytest.mark.parametrize("keyed", [True, False])
+def test_rows_that_were_encoded_before_their_topic_was_compacted_are_appended_only_if_all_have_keys(
+    fs: MemoryFileSystem, keyed: bool
+):
+    with pylog.open(ROOT, fs=fs, clock=clock()) as store:
+        files = stage(fs, TASKS, job="77", key=b"k" if keyed else None)
+        store.alter_topic("copy", cleanup_policy="compact")
+        if keyed:
+            commit_job(Place(store, fs, clock()), "77", files, Splicing())
+            return
+        with pytest.raises(pylog.InvalidRecordError, match="compacted by now"):
+            commit_job(Place(store, fs, clock()), "77", files, Splicing())
+    assert values(fs, clock())[0] == []
+
+
+@pytest.mark.pair("option change", "Spark")
+def test_a_staged_batch_that_its_topic_takes_no_more_is_refused(fs: MemoryFileSystem):
+    with pylog.open(ROOT, fs=fs, clock=clock()) as store:
+        files = stage(fs, [{0: [bytes(2000)]}], job="77")
+        store.alter_topic("copy", max_message_bytes=1000)
+        with pytest.raises(pylog.RecordTooLargeError, match="max_message_bytes=1000"):
+            commit_job(Place(store, fs, clock()), "77", files, Splicing())
 
 
 def test_a_batch_jobs_rows_have_no_producer_and_its_files_go(fs: MemoryFileSystem):

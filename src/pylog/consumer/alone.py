@@ -26,6 +26,8 @@ class Membership(Protocol):
 
     def leave(self) -> None: ...
 
+    def expire_topics(self) -> None: ...
+
 
 class Alone:
     """The membership of a consumer without a group.
@@ -92,6 +94,10 @@ class Alone:
         self._owned.difference_update(partitions)
         for place in partitions:
             self.starts.pop(place, None)
+
+    def expire_topics(self) -> None:
+        """Has the next poll list the topics."""
+        self._watch.expire()
 
     def leave(self) -> None:
         """Reads nothing any more."""

@@ -187,6 +187,14 @@ class Assignment:
             while self._is_told() and (event := self._next_event()) is not None:
                 self._follow(event)
 
+    def begin_again(self, partition: TopicPartition) -> None:
+        """Forgets the position of a partition whose log is gone, and has the next `keep_up` list the topics."""
+        self._watch.expire()
+        if self._membership is not None:
+            self._membership.expire_topics()
+        if partition in self.places:
+            self.places[partition].seek(None)
+
     def _look_for_topics(self, subscription: Subscription) -> None:
         """Which there are now that match a pattern."""
         now, changes = self._clock.monotonic(), self._store.topic_changes

@@ -111,6 +111,9 @@ class Core:
                 self.forget_what_is_gone(self.assignment.places)
                 if self.assignment.is_manual:
                     raise UnknownTopicOrPartitionError(f"a partition assigned to this consumer is gone: {error}") from error
+                self.assignment.keep_up()  # before the new log of a topic is read: its partitions are lost, and taken again
+                if self.steps.are_to_end or not self.reads:
+                    return []
         return []  # of deleted topics alone: the membership will say so
 
     def _find_positions(self) -> None:
@@ -128,8 +131,7 @@ class Core:
     def forget_what_is_gone(self, partitions: Iterable[TopicPartition]) -> None:
         """Begins again with partitions that were deleted, and maybe made again."""
         for partition in self._logs.forget_gone(partitions):
-            if partition in self.assignment.places:
-                self.assignment.places[partition].seek(None)
+            self.assignment.begin_again(partition)
 
     def committable(self) -> Offsets:
         """The positions that are known, of logs that are there."""

@@ -407,7 +407,7 @@ class GroupMember:
         there: OffsetsPartition,
         before: GroupState,
         after: GroupState,
-        committed: Mapping[TopicPartition, OffsetAndMetadata],
+        committed: Collection[TopicPartition],
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """Appends what has changed, and where new partitions begin; returns that."""
         items, starts = changes(self._name, before, after), dict[TopicPartition, OffsetAndMetadata]()
@@ -455,6 +455,10 @@ class GroupMember:
 
     def _others(self, state: GroupState) -> list[Member]:
         return [member for member in state.members.values() if member.member_id != self._member_id]
+
+    def expire_topics(self) -> None:
+        """Has the next `poll` list the topics: one of them is gone, as the caller has seen."""
+        self._topics_watch.expire()
 
     # ---- what the consumer does ----------------------------------------------------------------------------------------------
 
