@@ -83,9 +83,6 @@ class Door:
     def check_directory(self, path: str, *, write: bool, follow: bool = True) -> None:
         self._call(self.base.check_directory, path, write=write, follow=follow)
 
-    def link_target(self, path: str) -> str | None:
-        return self._call(self.base.link_target, path)
-
     def open_locks(self, path: str) -> LockFile:
         return self._call(self.base.open_locks, path)
 
