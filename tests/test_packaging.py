@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 import tomllib
 import zipfile
 from pathlib import Path
@@ -117,3 +118,11 @@ def test_the_lock_names_no_registry_and_pins_by_hash() -> None:
     assert "://" not in lock
     assert all("==" in line for line in lock.splitlines() if line and not line.startswith((" ", "#")))
     assert lock.count("--hash=sha256:") > lock.count("==")
+
+
+def test_free_threaded_python_is_refused_in_words() -> None:
+    program = "import sys; sys._is_gil_enabled = lambda: False; import pylog"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "pylog does not support free-threaded Python" in done.stderr
+    assert "PYTHON_GIL=1" in done.stderr

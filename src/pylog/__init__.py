@@ -14,6 +14,7 @@ Importing this module is cheap: numba and pyarrow are imported when a store is o
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from pylog.errors import (
@@ -132,6 +133,12 @@ __all__ = [
 ]
 
 __version__ = "0.1.0"
+
+if not getattr(sys, "_is_gil_enabled", lambda: True)():
+    raise ImportError(
+        "pylog does not support free-threaded Python: its promises under threads and interrupts rest on the global interpreter "
+        "lock. Use the ordinary build of Python, or start this one with PYTHON_GIL=1"
+    )
 
 _HOMES = {
     "Durability": "pylog.config",

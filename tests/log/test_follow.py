@@ -1059,3 +1059,23 @@ def test_a_truncation_while_a_follower_begins_is_no_error(tmp_path: Path, monkey
         log.append_many([b"a", b"b"])
         monkeypatch.setattr(pylog.Log, "end_offset", property(lambda _: 3))  # as before the truncation
         assert [frame.num_rows for frame in log.follow(0, timeout_ms=0)] == [2]
+
+
+@pytest.mark.pair("scan and follow", "delete_records")
+@pytest.mark.pair("scan and follow", "truncation")
+def test_following_from_outside_of_the_log_is_an_error_at_once_as_for_scan(tmp_path: Path) -> None:
+    with pylog.open(tmp_path) as store:
+        store.create_topic("t")
+        log = store.log("t")
+        log.append_many([b"x"] * 10)
+        log.delete_records(3)
+        log.truncate(8)
+        with pylog.open(tmp_path, "r") as reading:
+            for each in (log, reading.log("t")):
+                for offset in (2, 9, 100):
+                    with pytest.raises(pylog.OffsetOutOfRangeError):
+                        each.scan(offset)
+                    with pytest.raises(pylog.OffsetOutOfRangeError):
+                        each.follow(offset, timeout_ms=1)
+                assert sum(batch.num_rows for batch in each.follow(3, timeout_ms=1)) == 5
+                assert list(each.follow(8, timeout_ms=1)) == []

@@ -18,7 +18,7 @@ from pylog.clock import ManualClock, SystemClock
 from pylog.errors import StorageFailedError
 from pylog.fs import OsFileSystem
 from pylog.fs.locks import OsLockFile
-from pylog.log.store_locks import KAFKA_LOCK, PYLOG_LOCK, StoreLocks
+from pylog.log.store_locks import KAFKA_LOCK, PYLOG_LOCK, ByteLock, StoreLocks
 
 LockAs = Callable[..., StoreLocks]
 
@@ -291,3 +291,33 @@ def test_lock_files_are_made_once_and_stay(tmp_path: Path) -> None:
         store.delete_topic("t")
     assert {name: (tmp_path / name).stat().st_ino for name in inodes} == inodes
     assert fs.count("remove", KAFKA_LOCK) == fs.count("remove", PYLOG_LOCK) == 0
+
+
+def test_waiting_for_a_thread_and_then_for_a_process_takes_the_timeout_once(tmp_path: Path) -> None:
+    """The thread before keeps the lock for most of the time; another process has the byte meanwhile."""
+    clock = SystemClock()
+
+    class Taken:
+        def try_take(self) -> bool:
+            return False
+
+        def let_go(self) -> None:
+            """Nothing was taken."""
+
+    lock = ByteLock(Taken(), "t-0", clock, 0.6)
+    held, leave = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with lock._mutex:
+            held.set()
+            leave.wait(0.4)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+    began = clock.monotonic()
+    with pytest.raises(pylog.StoreLockedError):
+        lock.__enter__()
+    waited = clock.monotonic() - began
+    thread.join()
+    assert 0.55 <= waited < 0.95

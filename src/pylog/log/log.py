@@ -426,7 +426,8 @@ class Log(CurrentState):
             durable: hand out only what outlives a power loss.
 
         Raises:
-            OffsetOutOfRangeError: retention was faster, or the log was truncated below what was read already. As `scan`.
+            OffsetOutOfRangeError: at once, if `start` is not from the log's start to its end; later, if retention was faster, or
+                the log was truncated below what was read already. As `scan`.
 
         >>> import pylog, tempfile
         >>> store = pylog.open(tempfile.mkdtemp())
@@ -439,10 +440,16 @@ class Log(CurrentState):
         self._check_open()
         check_scan(columns, isolation, max_rows)  # without reading: another thread or process may truncate meanwhile
         ends = Ends(durable, isolation == "read_committed")
-        offset = self.end_offset if start is None else offset_given("start", start)
+        offset = self.end_offset if start is None else self._offset_within(offset_given("start", start))
         scan = partial(self.scan, columns=columns, isolation=isolation, max_rows=max_rows)
         look = partial(self.look, committed=ends.committed)
         return self._gate.explained(following.follow(look, scan, self._clock, offset, ends, timeout_ms))
+
+    def _offset_within(self, offset: int) -> int:
+        state = self.look()
+        if offset > state.end_offset:
+            state = self.look(settled=True)
+        return lookup.wanted(state, self.partition, offset, None, state.end_offset).start
 
     # ---- planning ------------------------------------------------------------------------------------------------------------
 

@@ -102,18 +102,24 @@ class ByteLock:
         """Takes the mutex and the byte; False, with neither, when somebody has them. An interrupt leaves neither, too."""
         taken = False
         try:
-            if self._mutex.acquire(False) or (wait and self._mutex.acquire(timeout=self._timeout)):
+            waited = 0.0
+            held = self._mutex.acquire(False)
+            if not held and wait:
+                began = self._clock.monotonic()
+                held = self._mutex.acquire(timeout=self._timeout)
+                waited = self._clock.monotonic() - began
+            if held:
                 self._depth = 0
                 byte = self._byte
-                taken = byte is None or byte.try_take() or (wait and self._wait_for(byte))
+                taken = byte is None or byte.try_take() or (wait and self._wait_for(byte, self._timeout - waited))
             return taken
         finally:
             if not taken:
                 self.restore(0)
 
-    def _wait_for(self, byte: LockByte) -> bool:
-        """Takes the byte that somebody else has, waiting for it in short naps."""
-        deadline = self._clock.monotonic() + self._timeout
+    def _wait_for(self, byte: LockByte, seconds: float) -> bool:
+        """Takes the byte that another process has, waiting for it in short naps: for what the mutex has left of the timeout."""
+        deadline = self._clock.monotonic() + seconds
         naps = iter(_NAPS)
         nap = 0.0
         while self._clock.monotonic() < deadline:
