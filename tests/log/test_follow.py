@@ -1067,7 +1067,8 @@ def test_following_from_outside_of_the_log_is_an_error_at_once_as_for_scan(tmp_p
     with pylog.open(tmp_path) as store:
         store.create_topic("t")
         log = store.log("t")
-        log.append_many([b"x"] * 10)
+        for _ in range(10):
+            log.append(b"x", durability=Durability.OS)
         log.delete_records(3)
         log.truncate(8)
         with pylog.open(tmp_path, "r") as reading:
