@@ -121,6 +121,9 @@ OTHER_ARGUMENTS: dict[str, dict[str, Any]] = {
     "Log.append_arrow": {"data": pa.table({"key": [b"k"], "value": [b"x"]})},
 }
 OPENS_NOTHING = {  # what these give is in memory; they need not raise, and may not ask for a file either
+    "Consumer.is_look_due",
+    "Consumer.look_after",  # nothing is due
+    "Consumer.wakeup",  # from another thread, at any time
     "Consumer.next_in_hand",
     "Consumer.reads",
     "Consumer.timeout_ms",

@@ -5,22 +5,63 @@ It only calls what anybody could call; nothing depends on when it runs.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from _thread import LockType, allocate_lock, start_new_thread
 from collections.abc import Callable
+from typing import Final
 
 from pylog import trace
 from pylog.errors import PylogError
 from pylog.fs import process_id
 
 LOGGER = logging.getLogger("pylog")
+_LONGEST_NAP_S: Final = 3600.0  # the system's timed waits have a bound; a task that is due later is waited for again
+_AFTER_FAILURE_S: Final = 1.0  # before a thread that cannot even wait tries again
+
+
+class Failures:
+    """Errors of work in the background, which no caller sees. They are logged, and counted for `Store.metrics`.
+
+    Attributes:
+        count: how many there were.
+
+    >>> failures = Failures()
+    >>> failures.note(ValueError("no"))
+    >>> failures.count
+    1
+    """
+
+    def __init__(self) -> None:
+        self._noted: list[None] = []  # appending is one step, so that threads need no lock
+
+    @property
+    def count(self) -> int:
+        """How many there were."""
+        return len(self._noted)
+
+    def note(self, error: BaseException) -> None:
+        """Counts and logs an error. Raises nothing, even if a handler of log messages does."""
+        self._noted.append(None)
+        with contextlib.suppress(BaseException):
+            if isinstance(error, PylogError):
+                LOGGER.warning("in the background: %s", error)
+            else:
+                LOGGER.error("in the background, a task failed", exc_info=error)
 
 
 class Background:
-    """Runs tasks again and again, each after its own interval, in one thread that begins with the first task."""
+    """Runs tasks again and again, each after its own interval, in one thread that begins with the first task.
 
-    def __init__(self) -> None:
+    No error ends the thread: it is noted, and the other tasks go on.
+
+    Args:
+        failures: takes the errors of tasks.
+    """
+
+    def __init__(self, failures: Failures | None = None) -> None:
+        self._failures = Failures() if failures is None else failures
         self._guard = threading.Lock()
         self._wake = threading.Condition(self._guard)
         self._tasks: dict[object, tuple[float, Callable[[], object]]] = {}
@@ -52,30 +93,38 @@ class Background:
             self._due.pop(key, None)
 
     def _run(self) -> None:
-        while True:
-            with self._guard:
-                nap = max(0.0, min(self._due.values()) - self._now) if self._due else None
-                if not self._ended:
-                    self._wake.wait(nap)
-                if self._ended:
-                    return
-                # all of it, also when a task came that is due before: one may run too early, none too late
-                self._now += nap or 0.0
-                tasks = [(key, self._tasks[key]) for key, due in self._due.items() if due <= self._now]
-                for key, (interval, _) in tasks:
-                    self._due[key] = self._now + interval
-            for _, (_, task) in tasks:
-                self._attempt(task)
+        while not self._ended:
+            try:
+                for task in self._due_tasks():
+                    self._attempt(task)
+            except BaseException as error:  # noqa: BLE001 - such as want of memory: the thread lives on
+                self._failures.note(error)
+                threading.Event().wait(_AFTER_FAILURE_S)
 
-    @staticmethod
-    def _attempt(task: Callable[[], object]) -> None:
+    def _due_tasks(self) -> list[Callable[[], object]]:
+        """Waits until a task is due; none when the thread must end, or has waited for long."""
+        with self._guard:
+            nap = min(max(0.0, min(self._due.values()) - self._now), _LONGEST_NAP_S) if self._due else None
+            if not self._ended:
+                self._wake.wait(nap)
+            if self._ended:
+                return []
+            # all of it, also when a task came that is due before: one may run too early, none too late
+            self._now += nap or 0.0
+            due = [(key, self._tasks[key]) for key, due in self._due.items() if due <= self._now]
+            for key, (interval, _) in due:
+                self._due[key] = self._now + interval
+        return [task for _, (_, task) in due]
+
+    def _attempt(self, task: Callable[[], object]) -> None:
         try:
             task()
-        except PylogError as error:
-            LOGGER.warning("in the background: %s", error)
-        except Exception:  # of a callback of the user: what was promised to others must go on
-            LOGGER.exception("in the background, a task failed")
-        trace.tell()
+        except BaseException as error:  # noqa: BLE001 - also a callback's SystemExit: what was promised to others must go on
+            self._failures.note(error)
+        try:
+            trace.tell()
+        except BaseException as error:  # noqa: BLE001 - of a handler of log messages
+            self._failures.note(error)
 
     def end(self) -> None:
         """Ends the thread; no task runs any more when this returns."""

@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
+from pylog.background import Failures
 from pylog.clock import Clock
 from pylog.errors import IllegalStateError
 from pylog.fs import Gate
@@ -36,6 +37,9 @@ class Clients(ABC):
     Attributes:
         topic_changes: how often this store has created, altered or deleted a topic or added partitions.
         departing: of the consumers that were dropped without `close`, those that have not left their groups yet.
+        failures: of work in the background.
+
+    What was sent to producers is to be appended, and groups need not wait until members that are gone are missed.
     """
 
     path: str
@@ -46,6 +50,7 @@ class Clients(ABC):
     def __init__(self) -> None:
         self.topic_changes = 0  # made by this store: its clients see them at once
         self.departing: list[ConsumerCore] = []
+        self.failures = Failures()
         self._producers: list[Core] = []
         self._producers_guard = threading.Lock()
         self._consumers: weakref.WeakSet[Consumer] = weakref.WeakSet()

@@ -36,6 +36,7 @@ METRICS: Final[Mapping[str, Metric]] = {
     "log_sync_seconds": Metric("counter", "seconds", "How long appends of this process waited for syncs."),
     "log_unreadable": Metric("gauge", "", "1 if the log is damaged or cannot be opened, else 0."),
     "log_skipped_records": Metric("gauge", "", "Records of __consumer_offsets that are skipped, because no Kafka writes such."),
+    "background_failures": Metric("counter", "", "Errors of background work in this process: flushes, ticks, producers."),
     "group_lag": Metric("gauge", "", "Offsets between what a group has committed and the log's end."),
 }
 
@@ -45,7 +46,7 @@ class Sample(NamedTuple):
 
     Attributes:
         name: a key of `METRICS`.
-        labels: of what: `topic`, `partition`, and for groups `group`.
+        labels: of what: `topic`, `partition`, and for groups `group`; none of what is the store's own.
         value: in the metric's unit.
     """
 

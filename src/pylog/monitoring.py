@@ -28,6 +28,7 @@ def samples_of(store: Clients) -> Iterator[Sample]:
             place = TopicPartition(topic.name, number)
             yield from _partition_samples(store, place, faults.get(place, (0, 0)), ends)
     yield from _group_samples(store, ends)
+    yield Sample("background_failures", {}, store.failures.count)
 
 
 def _faults_of_offsets(store: Clients) -> dict[TopicPartition, tuple[int, int]]:

@@ -12,6 +12,11 @@ from pylog.errors import InvalidArgumentError
 from pylog.record.types import TopicPartition
 
 MODES: Final = ("rw", "r")
+RANGES: Final = {
+    "lock_timeout_ms": (0, limits.LONGEST_WAIT_MS),
+    "tick_interval_ms": (1, limits.INT64_MAX),
+    "cleaner_dedupe_buffer_size": (64, limits.INT64_MAX),
+}
 Committed = Callable[[str, TopicPartition], int | None]
 
 
@@ -36,10 +41,10 @@ class StoreOptions:
             raise InvalidArgumentError(f"durability={self.durability!r} is not a pylog.Durability")
         if not isinstance(self.offsets, OffsetsConfig):
             raise InvalidArgumentError(f"offsets={self.offsets!r} is not a pylog.OffsetsConfig")
-        for name, low in (("lock_timeout_ms", 0), ("tick_interval_ms", 1), ("cleaner_dedupe_buffer_size", 64)):
+        for name, (low, high) in RANGES.items():
             value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < low):
-                raise InvalidArgumentError(f"{name}={value!r} is not an int of at least {low}")
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high):
+                raise InvalidArgumentError(f"{name}={value!r} is not an int of {low} to {high}")
         rate = self.cleaner_io_max_bytes_per_second
         if rate is not None and (isinstance(rate, bool) or not isinstance(rate, int | float) or not rate > 0):
             raise InvalidArgumentError(f"cleaner_io_max_bytes_per_second={rate!r} is not a positive number")

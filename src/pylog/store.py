@@ -90,9 +90,9 @@ class Store(Upkeep):
         self._closed = False
         self._pid = process_id()
         self._locks: StoreLocks | None = None
-        self._background = Background()
+        self._background = Background(self.failures)
         self._offsets = OffsetStore(self, options.offsets, fs, clock, Attendance(fs, writable=options.mode == "rw"))
-        self._ticking = Background()  # compaction takes its time, and flushes may not wait for it
+        self._ticking = Background(self.failures)  # compaction takes its time, and flushes may not wait for it
         self._closing = False
         self._throttle = Throttle(clock, options.cleaner_io_max_bytes_per_second, lambda: self._closing)  # one for all cleanings
         self._left_clean_state = False

@@ -472,4 +472,72 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         tests=("tests/cli/test_records.py::test_the_four_letters_null_are_not_shown_as_a_null",),
         why="`cat` prints the same for a null and for the word null.",
     ),
+    Mutant(
+        name="view_grows_with_a_roll",
+        file="pylog/log/view.py",
+        text="        view = object.__new__(SegmentView)\n",
+        replacement="        view = self\n",
+        tests=(
+            "tests/log/test_views.py::test_the_segments_of_a_state_stay_what_they_were_when_the_log_changes[roll]",
+            "tests/log/test_views.py::test_a_segment_that_was_never_published_is_in_no_later_view",
+        ),
+        why="A reader's state grows at a roll, so a time search misses acknowledged records.",
+    ),
+    Mutant(
+        name="read_does_not_ask",
+        file="pylog/log/log.py",
+        text="            is_known = wanted < self._state.end_offset and not self._may_have_changed()\n",
+        replacement="            is_known = wanted < self._state.end_offset\n",
+        tests=(
+            "tests/log/test_views.py::test_what_another_process_truncated_and_replaced_is_never_read[rw]",
+            "tests/log/test_views.py::test_what_another_process_truncated_and_replaced_is_never_read[r]",
+        ),
+        why="read returns what another process has truncated and replaced.",
+    ),
+    Mutant(
+        name="scan_over_a_truncation_goes_on",
+        file="pylog/log/following.py",
+        text="                if end > state.start_offset and not goes_on(state, end, crc):\n",
+        replacement="                if False:\n",
+        tests=(
+            "tests/log/test_views.py::test_an_iterator_held_over_a_truncation_of_another_process_gives_nothing_that_was_read_later[active]",
+        ),
+        why="An iterator goes from records that were truncated to those that replaced them, without a word.",
+    ),
+    Mutant(
+        name="iterators_outlive_close",
+        file="pylog/fs/gate.py",
+        text="        held = _Steps(self, steps)\n        self._steps.add(held)\n        return held\n",
+        replacement="        return steps\n",
+        tests=("tests/test_closed.py::test_an_iterator_begun_before_the_end_says_so_at_its_next_step[active-scan-Log.close]",),
+        why="A scan goes on after close, and may map a file that is cut: SIGBUS.",
+    ),
+    Mutant(
+        name="records_in_hand_outlive_close",
+        file="pylog/fs/gate.py",
+        text="        self._chunks.add(held)\n",
+        replacement="",
+        tests=(
+            "tests/test_closed.py::test_an_iterator_begun_before_the_end_says_so_at_its_next_step[active-records-Store.close]",
+        ),
+        why="records() gives further records after close.",
+    ),
+    Mutant(
+        name="long_intervals_end_the_thread",
+        file="pylog/background.py",
+        text="nap = min(max(0.0, min(self._due.values()) - self._now), _LONGEST_NAP_S) if self._due else None",
+        replacement="nap = max(0.0, min(self._due.values()) - self._now) if self._due else None",
+        tests=(
+            "tests/test_limits_of_options.py::test_the_longest_interval_of_one_topic_takes_nothing_from_the_level_of_another",
+        ),
+        why="An interval longer than the system's waits ends the background's work for all topics.",
+    ),
+    Mutant(
+        name="exits_end_the_background",
+        file="pylog/background.py",
+        text="            task()\n        except BaseException as error:",
+        replacement="            task()\n        except Exception as error:",
+        tests=("tests/test_limits_of_options.py::test_whatever_a_task_raises_is_counted_and_the_others_go_on[logged-an exit]",),
+        why="A SystemExit of one task keeps the other tasks that are due from running.",
+    ),
 )

@@ -10,13 +10,15 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import compress
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
 
+from pylog.background import Failures
 from pylog.clock import Clock
 from pylog.config import Durability
 from pylog.errors import (
@@ -53,11 +55,15 @@ from pylog.topics.topic import Topic
 LOGGER = logging.getLogger("pylog")
 
 
+_AFTER_FAILURE_S: Final = 0.1  # before a thread that could not even take records tries again
+
+
 class Home(Protocol):
     """What a producer asks of its store."""
 
     path: str
     topic_changes: int
+    failures: Failures
 
     def topic(self, name: str) -> Topic: ...
 
@@ -98,8 +104,13 @@ class Sender:
 
     def run(self) -> None:
         """Appends until the buffer is closed and empty."""
-        while self._run_once():
-            pass
+        while True:
+            try:
+                if not self._run_once():
+                    return
+            except BaseException as error:  # noqa: BLE001 - such as want of memory: records that come later are appended
+                self._home.failures.note(error)
+                threading.Event().wait(_AFTER_FAILURE_S)
 
     def _run_once(self) -> bool:
         """Takes some records and settles them; whether there were any."""
@@ -107,9 +118,9 @@ class Sender:
         try:
             for route, futures in self._by_route(taken) if taken else ():
                 self._deliver(route, futures)
-        except BaseException as error:  # whatever it is, nobody may wait for ever
-            LOGGER.exception("a producer's records could not be appended")
+        except BaseException as error:  # noqa: BLE001 - whatever it is, nobody may wait for ever
             self._buffer.refuse([future for future in taken if not future.done()], _as_failure(error))
+            self._home.failures.note(error)
         finally:
             self._buffer.done()
         return bool(taken)
