@@ -89,8 +89,8 @@ class Log(CurrentState):
 
         Cost: one write, and at `Durability.SYNC` one fdatasync.
         """
-        rows = rows_from_record(key, value, timestamp, headers, self._clock.now_ms())
-        return self._append([rows], None, durability).offsets.start
+        now_ms = self._clock.now_ms()
+        return self._append(now_ms, [rows_from_record(key, value, timestamp, headers, now_ms)], None, durability).offsets.start
 
     def append_many(self, items: Sequence[Any], *, compression: str | None = None, durability: Durability | None = None) -> range:
         """Appends records in one call: one acknowledgement, one sync.
@@ -108,8 +108,8 @@ class Log(CurrentState):
 
         Cost: some 50 ns a record of plain values, on top of the write.
         """
-        pieces = arguments.records_of(items, self._clock.now_ms())
-        return self._append(pieces, compression, durability).offsets
+        now_ms = self._clock.now_ms()
+        return self._append(now_ms, arguments.records_of(items, now_ms), compression, durability).offsets
 
     def append_arrow(self, data: Any, *, compression: str | None = None, durability: Durability | None = None) -> range:
         """Appends a `pyarrow.Table` or `RecordBatch` with columns `key`, `value`, `timestamp`, `headers`.
@@ -128,7 +128,8 @@ class Log(CurrentState):
 
         Cost: tens of millions of records a second at `Durability.OS`.
         """
-        return self._append(list(rows_from_arrow(data, self._clock.now_ms())), compression, durability).offsets
+        now_ms = self._clock.now_ms()
+        return self._append(now_ms, list(rows_from_arrow(data, now_ms)), compression, durability).offsets
 
     def append_batch(
         self,
@@ -167,17 +168,19 @@ class Log(CurrentState):
         >>> store.close()
         """
         given = check_producer_batch(producer) if producer is not None else None
-        return self._append(arguments.pieces_of(items, self._clock.now_ms()), compression, durability, given, atomic)
+        now_ms = self._clock.now_ms()
+        return self._append(now_ms, arguments.pieces_of(items, now_ms), compression, durability, given, atomic)
 
     def _append(
         self,
+        now_ms: int,
         pieces: list[Piece],
         compression: str | None,
         durability: Durability | None,
         producer: ProducerBatch | None = None,
         atomic: bool = False,
     ) -> Acknowledgement:
-        given = self._clock.now_ms(), pieces, compression, durability, producer, atomic
+        given = now_ms, pieces, compression, durability, producer, atomic
         try:
             request = fitted(self._source.options.now, *given)
         except (InvalidRecordError, RecordTooLargeError):

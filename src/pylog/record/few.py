@@ -54,8 +54,6 @@ class FewRows(msgspec.Struct, frozen=True):
 
     def time_range(self) -> tuple[int, int]:
         """As `Rows.time_range`."""
-        if len(self.records) == 1:
-            return (stamp := self.records[0][0]), stamp
         stamps = [record[0] for record in self.records]
         return min(stamps, default=-1), max(stamps, default=-1)
 

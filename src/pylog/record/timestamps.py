@@ -7,10 +7,11 @@ from typing import Final
 
 from pylog import limits
 from pylog.errors import InvalidTimestampError
-from pylog.record.few import Piece
+from pylog.record.few import FewRows, Piece
 
 LOGGER = logging.getLogger("pylog.timestamps")
-_SECONDS: Final = range(10**9, 10**10)  # 2001 to 2286 in seconds; in milliseconds a few months of 1970
+_SECONDS_END: Final = 10**10
+_SECONDS: Final = range(10**9, _SECONDS_END)  # 2001 to 2286 in seconds; in milliseconds a few months of 1970
 
 
 class TimestampBounds:
@@ -48,7 +49,12 @@ message_timestamp_after_max_ms=3600000 after now (1700000000000); give milliseco
 
         Cost: two passes over the timestamps.
         """
-        smallest, largest = rows.time_range()
+        if type(rows) is FewRows and len(rows.records) == 1:
+            smallest = largest = rows.records[0][0]
+        else:
+            smallest, largest = rows.time_range()
+        if smallest >= _SECONDS_END and largest - now_ms <= self._after_max_ms and now_ms - smallest <= self._before_max_ms:
+            return  # as most are
         if smallest < 0 and self._before_max_ms != limits.INT64_MAX:
             smallest = rows.smallest_timestamp()
         self.check_range(smallest, largest, now_ms)
@@ -59,7 +65,7 @@ message_timestamp_after_max_ms=3600000 after now (1700000000000); give milliseco
             raise self._refused(largest, "after", self._after_max_ms, now_ms)
         if smallest >= 0 and now_ms - smallest > self._before_max_ms:
             raise self._refused(smallest, "before", self._before_max_ms, now_ms)
-        if smallest < _SECONDS.stop and self._warned is not None and self._topic not in self._warned:
+        if smallest < _SECONDS_END and self._warned is not None and self._topic not in self._warned:
             self._warn_of_seconds(smallest if smallest >= 0 else largest, self._warned)
 
     def _refused(self, timestamp: int, side: str, most: int, now_ms: int) -> InvalidTimestampError:
