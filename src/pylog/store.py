@@ -276,7 +276,7 @@ class Store(Upkeep):
 
         Raises:
             UnknownTopicOrPartitionError, ReadOnlyError: nothing was done.
-            IllegalStateError: the same; a partition is behind a symbolic link.
+            IllegalStateError: the same; a partition is behind a symbolic link, or begins in a broker's remote tier.
         """
         self._check_writable()
         with trace.HELD, self._offsets.forgetting(name), self._guard:

@@ -88,6 +88,7 @@ CHECKPOINT_UNREADABLE: Final = Event(
     "recovery", "checkpoint unreadable", "Ignores a checkpoint that it cannot read", logging.WARNING
 )
 DAMAGED_KEPT: Final = Event("recovery", "damaged file kept", "Replaced a damaged file and kept its bytes", logging.WARNING)
+IN_TIER: Final = Event("recovery", "remote tier", "Opened a log that begins in a broker's remote tier", logging.WARNING)
 CHECKPOINT_REFUSED: Final = Event("recovery", "checkpoint refused", "Left a checkpoint as it is", logging.WARNING)
 TORN: Final = Event("recovery", "torn tail", "Found an unfinished write at the end of a log", logging.WARNING)
 TORN_KEPT: Final = Event("recovery", "torn tail cut", "Cut an unfinished write off a log and kept its bytes", logging.WARNING)

@@ -34,7 +34,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -98,6 +98,7 @@ class KafkaJars:
 
     directory: Path
     tuning: tuple[str, ...] = QUICK_START
+    more: str = ""  # what else is on the class path
 
     @classmethod
     def fetch(cls, directory: Path, version: str = KAFKA_VERSION) -> KafkaJars:
@@ -123,9 +124,21 @@ class KafkaJars:
         (self.directory / "complete").touch()
         return self
 
+    def with_tier(self) -> KafkaJars:
+        """The same with Kafka's own `LocalTieredStorage`, a class of its tests; fetched by Maven the first time."""
+        target = self.directory / "tier"
+        if not (target / "complete").exists():
+            plugin = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy"
+            for name in ("kafka-storage", "kafka-clients"):
+                artifact = f"-Dartifact=org.apache.kafka:{name}:{self.directory.name}:jar:test"
+                command = [find_program("mvn"), "-q", "-B", plugin, artifact, f"-DoutputDirectory={target}"]
+                run_or_raise(command, "fetching Kafka's tiered storage for tests")
+            (target / "complete").touch()
+        return replace(self, more=f"{os.pathsep}{target}/*")
+
     def java(self, main: str, *arguments: str, logging: str = "client", heap_mib: int = 256) -> list[str]:
         """The command line for one of Kafka's main classes; what `tuning` says of the heap goes before `heap_mib`."""
-        classpath = f"{self.directory}/libs/*{os.pathsep}{self.directory / 'probe'}"
+        classpath = f"{self.directory}/libs/*{os.pathsep}{self.directory / 'probe'}{self.more}"
         log4j = f"-Dlog4j2.configurationFile={self.directory / 'probe' / logging}-log4j2.properties"
         return [find_program("java"), f"-Xmx{heap_mib}m", *self.tuning, log4j, "-cp", classpath, main, *arguments]
 

@@ -38,6 +38,38 @@ _ROLLS: Final = "tests/log/test_times.py::test_a_segment_rolls_by_the_clock_if_i
 
 MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(
+        name="the_tiers_line_is_dropped",
+        file="pylog/log/shutdown.py",
+        text="    noted &= log_starts.note(raised | lowered)\n",
+        replacement="    log_starts.update(raised, starts.keys() - raised.keys())\n",
+        tests=("tests/test_tiered.py::test_nothing_that_the_broker_needs_is_dropped_or_changed",),
+        why="The broker comes up with another log start, and serves nothing.",
+    ),
+    Mutant(
+        name="reading_starts_at_the_local_log",
+        file="pylog/log/state.py",
+        text='            raise in_tier(f"{partition.topic}-{partition.partition}", remote, remote.start)\n',
+        replacement="            pass\n",
+        tests=("tests/test_tiered.py::test_reading_from_the_beginning_never_silently_starts_at_the_local_log",),
+        why="Reading from the beginning silently starts after the records of a remote tier.",
+    ),
+    Mutant(
+        name="retention_in_front_of_a_tier",
+        file="pylog/log/trimming.py",
+        text="    if state.remote_offsets:\n",
+        replacement="    if False:\n",
+        tests=("tests/test_tiered.py::test_nothing_that_the_broker_needs_is_dropped_or_changed",),
+        why="Retention deletes local segments, and with them all that the remote tier has.",
+    ),
+    Mutant(
+        name="a_tier_is_called_damage",
+        file="pylog/log/check.py",
+        text="        if partition.state.remote_offsets and has_tier(partition.fs, parent_of(partition.directory)):\n",
+        replacement="        if False:\n",
+        tests=("tests/test_tiered.py::test_a_healthy_tiered_directory_is_called_healthy_and_the_tier_is_named",),
+        why="`verify` calls a healthy tiered directory damaged.",
+    ),
+    Mutant(
         name="links_are_left_out",
         file="pylog/topics/partitions.py",
         text="if entry.is_directory or entry.is_link else None",

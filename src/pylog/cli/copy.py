@@ -75,7 +75,7 @@ def copy(
         if name == topic and resolved(store) == resolved(target):
             raise UsageError(f"topic {name!r} would be copied to itself; --as names the copy")
         states = [(log, log.look()) for log in logs_of(opened, found)]
-        extents = [(log, state.start_offset, state.end_offset) for log, state in states]
+        extents = [(log, state.earliest(log.partition), state.end_offset) for log, state in states]
         with writing(target, make=True, durability=Durability.INTERVAL(_FLUSH_MS)) as other:
             _prepare(other, name, found, append=append)
             total = sum(end - start for _, start, end in extents)

@@ -65,6 +65,8 @@ def offset_at(log: Log, place: Target, isolation: str = "read_uncommitted") -> i
     if place.kind == "time":
         found = log.offset_for_timestamp(max(place.value, 0))
         return state.end_offset if found is None else found.offset
+    if place.kind == "earliest" or (place.kind != "latest" and place.value in state.remote_offsets):
+        state.earliest(log.partition)  # raises if that is in a broker's remote tier
     wanted = {"earliest": state.start_offset, "latest": state.end_offset}
     return min(max(wanted.get(place.kind, place.value), state.start_offset), state.end_offset)
 
@@ -87,7 +89,7 @@ def offset_of_last(log: Log, count: int, isolation: str) -> int:
         if len(offsets) >= count:
             return int(offsets[-count])
         count, low, size = count - len(offsets), first, size * 2
-    return start
+    return log.look().earliest(log.partition)
 
 
 def parse_partitions(given: Iterable[str]) -> list[int]:

@@ -16,7 +16,7 @@ from pylog.errors import (
     UnknownTopicOrPartitionError,
 )
 from pylog.log.log import Log
-from pylog.log.lookup import name
+from pylog.log.lookup import name, out_of_range
 from pylog.offsets.store import OffsetStore
 from pylog.record.types import TopicPartition
 
@@ -73,7 +73,7 @@ class Positions:
         if self._policy.kind != "none":
             try:
                 self._seek(place, "none", "the group has committed nothing for it")
-            except (CorruptionError, UnknownTopicOrPartitionError) as error:
+            except (CorruptionError, OffsetOutOfRangeError, UnknownTopicOrPartitionError) as error:
                 self._failed(place, error)
             return
         none = NoOffsetForPartitionError(
@@ -90,8 +90,11 @@ class Positions:
         """Goes on as the policy says if the position is not in the log.
 
         Raises:
-            OffsetOutOfRangeError: the policy is "none".
+            OffsetOutOfRangeError: the policy is "none", or a remote tier has the position: it is not lost.
         """
+        state = self._log_of(place.partition).look()
+        if place.position is not None and place.position in state.remote_offsets:
+            raise out_of_range(state, place.partition, place.position)
         if self._policy.kind == "none":
             raise error
         self._seek(place, place.position, "the position is not in the log")
@@ -106,7 +109,7 @@ class Positions:
         """The offset that a policy stands for now."""
         log = self._log_of(partition)
         if policy.kind == "earliest":
-            return log.start_offset
+            return log.look().earliest(partition)
         if policy.kind == "by_duration":
             since = max(0, self._clock.now_ms() - policy.duration_ms)
             found = log.offset_for_timestamp(since, isolation=self._isolation)

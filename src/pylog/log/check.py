@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pylog.errors import PylogError, StorageFailedError, UnknownTopicOrPartitionError
-from pylog.fs import DirectoryEntry, FileSystem, join, read_derived
+from pylog.fs import DirectoryEntry, FileSystem, join, parent_of, read_derived
 from pylog.index.offset_index import OffsetIndex
 from pylog.index.time_index import TimeIndex
 from pylog.index.transaction_index import ENTRY_SIZE, TransactionIndex
@@ -22,6 +22,7 @@ from pylog.log.durable_point import SLOT_SIZE, Slot
 from pylog.log.producer_state import read_snapshot
 from pylog.log.recovery import Finding
 from pylog.log.report import GOOD, Ends, FileVerdict, Look, Partition, Report, about, ask, of_error, read_ends
+from pylog.log.tier import has_tier
 from pylog.log.walk import Damage, Stretch, first_offsets, walk
 from pylog.record.batch import Table
 from pylog.record.format import (
@@ -210,6 +211,12 @@ def _check_start(partition: Partition, log_start: int) -> Iterator[Finding]:
     first = next((segment for segment, _ in partition.segments()), None)
     if epochs and first is not None and max(epochs[0].start_offset, log_start) < first.base_offset:
         offset = epochs[0].start_offset
+        if partition.state.remote_offsets and has_tier(partition.fs, parent_of(partition.directory)):
+            last = first.base_offset - 1
+            yield about(
+                "remote", partition.directory, f"has offsets {log_start} to {last} in a broker's remote tier", offset=log_start
+            )
+            return
         path = join(partition.directory, names.file_name(offset, names.LOG))
         told = f"is not there: the leader epochs begin at offset {offset}, and the first segment at {first.base_offset}"
         yield about("missing", path, told, offset=offset)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from threading import get_ident
 
+from pylog import trace
 from pylog.clock import Clock
 from pylog.errors import StorageFailedError
 from pylog.fs import Gate, process_id
@@ -51,6 +52,9 @@ class CurrentState:
         else:
             self._follow_on(load_live(source, clock))
             surroundings.found(self._follower.loaded.findings)
+        remote = self._state.remote_offsets
+        if remote:
+            trace.line(trace.IN_TIER, self.partition, first=remote.start, last=remote.stop - 1, local_start=remote.stop)
 
     def _follow_on(self, loaded: Loaded) -> None:
         """Follows from what was loaded, until this process writes."""
@@ -133,8 +137,16 @@ class CurrentState:
 
     @property
     def start_offset(self) -> int:
-        """The smallest offset that can be read."""
+        """The smallest offset that can be read here: of a log in a broker's remote tier the local log start offset."""
         return self.look().start_offset
+
+    @property
+    def remote_offsets(self) -> range:
+        """The offsets before `start_offset` that only a Kafka broker's remote tier has; empty for a log that is all here.
+
+        Reading without a start, and by time, raises OffsetOutOfRangeError if it would have to begin there.
+        """
+        return self.look().remote_offsets
 
     @property
     def end_offset(self) -> int:

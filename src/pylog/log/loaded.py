@@ -71,7 +71,12 @@ class Source:
     @property
     def log_start(self) -> int:
         """Kafka's checkpointed log start, 0 when it has none."""
-        return self.log_starts.offsets().get(self.partition, 0)
+        return self.log_start_line or 0
+
+    @property
+    def log_start_line(self) -> int | None:
+        """The same, None when it has none."""
+        return self.log_starts.offsets().get(self.partition)
 
     @property
     def compacted_to(self) -> int:
@@ -88,6 +93,7 @@ class Loaded:
         end: bytes of whole batches in the active segment.
         next_offset: the log's end.
         start_offset: the log's start.
+        remote_start: where the log starts in a broker's remote tier; None of a log that is all here.
         leader_epoch: of the last batch, -1 when nothing says.
         epochs: the leader epoch checkpoint; None when it is missing or damaged.
         builder: the active segment's indexes.
@@ -114,6 +120,7 @@ class Loaded:
     end: int = 0
     next_offset: int = 0
     start_offset: int = 0
+    remote_start: int | None = None
     leader_epoch: int = -1
     epochs: list[EpochStart] | None = None
     builder: SegmentIndexBuilder | None = None

@@ -16,7 +16,7 @@ import numpy as np
 
 from pylog import limits, trace
 from pylog.errors import CorruptionError, StorageFailedError, UnknownTopicOrPartitionError
-from pylog.fs import DirectoryEntry, FileSystem, join, remove_derived
+from pylog.fs import DirectoryEntry, FileSystem, join, parent_of, remove_derived
 from pylog.index.builder import SegmentIndexBuilder
 from pylog.index.transaction_index import AbortedTransaction
 from pylog.log import checkpoints
@@ -28,6 +28,7 @@ from pylog.log.loaded import Loaded, Source
 from pylog.log.producer_state import Idleness, ProducerState, load_snapshot
 from pylog.log.recovery import Finding, is_torn
 from pylog.log.tail import sound_tail
+from pylog.log.tier import remote_start
 from pylog.log.walk import Damage, Stretch, is_preallocated, peek, start_offset_at, walk
 from pylog.record.batch import Table
 from pylog.record.format import BASE_OFFSET, LAST_OFFSET, LEADER_EPOCH, POSITION, PRODUCER_ID, SIZE
@@ -79,6 +80,7 @@ def load(source: Source) -> Loaded:
     loaded.start_offset = max(first, _log_start(source, loaded.slot))
     loaded.next_offset = loaded.start_offset
     _read_epochs(source, loaded)
+    loaded.remote_start = remote_start(source.fs, parent_of(source.directory), source.log_start_line, loaded.epochs, first)
     with contextlib.suppress(CorruptionError):  # nothing is decided by an id that cannot be read
         loaded.topic_id = checkpoints.read_topic_id(source.fs, source.directory)
     if loaded.segments:

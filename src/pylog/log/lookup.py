@@ -12,10 +12,12 @@ import numpy as np
 
 from pylog import limits
 from pylog.errors import CorruptionError, OffsetOutOfRangeError, StorageFailedError
+from pylog.fs import base_name
 from pylog.log import reader
 from pylog.log.arguments import offset_given
 from pylog.log.reader import Wanted
 from pylog.log.state import LogState
+from pylog.log.tier import in_tier
 from pylog.record import finding, kernels
 from pylog.record.batch import Bytes
 from pylog.record.decoder import RECORD_COLUMNS, RecordDecoder, records_of
@@ -159,6 +161,8 @@ def name(partition: TopicPartition) -> str:
 
 def out_of_range(state: LogState, partition: TopicPartition, offset: int) -> OffsetOutOfRangeError:
     """The error for an offset that the log does not have."""
+    if offset in state.remote_offsets:
+        return in_tier(name(partition), state.remote_offsets, offset)
     return OffsetOutOfRangeError(
         f"offset {offset} is not in {name(partition)}, which has those from {state.start_offset} to before {state.end_offset}",
         offset=offset,
@@ -167,7 +171,7 @@ def out_of_range(state: LogState, partition: TopicPartition, offset: int) -> Off
 
 def wanted(state: LogState, partition: TopicPartition, start: int | None, end: int | None, last: int) -> Wanted:
     """A range of offsets as given, checked; the log's start and `last` where nothing is."""
-    first = state.start_offset if start is None else offset_given("start", start)
+    first = state.earliest(partition) if start is None else offset_given("start", start)
     stop = last if end is None else offset_given("end", end)
     if not state.start_offset <= first <= state.end_offset:
         raise out_of_range(state, partition, first)
@@ -189,6 +193,13 @@ class _Sealed(NamedTuple):
     maxima: list[int]
 
 
+def _has_earlier(state: LogState, found: OffsetAndTimestamp | None) -> bool:
+    """Whether a record that is here is before the answer: then those in a remote tier, which come before that, are too old."""
+    end = state.end_offset if found is None else found.offset
+    wanted = Wanted(state.start_offset, end)
+    return any(True for _ in reader.scan(state, wanted, ("offset",), committed=False, max_rows=1, verify=False))
+
+
 class TimeSearch:
     """Searches a log by time. Keeps the sealed segments' largest timestamps, so that a search costs O(log n), not O(n)."""
 
@@ -203,9 +214,20 @@ class TimeSearch:
             timestamp: milliseconds, 0 or more. A record without a timestamp is never the answer.
             committed: answer below the stable end only.
 
+        Raises:
+            OffsetOutOfRangeError: all records that are here are at or after the timestamp, and earlier ones are in a remote tier.
+
         Kafka searches only the first segment whose largest timestamp allows an answer (storage-format 5.8.2). That record may be
         deleted, compacted away or below the log's start; so the search goes on with each later segment that allows one.
         """
+        found = self._find(state, timestamp, committed=committed)
+        if state.remote_offsets and not _has_earlier(state, found):
+            assert state.active is not None
+            raise in_tier(base_name(state.active.directory), state.remote_offsets, state.remote_offsets.start)
+        return found
+
+    def _find(self, state: LogState, timestamp: int, *, committed: bool) -> OffsetAndTimestamp | None:
+        """The same among the records that are here."""
         last = state.stable_offset if committed else state.end_offset
         for segment in self._candidates(state, timestamp):
             found = _in_segment(state, segment, timestamp)

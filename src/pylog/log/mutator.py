@@ -35,6 +35,7 @@ from pylog.log.found import FoundSegments
 from pylog.log.loaded import Loaded, Source
 from pylog.log.loader import deleted, load
 from pylog.log.loading_lines import tell_of_loading
+from pylog.log.lookup import out_of_range
 from pylog.log.recovery import Finding
 from pylog.log.refitting import refit
 from pylog.log.state import LogState, first_state
@@ -460,6 +461,8 @@ class Mutator:
                 )
             if before > writer.state.end_offset:
                 raise self._beyond("deleted before", before)
+            if before in writer.state.remote_offsets[1:]:
+                raise out_of_range(writer.state, self._source.partition, before)
             if before > writer.state.start_offset:
                 trimming.raise_start(writer, self._source, before, "delete_records was called")
             trimming.apply_retention(writer, self._source, self._doomed, self._clock.now_ms(), None, only_start=True)
@@ -507,6 +510,10 @@ class Mutator:
                 raise self._beyond("truncated to", end)
             if end >= writer.state.end_offset:
                 return
+            if writer.state.remote_offsets:
+                path = self._source.directory
+                told = f"{path} cannot be truncated: its broker may have copied these records to its remote tier"
+                raise IllegalStateError(f"{told}, and would serve them again; have the broker delete them", path=path)
             trimming.truncate(writer, self._source, self._doomed, end)
             self._load()
             self._current()

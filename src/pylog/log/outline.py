@@ -33,6 +33,7 @@ class Outline(NamedTuple):
         bases: base offsets of its segments, ascending.
         sizes: bytes of each that may be read.
         segment: makes the segment of an index.
+        remote_offsets: those before the start that only a broker's remote tier has.
     """
 
     start_offset: int
@@ -40,6 +41,7 @@ class Outline(NamedTuple):
     bases: Sequence[int]
     sizes: Sequence[int]
     segment: Callable[[int], Indexed]
+    remote_offsets: range = range(0)
 
 
 def outline_of(state: LogState) -> Outline:
@@ -47,7 +49,7 @@ def outline_of(state: LogState) -> Outline:
     segments = [segment for segment in state.segments.values() if segment.base_offset < max(state.end_offset, 1)]
     bases = [segment.base_offset for segment in segments]
     sizes = [state.size_of(segment) for segment in segments]
-    return Outline(state.start_offset, state.end_offset, bases, sizes, segments.__getitem__)
+    return Outline(state.start_offset, state.end_offset, bases, sizes, segments.__getitem__, state.remote_offsets)
 
 
 def outline_at(source: Source, clock: Clock) -> Outline:
@@ -68,4 +70,6 @@ def outline_at(source: Source, clock: Clock) -> Outline:
     position, end_offset = published_ends(loaded)
     found = loaded.segments
     sizes = [*found.sizes[:-1], position] if found else []
-    return Outline(min(loaded.start_offset, end_offset), end_offset, found.bases, sizes, found.__getitem__)
+    start = min(loaded.start_offset, end_offset)
+    remote = range(0) if loaded.remote_start is None else range(loaded.remote_start, start)
+    return Outline(start, end_offset, found.bases, sizes, found.__getitem__, remote)

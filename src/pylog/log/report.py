@@ -32,7 +32,8 @@ from pylog.segment.segment import LogSegment
 
 GOOD: Final = "good"
 BEHIND: Final = "behind"
-HARMLESS: Final = frozenset({"foreign", "torn", "unmade", BEHIND})  # what is behind an end, torn or not, was never acknowledged
+# What is behind an end, torn or not, was never acknowledged; what is in a remote tier is served by the broker.
+HARMLESS: Final = frozenset({"foreign", "torn", "unmade", "remote", BEHIND})
 LOOKS: Final = 3
 _SHOWN: Final = 100  # findings in a report's text
 

@@ -8,7 +8,9 @@ import msgspec
 
 from pylog.log.durable_point import FAILED
 from pylog.log.loaded import Loaded
+from pylog.log.tier import in_tier
 from pylog.log.view import SegmentInfo, SegmentView
+from pylog.record.types import TopicPartition
 from pylog.segment.segment import LogSegment
 
 
@@ -25,6 +27,7 @@ class LogState(msgspec.Struct, frozen=True):
         first_unstable_offset: first offset of the earliest open transaction, None without one.
         epoch: the header's, when this was so: segments came, went or were replaced when it has moved.
         truncation_count: how often the log had been truncated.
+        remote_start: where the log starts in a broker's remote tier; None of a log that is all here.
     """
 
     segments: SegmentView
@@ -36,6 +39,23 @@ class LogState(msgspec.Struct, frozen=True):
     first_unstable_offset: int | None = None
     epoch: int = 0
     truncation_count: int = 0
+    remote_start: int | None = None
+
+    @property
+    def remote_offsets(self) -> range:
+        """The offsets that only a broker's remote tier has."""
+        return range(0) if self.remote_start is None else range(self.remote_start, self.start_offset)
+
+    def earliest(self, partition: TopicPartition) -> int:
+        """Where reading from the beginning starts.
+
+        Raises:
+            OffsetOutOfRangeError: in a remote tier.
+        """
+        remote = self.remote_offsets
+        if remote:
+            raise in_tier(f"{partition.topic}-{partition.partition}", remote, remote.start)
+        return self.start_offset
 
     @property
     def stable_offset(self) -> int:
@@ -85,6 +105,7 @@ def first_state(loaded: Loaded) -> LogState:
         None if loaded.producers is None else loaded.producers.first_unstable_offset,
         0 if slot is None else slot.epoch,
         0 if slot is None else slot.truncation_count,
+        loaded.remote_start,
     )
 
 

@@ -75,7 +75,7 @@ def raise_start(writer: LogWriter, source: Source, offset: int, reason: str) -> 
     writer.begin_change(log_start_offset=offset)
     writer.write_epochs(checkpoints.truncate_epochs_start(writer.epochs, offset))
     writer.end_change()
-    writer.set_state(start_offset=offset)
+    writer.set_state(start_offset=offset, remote_start=None)
     trace.later(trace.START_RAISED, source.partition, old=old, new=offset, reason=reason)
 
 
@@ -148,7 +148,12 @@ def _planned(source: Source, state: LogState, decision: Decision) -> Retained:
 
 
 def decide(state: LogState, config: TopicConfig, now_ms: int, committed: int | None) -> Decision:
-    """What retention would delete from a log, by a topic's options. As `planned`."""
+    """What retention would delete from a log, by a topic's options. As `planned`.
+
+    Nothing of a log whose first part is in a remote tier: only the broker knows which local segments are there too.
+    """
+    if state.remote_offsets:
+        return Decision((), False, state.start_offset)
     sizes = [(segment, state.size_of(segment)) for _, segment in state.segments]
     for segment, _ in sizes:
         segment.appends.last(

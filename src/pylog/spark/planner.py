@@ -339,12 +339,12 @@ def _extents(root: Root, home: str, partition: TopicPartition, options: ReadOpti
     by_time = is_by_time(options.start) or is_by_time(options.end)
     if not committed and not by_time and pruning.timestamp is None:
         outline = root.outline(partition)
-        place = Place(home, partition, outline.start_offset, outline.end_offset, options)
+        place = Place(home, partition, outline.start_offset, outline.end_offset, options, outline.remote_offsets)
         return _extents_within(outline, place, options, pruning, None)
     with contextlib.closing(root.log(partition)) as log:
         state = log.look(committed=committed, reaching=0)  # as it was opened: asking again costs a listing
         latest = state.stable_offset if committed else state.end_offset
-        place = Place(home, partition, state.start_offset, latest, options)
+        place = Place(home, partition, state.start_offset, latest, options, state.remote_offsets)
         return _extents_within(outline_of(state), place, options, pruning, log)
 
 
@@ -409,6 +409,7 @@ class Place:
     earliest: int
     latest: int
     options: SourceOptions
+    remote: range = range(0)  # what only a broker's remote tier has
 
     def within(self, offset: int, which: str) -> int:
         """The offset itself if the log has it, else an error, or with `failOnDataLoss=false` a warning and the nearest it has.
@@ -418,6 +419,8 @@ class Place:
         if self.earliest <= offset <= self.latest or (which == "ending" and offset < self.earliest):
             return offset
         fate = "is gone" if offset < self.earliest else "is not there yet"
+        if offset in self.remote:
+            fate = "is in a broker's remote tier, which pylog does not read"
         report_data_loss(
             f"{which} offset {offset} of {named(self.partition)} {fate}: "
             f"the log has offsets {self.earliest} to {self.latest} (exclusive)",
@@ -452,7 +455,8 @@ class Place:
                 return self._at_time(timestamps[self.partition], log, which)
 
     def _absolute(self, offset: int) -> int:
-        return {EARLIEST: self.earliest, LATEST: self.latest}.get(offset, offset)
+        earliest = self.remote.start if self.remote else self.earliest
+        return {EARLIEST: earliest, LATEST: self.latest}.get(offset, offset)
 
     def _at_time(self, timestamp: int, log: Log | None, which: str) -> int:
         assert log is not None

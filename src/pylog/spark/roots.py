@@ -50,7 +50,11 @@ class Root:
 
     def glance(self, partition: TopicPartition) -> Glance | None:
         """A partition's outline if that takes no more than a glance; see `pylog.log.glance`."""
-        return glance(self._fs, self._directory(partition), self._log_starts.get(partition, 0), ours=self._ours)
+        start = self._log_starts.get(partition)
+        seen = glance(self._fs, self._directory(partition), start or 0, ours=self._ours)
+        if start is not None and seen is not None and start < seen.outline.bases[0]:
+            return None  # its first part may be in a remote tier
+        return seen
 
     def is_still_so(self, partition: TopicPartition, seen: Glance) -> bool:
         """Whether a partition is as an earlier glance found it."""

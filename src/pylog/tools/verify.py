@@ -41,6 +41,7 @@ _ADVICE: Final = {
     "foreign": "nothing: another program has written the file since pylog sealed or closed it",
     BEHIND: "nothing is lost: the next writer keeps them aside; or take them out now: pylog repair skip {directory}",
     "leftover": "nothing: the next writer removes it",
+    "remote": "nothing: the broker serves them; pylog reads what is local",
     "state": "verify again; if it stays, another program is changing the directory",
 }
 _KNOWN: Final = (names.DURABLE_POINT, names.LEADER_EPOCH_CHECKPOINT, names.PARTITION_METADATA)

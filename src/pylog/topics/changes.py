@@ -9,11 +9,13 @@ from typing import Any
 
 from pylog import trace
 from pylog.config import TopicConfig
+from pylog.errors import IllegalStateError
 from pylog.fs import FileSystem, join
-from pylog.log.checkpoints import Checkpoint, new_topic_id, parse_partition_directory
+from pylog.log.checkpoints import LOG_START, Checkpoint, new_topic_id, parse_partition_directory
 from pylog.log.durable_point import mark_options
 from pylog.log.options import mark_of
 from pylog.log.store_locks import StoreLocks
+from pylog.log.tier import begins_in_tier
 from pylog.record.types import TopicPartition
 from pylog.segment.names import PARTITION_METADATA
 from pylog.topics.catalog import CatalogTopic, read_catalog, write_topic
@@ -124,9 +126,15 @@ class TopicChanges:
         trace.line(trace.TOPIC_DELETED, topic=name, partitions=topic.partition_ids, id=topic.id)
 
     def check_deletable(self, topic: Topic) -> None:
-        """Refuses to delete a topic that has a partition behind a symbolic link."""
+        """Refuses to delete a topic that has a partition behind a symbolic link, or records in a broker's remote tier."""
+        starts = Checkpoint(self._fs, self._root, LOG_START).offsets()
         for number in topic.partition_ids:
-            check_deletable(self._fs, join(self._root, directory_name(TopicPartition(topic.name, number))))
+            partition = TopicPartition(topic.name, number)
+            directory = join(self._root, directory_name(partition))
+            check_deletable(self._fs, directory)
+            if begins_in_tier(self._fs, directory, starts.get(partition)):
+                told = f"{directory} begins in a broker's remote tier, of which the broker alone can delete it"
+                raise IllegalStateError(f"{told}; have it delete the topic {topic.name!r}", path=directory)
 
     def _forget_ends(self, topic: str, numbers: Iterable[int]) -> None:
         """Removes partitions from the checkpoints. Under the root's lock."""

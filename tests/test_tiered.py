@@ -1,0 +1,188 @@
+"""A broker's directory that begins in a remote tier: reading never silently starts later, nothing that the broker needs goes."""
+
+from __future__ import annotations
+
+import shutil
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import pylog
+from cli_harness import call as run
+from pylog.errors import IllegalStateError, OffsetOutOfRangeError, PylogError
+from pylog.record.types import TopicPartition
+from pylog.spark.options import read_options
+from pylog.spark.planner import plan
+from pylog.tools.verify import verify
+
+ARCHIVE = Path(__file__).resolve().parent / "golden-tier" / "ktier-data.tar.xz"
+LOCAL, END = 16081, 16502
+WORDS = f"remote tier.*0 to {LOCAL - 1}.*starts at offset {LOCAL}"
+T = TopicPartition("t", 0)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    with tarfile.open(ARCHIVE) as archive:
+        archive.extractall(tmp_path, filter="data")
+    return tmp_path / "data"
+
+
+def printed(*command: object) -> str:
+    done = run(*command)
+    if done.code:
+        raise OffsetOutOfRangeError(done.complaints)
+    return done.text
+
+
+def polled(root: Path, **options: object) -> object:
+    with pylog.open(root, "r") as store, store.consumer("t", **options) as consumer:
+        return consumer.poll(timeout_ms=100)
+
+
+def read(action: Callable[[pylog.Log], object]) -> Callable[[Path], object]:
+    def call(root: Path) -> object:
+        with pylog.open(root, "r") as store:
+            return action(store.log("t"))
+
+    return call
+
+
+FROM_THE_BEGINNING: dict[str, Callable[[Path], object]] = {
+    "scan": read(lambda log: list(log.scan())),
+    "records": read(lambda log: list(log.records())),
+    "read": read(lambda log: log.read(7)),
+    "follow": read(lambda log: list(log.follow(0, timeout_ms=1))),
+    "time": read(lambda log: log.offset_for_timestamp(1_700_000_000_000)),
+    "read_table": lambda root: pylog.read_table(root, "t"),
+    "read_table from 0": lambda root: pylog.read_table(root, "t", 0, start=0),
+    "consumer, earliest": lambda root: polled(root, auto_offset_reset="earliest"),
+    "cat": lambda root: printed("cat", root, "t"),
+    "cat, the last records": lambda root: printed("cat", root, "t", "--from", "-5000"),
+    "copy": lambda root: printed("copy", root, "t", root.parent / "copy"),
+    "spark": lambda root: plan(read_options({"path": str(root), "subscribe": "t"})),
+    "spark, committed": lambda root: plan(
+        read_options({"path": str(root), "subscribe": "t", "isolationLevel": "read_committed"})
+    ),
+    "spark, from 5": lambda root: plan(read_options({"path": str(root), "subscribe": "t", "startingOffsets": '{"t": {"0": 5}}'})),
+}
+
+
+@pytest.mark.pair("broker's directory", "scan and follow")
+@pytest.mark.pair("broker's directory", "time search")
+@pytest.mark.pair("broker's directory", "Spark")
+@pytest.mark.parametrize("way", FROM_THE_BEGINNING)
+def test_reading_from_the_beginning_never_silently_starts_at_the_local_log(root: Path, way: str) -> None:
+    with pytest.raises(OffsetOutOfRangeError) as caught:
+        FROM_THE_BEGINNING[way](root)
+    assert "remote tier" in str(caught.value)
+    assert str(LOCAL) in str(caught.value)
+
+
+def test_what_is_local_is_read_when_its_start_is_named(root: Path) -> None:
+    with pylog.open(root, "r") as store:
+        log = store.log("t")
+        assert (log.start_offset, log.end_offset, log.remote_offsets) == (LOCAL, END, range(LOCAL))
+        assert sum(batch.num_rows for batch in log.scan(LOCAL)) == 420
+        first, last = log.read(LOCAL), log.read(END - 2)
+        found = log.offset_for_timestamp(last.timestamp)
+        assert (first.offset, found is None or found.offset > LOCAL) == (LOCAL, True)
+        assert log.offset_for_timestamp(last.timestamp + 10**12) is None
+    assert pylog.read_table(root, "t", 0, start=LOCAL).num_rows == 420
+    parts = plan(read_options({"path": str(root), "subscribe": "t", "startingOffsets": f'{{"t": {{"0": {LOCAL}}}}}'}))
+    assert [(part.start, part.end) for part in parts] == [(LOCAL, END)]
+    lenient = plan(read_options({"path": str(root), "subscribe": "t", "failOnDataLoss": "false"}))
+    assert [(part.start, part.end) for part in lenient] == [(LOCAL, END)]
+
+
+@pytest.mark.pair("broker's directory", "groups")
+@pytest.mark.parametrize("policy", ["earliest", "latest"])
+def test_a_position_in_the_remote_tier_is_not_reset(root: Path, policy: str) -> None:
+    with pylog.open(root, "r") as store, store.consumer(auto_offset_reset=policy) as consumer:
+        consumer.assign([T])
+        consumer.seek(T, 7)
+        with pytest.raises(OffsetOutOfRangeError, match="remote tier"):
+            consumer.poll(timeout_ms=100)
+        consumer.seek(T, LOCAL)
+        assert consumer.poll(timeout_ms=100)
+
+
+def test_a_healthy_tiered_directory_is_called_healthy_and_the_tier_is_named(root: Path) -> None:
+    found = verify(str(root))
+    assert found.ok
+    assert [each.finding.kind for each in found.affected] == ["remote"]
+    assert f"0 to {LOCAL - 1} in a broker's remote tier" in printed("verify", root)
+    with pylog.open(root, "r") as store:
+        assert store.verify().ok
+        assert store.check().ok
+
+
+def test_lost_first_segments_are_missing_where_no_tier_has_them(root: Path) -> None:
+    for path in (*root.glob("__remote_log_metadata-*"), root / "remote-log-index-cache"):
+        shutil.rmtree(path)
+    assert not verify(str(root)).ok  # nothing says that somebody has them; reading still never starts later
+    with pylog.open(root, "r") as store, pytest.raises(OffsetOutOfRangeError, match="remote tier"):
+        store.log("t").records()
+
+
+@pytest.mark.pair("broker's directory", "delete_records")
+@pytest.mark.pair("broker's directory", "truncation")
+@pytest.mark.pair("broker's directory", "retention by time")
+@pytest.mark.pair("broker's directory", "retention by size")
+def test_nothing_that_the_broker_needs_is_dropped_or_changed(root: Path) -> None:
+    kept = ("log-start-offset-checkpoint", "t-0/leader-epoch-checkpoint", "t-0/partition.metadata", "meta.properties")
+    before = {name: (root / name).read_bytes() for name in kept}
+    metadata = {path: path.read_bytes() for path in root.glob("__remote_log_metadata-*/*.log")}
+    with pylog.open(root) as store:
+        log = store.log("t")
+        assert log.append(b"more") == END
+        with pytest.raises(OffsetOutOfRangeError, match="remote tier"):
+            log.delete_records(100)
+        with pytest.raises(IllegalStateError, match="remote tier"):
+            log.truncate(END - 3)
+        with pytest.raises(IllegalStateError, match="remote tier"):
+            store.delete_topic("t")
+        store.alter_topic("t", retention_bytes=1, retention_ms=1, segment_bytes=1000)
+    for number in range(2):
+        with pylog.open(root) as store:
+            assert store.log("t").append_many([b"x" * 600] * 3) == range(END + 1 + 3 * number, END + 4 + 3 * number)
+            store.tick()
+            assert store.log("t").start_offset == LOCAL
+    assert {name: (root / name).read_bytes() for name in kept} == before
+    assert {path: path.read_bytes() for path in metadata} == metadata
+    assert verify(str(root)).ok
+
+
+@pytest.mark.pair("broker's directory", "delete_records")
+def test_records_deleted_up_to_a_local_offset_end_what_the_tier_is_needed_for(root: Path) -> None:
+    with pylog.open(root) as store:
+        log = store.log("t")
+        assert log.delete_records(LOCAL + 10) == LOCAL + 10
+        assert log.remote_offsets == range(0)
+        assert sum(1 for _ in log.records()) > 400
+    assert f"t 0 {LOCAL + 10}" in (root / "log-start-offset-checkpoint").read_text()
+    with pylog.open(root, "r") as store:
+        assert (store.log("t").start_offset, store.log("t").remote_offsets) == (LOCAL + 10, range(0))
+    assert verify(str(root)).ok
+
+
+def test_a_line_below_the_first_segment_alone_is_no_tier(tmp_path: Path) -> None:
+    """As a broker without a tier leaves it when it crashes after retention."""
+    with pylog.open(tmp_path) as store:
+        store.create_topic("t", segment_bytes=200)
+        for number in range(20):
+            store.log("t").append(b"value %d" % number)
+        store.log("t").delete_records(10)
+    (tmp_path / "log-start-offset-checkpoint").write_text("0\n1\nt 0 3\n")
+    (tmp_path / "meta.properties").write_text("version=1\n")
+    with pylog.open(tmp_path, "r") as store:
+        log = store.log("t")
+        assert log.remote_offsets == range(0)
+        assert next(record.offset for record in log.records()) == log.start_offset > 3
+
+
+def test_errors_of_a_tier_are_of_pylog(root: Path) -> None:
+    with pylog.open(root, "r") as store, pytest.raises(PylogError, match=WORDS):
+        store.log("t").scan()
