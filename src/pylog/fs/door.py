@@ -59,6 +59,9 @@ class Door:
     def exists(self, path: str) -> bool:
         return self._call(self.base.exists, path)
 
+    def link_target(self, path: str) -> str | None:
+        return self._call(self.base.link_target, path)
+
     def read(self, path: str, limit: int) -> bytes | None:
         return self._call(self.base.read, path, limit)
 
