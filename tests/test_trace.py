@@ -440,6 +440,18 @@ def a_micro_batch_is_resumed(path: Path) -> None:
         commit_batch(Place(store, fs, clock), QUERY, 0, stage(fs, [{0: [b"a"]}]), Splicing())
 
 
+@scene("NEW_PARTITIONS")
+def a_group_meets_new_partitions(path: Path) -> None:
+    with opened(path) as store:
+        store.create_topic("orders")
+        with store.consumer(group="billing", auto_offset_reset="latest") as consumer:
+            consumer.subscribe(["orders"])
+            consumer.poll()
+            store.add_partitions("orders", 2)
+            for _ in range(5):
+                consumer.poll(timeout_ms=20)
+
+
 @scene("POSITION_RESET")
 def a_position_is_reset(path: Path) -> None:
     with opened(path) as store:
@@ -656,6 +668,8 @@ def removals() -> Iterator[tuple[str, bool]]:
             removing += [
                 each for each in calls if each.attr in ("cut", "truncate") and ast.unparse(each.value).endswith(("file", "raw"))
             ]
+            named = [each.func for each in ast.walk(node) if isinstance(each, ast.Call) and isinstance(each.func, ast.Name)]
+            removing += [each for each in named if each.id == "remove_derived"]
             told = any(ast.unparse(each) in ("trace.line", "trace.later") for each in calls)
             if removing:
                 yield f"{module.name}.{owner}{node.name}", told
