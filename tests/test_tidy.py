@@ -28,7 +28,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("reading",),
     ("store", "upkeep", "opening"),
     ("clients", "producer", "partitioner", "consumer", "groups", "monitoring"),
-    ("background", "dropping", "options", "topics", "offsets", "staging"),
+    ("awaitables", "background", "dropping", "options", "topics", "offsets", "staging"),
     ("log",),
     ("segment",),
     ("index",),

@@ -7,28 +7,36 @@ Nothing here keeps the event loop waiting: what may block goes to another thread
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
+from contextvars import ContextVar
 from functools import partial
+from inspect import isawaitable
+from queue import SimpleQueue
 from typing import Any, Final, Self, TypeVar
+from weakref import WeakKeyDictionary, ref
 
 import pyarrow as pa
 
+from pylog.awaitables import is_awaitable, is_coroutine_function, refuse_awaitable
 from pylog.consumer.commits import Offsets
 from pylog.consumer.consumer import Consumer
 from pylog.consumer.options import checked_timeout
-from pylog.errors import ClosedError, WakeupError
+from pylog.errors import ClosedError, IllegalStateError, InvalidArgumentError, WakeupError
 from pylog.fs import on_fork
 from pylog.producer.future import FutureRecordMetadata, RecordMetadata
 from pylog.producer.producer import Producer
 from pylog.producer.sender import BatchMetadata
 from pylog.record.types import Record, TopicPartition
 
+LOGGER = logging.getLogger("pylog")
 T = TypeVar("T")
+AsyncOnDelivery = Callable[[Exception | None, RecordMetadata | None], object]
 Sent = FutureRecordMetadata | Future[RecordMetadata]
 _SLICE_MS: Final = 200  # of a wait: who cancels one, or closes, waits no longer than that for the consumer's thread
 
@@ -75,8 +83,13 @@ class _Thread:
     def begin(self, call: Callable[[], T]) -> Future[T]:
         """Makes a call behind those that were made."""
         self.check_open()
-        made = self._last = self._pool.submit(call)
+        made = self._last = self._pool.submit(_without_stop_iteration, call)
+        made.add_done_callback(self._forget)  # it holds what was returned, and the event loop
         return made
+
+    def _forget(self, made: Future[Any]) -> None:
+        if self._last is made:
+            self._last = None
 
     async def call(self, call: Callable[[], T]) -> T:
         """The same, and what comes of it."""
@@ -86,9 +99,6 @@ class _Thread:
         except asyncio.CancelledError:
             made.add_done_callback(self._unheard)
             raise
-        finally:
-            if self._last is made and made.done():
-                self._last = None  # it holds what was returned
 
     async def end(self, call: Callable[[], object]) -> None:
         """The last call; who ends it again waits for that."""
@@ -101,9 +111,27 @@ class _Thread:
         await _result(last)
 
 
+def _without_stop_iteration(call: Callable[[], T]) -> T:
+    """Makes a call. No future can hold a StopIteration, so it becomes a RuntimeError, as in a generator."""
+    try:
+        return call()
+    except StopIteration as error:
+        raise RuntimeError("the call raised StopIteration") from error
+
+
 async def _result(call: Future[T]) -> T:
     """Of a call in another thread, which is not cancelled with who waits for it."""
     return await asyncio.shield(asyncio.wrap_future(call))
+
+
+class _Answers(list[tuple[asyncio.Future[Any], Any]]):
+    """Answers on their way to an event loop, which holds them.
+
+    Attributes:
+        taken: whether they are being handed out, so that no more may be added.
+    """
+
+    taken = False
 
 
 class AsyncProducer:
@@ -131,7 +159,9 @@ class AsyncProducer:
         self._thread = _Thread("producer")
         self._line: deque[Callable[[], object]] = deque()  # sends that wait for room, and what comes behind them
         self._guard = threading.Lock()
-        self._answers: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any]]] = {}  # which it was told of
+        # what each event loop was told of, and holds: nothing here keeps a loop that was closed
+        self._answers: WeakKeyDictionary[asyncio.AbstractEventLoop, ref[_Answers]] = WeakKeyDictionary()
+        self._telling: set[asyncio.Task[Any]] = set()
 
     async def __aenter__(self) -> Self:
         return self
@@ -139,11 +169,15 @@ class AsyncProducer:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def send(self, topic: str, value: Any = None, **more: Any) -> RecordMetadata:
+    async def send(
+        self, topic: str, value: Any = None, *, on_delivery: AsyncOnDelivery | None = None, **more: Any
+    ) -> RecordMetadata:
         """Sends one record and waits until it is in the log.
 
         Args:
             topic, value, more: as `Producer.send` takes them. Several at a time: `asyncio.gather`, or tasks.
+            on_delivery: called in the event loop with (None, metadata), or (error, None). It may be a coroutine function: `send`,
+                `flush` and `close` wait for it. What it raises is logged.
 
         Returns:
             Where the record is.
@@ -157,11 +191,22 @@ class AsyncProducer:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Sent] = loop.create_future()
         note = partial(self._note, loop, answer)
-        if not self._line and self._producer.has_room():
+        if not self._line and self._producer.has_room() and self._producer.has_seen(topic, more.get("partition")):
             self._producer.send(topic, value, **more).when_done(note)
         else:
             self._line_up(partial(_send, partial(self._producer.send, topic, value, **more), note))
-        return (await answer).result()
+        if on_delivery is None:
+            return (await answer).result()
+        telling = loop.create_task(_tell(on_delivery, answer))  # goes on if `send` is cancelled
+        self._telling.add(telling)
+        telling.add_done_callback(self._telling.discard)
+        return await asyncio.shield(telling)
+
+    async def _told(self) -> None:
+        """Waits for the callbacks of what was sent from this event loop."""
+        loop = asyncio.get_running_loop()
+        if mine := [task for task in self._telling if task.get_loop() is loop and task is not asyncio.current_task()]:
+            await asyncio.wait(mine)
 
     def _line_up(self, call: Callable[[], object]) -> None:
         """Has a call made in the thread, behind those that wait there already. It raises nothing."""
@@ -193,22 +238,21 @@ class AsyncProducer:
         if isinstance(result, FutureRecordMetadata) and not answer.cancelled():
             result.failed()  # a coroutine gets the error: no report has to tell of it
         with self._guard:
-            answers = self._answers.setdefault(loop, [])
-            answers.append((answer, result))
-            first = len(answers) == 1
-        if first:
-            try:
-                loop.call_soon_threadsafe(self._answer, loop)
-            except RuntimeError:  # it is closed: nobody waits there any more
-                self._taken(loop)
+            known = self._answers.get(loop)
+            answers = None if known is None else known()
+            if answers is not None and not answers.taken:
+                answers.append((answer, result))
+                return
+            answers = _Answers([(answer, result)])
+            self._answers[loop] = ref(answers)
+        with suppress(RuntimeError):  # it is closed: nobody waits there any more
+            loop.call_soon_threadsafe(self._answer, answers)
 
-    def _taken(self, loop: asyncio.AbstractEventLoop) -> list[tuple[asyncio.Future[Any], Any]]:
-        with self._guard:
-            return self._answers.pop(loop)
-
-    def _answer(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _answer(self, answers: _Answers) -> None:
         """In the event loop: hands out the answers."""
-        for answer, result in self._taken(loop):
+        with self._guard:
+            answers.taken = True
+        for answer, result in answers:
             if not answer.done():  # its coroutine was not cancelled
                 answer.set_result(result)
 
@@ -221,10 +265,26 @@ class AsyncProducer:
         """`Producer.flush`, in another thread."""
         await self._worked_off()
         await asyncio.to_thread(self._producer.flush)
+        await self._told()
 
     async def close(self) -> None:
         """`Producer.close`, in another thread, behind all that was sent. Cancelled, it goes on; a second one waits for it."""
         await self._thread.end(self._producer.close)
+        await self._told()
+
+
+async def _tell(on_delivery: AsyncOnDelivery, answer: asyncio.Future[Sent]) -> RecordMetadata:
+    """Waits for an answer, calls back, and gives the answer. An error of the call that took the record is none of a delivery."""
+    sent = await answer
+    if isinstance(sent, FutureRecordMetadata):
+        error = sent.exception()
+        try:
+            made = on_delivery(error, None if error is not None else sent.result())
+            if isawaitable(made):
+                await made
+        except Exception:  # of the user's code: the record is in the log all the same
+            LOGGER.exception("a callback of %r failed", sent)
+    return sent.result()
 
 
 def _send(send: Callable[[], FutureRecordMetadata], note: Callable[[Sent], object]) -> None:
@@ -235,6 +295,71 @@ def _send(send: Callable[[], FutureRecordMetadata], note: Callable[[Sent], objec
         refused: Future[RecordMetadata] = Future()
         refused.set_exception(error)
         note(refused)
+
+
+class _Inside:
+    """A coroutine of the user that runs in the event loop while the consumer's thread waits for it inside of a call.
+
+    What the coroutine calls of the consumer is done by that thread meanwhile: it is the one that is in the call.
+    """
+
+    def __init__(self) -> None:
+        self._calls: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        self._is_over = False  # set and read in the event loop only
+        self._task: asyncio.Task[object] | None = None
+
+    def run(self, loop: asyncio.AbstractEventLoop, made: Awaitable[object]) -> None:
+        """In the consumer's thread: has an awaitable awaited in the event loop, and does meanwhile what it asks for.
+
+        Raises:
+            What it raises. IllegalStateError: it was cancelled, with the event loop.
+        """
+        loop.call_soon_threadsafe(self._begin, made)
+        while (call := self._calls.get()) is not None:
+            call()
+        assert self._task is not None
+        if self._task.cancelled():
+            raise IllegalStateError("the coroutine of a listener or callback was cancelled before it was done")
+        self._task.result()
+
+    def _begin(self, made: Awaitable[object]) -> None:
+        async def awaited() -> object:
+            _INSIDE.set(self)  # in the context of this task alone
+            return await made
+
+        self._task = asyncio.get_running_loop().create_task(awaited())
+        self._task.add_done_callback(self._end)
+
+    def _end(self, _: object) -> None:
+        self._is_over = True
+        self._calls.put(None)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the thread does not wait any more. A task that the coroutine has left behind may still ask."""
+        return self._is_over
+
+    async def call(self, call: Callable[[], T]) -> T:
+        """In the event loop: has the thread that waits make a call."""
+        result: Future[T] = Future()
+
+        def make() -> None:
+            try:
+                result.set_result(_without_stop_iteration(call))
+            except BaseException as error:  # noqa: BLE001 - raised where the result is awaited
+                result.set_exception(error)
+
+        self._calls.put(make)
+        return await _result(result)
+
+
+_INSIDE: Final[ContextVar[_Inside | None]] = ContextVar("pylog_inside", default=None)
+
+
+def _inside() -> _Inside | None:
+    """What this coroutine runs inside of, if the consumer's thread waits for it."""
+    found = _INSIDE.get()
+    return None if found is None or found.is_over else found
 
 
 def _wake_again(consumer: Consumer, unheard: Future[Any]) -> None:
@@ -250,7 +375,8 @@ class AsyncConsumer:
     When one of them closes it, those that wait in a call or iterate get a `ClosedError`.
 
     Args:
-        consumer: what `Store.consumer` made. Listeners and callbacks run in a thread that only this consumer has.
+        consumer: what `Store.consumer` made. Listeners and callbacks run in a thread that only this consumer has. Where they are
+            coroutine functions, the call that runs them awaits them in the event loop; they may await calls of this object.
 
     >>> import asyncio, pylog, tempfile
     >>> async def consume(store):
@@ -267,7 +393,10 @@ class AsyncConsumer:
 
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
-        self._turn = asyncio.Lock()
+        self._turn: asyncio.Lock | None = None  # only while coroutines have it or wait: it holds their event loop
+        self._in_turn = 0
+        self._loop: Callable[[], asyncio.AbstractEventLoop | None] = lambda: None
+        consumer.await_with(partial(_awaited, ref(self)))
         self._thread = _Thread("consumer", partial(_wake_again, consumer))
 
     async def __aenter__(self) -> Self:
@@ -281,10 +410,32 @@ class AsyncConsumer:
 
         Returns, Raises: As the method.
         """
-        async with self._turn:
+        if is_coroutine_function(method):
+            raise InvalidArgumentError(f"{method!r} is a coroutine function; await it, run() takes methods of Consumer")
+        async with self._its_turn():
             return await self._in_thread(partial(method, self._consumer, *arguments, **options))
 
+    @asynccontextmanager
+    async def _its_turn(self) -> AsyncIterator[None]:
+        """Calls follow each other; one of a listener's coroutine is part of the call that waits for the listener."""
+        if _inside() is not None:
+            yield
+            return
+        turn = self._turn = self._turn or asyncio.Lock()
+        self._in_turn += 1
+        try:
+            async with turn:
+                yield
+        finally:
+            self._in_turn -= 1
+            if not self._in_turn:
+                self._turn = None
+
     async def _in_thread(self, call: Callable[[], T]) -> T:
+        inside = _inside()
+        if inside is not None:
+            return await inside.call(call)
+        self._loop = ref(asyncio.get_running_loop())
         await self._thread.quiet()  # so that no more than one of those that were cancelled is under way
         return await self._thread.call(call)
 
@@ -298,7 +449,7 @@ class AsyncConsumer:
 
     async def _poll(self, timeout_ms: float, max_records: int | None, *, arrow: bool) -> dict[TopicPartition, Any]:
         timeout = checked_timeout("timeout_ms", timeout_ms)
-        async with self._turn:
+        async with self._its_turn():
             found = await self._waited(timeout, Consumer.collect, max_records=max_records, arrow=arrow)
             return self._consumer.handed_out(found) if found else {}  # not where a cancellation could come in between
 
@@ -319,8 +470,8 @@ class AsyncConsumer:
         return self
 
     async def __anext__(self) -> Record:
-        async with self._turn:
-            if not self._thread.is_idle:  # a cancelled one takes in hand what it had asked for, or the consumer closes
+        async with self._its_turn():
+            if _inside() is None and not self._thread.is_idle:
                 await self._thread.quiet()
             if self._consumer.is_look_due:
                 await self._in_thread(self._consumer.look_after)
@@ -331,6 +482,11 @@ class AsyncConsumer:
                     raise StopAsyncIteration
                 record = self._consumer.next_in_hand()
             return record
+
+    @property
+    def event_loop(self) -> asyncio.AbstractEventLoop | None:
+        """The event loop of the last call, as long as it is there."""
+        return self._loop()
 
     def wakeup(self) -> None:
         """`Consumer.wakeup`: `poll`, `poll_arrow` or iteration raises `WakeupError`. From any thread, and not to be awaited."""
@@ -345,4 +501,31 @@ class AsyncConsumer:
 
         It goes on if it is cancelled; a second one waits for it.
         """
-        await self._thread.end(partial(self._consumer.close, autocommit=autocommit))
+        close = partial(self._consumer.close, autocommit=autocommit)
+        inside = _inside()
+        if inside is not None:  # a listener that closes: its thread waits for it, and does no call after this one
+            await inside.call(close)
+            return
+        self._loop = ref(asyncio.get_running_loop())
+        await self._thread.end(close)
+
+
+def _awaited(consumer: Callable[[], AsyncConsumer | None], made: object) -> None:
+    """In a thread: has a coroutine that a listener or callback has returned awaited in the event loop, and waits for it."""
+    if not is_awaitable(made):
+        return
+    assert isinstance(made, Awaitable)
+    found = consumer()
+    loop = None if found is None else found.event_loop
+    if loop is None or loop.is_closed() or not loop.is_running() or _is_in_a_loop():
+        refuse_awaitable(made)  # the store closes the consumer, say: nothing can await it
+        return
+    _Inside().run(loop, made)
+
+
+def _is_in_a_loop() -> bool:
+    """Whether this thread runs an event loop, which it must not keep waiting."""
+    with suppress(RuntimeError):
+        asyncio.get_running_loop()
+        return True
+    return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from functools import partial
 from itertools import chain
@@ -112,6 +112,9 @@ class Consumer:
         Cost: nothing is read; the next `poll` joins the group.
         """
         with self._guard, self._steps:
+            if isinstance(listener, ConsumerRebalanceListener):
+                told = listener.on_partitions_assigned, listener.on_partitions_revoked, listener.on_partitions_lost
+                self._core.refuse_coroutines("listener", *told)
             exclude = self._options.exclude_internal_topics
             self._assignment.subscribe(Subscription(topics, pattern, listener, exclude_internal=exclude))
 
@@ -207,6 +210,10 @@ class Consumer:
         except BaseException:  # behind the last step, too: what does not arrive comes again
             _take_back(before)
             raise
+
+    def await_with(self, settle: Callable[[object], object]) -> None:
+        """Has coroutine functions taken as listeners and callbacks from now on: `settle` is given what they return."""
+        self._steps.settle = settle
 
     def collect(self, timeout_ms: float, max_records: int | None = None, *, arrow: bool = False) -> list[Found]:
         """The first half of `poll` and `poll_arrow`: waits for records, and moves no position past any.
@@ -410,6 +417,7 @@ class Consumer:
             IllegalStateError: the consumer has no group.
         """
         with self._guard, self._steps:
+            self._core.refuse_coroutines("callback", callback)
             call = None if callback is None else partial(self._steps.lend, callback)
             chosen, standing = offsets is not None, self._assignment.standing
             return self._commits.commit_async(self._to_commit(offsets), call, chosen=chosen, standing=standing)

@@ -13,6 +13,7 @@ from contextlib import ExitStack, suppress
 from functools import partial
 
 from pylog import limits
+from pylog.awaitables import refuse_awaitable, refuse_coroutine_function
 from pylog.clients import Clients
 from pylog.clock import Clock
 from pylog.consumer.assignment import Assignment, Surroundings
@@ -61,6 +62,12 @@ class Core:
         self._abandoning = threading.Lock()
 
     # ---- looking after things ------------------------------------------------------------------------------------------------
+
+    def refuse_coroutines(self, name: str, *calls: object) -> None:
+        """Raises InvalidArgumentError for coroutine functions, unless an `AsyncConsumer` awaits them."""
+        if self.steps.settle is refuse_awaitable:
+            for call in calls:
+                refuse_coroutine_function(name, call, "give a plain function, or use pylog.aio.AsyncConsumer")
 
     @property
     def reads(self) -> bool:

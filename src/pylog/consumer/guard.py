@@ -5,6 +5,7 @@ from __future__ import annotations
 from _thread import RLock
 from collections.abc import Callable
 
+from pylog.awaitables import refuse_awaitable
 from pylog.errors import ClosedError, IllegalStateError
 from pylog.fs import process_id
 from pylog.log.store_locks import is_owned
@@ -75,6 +76,9 @@ class Steps:
     Args:
         guard: the consumer's.
 
+    Attributes:
+        settle: is given what code of the user returns, which may be a coroutine.
+
     Raises:
         IllegalStateError: on entering, amid steps. ClosedError: on entering, the consumer is closed.
     """
@@ -82,6 +86,7 @@ class Steps:
     def __init__(self, guard: Guard) -> None:
         self._guard = guard
         self._later: Callable[[], None] | None = None
+        self.settle: Callable[[object], object] = refuse_awaitable
 
     @property
     def are_under_way(self) -> bool:
@@ -101,7 +106,7 @@ class Steps:
         """Calls code of the user, which may use the consumer."""
         before, self._guard.is_amid = self._guard.is_amid, False
         try:
-            call(*arguments)
+            self.settle(call(*arguments))
         finally:
             self._guard.is_amid = before
 

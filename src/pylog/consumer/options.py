@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from pylog import limits
+from pylog.awaitables import refuse_coroutine_function
 from pylog.errors import InvalidArgumentError
 from pylog.log.arguments import ISOLATIONS
 
@@ -118,6 +119,7 @@ class ConsumerOptions:
         for name in ("key_deserializer", "value_deserializer"):
             if getattr(self, name) is not None and not callable(getattr(self, name)):
                 raise InvalidArgumentError(f"{name}={getattr(self, name)!r} cannot be called")
+            refuse_coroutine_function(name, getattr(self, name), "give a plain function")
         if self.enable_auto_commit not in (None, True, False):
             raise InvalidArgumentError(f"enable_auto_commit={self.enable_auto_commit!r} is not True or False")
         if self.group is None and self.enable_auto_commit:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from types import CoroutineType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pylog import limits
+from pylog.awaitables import refuse_awaitable
 from pylog.consumer.options import Deserializer
 from pylog.consumer.reading import PartitionReader, Piece
 from pylog.errors import PylogError, RecordDeserializationError
@@ -62,7 +64,12 @@ class Deserializers(NamedTuple):
 
 
 def _object(make: Deserializer | None, data: bytes | None) -> Any:
-    return data if make is None or data is None else make(data)
+    if make is None or data is None:
+        return data
+    made = make(data)
+    if type(made) is CoroutineType:
+        refuse_awaitable(made)
+    return made
 
 
 def _undeserializable(record: Record, error: Exception) -> RecordDeserializationError:

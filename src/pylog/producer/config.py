@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from pylog import limits
+from pylog.awaitables import refuse_coroutine_function
 from pylog.config import COMPRESSION_TYPES, Durability
 from pylog.errors import InvalidArgumentError
 from pylog.partitioner import Callback, DefaultPartitioner, Partitioner, RoundRobinPartitioner
@@ -85,6 +86,8 @@ class ProducerConfig:
         for name in ("key_serializer", "value_serializer"):
             if getattr(self, name) is not None and not callable(getattr(self, name)):
                 raise InvalidArgumentError(f"{name}={getattr(self, name)!r} cannot be called")
+            refuse_coroutine_function(name, getattr(self, name), "give a plain function")
+        refuse_coroutine_function("partitioner", self.partitioner, "give a plain function")
         if not callable(self.partitioner) and self.partitioner not in PARTITIONERS:
             raise InvalidArgumentError(f"partitioner={self.partitioner!r} is not callable, nor one of {', '.join(PARTITIONERS)}")
 

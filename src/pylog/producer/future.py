@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
+from pylog.awaitables import refuse_awaitable, refuse_coroutine_function
 from pylog.config import Durability
 from pylog.errors import InvalidArgumentError, PylogError
 from pylog.record.types import Header
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from pylog.producer.route import Route
 
 LOGGER = logging.getLogger("pylog")
+_INSTEAD: Final = "give a plain function, or send with pylog.aio.AsyncProducer"
 Callback = Callable[["FutureRecordMetadata"], object]
 
 
@@ -167,7 +169,8 @@ class FutureRecordMetadata(msgspec.Struct, gc=False, eq=False):
     def add_callback(self, callback: Callable[..., object], *args: Any, **kwargs: Any) -> FutureRecordMetadata:
         """Calls `callback(*args, metadata, **kwargs)` once the record is in the log: now if it is, else in the producer's thread.
 
-        What it raises is logged. It must not wait for the producer, which waits for it.
+        What it raises is logged. It must not wait for the producer, which waits for it. A coroutine function is refused; a
+        coroutine that a plain function returns is an error, which is logged.
 
         Returns:
             This future.
@@ -175,8 +178,9 @@ class FutureRecordMetadata(msgspec.Struct, gc=False, eq=False):
 
         def call(done: FutureRecordMetadata) -> None:
             if done.outcome is not None and done.outcome.error is None:
-                callback(*args, done.result(), **kwargs)
+                refuse_awaitable(callback(*args, done.result(), **kwargs))
 
+        refuse_coroutine_function("callback", callback, _INSTEAD)
         return self.when_done(call)
 
     def add_errback(self, errback: Callable[..., object], *args: Any, **kwargs: Any) -> FutureRecordMetadata:
@@ -184,14 +188,16 @@ class FutureRecordMetadata(msgspec.Struct, gc=False, eq=False):
 
         def call(done: FutureRecordMetadata) -> None:
             if (error := done.exception()) is not None:
-                errback(*args, error, **kwargs)
+                refuse_awaitable(errback(*args, error, **kwargs))
 
+        refuse_coroutine_function("errback", errback, _INSTEAD)
         return self.when_done(call)
 
     def when_done(self, call: Callback) -> FutureRecordMetadata:
         """Calls `call(future)` in either case."""
         if not callable(call):
             raise InvalidArgumentError(f"{call!r} cannot be called")
+        refuse_coroutine_function("call", call, _INSTEAD)
         self.route.buffer.note_callback(self, call)
         if self.outcome is not None:
             self.call_back()
@@ -206,7 +212,7 @@ class FutureRecordMetadata(msgspec.Struct, gc=False, eq=False):
             except IndexError:
                 return
             try:
-                call(self)
+                refuse_awaitable(call(self))
             except BaseException:  # of the user's code: other records' calls, and the sender, must go on
                 LOGGER.exception("a callback of %r failed", self)
 

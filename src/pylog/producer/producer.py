@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from pylog import limits
+from pylog.awaitables import refuse_awaitable, refuse_coroutine_function
 from pylog.clock import Clock
 from pylog.dropping import has_been_dropped
 from pylog.errors import InvalidArgumentError, InvalidRecordError, RecordTooLargeError
@@ -258,6 +259,11 @@ class Producer:
         free = (self._buffer.room - len(self._buffer.items)) * RECORD_CHARGE
         return free >= RECORD_OVERHEAD + self.config.max_request_size
 
+    def has_seen(self, topic: str, partition: int | None = None) -> bool:
+        """Whether `send` knows a topic and its partition, so that it reads no file to take a record."""
+        known = self._routes.get(topic) if isinstance(topic, str) else None
+        return known is not None and (partition is None or partition in known.partitions)
+
     def partitions_for(self, topic: str) -> set[int]:
         """The partitions of a topic.
 
@@ -291,6 +297,8 @@ def _serialized(name: str, serializer: Serializer | None, given: Any) -> bytes |
         return made
     if isinstance(made, bytes | bytearray | memoryview):
         return bytes(made)
+    if serializer is not None:
+        refuse_awaitable(made)
     told = f"{type(made).__name__} of {name}_serializer" if serializer is not None else type(made).__name__
     raise InvalidRecordError(f"a {name} is bytes or None, not {told}; encode it first, or give a {name}_serializer")
 
@@ -320,9 +328,10 @@ def _teller(tell: OnDelivery) -> Callable[[FutureRecordMetadata], object]:
     """`on_delivery` as a call with the future."""
     if not callable(tell):
         raise InvalidArgumentError(f"on_delivery={tell!r} cannot be called")
+    refuse_coroutine_function("on_delivery", tell, "give a plain function, or send with pylog.aio.AsyncProducer")
 
     def call(future: FutureRecordMetadata) -> None:
         error = future.exception()
-        tell(error, None if error is not None else future.result())
+        refuse_awaitable(tell(error, None if error is not None else future.result()))
 
     return call
