@@ -344,6 +344,22 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         why="Questions about groups fail while another process creates the topic.",
     ),
     Mutant(
+        name="a_cleaned_segment_has_a_bound",
+        file="pylog/log/replacing.py",
+        text="        fits = self.size + size <= LARGEST_BYTES and",
+        replacement="        fits = self.size + size >= 0 and",
+        tests=("tests/log/test_cleaned_size.py::test_a_crash_at_any_step_of_a_swap_into_several_segments_loses_no_record",),
+        why="Compaction writes a segment that indexes cannot reach into.",
+    ),
+    Mutant(
+        name="several_segments_are_swapped_in_from_the_last_one",
+        file="pylog/log/replacing.py",
+        text="        for output in reversed(self._outputs):\n",
+        replacement="        for output in self._outputs:\n",
+        tests=("tests/log/test_cleaned_size.py::test_a_crash_at_any_step_of_a_swap_into_several_segments_loses_no_record",),
+        why="A crash between the renames of two segments loses the records of one of them.",
+    ),
+    Mutant(
         name="one_rate_for_all_compactions",
         file="pylog/log/cleaner.py",
         text="            self._paid = max(self._paid, now) + size / self._rate\n",
