@@ -560,3 +560,51 @@ def test_describe_and_stats_show_the_same_times(tmp_path: Path) -> None:
         (2, None, "2023-11-14T22:13:21.000Z"),
     ]
     assert [each["first_timestamp"] for each in counted] == ["2023-11-14T22:13:15.000Z", None]
+
+
+def test_commands_refuse_a_timestamp_too_far_in_the_future_and_leave_no_record_out_silently(tmp_path: Path) -> None:
+    future = 2**61
+    with pylog.open(tmp_path / "old") as store:
+        store.create_topic("t", **ANY_TIME)
+        store.log("t").append_many([(None, b"near", (), 5), (None, b"far", (), future)])
+        store.alter_topic("t", message_timestamp_after_max_ms=HOUR)
+    copied = call("copy", str(tmp_path / "old"), "t", str(tmp_path / "new"))
+    assert copied.code == 1
+    assert "message_timestamp_after_max_ms" in copied.complaints
+    produced = call(
+        "produce", str(tmp_path / "old"), "t", "--format", "jsonl", stdin=b'{"timestamp": %d, "value": "x"}\n' % future
+    )
+    assert produced.code == 1
+    assert call("config", str(tmp_path / "new"), "t", "--set", f"message.timestamp.after.max.ms={2**63 - 1}").code == 0
+    assert call("copy", str(tmp_path / "old"), "t", str(tmp_path / "new")).code == 0
+    with pylog.open(tmp_path / "new", mode="r") as store:
+        assert values(store.log("t")) == [b"near", b"far"]
+
+
+@pytest.mark.pair("timestamps", "option change")
+def test_bounds_of_timestamps_count_as_another_store_has_altered_them(fs: Any, clock: ManualClock) -> None:
+    with opened(fs, clock) as store, opened(fs, clock) as other:
+        store.create_topic("t")
+        log = store.log("t")
+        log.append(b"a")
+        other.alter_topic("t", **ANY_TIME)
+        assert log.append(b"b", timestamp=2**62) == 1
+        other.alter_topic("t", message_timestamp_after_max_ms=0)
+        with pytest.raises(pylog.InvalidTimestampError):
+            log.append(b"c", timestamp=NOW + 1)
+        assert log.end_offset == 2
+
+
+@pytest.mark.pair("timestamps", "crash")
+@pytest.mark.pair("retention by time", "crash")
+def test_a_crash_makes_no_record_older_than_its_append(fs: Any, clock: ManualClock) -> None:
+    store = pylog.open("/d", fs=fs, clock=clock)
+    store.create_topic("t", retention_ms=DAY, segment_bytes=200)
+    for _ in range(6):
+        clock.advance(2 * DAY)
+        store.log("t").append(b"x" * 50, timestamp=-1)
+    with pylog.open("/d", fs=fs.crash(), clock=clock) as again:
+        again.tick()
+        assert again.log("t").end_offset == 6
+        assert list(again.log("t").records())
+        assert again.log("t").start_offset <= 5
