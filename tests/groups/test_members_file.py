@@ -14,7 +14,8 @@ from neighbours import Neighbour
 from pylog import limits
 from pylog.fs import FileSystem, OsFileSystem
 from pylog.groups.liveness import Slot
-from pylog.groups.members_file import SLOT_BYTES, MembersFile, format_slot, parse_slot
+from pylog.groups.members_file import _LAYOUT, SLOT_BYTES, MembersFile, format_slot, parse_slot
+from pylog.record.checksum import crc32c
 from pylog.testing import MemoryFileSystem
 
 
@@ -110,6 +111,13 @@ def test_no_flipped_byte_makes_a_slot_another_members(at: int) -> None:
     data[at] ^= 0x20
     assert parse_slot(bytes(data), locked=True) in (Slot(True), Slot(True, "member", 1, 2, 3, 4))
     assert at >= 104 or parse_slot(bytes(data), locked=True) == Slot(True)
+
+
+def test_a_slot_whose_checksum_is_right_and_whose_name_is_no_text_has_no_member() -> None:
+    good = format_slot(Slot(True, "member", 1, 1))
+    body = good[4:].replace(b"member", b"\xff\xfe\xfd\xfc\xfb\xfa")[: _LAYOUT.size - 4]
+    data = crc32c(body).to_bytes(4, "little") + body
+    assert parse_slot(data.ljust(SLOT_BYTES, b"\0"), locked=True) == Slot(True)
 
 
 def test_a_killed_process_leaves_its_slot_free_and_a_forked_child_does_not_keep_it(tmp_path: Path) -> None:

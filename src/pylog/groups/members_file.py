@@ -158,4 +158,8 @@ def parse_slot(data: bytes, *, locked: bool) -> Slot:
     checksum, version, size, session_ms, poll_ms, beats, polls, name = _LAYOUT.unpack_from(data)
     if version != _VERSION or size > len(name) or checksum != crc32c(data[_CHECKSUM.size : _LAYOUT.size]):
         return Slot(locked)
-    return Slot(locked, name[:size].decode(), session_ms, poll_ms, beats, polls)
+    try:
+        member_id = name[:size].decode()
+    except UnicodeDecodeError:
+        return Slot(locked)
+    return Slot(locked, member_id, session_ms, poll_ms, beats, polls)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from pylog import limits, trace
 from pylog.clock import Clock, SystemClock
-from pylog.errors import InvalidArgumentError, PylogError
+from pylog.errors import InvalidArgumentError, PylogError, StorageFailedError
 from pylog.fs import File, FileSystem, OsFileSystem, base_name, join, write_atomically
 from pylog.log import checkpoints
 from pylog.log.checkpoints import CLEANER, RECOVERY_POINT, Checkpoint, EpochStart
@@ -312,5 +312,8 @@ def _copy(source: File, piece: Copy, target: File, position: int) -> None:
     while done < piece.size:
         view = memoryview(buffer)[: min(len(buffer), piece.size - done)]
         got = source.read_into(view, piece.start + done)
+        if not got:
+            told = f"{source.path} ends at position {piece.start + done}, before the {piece.size} bytes that the plan copies"
+            raise StorageFailedError(f"{told}; nothing was replaced: make the plan again", path=source.path)
         target.write(view[:got], position + done)
         done += got
