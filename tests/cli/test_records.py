@@ -428,3 +428,26 @@ def test_the_last_records_are_counted_not_their_offsets(tmp_path: Path) -> None:
     shown = call("cat", tmp_path / "s", "gaps", "--from", "-3", "--to", "-1").lines
     assert [int(line.split("\t")[1]) for line in shown] == offsets[-3:-1]
     assert call("cat", tmp_path / "s", "empty", "--from", "-1") == (0, b"", "")
+
+
+def test_cat_without_a_stdout_says_so(tmp_path: Path) -> None:
+    with pylog.open(tmp_path / "s") as store:
+        store.create_topic("t")
+        store.log("t").append(b"x")
+    command = f"{sys.executable} -m pylog cat {tmp_path / 's'} t >&-"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "stdout is closed" in done.stderr
+
+
+def test_records_with_a_key_are_found_wherever_they_are(tmp_path: Path) -> None:
+    with pylog.open(tmp_path / "s", durability=pylog.Durability.OS) as store:
+        store.create_topic("t", partitions=2, segment_bytes=4000)
+        for number in range(300):
+            store.log("t", number % 2).append(
+                b"%d" % number, key=b"rare" if number in (7, 8, 250) else None if number % 3 else b"k"
+            )
+    shown = call("cat", tmp_path / "s", "t", "--key", "rare").lines
+    assert [line.split("\t")[4] for line in shown] == ["8", "250", "7"]
+    assert [line.split("\t")[4] for line in call("cat", tmp_path / "s", "t", "--key", "rare", "--count", 2).lines] == ["8", "250"]
+    assert call("cat", tmp_path / "s", "t", "--key", "none").lines == []

@@ -151,3 +151,22 @@ def test_what_cannot_be_read_without_loss_is_refused_in_words(store: pylog.Store
     with pytest.raises(InvalidRecordError, match=told):
         WAYS[way](store, pa.table(columns))
     assert store.log("t").end_offset == 0
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("unit", "count"), [("us", -1), ("us", -999), ("us", -1001), ("ns", -1), ("ns", -999_999), ("us", -5000)]
+)
+def test_no_time_before_1970_becomes_one_in_1970(store: pylog.Store, way: str, unit: str, count: int) -> None:
+    stamps = pa.array([NOW * 1000, count, None] if unit == "us" else [count], pa.timestamp(unit, "UTC"))
+    with pytest.raises(InvalidRecordError, match="is before 1970"):
+        WAYS[way](store, pa.table({"timestamp": stamps}))
+    assert store.log("t").end_offset == 0
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("column", ["key", "value", "timestamp", "headers", "partition"])
+def test_a_column_that_is_there_twice_is_refused_in_words(store: pylog.Store, way: str, column: str) -> None:
+    table = pa.Table.from_arrays([pa.array([b"a"])] * 3, names=["value", column, column])
+    with pytest.raises(pylog.PylogError, match=column):
+        WAYS[way](store, table)

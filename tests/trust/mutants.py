@@ -633,4 +633,28 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         tests=("tests/test_coroutines.py::test_stop_iteration_of_a_listener_ends_the_call",),
         why="A StopIteration of a listener makes a call of AsyncConsumer wait forever.",
     ),
+    Mutant(
+        name="times_are_not_rounded_into_1970",
+        file="pylog/record/builder.py",
+        text="        _check_parts_of_a_millisecond(plain)\n",
+        replacement="",
+        tests=("tests/record/test_layouts.py::test_no_time_before_1970_becomes_one_in_1970",),
+        why="A time of the last millisecond before 1970 becomes 1970-01-01 00:00:00.",
+    ),
+    Mutant(
+        name="a_lock_is_waited_for_once",
+        file="pylog/log/store_locks.py",
+        text="self._wait_for(byte, self._timeout - waited)",
+        replacement="self._wait_for(byte, self._timeout)",
+        tests=("tests/log/test_store_locks.py::test_waiting_for_a_thread_and_then_for_a_process_takes_the_timeout_once",),
+        why="`lock_timeout_ms` is waited for twice: for a thread, then for a process.",
+    ),
+    Mutant(
+        name="following_from_beyond_the_end_is_an_error",
+        file="pylog/log/log.py",
+        text='self._offset_within(offset_given("start", start))',
+        replacement='offset_given("start", start)',
+        tests=("tests/log/test_follow.py::test_following_from_outside_of_the_log_is_an_error_at_once_as_for_scan",),
+        why="`follow` waits at an offset beyond the end, where `scan` raises.",
+    ),
 )

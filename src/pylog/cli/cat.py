@@ -12,6 +12,7 @@ from pylog.cli.app import RECORDS, Json, StorePath, TopicName, command
 from pylog.cli.exits import UsageError
 from pylog.cli.places import offset_at, parse_partitions, parse_place
 from pylog.cli.stores import logs_of, reading
+from pylog.cli.streams import Closed
 from pylog.cli.text import as_bytes
 from pylog.clock import SystemClock
 from pylog.limits import INT64_MAX, SCAN_ROWS
@@ -76,13 +77,16 @@ def cat(
         raise UsageError("--follow has no end, so it goes neither with --to nor with --format parquet")
     if count is not None and not 0 <= count <= INT64_MAX:
         raise UsageError(f"--count {count} is not from 0 to {INT64_MAX}, as many records as a log may have")
+    if isinstance(sys.stdout, Closed):
+        raise UsageError("stdout is closed, so no record can be printed there")
     first, last = (parse_place(place or "latest", SystemClock()) for place in (start, end))
     wanted = None if key is None else as_bytes(key)
     with reading(store) as opened:
         logs = logs_of(opened, opened.topic(topic), parse_partitions(partition or ()))
         stretches = [(log, offset_at(log, first, isolation), offset_at(log, last, isolation)) for log in logs]
         rows = SCAN_ROWS if count is None or wanted is not None else min(max(count, 1), SCAN_ROWS)
-        frames = _followed(opened, stretches, isolation) if follow else _scanned(stretches, isolation, rows)
+        found = _scanned(stretches, isolation, rows) if wanted is None else _around(stretches, isolation, wanted)
+        frames = _followed(opened, stretches, isolation) if follow else found
         with writer_to("jsonl" if json else format) as writer:
             for frame in _taken(frames, wanted, count):
                 writer.write(frame)
@@ -98,6 +102,18 @@ def _scanned(stretches: list[Stretch], isolation: str, max_rows: int) -> Iterato
         if start < end:
             for frame in log.scan(start, end, columns=RECORD_COLUMNS, isolation=isolation, max_rows=max_rows):
                 yield _with_partition(frame, log.partition.partition)
+
+
+def _around(stretches: list[Stretch], isolation: str, key: bytes) -> Iterator[pa.RecordBatch]:
+    """The records around those with a key: the keys are read first, and the rest only where one of them is."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for log, start, end in stretches:
+        for keys in log.scan(start, end, columns=("offset", "key"), isolation=isolation) if start < end else ():
+            hits = keys.filter(pc.equal(keys.column("key"), pa.scalar(key, pa.binary()))).column("offset")
+            if len(hits):
+                yield from _scanned([(log, hits[0].as_py(), hits[-1].as_py() + 1)], isolation, SCAN_ROWS)
 
 
 def _followed(store: Store, stretches: list[Stretch], isolation: str) -> Iterator[pa.RecordBatch]:

@@ -112,6 +112,8 @@ def columns_of_table(table: Any, route: Route, now_ms: int) -> list[tuple[Column
     names = [name for name in table.schema.names if name != "partition"]
     if len(names) < len(table.schema.names) - 1:
         raise InvalidRecordError(f"columns {table.schema.names} given; 'partition' may be there once")
+    if len(set(names)) < len(names):
+        raise InvalidRecordError(f"columns {table.schema.names} given; each may be there once")
     pieces = []
     for batch in [table] if isinstance(table, pa.RecordBatch) else table.to_batches():
         named = _named(batch.column("partition"), route) if "partition" in table.schema.names else None

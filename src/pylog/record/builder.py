@@ -138,10 +138,25 @@ def _cast(name: str, column: pa.Array, target: pa.DataType) -> pa.Array:
             return column
         if name == "headers":
             return layouts.plain_headers(column)
+        plain = layouts.decoded(column)
+        _check_parts_of_a_millisecond(plain)
         # Parts of a millisecond may go; a time that does not fit into 64 bits of them may not become another one.
-        return layouts.decoded(column).cast(options=pc.CastOptions(target, allow_time_truncate=True))
+        return plain.cast(options=pc.CastOptions(target, allow_time_truncate=True))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise InvalidRecordError(f"column {name} cannot be read as {target}: {error}") from error
+
+
+def _check_parts_of_a_millisecond(column: pa.Array) -> None:
+    """Refuses times of the last millisecond before 1970: the cast rounds towards zero, which would move them into 1970."""
+    parts = {"us": 1000, "ns": 1_000_000}.get(column.type.unit) if pa.types.is_timestamp(column.type) else None
+    if parts is None or column.null_count == len(column):
+        return
+    counts = column.drop_null().view(pa.int64()).to_numpy()
+    if counts.min() < 0 and (before := counts[(counts < 0) & (counts % parts != 0)]).size:
+        raise InvalidRecordError(
+            f"timestamp {before[0]} {column.type.unit} is before 1970; Kafka's format takes milliseconds, 0 or more, or -1 for "
+            "none"
+        )
 
 
 def _timestamps(column: pa.Array | None, count: int, now_ms: int) -> Longs:
