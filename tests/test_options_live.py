@@ -206,7 +206,7 @@ def test_no_other_process_acknowledges_a_keyless_record_after_alter_topic_return
 @pytest.mark.pair("option change", "crash")
 @pytest.mark.pair("option change", "compaction")
 @pytest.mark.parametrize("act", [Store.tick, lambda store: store.clean("t")], ids=["tick", "clean"])
-def test_appends_and_the_cleaner_never_act_by_two_versions_even_if_the_alterer_was_killed_between_catalog_and_headers(
+def test_a_killed_alteration_never_leaves_appends_and_the_cleaner_with_two_versions(
     store: Store, other: Store, fs: MemoryFileSystem, monkeypatch: pytest.MonkeyPatch, act: Callable[[Store], object]
 ) -> None:
     store.create_topic("t", segment_bytes=200, min_cleanable_dirty_ratio=0.0)
@@ -364,3 +364,15 @@ def test_retain_of_a_partition_that_is_not_there_is_an_error(store: Store) -> No
         store.retain("t", 7)
     with pytest.raises(pylog.InvalidArgumentError):
         store.retain(partition=0)
+
+
+# ---- options that are not followed -------------------------------------------------------------------------------------------
+
+
+def test_an_option_that_would_have_no_effect_is_refused_in_words(store: Store) -> None:
+    with pytest.raises(pylog.InvalidArgumentError, match="has no effect"):
+        store.create_topic("t", file_delete_delay_ms=5)
+    store.create_topic("t", file_delete_delay_ms=0)
+    with pytest.raises(pylog.InvalidArgumentError, match="has no effect"):
+        store.alter_topic("t", file_delete_delay_ms=5)
+    store.alter_topic("t", file_delete_delay_ms=None)

@@ -106,6 +106,9 @@ class TopicConfig:
         message_timestamp_before_max_ms: an append is refused if a timestamp is further in the past.
         message_timestamp_after_max_ms: an append is refused if a timestamp is further in the future; one hour by default, as in
             Kafka 4. Neither option counts for records without a timestamp, nor in a topic with LogAppendTime.
+        file_delete_delay_ms: a broker's, with Kafka's default. pylog deletes the files of a deleted segment as soon as no reader
+            of its process uses them; a reader in another process keeps the files that it has open. `create_topic` and
+            `alter_topic` refuse other values than 0 and the default.
         durability: `"sync"`, `"os"` or `"interval:MS"`, what appends promise here; None leaves it to the store.
         retention_group: a consumer group; size and time delete nothing that it has not committed.
         retention_group_max_bytes: how many bytes are kept for the group's sake at most; -1 is no bound.

@@ -55,7 +55,7 @@ from pylog.topics.changes import TopicChanges
 from pylog.topics.checking import check_catalog
 from pylog.topics.finishing import finish_changes, is_finished
 from pylog.topics.listing import find_topic, find_topics, id_in_brokers_directory, is_kraft_brokers, partitions_in
-from pylog.topics.making import check_more, check_partition_count, make_root
+from pylog.topics.making import check_more, check_partition_count, check_settable, make_root
 from pylog.topics.partitions import CLUSTER_METADATA, check_partition_directory, directory_name, for_each_partition
 from pylog.topics.topic import Topic, check_partition
 from pylog.upkeep import Upkeep, warn_of_compaction
@@ -214,6 +214,7 @@ class Store(Upkeep):
         """
         self._check_writable()
         checked = TopicConfig.of(config)
+        check_settable(config)
         count = check_partition_count(partitions)
         check_topic_name(name)
         with trace.HELD, self._guard:
@@ -263,6 +264,7 @@ class Store(Upkeep):
         Cost: one small file, replaced durably, and the lock of each partition for a moment.
         """
         self._check_writable()
+        check_settable(config)
         with trace.HELD, self._guard:
             self._check_open()
             before, topic = self._changes.alter(name, config)

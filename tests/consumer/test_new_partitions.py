@@ -102,7 +102,7 @@ def test_a_member_that_joins_before_anyone_has_seen_the_new_partition_reads_it_f
     second.close()
 
 
-def test_a_new_partition_is_read_from_its_first_record_by_whichever_member_gets_it_in_the_end(store: Store, other: Store) -> None:
+def test_whichever_member_gets_a_new_partition_reads_it_from_its_first_record(store: Store, other: Store) -> None:
     first = store.consumer("t", group="g", enable_auto_commit=False)
     first.poll()
     store.add_partitions("t", 3)

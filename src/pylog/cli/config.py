@@ -21,7 +21,8 @@ Names = Annotated[list[str] | None, Parameter(name=["--reset", "-r"])]
 def config(store: StorePath, topic: TopicName, /, *, change: Settings = None, reset: Names = None, json: Json = False) -> None:
     """Shows a topic's options; changes those that are given.
 
-    Processes that have the topic open go on with the old ones until they open the directory again.
+    The new options count at once for every process: for its next append, tick or compaction. If a topic becomes compacted, the
+    next compaction deletes its records without a key.
 
     Args:
         store: the directory; to change something no broker may be running on it.

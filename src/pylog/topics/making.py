@@ -102,6 +102,21 @@ def make_partitions(fs: FileSystem, root: str, topic: str, topic_id: str, number
     fs.sync_directory(root)
 
 
+def check_settable(options: Mapping[str, Any]) -> None:
+    """Refuses a value of an option that pylog would accept and not follow.
+
+    Raises:
+        InvalidArgumentError: `file_delete_delay_ms` is neither 0 nor Kafka's default.
+    """
+    given = options.get("file_delete_delay_ms")
+    if type(given) is int and 0 < given != TopicConfig().file_delete_delay_ms:
+        raise InvalidArgumentError(
+            f"file_delete_delay_ms={given} has no effect here: pylog deletes the files of a deleted segment as soon as no reader "
+            "of its process uses them, and a reader in another process keeps the files that it has open. Leave the option out, "
+            "or use 0"
+        )
+
+
 def altered(topic: Topic, options: Mapping[str, Any]) -> CatalogTopic:
     """The entry of a topic whose configuration changes.
 
