@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 import pylog
@@ -370,3 +371,25 @@ def test_a_deleted_topics_log_is_not_kept_by_the_background_that_flushed_it(one:
     assert one._background._tasks == {}
     gc.collect()
     assert [log() for log in kept] == [None] * 3
+
+
+@pytest.mark.pair("second process", "close")
+@pytest.mark.parametrize("by", ["create_topic", "log"])
+def test_a_topic_that_another_store_deleted_leaves_no_descriptor_when_it_is_made_again(tmp_path: Path, by: str) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        with pylog.open(tmp_path) as ours, pylog.open(tmp_path) as theirs:
+            counts = []
+            for _ in range(3):
+                (ours if by == "create_topic" else theirs).create_topic("t", segment_bytes=200)
+                with contextlib.suppress(pylog.UnknownTopicOrPartitionError):  # of the topic before
+                    ours.log("t").append(b"first")
+                for number in range(10):
+                    ours.log("t").append(b"value %d" % number)
+                assert list(ours.log("t").records())
+                counts.append(psutil.Process().num_fds())
+                theirs.delete_topic("t")
+            assert counts[2] <= counts[1]
+    finally:
+        gc.enable()

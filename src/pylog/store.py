@@ -222,7 +222,9 @@ class Store(Upkeep):
             self._leave_clean_state()
             topic = self._changes.create(name, count, checked)
             self.topic_changes += 1
-            list(self._let_go(name))  # of one that another store deleted
+            for log in self._let_go(name):  # of one that another store deleted
+                with suppress(PylogError):  # its files are gone: only their descriptors are left
+                    log.close()
             return topic
 
     def add_partitions(self, name: str, partitions: int) -> Topic:
@@ -332,6 +334,8 @@ class Store(Upkeep):
                 if known is not None:
                     self._background.drop(known.flush_behind)
                     self._spoiled.discard(key)
+                    with suppress(PylogError):
+                        known.close()
                 self._complete(key)
                 self._logs[key] = self._open_log(key)
             return self._logs[key]

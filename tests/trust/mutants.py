@@ -38,6 +38,16 @@ _ROLLS: Final = "tests/log/test_times.py::test_a_segment_rolls_by_the_clock_if_i
 
 MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(
+        name="deleted_topics_keep_descriptors",
+        file="pylog/store.py",
+        text="their descriptors are left\n                    log.close()\n",
+        replacement="their descriptors are left\n                    pass\n",
+        tests=(
+            "tests/test_topic_races.py::test_a_topic_that_another_store_deleted_leaves_no_descriptor_when_it_is_made_again[create_topic]",
+        ),
+        why="Descriptors of a topic that another store deleted stay open until the collector runs.",
+    ),
+    Mutant(
         name="the_tiers_line_is_dropped",
         file="pylog/log/shutdown.py",
         text="    noted &= log_starts.note(raised | lowered)\n",
