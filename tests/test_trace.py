@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import logging
 import re
+import tarfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -450,6 +451,14 @@ def a_group_meets_new_partitions(path: Path) -> None:
             store.add_partitions("orders", 2)
             for _ in range(5):
                 consumer.poll(timeout_ms=20)
+
+
+@scene("IN_TIER")
+def a_log_begins_in_a_remote_tier(path: Path) -> None:
+    with tarfile.open(Path(__file__).resolve().parent / "golden-tier" / "ktier-data.tar.xz") as archive:
+        archive.extractall(path, filter="data")
+    with pylog.open(path / "data", "r") as store:
+        store.log("t")
 
 
 @scene("POSITION_RESET")
