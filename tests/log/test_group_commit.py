@@ -238,6 +238,7 @@ def test_a_batch_that_turns_out_too_large_for_a_segment_fails_alone(store: pylog
 
     def append(*sent: bytes) -> range:
         request = Request([rows(*sent)], generous, Durability.SYNC)
+        request.options = log._source.options.now  # as of a request that was checked
         return append_in_turn(mutator.requests, request, mutator.lock, mutator.commit).offsets
 
     calls = together(log, fs, lambda: append(b"a"), lambda: append(bytes(2000)), lambda: append(b"b", b"c"))
