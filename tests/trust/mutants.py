@@ -95,7 +95,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         file="pylog/topics/changes.py",
         text="                mark_options(self._fs, directory, mark_of(config))\n",
         replacement="                pass\n",
-        tests=("tests/test_options_live.py::test_a_topic_made_compacted_refuses_keyless_records_at_once_in_every_store",),
+        tests=("tests/test_options_live.py::test_the_alterer_of_an_exclusive_store_meets_its_own_options",),
         why="A writer elsewhere acknowledges records without a key that compaction then deletes.",
     ),
     Mutant(
@@ -111,7 +111,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         file="pylog/log/durable_point.py",
         text=" and mark_in(old.epoch) == mark\n",
         replacement="\n",
-        tests=("tests/test_options_live.py::test_a_killed_alteration_never_leaves_appends_and_the_cleaner_with_two_versions",),
+        tests=("tests/test_options_live.py::test_a_writer_made_after_a_killed_alteration_makes_all_others_follow_it",),
         why="After a killed alteration appends and the cleaner act by two versions of the options.",
     ),
     Mutant(
