@@ -325,7 +325,7 @@ LOG: Final[dict[str, Read | str]] = {
     **dict.fromkeys(("next_sequence", "is_gone", "recovery_report"), facts),
     **dict.fromkeys(("append", "append_arrow", "append_batch", "append_many", "splice", "delete_records", "truncate"), "writes"),
     **dict.fromkeys(("flush", "flush_behind", "exclusively", "close"), "writes, or keeps writers out"),
-    **dict.fromkeys(("as_partition", "config"), "gives another object of the store's, which reads nothing"),
+    **dict.fromkeys(("as_partition", "config", "remote_offsets"), "gives another object of the store's, which reads nothing"),
 }
 STORE: Final[dict[str, Read | str]] = {
     "check": check,
@@ -347,6 +347,9 @@ CONSUMER: Final[dict[str, Read | str]] = {
     **dict.fromkeys(("commit", "commit_async", "committed", "subscribe", "unsubscribe"), "of groups, as for a store"),
     **dict.fromkeys(("collect", "handed_out", "next_in_hand", "take_in_hand"), "steps of `poll` and of iteration"),
     **dict.fromkeys(("pause", "resume", "reads", "timeout_ms", "close"), "reads nothing of a log"),
+    **dict.fromkeys(
+        ("wakeup", "look_after", "is_look_due", "await_with"), "of a poll that waits and of groups: tests/consumer has them"
+    ),
 }
 # Another process deletes a file between two steps of these, under `read_committed` or when they plan: not asked again yet.
 MAY_MISS_A_FILE: Final = (split_offsets, size_between, bounds, consumer_bounds, scan, records, follow, offset_for_timestamp)

@@ -12,12 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
 import pylog
 from campaign.retention_model import starts_allowed
-from campaign.store_machine import StoreMachine, World, log_of, numbers, options, processes
+from campaign.store_machine import Shape, StoreMachine, World, log_of, names, numbers, options, processes
 from cli_harness import call
 from pylog import OffsetsConfig
 from trust.features import covers
@@ -58,6 +59,23 @@ class DiskMachine(StoreMachine):
 
     def crash(self, kind: str, part: float, seed: int) -> None:
         """Not here."""
+
+    @rule(who=processes, name=names)
+    @covers(("links", "second process"))
+    def delete(self, who: int, name: str) -> None:
+        """Nothing outside of the directory is deleted: a topic with a linked partition stays."""
+        if any(path.is_symlink() for path in self.path.glob(f"{name}-*")):
+            with pytest.raises(pylog.IllegalStateError):
+                self.process(who).delete_topic(name)
+        else:
+            super().delete(who, name)
+
+    def append_to(self, who: int, name: str, partition: int, given: list[Shape], level: str, *, keyed: bool = True) -> None:
+        """The log of a topic that the other store created again may say so at its first append; it is got again then."""
+        try:
+            super().append_to(who, name, partition, given, level, keyed=keyed)
+        except pylog.UnknownTopicOrPartitionError:
+            super().append_to(who, name, partition, given, level, keyed=keyed)
 
     # ---- what only real files have -------------------------------------------------------------------------------------------
 

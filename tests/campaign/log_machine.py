@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
 import pylog
-import reference
 from campaign.crashing import (
     GAP,
     LEVELS,
@@ -30,7 +29,7 @@ from campaign.crashing import (
     wrong_in,
 )
 from campaign.readers import READERS, Kept
-from pylog import ProducerBatch, TopicConfig, limits
+from pylog import ProducerBatch, TopicConfig
 from pylog.testing import Found, LogModel, Promise, strategies
 from pylog.testing.models import POWER_LOSS
 from pylog.testing.strategies import NewRecord
@@ -348,21 +347,9 @@ class LogMachine(Crashing[list[Promise]]):
             assert (None if found is None else (found.offset, found.timestamp)) == wanted
 
     def first_of(self, timestamp: int) -> tuple[int, int] | None:
-        """As Kafka looks: the first segment that is as late decides, and what was deleted of it does not count."""
-        records: tuple[Any, ...] = self.model.promise.records
-        for segment in self.log.look().segments.values():
-            there = self.offsets_in(segment.path)
-            late = [each for each in there if records[each] is not GAP and records[each][3] >= timestamp]
-            if late:
-                return next(((each, records[each][3]) for each in late if each >= self.start), None)
-        return None
-
-    def offsets_in(self, path: str) -> list[int]:
-        """Those of a segment's batches: below the log's start only its file knows which a truncation has cut."""
-        data = self.fs.read(path, limits.INT32_MAX) or b""
-        columns, *_ = reference.scan_batches(data, 0, len(data), verify=False, capacity=len(data))
-        offsets = (offset for column in columns for offset in range(column.base_offset, column.last_offset + 1))
-        return [offset for offset in offsets if offset < self.model.end]  # behind it lies what a crash has left
+        """The first record of those in the log, whatever was deleted, truncated or compacted before it."""
+        late = ((offset, record[3]) for offset, record in self.readable() if record[3] >= timestamp)
+        return next(late, None)
 
     def readable(self) -> list[tuple[int, Any]]:
         start, records = self.expected

@@ -9,11 +9,12 @@ from typing import Any, Final
 from hypothesis import HealthCheck, seed, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
+from campaign.disk_machine import DiskMachine
 from campaign.log_machine import LogMachine
 from campaign.processes import CampaignError
 from campaign.store_machine import StoreMachine
 
-MACHINES: Final[dict[str, type[RuleBasedStateMachine]]] = {"log": LogMachine, "store": StoreMachine}
+MACHINES: Final[dict[str, type[RuleBasedStateMachine]]] = {"log": LogMachine, "store": StoreMachine, "disk": DiskMachine}
 _EXAMPLES: Final = 4  # of one machine, before the time is looked at
 _STEPS: Final = 100
 

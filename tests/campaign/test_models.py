@@ -8,6 +8,7 @@ import pytest
 from hypothesis.stateful import run_state_machine_as_test
 
 from campaign import models
+from campaign.disk_machine import DiskMachine
 from campaign.log_machine import LogMachine
 from campaign.processes import new_seed
 from campaign.store_machine import StoreMachine
@@ -16,9 +17,10 @@ EXAMPLES, STEPS = 50 * int(os.environ.get("PYLOG_TIMES", "1")), 50  # PYLOG_TIME
 CHOSEN = "PYLOG_SEED" in os.environ  # other steps than each time: those of a seed
 
 
-@pytest.mark.parametrize("machine", [LogMachine, StoreMachine])
+@pytest.mark.parametrize("machine", [LogMachine, StoreMachine, DiskMachine])
 def test_every_order_of_steps_leaves_what_the_model_promises(machine: type[LogMachine | StoreMachine]) -> None:
+    examples = EXAMPLES // 3 if machine is DiskMachine else EXAMPLES  # real files take longer
     if CHOSEN:
-        models.seeded(machine, str(new_seed()), EXAMPLES, STEPS)
+        models.seeded(machine, str(new_seed()), examples, STEPS)
     else:
-        run_state_machine_as_test(machine, settings=models.ordinary(EXAMPLES, STEPS))
+        run_state_machine_as_test(machine, settings=models.ordinary(examples, STEPS))

@@ -94,16 +94,18 @@ def _collected(files: list[Path]) -> list[pytest.Item]:
 
 def _rule(name: str) -> str:
     """A rule as the page names it: where it is, and that its machine has it."""
-    from hypothesis.stateful import RuleBasedStateMachine  # pytest's plugin of Hypothesis complains if it is imported before
+    from hypothesis import stateful  # pytest's plugin of Hypothesis complains if it is imported before
 
     module_name, _, place = name.partition(":")
     machine_name, _, method = place.partition(".")
     machine = getattr(importlib.import_module(module_name), machine_name)
-    if not issubclass(machine, RuleBasedStateMachine):
+    if not issubclass(machine, stateful.RuleBasedStateMachine):
         raise CollectionError(f"{name}: `covers` is for rules of state machines; a test has the mark `pair`")
-    known = [*machine.rules(), *machine.invariants()]
-    known += machine.initialize_rules()
-    if method not in {each.function.__name__ for each in known}:
+    if not vars(getattr(machine, method)).keys() & {
+        stateful.RULE_MARKER,
+        stateful.INITIALIZE_RULE_MARKER,
+        stateful.INVARIANT_MARKER,
+    }:
         raise CollectionError(f"{name} is no rule of {machine_name}")
     return f"tests/{module_name.replace('.', '/')}.py::{machine_name}.{method} (rule)"
 
