@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pylog import InvalidArgumentError, TopicPartition, limits
-from pylog.groups.reset import Bounds, PlannedOffset, Target, milliseconds_of, plan, target_of
+from pylog.groups.reset import Bounds, PlannedOffset, Target, plan, target_of
+from pylog.times import milliseconds_of
 
 NOW = 1_700_000_000_000
 PLACE = TopicPartition("t", 0)

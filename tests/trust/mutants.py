@@ -607,7 +607,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="null_is_not_the_word_null",
-        file="pylog/cli/text.py",
+        file="pylog/text.py",
         text="    if data == _NULL.encode():\n",
         replacement="    if False:\n",
         tests=("tests/cli/test_records.py::test_the_four_letters_null_are_not_shown_as_a_null",),

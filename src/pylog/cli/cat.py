@@ -13,9 +13,9 @@ from pylog.cli.exits import UsageError
 from pylog.cli.places import offset_at, parse_partitions, parse_place
 from pylog.cli.stores import logs_of, reading
 from pylog.cli.streams import Closed
-from pylog.cli.text import as_bytes
 from pylog.clock import SystemClock
 from pylog.limits import INT64_MAX, SCAN_ROWS
+from pylog.text import as_bytes
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from pylog.cli.exits import CommandFailed, UsageError, tell
-from pylog.cli.text import printable
+from pylog.text import printable
 
 
 def confirm(what: str, *, yes: bool) -> None:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from pylog.cli.app import TOPICS, Json, StorePath, TopicNames, Yes, command
 from pylog.cli.confirm import confirm
 from pylog.cli.exits import FAILED, complain
-from pylog.cli.output import print_json, print_line, size_text
+from pylog.cli.output import print_json, print_line
 from pylog.cli.stores import logs_of, reading, writing
 from pylog.errors import UnknownTopicOrPartitionError
+from pylog.text import size_text
 
 if TYPE_CHECKING:
     from pylog.store import Store

@@ -8,7 +8,7 @@ from pylog.cli.app import TOPICS, Flag, Json, StorePath, TopicName, command
 from pylog.cli.output import Column, print_facts, print_json, print_line, print_table
 from pylog.cli.settings import kafka_name
 from pylog.cli.stores import logs_of, reading
-from pylog.cli.times import time_text
+from pylog.times import time_text
 
 if TYPE_CHECKING:
     from pylog.log.log import Log

@@ -13,8 +13,9 @@ from cyclopts import Parameter
 from pylog import __version__
 from pylog.cli.app import PROGRAM, Json, command
 from pylog.cli.exits import FAILED
-from pylog.cli.output import Column, print_json, print_table, size_text
+from pylog.cli.output import Column, print_json, print_table
 from pylog.errors import PylogError
+from pylog.text import size_text
 
 _LIBRARIES: Final = ("numpy", "numba", "pyarrow", "cramjam", "google-crc32c", "msgspec", "sortedcontainers", "cyclopts", "rich")
 _OPTIONAL: Final = ("pyspark",)

@@ -11,7 +11,7 @@ from cyclopts import Parameter
 from pylog.cli.app import CARE, Flag, Json, command
 from pylog.cli.exits import UsageError, tell
 from pylog.cli.output import json_line, to_terminal, write_data
-from pylog.cli.text import printable
+from pylog.text import printable
 
 if TYPE_CHECKING:
     from pylog.tools.like_kafka import DumpOptions

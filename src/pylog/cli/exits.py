@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Final
 
 from pylog.cli.streams import Closed
-from pylog.cli.text import printable
 from pylog.errors import (
     InvalidArgumentError,
     InvalidRecordError,
@@ -17,6 +16,7 @@ from pylog.errors import (
     StoreLockedError,
     TopicAlreadyExistsError,
 )
+from pylog.text import printable
 
 OK: Final = 0
 FAILED: Final = 1

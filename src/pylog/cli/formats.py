@@ -19,9 +19,9 @@ import pyarrow.parquet
 
 from pylog.cli.exits import CommandFailed, UsageError
 from pylog.cli.output import jsonable, to_terminal, write_data
-from pylog.cli.text import json_text, lines_text, shown
-from pylog.cli.times import time_text
 from pylog.record.layouts import HEADERS_TYPE
+from pylog.text import json_text, lines_text, shown
+from pylog.times import time_text
 
 _YEAR_10000: Final = 253_402_300_800_000
 Format = Literal["text", "jsonl", "csv", "arrow", "parquet"]

@@ -12,9 +12,9 @@ from pylog.cli.app import CONSUMERS, Flag, Json, StorePath, app, command
 from pylog.cli.exits import FAILED, UsageError, tell
 from pylog.cli.output import MISSING, print_json
 from pylog.cli.stores import reading
-from pylog.cli.text import printable, shown
 from pylog.errors import CorruptionError, PylogError, UnsupportedFormatError
 from pylog.offsets.schema import OFFSETS_TOPIC
+from pylog.text import printable, shown
 
 if TYPE_CHECKING:
     from pylog import Store

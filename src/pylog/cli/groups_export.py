@@ -10,7 +10,7 @@ from pylog.cli.app import CONSUMERS, Json, StorePath, command
 from pylog.cli.groups import groups
 from pylog.cli.output import print_json, to_terminal, write_data
 from pylog.cli.stores import reading
-from pylog.cli.text import lines_text
+from pylog.text import lines_text
 
 
 @command(CONSUMERS, under=groups)

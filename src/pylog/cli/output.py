@@ -13,11 +13,10 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
-from pylog.cli.text import json_text, printable, shown
+from pylog.text import json_text, printable, shown, size_text
 
 MISSING: Final = "-"
 _UTF_8: Final = ("utf-8", "utf8")
-_UNITS: Final = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
 class Column(NamedTuple):
@@ -139,18 +138,6 @@ def _cell(column: Column, value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return shown(value if isinstance(value, bytes) else str(value))
-
-
-def size_text(size: float) -> str:
-    """A number of bytes for people.
-
-    >>> size_text(1_234_567), size_text(999), size_text(1e30)
-    ('1.2 MB', '999 B', '1000000000000000.0 PB')
-    """
-    unit = 0
-    while size >= 1000 and unit < len(_UNITS) - 1:
-        size, unit = size / 1000, unit + 1
-    return f"{size:.1f} {_UNITS[unit]}" if unit else f"{size:.0f} B"
 
 
 def _draw(columns: Sequence[Column], cells: Iterable[Sequence[str]]) -> None:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 from pylog import limits
 from pylog.cli.exits import UsageError
 from pylog.errors import InvalidArgumentError
-from pylog.groups.reset import Target, milliseconds_of, target_of
+from pylog.groups.reset import Target, target_of
+from pylog.times import milliseconds_of
 
 if TYPE_CHECKING:
     from pylog.clock import Clock

@@ -12,8 +12,8 @@ from pylog.cli.exits import CommandFailed, UsageError
 from pylog.cli.output import progress
 from pylog.cli.stores import writing
 from pylog.cli.tally import Tally
-from pylog.cli.text import as_bytes
 from pylog.errors import PylogError
+from pylog.text import as_bytes
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -8,9 +8,10 @@ from cyclopts import Parameter
 
 from pylog.cli.app import CARE, Flag, Json, StorePath, Yes, command
 from pylog.cli.confirm import confirm
-from pylog.cli.output import Column, print_json, print_line, print_table, size_text
+from pylog.cli.output import Column, print_json, print_line, print_table
 from pylog.cli.stores import chosen_topics, reading, writing
 from pylog.clock import SystemClock
+from pylog.text import size_text
 
 if TYPE_CHECKING:
     from pylog.log.trimming import Retained

@@ -9,10 +9,11 @@ from cyclopts import Parameter
 
 from pylog.cli.app import CARE, Flag, Json, StorePath, command
 from pylog.cli.exits import FAILED, OK, CommandFailed, complain
-from pylog.cli.output import Column, print_json, print_line, print_table, progress, size_text
-from pylog.cli.times import time_text
+from pylog.cli.output import Column, print_json, print_line, print_table, progress
 from pylog.clock import SystemClock
 from pylog.errors import CorruptionError
+from pylog.text import size_text
+from pylog.times import time_text
 
 if TYPE_CHECKING:
     from pylog.tools.sketches import Powers

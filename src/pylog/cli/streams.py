@@ -6,7 +6,7 @@ import io
 import sys
 from typing import Final
 
-from pylog.cli.text import ESCAPES
+from pylog.text import ESCAPES
 
 _NULL_DEVICE: Final = "/dev/null"
 

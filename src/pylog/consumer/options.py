@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -15,6 +14,7 @@ from pylog import limits
 from pylog.awaitables import refuse_coroutine_function
 from pylog.errors import InvalidArgumentError
 from pylog.log.arguments import ISOLATIONS
+from pylog.times import milliseconds_of
 
 Deserializer = Callable[[bytes], Any]
 
@@ -29,9 +29,6 @@ _LOWEST: Final = {
     "max_partition_fetch_bytes": 0,
 }
 _BY_DURATION: Final = "by_duration:"
-_DURATION: Final = re.compile(
-    r"P(?=.)(?:([0-9]{1,9})D)?(?:T(?=.)(?:([0-9]{1,9})H)?(?:([0-9]{1,9})M)?(?:([0-9]{1,9}(?:\.[0-9]{1,9})?)S)?)?", re.IGNORECASE
-)
 
 
 @dataclass(frozen=True)
@@ -54,13 +51,22 @@ class ResetPolicy:
         """
         if isinstance(text, str) and text in ("latest", "earliest", "none"):
             return cls(text)
-        found = _DURATION.fullmatch(text.removeprefix(_BY_DURATION)) if isinstance(text, str) else None
-        if found is None or not str(text).startswith(_BY_DURATION):
+        duration_ms = _duration_of(text)
+        if duration_ms < 0:
             raise InvalidArgumentError(
                 f"auto_offset_reset={text!r} is not latest, earliest, none or by_duration:PT24H (a duration as in ISO 8601)"
             )
-        days, hours, minutes = (int(part or 0) for part in found.groups()[:3])
-        return cls("by_duration", ((days * 24 + hours) * 60 + minutes) * 60_000 + round(float(found[4] or 0) * 1000))
+        return cls("by_duration", duration_ms)
+
+
+def _duration_of(text: object) -> int:
+    """Returns the milliseconds of "by_duration:PT24H"; -1 for any other text."""
+    if not isinstance(text, str) or not text.startswith(_BY_DURATION):
+        return -1
+    try:
+        return milliseconds_of(text.removeprefix(_BY_DURATION))
+    except InvalidArgumentError:
+        return -1
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,6 @@ Kafka's ways and its clamping (groups-and-transactions 2.9).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from numbers import Integral
@@ -14,18 +13,12 @@ from typing import Final, Literal, NamedTuple
 from pylog import limits
 from pylog.errors import InvalidArgumentError
 from pylog.record.types import TopicPartition
+from pylog.times import milliseconds_of
 
 Adjustment = Literal["beyond end", "before start", "no such time", "nothing committed"]
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
-_DURATION: Final = re.compile(  # that of Java's `Duration.parse`, which has no room for more digits either
-    r"(?P<sign>[-+]?)P(?:(?P<days>[-+]?\d{1,19})D)?"
-    r"(?P<time>T(?:(?P<hours>[-+]?\d{1,19})H)?(?:(?P<minutes>[-+]?\d{1,19})M)?"
-    r"(?:(?P<seconds>[-+]?\d{1,19})(?:[.,](?P<fraction>\d{0,9}))?S)?)?",
-    re.IGNORECASE | re.ASCII,
-)
-_UNITS_MS: Final = {"days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds": 1000}
 
 
 class Target(NamedTuple):
@@ -162,23 +155,3 @@ def _milliseconds_at(moment: datetime) -> int:
     if moment.utcoffset() is None:
         raise InvalidArgumentError(f"to={moment!r} has no time zone; give it one, as in datetime(2024, 1, 31, tzinfo=UTC)")
     return max(0, -((_EPOCH - moment) // _MILLISECOND))
-
-
-def milliseconds_of(duration: object) -> int:
-    """The length of a time: a `timedelta`, or text as Java's `Duration.parse` takes it: days, hours, minutes, seconds.
-
-    Raises:
-        InvalidArgumentError: it is neither.
-
-    >>> milliseconds_of("PT1H30M"), milliseconds_of("-P1DT0.5S")
-    (5400000, -86400500)
-    """
-    if isinstance(duration, timedelta):
-        return duration // _MILLISECOND
-    found = _DURATION.fullmatch(duration) if isinstance(duration, str) else None
-    if found is None or not any(found[unit] for unit in _UNITS_MS) or (found["time"] or "").upper() == "T":
-        raise InvalidArgumentError(f"{duration!r} is not a timedelta, or text such as P2DT3H4M or PT0.5S")
-    milliseconds = sum(int(found[unit] or 0) * scale for unit, scale in _UNITS_MS.items())
-    fraction = int((found["fraction"] or "").ljust(3, "0")[:3])
-    signed = milliseconds + (-fraction if (found["seconds"] or "").startswith("-") else fraction)
-    return -signed if found["sign"] == "-" else signed

@@ -9,7 +9,7 @@ import html
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from pylog.cli.text import shown
+from pylog.text import shown
 
 _HEIGHT: Final = 100  # units of a chart's own; the page stretches it
 _WIDTH: Final = 1000

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from pylog.cli.output import size_text
-from pylog.cli.times import time_text
+from pylog.text import size_text
+from pylog.times import time_text
 from pylog.tools.charts import Piece, axis, bars, meter, strip, table, text
 from pylog.tools.sketches import Powers, Span, Timeline
 from pylog.tools.stats import DamagedRange, Lag, PartitionStats, SegmentStats, Stats, TopicStats

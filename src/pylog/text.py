@@ -14,6 +14,7 @@ ESCAPES: Final = "pylog-escapes"  # how text is encoded whose characters the enc
 _ESCAPES: Final = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _NULL: Final = "null"
 _OTHER_SPACES: Final = "\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"
+_UNITS: Final = ("B", "kB", "MB", "GB", "TB", "PB")
 _SUSPECT: Final = re.compile(r"[^ -\[\]-~]")  # what is not plain ASCII, and the backslash
 
 
@@ -111,3 +112,15 @@ def _json_escape(found: re.Match[str]) -> str:
         return character
     units = character.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at] << 8 | units[at + 1]:04x}" for at in range(0, len(units), 2))
+
+
+def size_text(size: float) -> str:
+    """Returns a number of bytes with a unit, such as "1.2 MB".
+
+    >>> size_text(1_234_567), size_text(999), size_text(1e30)
+    ('1.2 MB', '999 B', '1000000000000000.0 PB')
+    """
+    unit = 0
+    while size >= 1000 and unit < len(_UNITS) - 1:
+        size, unit = size / 1000, unit + 1
+    return f"{size:.1f} {_UNITS[unit]}" if unit else f"{size:.0f} B"
