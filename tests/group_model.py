@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from pylog.errors import FencedMemberError
 from pylog.groups import decisions
-from pylog.groups.liveness import Slot, Verdict, Watch
+from pylog.groups.liveness import FailureDetector, LivenessVerdict, MemberSlot
 from pylog.groups.state import GroupState, Member, Places, TopicInfo
 from pylog.record.types import TopicPartition
 
@@ -141,23 +141,25 @@ class Exploration:
             after = after._replace(members={**after.members, member: me._replace(owned=me.owned | me.target)})
         return self.log(after)
 
-    def judged(self, world: World, observer: str, *, long: bool) -> Verdict:
+    def judged(self, world: World, observer: str, *, long: bool) -> LivenessVerdict:
         """What a member sees of the others: at one look, or as long as it takes to find out who is absent."""
         lives = tuple(holder is not None and world.procs[holder].life == "run" for holder, _ in world.slots)
         return self.judge(world.log, world.slots, lives, world.joined, observer, long)
 
-    def _judge(self, log: Log, slots: Slots, lives: tuple[bool, ...], joined: Joined, observer: str, long: bool) -> Verdict:
-        watch = Watch(SESSION_MS / 1000)
+    def _judge(
+        self, log: Log, slots: Slots, lives: tuple[bool, ...], joined: Joined, observer: str, long: bool
+    ) -> LivenessVerdict:
+        watch = FailureDetector(SESSION_MS / 1000)
         others = [member for member in log[1] if member.member_id != observer]
         looks = [self._slots(slots, lives, joined, turn) for turn in range(4 if long else 1)]
         return [watch.look(others, seen, turn * SESSION_MS / 1000) for turn, seen in enumerate(looks)][-1]
 
-    def _slots(self, slots: Slots, lives: tuple[bool, ...], joined: Joined, turn: int) -> list[Slot]:
+    def _slots(self, slots: Slots, lives: tuple[bool, ...], joined: Joined, turn: int) -> list[MemberSlot]:
         found = []
         for number, (holder, name) in enumerate(slots):
             beats = turn if lives[number] else 0
             told = [name] if NAMES in self.rules else [member for member, slot in joined if slot == number]
-            found += [Slot(holder is not None, each or None, SESSION_MS, SESSION_MS, beats, beats) for each in told]
+            found += [MemberSlot(holder is not None, each or None, SESSION_MS, SESSION_MS, beats, beats) for each in told]
         return found
 
     # ---- what may happen -------------------------------------------------------------------------------------------------

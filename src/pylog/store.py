@@ -21,7 +21,7 @@ from pylog.errors import (
     UnknownTopicOrPartitionError,
 )
 from pylog.fs import Door, FileSystem, Gate, join, process_id, read_derived, remove_derived, write_atomically
-from pylog.groups.attendance import Attendance
+from pylog.groups.living_members import LivingMembers
 from pylog.log import shutdown
 from pylog.log.check import check_store
 from pylog.log.checkpoints import (
@@ -91,7 +91,7 @@ class Store(Upkeep):
         self._pid = process_id()
         self._locks: StoreLocks | None = None
         self._background = Background(self.failures)
-        self._offsets = OffsetStore(self, options.offsets, fs, clock, Attendance(fs, writable=options.mode == "rw"))
+        self._offsets = OffsetStore(self, options.offsets, fs, clock, LivingMembers(fs, writable=options.mode == "rw"))
         self._ticking = Background(self.failures)  # compaction takes its time, and flushes may not wait for it
         self._closing = False
         self._throttle = Throttle(clock, options.cleaner_io_max_bytes_per_second, lambda: self._closing)  # one for all cleanings

@@ -15,8 +15,8 @@ import golden_data
 import pylog
 from pylog import GroupIdNotFoundError, InvalidArgumentError, NonEmptyGroupError, OffsetAndMetadata, OffsetsConfig, TopicPartition
 from pylog.clock import ManualClock
-from pylog.groups.liveness import Slot, at_work
-from pylog.groups.member import GroupMember, MemberOptions, Take
+from pylog.groups.liveness import MemberSlot, at_work
+from pylog.groups.member import GroupMember, MemberOptions, PartitionsAssigned
 from pylog.groups.reset import PlannedOffset
 from pylog.offsets.membership import CURRENT, GROUP_EPOCH, MEMBER, PATTERN, TARGET, TARGET_EPOCH
 from pylog.offsets.schema import OFFSET, OFFSETS_TOPIC, format_offset, group_key, offset_key, partition_of_group, place_key
@@ -400,7 +400,7 @@ def joined(store: Store, topics: list[str]) -> GroupMember:
     member = GroupMember(store, "g", MemberOptions(client_id="c"))
     member.subscribe(topics)
     while (event := member.poll()) is not None:
-        assert isinstance(event, Take)
+        assert isinstance(event, PartitionsAssigned)
     return member
 
 
@@ -451,15 +451,15 @@ def test_who_goes_on_after_a_reset_reads_from_there(store: Store) -> None:
     member = GroupMember(store, "g")
     member.subscribe(["t"])
     event = member.poll()
-    assert isinstance(event, Take)
+    assert isinstance(event, PartitionsAssigned)
     assert {place: each and each.offset for place, each in event.partitions.items()} == {T0: 7, T1: 7}
     member.leave()
 
 
 def test_only_a_held_slot_shows_that_a_member_is_at_work() -> None:
-    slots = [Slot(True, "a"), Slot(False, "b"), Slot(True, "x"), Slot(False)]
+    slots = [MemberSlot(True, "a"), MemberSlot(False, "b"), MemberSlot(True, "x"), MemberSlot(False)]
     assert at_work({"a", "b", "c"}, slots) == {"a"}
-    assert at_work({"a", "b", "c"}, [*slots, Slot(True)]) == {"a", "b", "c"}  # anybody's
+    assert at_work({"a", "b", "c"}, [*slots, MemberSlot(True)]) == {"a", "b", "c"}  # anybody's
 
 
 def test_what_a_group_committed_whose_members_all_died_expires(fs: MemoryFileSystem) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pylog import limits
-from pylog.groups.liveness import Slot, Verdict, Watch
+from pylog.groups.liveness import FailureDetector, LivenessVerdict, MemberSlot
 from pylog.groups.state import Member
 
 HEARTBEAT_S = 3.0
@@ -13,19 +13,19 @@ SESSION_MS, POLL_MS = 10_000, 60_000
 M = Member("m", frozenset("t"))
 STATIC = Member("m", frozenset("t"), instance_id="i")
 LIVES, DEAD, OUT = (
-    Verdict(frozenset(), frozenset()),
-    Verdict(frozenset("m"), frozenset()),
-    Verdict(frozenset("m"), frozenset("m")),
+    LivenessVerdict(frozenset(), frozenset()),
+    LivenessVerdict(frozenset("m"), frozenset()),
+    LivenessVerdict(frozenset("m"), frozenset("m")),
 )
-ABSENT = Verdict(frozenset(), frozenset("m"))
+ABSENT = LivenessVerdict(frozenset(), frozenset("m"))
 
 
-def slot(beats: int = 0, polls: int = 0, *, locked: bool = True, name: str | None = "m") -> Slot:
-    return Slot(locked, name, SESSION_MS, POLL_MS, beats, polls)
+def slot(beats: int = 0, polls: int = 0, *, locked: bool = True, name: str | None = "m") -> MemberSlot:
+    return MemberSlot(locked, name, SESSION_MS, POLL_MS, beats, polls)
 
 
-def verdicts(member: Member, *looks: tuple[float, list[Slot]]) -> list[Verdict]:
-    watch = Watch(HEARTBEAT_S)
+def verdicts(member: Member, *looks: tuple[float, list[MemberSlot]]) -> list[LivenessVerdict]:
+    watch = FailureDetector(HEARTBEAT_S)
     return [watch.look([member], slots, now) for now, slots in looks]
 
 
@@ -66,7 +66,7 @@ def test_an_observer_that_was_stopped_or_suspended_itself_fences_nobody_for_it(g
 
 
 def test_an_observer_with_a_short_heartbeat_interval_fences_no_later_than_others() -> None:
-    watch, looks = Watch(0.01), [number * limits.MEMBER_PROBE_S for number in range(100)]
+    watch, looks = FailureDetector(0.01), [number * limits.MEMBER_PROBE_S for number in range(100)]
     absent = [now for now in looks if watch.look([M], [slot(7, 7)], now) == ABSENT]
     assert min(absent) <= SESSION_MS / 1000 + limits.MEMBER_PROBE_S
 
@@ -78,7 +78,7 @@ def test_a_static_member_has_its_session_timeout_to_come_back() -> None:
 
 
 def test_a_member_that_left_the_group_is_forgotten() -> None:
-    watch = Watch(HEARTBEAT_S)
+    watch = FailureDetector(HEARTBEAT_S)
     watch.look([M], [slot(1, 1)], 0.0)
     watch.look([], [slot(1, 1)], 6.0)
     assert watch.look([M], [slot(1, 1)], 12.0) == LIVES

@@ -15,7 +15,7 @@ import golden_data
 import pylog
 from pylog import OffsetsConfig, TopicPartition
 from pylog.clock import ManualClock, SystemClock
-from pylog.groups.member import Event, GroupMember, Lost, MemberOptions, Revoke, Take
+from pylog.groups.member import Event, GroupMember, MemberOptions, PartitionsAssigned, PartitionsLost, PartitionsRevoked
 from pylog.groups.members_file import MEMBERS_FILE, MembersFile
 from pylog.log.log import Log
 from pylog.offsets.partition import OffsetsPartition
@@ -72,8 +72,8 @@ def settled(*members: GroupMember) -> list[Event]:
         quiet = 0
         for member in members:
             event = member.poll()
-            if isinstance(event, Revoke):
-                member.gave_up(event.partitions)
+            if isinstance(event, PartitionsRevoked):
+                member.acknowledge_revocation(event.partitions)
             if event is None:
                 quiet += 1
             else:
@@ -84,8 +84,8 @@ def settled(*members: GroupMember) -> list[Event]:
 
 def dies(member: GroupMember) -> None:
     """What others see of a process that is gone: its lock."""
-    assert member._presence is not None
-    member._presence.end()
+    assert member._heartbeat is not None
+    member._heartbeat.end()
 
 
 def offsets_of(store: Store, group: str = "g") -> dict[TopicPartition, int]:
@@ -100,7 +100,7 @@ def test_who_is_alone_takes_everything_from_where_the_group_is(store: Store, joi
     member = joining()
     assert (member.member_id, member.epoch, member.assignment) == ("", -1, frozenset())
     event = member.poll()
-    assert isinstance(event, Take)
+    assert isinstance(event, PartitionsAssigned)
     assert {place: None if each is None else each.offset for place, each in event.partitions.items()} == {
         T0: None,
         T1: 7,
@@ -120,21 +120,21 @@ def test_nothing_happens_before_the_first_poll(store: Store, joining: Joining) -
 def test_a_partition_moves_when_its_owner_has_given_it_up_and_not_before(store: Store, joining: Joining) -> None:
     old, new = joining(), joining()
     settled(old)
-    assert new.poll() == Take({})
+    assert new.poll() == PartitionsAssigned({})
     assert new.poll() is None  # the log does not say yet that anybody gave anything up
     revoked = old.poll()
-    assert revoked == Revoke(frozenset({T2, T3}))
+    assert revoked == PartitionsRevoked(frozenset({T2, T3}))
     old.commit({T2: 4, T3: 5})  # still its own
     assert (old.poll(), new.poll()) == (None, None)
     assert old.assignment == {T0, T1, T2, T3}
-    old.gave_up(revoked.partitions)
+    old.acknowledge_revocation(revoked.partitions)
     event = new.poll()
-    assert isinstance(event, Take)
+    assert isinstance(event, PartitionsAssigned)
     assert {place: each.offset for place, each in event.partitions.items() if each is not None} == {T2: 4, T3: 5}
     with pytest.raises(pylog.FencedMemberError, match="does not own t-2"):
         old.commit({T0: 1, T2: 9})
     assert offsets_of(store) == {T2: 4, T3: 5}
-    assert old.poll() == Take({})  # its rebalance is done too
+    assert old.poll() == PartitionsAssigned({})  # its rebalance is done too
     assert (old.epoch, new.epoch) == (2, 2)
 
 
@@ -145,7 +145,7 @@ def test_partitions_that_do_not_move_are_not_touched(joining: Joining) -> None:
         before = {id(member): member.assignment for member in members}
         members.append(joining())
         told = settled(*members)
-        assert sum(len(event.partitions) for event in told if isinstance(event, Revoke)) == 4 // len(members)
+        assert sum(len(event.partitions) for event in told if isinstance(event, PartitionsRevoked)) == 4 // len(members)
         assert all(member.assignment <= before[id(member)] for member in members[:-1])
     assert sorted(place for member in members for place in member.assignment) == [T0, T1, T2, T3]
 
@@ -156,7 +156,7 @@ def test_who_leaves_frees_its_partitions_at_once(store: Store, joining: Joining)
     two.leave()
     two.leave()
     assert (two.member_id, two.assignment, two.poll()) == ("", frozenset(), None)
-    assert settled(one) == [Take(dict.fromkeys(sorted({T0, T1, T2, T3} - {T0, T1})))]
+    assert settled(one) == [PartitionsAssigned(dict.fromkeys(sorted({T0, T1, T2, T3} - {T0, T1})))]
     one.leave()
     assert store.offsets.groups() == ["g"]
 
@@ -167,8 +167,8 @@ def test_who_dies_is_noticed_by_the_next_who_looks(clock: ManualClock, joining: 
     dies(two)
     assert one.poll() is None  # it has just looked
     clock.advance(PROBE_MS)
-    assert settled(one) == [Take({T2: None, T3: None})]
-    assert two.poll() == Lost(frozenset({T2, T3}))  # if it was not dead but a slow one
+    assert settled(one) == [PartitionsAssigned({T2: None, T3: None})]
+    assert two.poll() == PartitionsLost(frozenset({T2, T3}))  # if it was not dead but a slow one
 
 
 def test_the_first_who_joins_puts_out_all_that_are_dead(joining: Joining) -> None:
@@ -176,7 +176,7 @@ def test_the_first_who_joins_puts_out_all_that_are_dead(joining: Joining) -> Non
     settled(*members)
     for member in members:
         dies(member)
-    assert joining().poll() == Take(dict.fromkeys([T0, T1, T2, T3]))
+    assert joining().poll() == PartitionsAssigned(dict.fromkeys([T0, T1, T2, T3]))
 
 
 def test_groups_that_share_a_partition_of_the_offsets_do_not_see_each_other(joining: Joining) -> None:
@@ -193,12 +193,12 @@ def test_a_revocation_begun_is_finished_when_the_partitions_are_meant_for_it_aga
     settled(old)
     new.poll()
     event = old.poll()
-    assert isinstance(event, Revoke)
+    assert isinstance(event, PartitionsRevoked)
     dies(new)
     clock.advance(PROBE_MS)
     assert old.poll() is None  # it puts the dead one out, and is still to give up
     old.commit({T3: 6})
-    old.gave_up(event.partitions)
+    old.acknowledge_revocation(event.partitions)
     assert old.assignment == {T0, T1}
     told = settled(old)
     assert [sorted(each.partitions) for each in told] == [[T2, T3]]
@@ -210,11 +210,11 @@ def test_what_was_given_up_is_said_later_if_the_log_could_not_take_it(joining: J
     settled(old)
     new.poll()
     event = old.poll()
-    assert isinstance(event, Revoke)
+    assert isinstance(event, PartitionsRevoked)
     with monkeypatch.context() as patch:
         patch.setattr(OffsetsPartition, "append", failing)
         with pytest.raises(pylog.StorageFailedError):
-            old.gave_up(event.partitions)
+            old.acknowledge_revocation(event.partitions)
     assert old.assignment == {T0, T1}
     settled(old, new)
     assert (old.assignment, new.assignment) == ({T0, T1}, {T2, T3})
@@ -229,8 +229,8 @@ def test_what_was_taken_in_the_log_only_is_taken_again(joining: Joining, monkeyp
     settled(old)
     new.poll()
     event = old.poll()
-    assert isinstance(event, Revoke)
-    old.gave_up(event.partitions)
+    assert isinstance(event, PartitionsRevoked)
+    old.acknowledge_revocation(event.partitions)
     append = OffsetsPartition.append
 
     def too_late(*given: Any, **how: Any) -> None:
@@ -242,7 +242,7 @@ def test_what_was_taken_in_the_log_only_is_taken_again(joining: Joining, monkeyp
         with pytest.raises(pylog.StorageFailedError):
             new.poll()
     assert new.assignment == frozenset()
-    assert settled(new) == [Take({T2: None, T3: None})]
+    assert settled(new) == [PartitionsAssigned({T2: None, T3: None})]
 
 
 def test_who_cannot_write_that_it_joins_lets_go_of_its_slot(
@@ -254,7 +254,7 @@ def test_who_cannot_write_that_it_joins_lets_go_of_its_slot(
         with pytest.raises(pylog.StorageFailedError):
             member.poll()
     assert (member.member_id, member.assignment) == ("", frozenset())
-    assert settled(member) == [Take(dict.fromkeys([T0, T1, T2, T3]))]
+    assert settled(member) == [PartitionsAssigned(dict.fromkeys([T0, T1, T2, T3]))]
 
 
 # ---- fencing -----------------------------------------------------------------------------------------------------------------
@@ -277,7 +277,7 @@ def test_who_stands_still_is_fenced_and_nothing_that_it_commits_lands(store: Sto
         still.commit({T0: 4})
     assert offsets_of(store) == {T0: 3}
     before = still.member_id
-    assert still.poll() == Lost(frozenset({T0, T1}))
+    assert still.poll() == PartitionsLost(frozenset({T0, T1}))
     assert (still.member_id, still.epoch, still.assignment) == ("", -1, frozenset())
     settled(still, other)
     assert still.member_id not in ("", before)
@@ -287,13 +287,13 @@ def test_who_stands_still_is_fenced_and_nothing_that_it_commits_lands(store: Sto
 def test_who_runs_and_does_not_poll_is_fenced_after_its_poll_interval(clock: ManualClock, joining: Joining) -> None:
     hangs, other = joining(max_poll_interval_ms=60_000), joining()
     settled(hangs, other)
-    assert hangs._presence is not None
+    assert hangs._heartbeat is not None
     for _ in range(30):
         clock.advance(HEARTBEAT_MS)
-        hangs._presence._beat()
+        hangs._heartbeat._beat()
         settled(other)
     assert other.assignment == {T0, T1, T2, T3}
-    assert hangs.poll() == Lost(frozenset({T0, T1}))
+    assert hangs.poll() == PartitionsLost(frozenset({T0, T1}))
 
 
 def test_a_clock_that_jumps_fences_nobody(clock: ManualClock, joining: Joining) -> None:
@@ -365,7 +365,7 @@ def test_the_partitions_of_a_topic_that_was_deleted_are_lost(store: Store, clock
     store.create_topic("u")
     clock.advance(HEARTBEAT_MS)
     u = TopicPartition("u", 0)
-    assert settled(member) == [Lost(frozenset({u})), Take({u: None})]
+    assert settled(member) == [PartitionsLost(frozenset({u})), PartitionsAssigned({u: None})]
 
 
 def test_when_the_offsets_are_deleted_all_begin_anew(store: Store, joining: Joining) -> None:
@@ -374,7 +374,7 @@ def test_when_the_offsets_are_deleted_all_begin_anew(store: Store, joining: Join
     one.commit({T0: 3})
     store.delete_topic(OFFSETS_TOPIC)
     told = settled(one, two)
-    assert [type(event) for event in told[:2]] == [Lost, Lost]
+    assert [type(event) for event in told[:2]] == [PartitionsLost, PartitionsLost]
     assert len(one.assignment) == len(two.assignment) == 2
     assert offsets_of(store) == {}
 
@@ -412,7 +412,7 @@ def test_a_static_member_that_comes_back_goes_on_where_it_was_and_nobody_else_no
     clock.advance(HEARTBEAT_MS)
     assert settled(other) == []
     again = joining(group_instance_id="i")
-    assert settled(again, other) == [Take(dict.fromkeys(sorted(had)))]
+    assert settled(again, other) == [PartitionsAssigned(dict.fromkeys(sorted(had)))]
     assert (again.epoch, other.epoch) == (epoch, epoch)
 
 
@@ -477,7 +477,7 @@ def test_a_brokers_members_are_dead_and_a_member_goes_on_from_what_they_committe
         member = GroupMember(store, group)
         member.subscribe(["gt"])
         event = member.poll()
-        assert isinstance(event, Take)
+        assert isinstance(event, PartitionsAssigned)
         assert {place.partition for place in event.partitions} == {0, 1, 2, 3}
         assert {place: each.offset for place, each in event.partitions.items() if each is not None} == committed
         assert member.poll() is None
@@ -492,13 +492,13 @@ def test_partitions_with_an_open_transaction_of_the_group_are_taken_when_it_has_
         member = GroupMember(store, "g-txn-open")
         member.subscribe({place.topic for place in pending})
         event = member.poll()
-        assert isinstance(event, Take)
+        assert isinstance(event, PartitionsAssigned)
         assert pending
         assert not pending & event.partitions.keys()
         assert [member.poll(), member.poll()] == [None, None]
         store.offsets.delete("g-txn-open")
         event = member.poll()
-        assert isinstance(event, Take)
+        assert isinstance(event, PartitionsAssigned)
         assert set(event.partitions) == pending
         member.leave()
 
@@ -508,7 +508,7 @@ def test_a_record_of_the_group_that_cannot_be_read_keeps_nobody_from_joining(sto
     for key, value in ((b"\0\3\0\1g", b"\0\0"), (b"\0\5\0\1g\0\1m", b"\0\0nonsense"), (b"\0\10\0\1g\0\1m", b"")):
         store.offsets.with_partition("g", lambda there, key=key, value=value: there.append([(key, value)], 0, None))
     event = joining().poll()
-    assert isinstance(event, Take)
+    assert isinstance(event, PartitionsAssigned)
     assert event.partitions[T0] is not None
     assert sum(count for count, _ in store.offsets.skipped_records().values()) == 3
 
@@ -628,7 +628,7 @@ def test_a_forked_child_has_no_member_and_does_not_end_its_parents(tmp_path: Pat
         child = os.fork()
         if not child:
             refused = 0
-            for call in (member.poll, lambda: member.commit({("t", 0): 0}), lambda: member.gave_up([])):
+            for call in (member.poll, lambda: member.commit({("t", 0): 0}), lambda: member.acknowledge_revocation([])):
                 try:
                     call()
                 except pylog.ClosedError:

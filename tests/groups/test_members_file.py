@@ -13,7 +13,7 @@ import pylog
 from neighbours import Neighbour
 from pylog import limits
 from pylog.fs import FileSystem, OsFileSystem
-from pylog.groups.liveness import Slot
+from pylog.groups.liveness import MemberSlot
 from pylog.groups.members_file import _LAYOUT, SLOT_BYTES, MembersFile, format_slot, parse_slot
 from pylog.record.checksum import crc32c
 from pylog.testing import MemoryFileSystem
@@ -67,7 +67,7 @@ def test_counters_count_beats_and_polls(opened: list[MembersFile]) -> None:
     claim(opened[0], "a")
     opened[0].beat()
     opened[0].beat(polled=True)
-    assert opened[1].slots() == [Slot(True, "a", 45_000, 300_000, 2, 1)]
+    assert opened[1].slots() == [MemberSlot(True, "a", 45_000, 300_000, 2, 1)]
     opened[0].close()
     opened[0].beat()  # its thread may be late
     assert opened[1].slots()[0].beats == 2
@@ -76,14 +76,14 @@ def test_counters_count_beats_and_polls(opened: list[MembersFile]) -> None:
 def test_a_slot_that_is_damaged_names_nobody_and_its_owner_writes_it_again(opened: list[MembersFile]) -> None:
     claim(opened[0], "a")
     opened[1]._file.write(memoryview(b"\xff" * 20), 10)
-    assert opened[1].slots() == [Slot(True)]
+    assert opened[1].slots() == [MemberSlot(True)]
     opened[0].beat()
     assert names(opened[1]) == [(True, "a")]
 
 
 def test_what_is_no_slot_is_taken_like_a_free_one(opened: list[MembersFile]) -> None:
     opened[0]._file.write(memoryview(bytes(range(256)) + b"half"), 0)
-    assert opened[0].slots() == [Slot(False), Slot(False)]
+    assert opened[0].slots() == [MemberSlot(False), MemberSlot(False)]
     for file, name in zip(opened, "abc", strict=True):
         claim(file, name)
     assert names(opened[0]) == [(True, "a"), (True, "b"), (True, "c")]
@@ -107,17 +107,17 @@ def test_a_file_without_room_says_so(opened: list[MembersFile], monkeypatch: pyt
 
 @pytest.mark.parametrize("at", range(SLOT_BYTES - 20))
 def test_no_flipped_byte_makes_a_slot_another_members(at: int) -> None:
-    data = bytearray(format_slot(Slot(True, "member", 1, 2, 3, 4)))
+    data = bytearray(format_slot(MemberSlot(True, "member", 1, 2, 3, 4)))
     data[at] ^= 0x20
-    assert parse_slot(bytes(data), locked=True) in (Slot(True), Slot(True, "member", 1, 2, 3, 4))
-    assert at >= 104 or parse_slot(bytes(data), locked=True) == Slot(True)
+    assert parse_slot(bytes(data), locked=True) in (MemberSlot(True), MemberSlot(True, "member", 1, 2, 3, 4))
+    assert at >= 104 or parse_slot(bytes(data), locked=True) == MemberSlot(True)
 
 
 def test_a_slot_whose_checksum_is_right_and_whose_name_is_no_text_has_no_member() -> None:
-    good = format_slot(Slot(True, "member", 1, 1))
+    good = format_slot(MemberSlot(True, "member", 1, 1))
     body = good[4:].replace(b"member", b"\xff\xfe\xfd\xfc\xfb\xfa")[: _LAYOUT.size - 4]
     data = crc32c(body).to_bytes(4, "little") + body
-    assert parse_slot(data.ljust(SLOT_BYTES, b"\0"), locked=True) == Slot(True)
+    assert parse_slot(data.ljust(SLOT_BYTES, b"\0"), locked=True) == MemberSlot(True)
 
 
 def test_a_killed_process_leaves_its_slot_free_and_a_forked_child_does_not_keep_it(tmp_path: Path) -> None:

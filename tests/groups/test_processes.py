@@ -16,7 +16,7 @@ import pylog
 from neighbours import Neighbour
 from pylog import OffsetsConfig, TopicPartition
 from pylog.clock import SystemClock
-from pylog.groups.member import GroupMember, MemberOptions, Revoke
+from pylog.groups.member import GroupMember, MemberOptions, PartitionsRevoked
 from pylog.store import Store
 
 PARTITIONS = 6
@@ -25,7 +25,7 @@ CLOCK = SystemClock()
 RECORDS = 5000
 SETUP = """
 import pylog
-from pylog.groups.member import GroupMember, MemberOptions, Revoke, Take, Lost
+from pylog.groups.member import GroupMember, MemberOptions, PartitionsRevoked, PartitionsAssigned, PartitionsLost
 store = pylog.open(path, durability=pylog.Durability.OS)
 member, lost, committed, refused, position = None, [], 0, 0, {}
 
@@ -33,12 +33,12 @@ def step():
     '''One turn of a consumer: what it is told, then one more record of each partition, though never its last 1,000, committed.'''
     global committed, refused
     event = member.poll()
-    if isinstance(event, Revoke):
+    if isinstance(event, PartitionsRevoked):
         commit(event.partitions)
-        member.gave_up(event.partitions)
-    elif isinstance(event, Take):
+        member.acknowledge_revocation(event.partitions)
+    elif isinstance(event, PartitionsAssigned):
         position.update({place: each.offset if each else 0 for place, each in event.partitions.items()})
-    elif isinstance(event, Lost):
+    elif isinstance(event, PartitionsLost):
         lost.extend(event.partitions)
     for place in member.assignment:
         position[place] = min(position[place] + 1, records - 1000)
@@ -194,9 +194,9 @@ def killed(others: list[Neighbour], position: dict[TopicPartition, int], watcher
 
 def step(member: GroupMember, position: dict[TopicPartition, int]) -> None:
     event: Any = member.poll()
-    if isinstance(event, Revoke):
+    if isinstance(event, PartitionsRevoked):
         member.commit({place: position[place] for place in event.partitions})
-        member.gave_up(event.partitions)
+        member.acknowledge_revocation(event.partitions)
     elif event is not None:
         position.update({place: each.offset if each else 0 for place, each in event.partitions.items()})
     for place in member.assignment:

@@ -11,7 +11,7 @@ import pylog
 from pylog import OffsetsConfig, TopicPartition
 from pylog.clock import ManualClock
 from pylog.groups.assignors import ASSIGNORS
-from pylog.groups.member import Event, GroupMember, Lost, MemberOptions, Revoke, Take
+from pylog.groups.member import Event, GroupMember, MemberOptions, PartitionsAssigned, PartitionsLost, PartitionsRevoked
 from pylog.offsets.partition import OffsetsPartition
 from pylog.store import Store
 from pylog.testing import MemoryFileSystem
@@ -45,15 +45,15 @@ class Consumer:
         return event is not None
 
     def follow(self, event: Event | None) -> None:
-        if isinstance(event, Revoke):
+        if isinstance(event, PartitionsRevoked):
             try:
                 self.commit(event.partitions)
             finally:
-                self.member.gave_up(event.partitions)
-        elif isinstance(event, Take):
+                self.member.acknowledge_revocation(event.partitions)
+        elif isinstance(event, PartitionsAssigned):
             assert not event.partitions.keys() & self.positions.keys()
             self.positions |= {place: 0 if each is None else each.offset for place, each in event.partitions.items()}
-        elif isinstance(event, Lost):
+        elif isinstance(event, PartitionsLost):
             assert event.partitions <= self.positions.keys()
 
     def commit(self, places: Any) -> None:
@@ -65,8 +65,8 @@ class Consumer:
         self.commit(self.positions)
 
     def dies(self) -> None:
-        if self.member._presence is not None:
-            self.member._presence.end()
+        if self.member._heartbeat is not None:
+            self.member._heartbeat.end()
 
 
 class Course:

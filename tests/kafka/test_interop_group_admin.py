@@ -9,7 +9,7 @@ from cli_harness import call
 from kafka_adopt import AdoptedTopic, adopt
 from kafka_harness import Broker
 from pylog import OffsetAndMetadata, OffsetsConfig, TopicPartition
-from pylog.groups.member import GroupMember, Take
+from pylog.groups.member import GroupMember, PartitionsAssigned
 from pylog.store import Store
 
 NOW = 1_700_000_000_000
@@ -41,7 +41,7 @@ def fill(store: Store) -> None:
     store.group("gone").delete()
     member = GroupMember(store, "ours")
     member.subscribe(["orders", "returns"])
-    assert isinstance(member.poll(), Take)
+    assert isinstance(member.poll(), PartitionsAssigned)
     member.commit({O0: 2, R0: 3})
     member.leave()
 

@@ -11,7 +11,7 @@ from kafka_adopt import AdoptedTopic, adopt
 from kafka_harness import Broker
 from neighbours import Neighbour
 from pylog import OffsetsConfig
-from pylog.groups.member import GroupMember, MemberOptions, Revoke
+from pylog.groups.member import GroupMember, MemberOptions, PartitionsRevoked
 
 TIMEOUTS = {
     "group.consumer.session.timeout.ms": "3000",
@@ -28,7 +28,7 @@ for member in members:
     member.subscribe(["orders"])
     member.poll()
 event = members[0].poll()
-members[0].gave_up(event.partitions)
+members[0].acknowledge_revocation(event.partitions)
 members[1].poll(), members[0].poll()
 members[0].commit({place: 2 for place in members[0].assignment})
 [member.member_id for member in members if len(member.assignment) == 1]
@@ -71,8 +71,8 @@ def left_by_all(store: pylog.Store) -> None:
         member.subscribe(["orders"])
         member.poll()
     event = one.poll()
-    assert isinstance(event, Revoke)
-    one.gave_up(event.partitions)
+    assert isinstance(event, PartitionsRevoked)
+    one.acknowledge_revocation(event.partitions)
     two.poll()
     one.commit({place: 3 + place.partition for place in one.assignment})
     two.commit({place: 3 + place.partition for place in two.assignment})

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from pylog.clients import Clients
 from pylog.clock import Clock
-from pylog.groups.member import Event, Revoke, Take
+from pylog.groups.member import Event, PartitionsAssigned, PartitionsRevoked
 from pylog.record.types import OffsetAndMetadata, TopicPartition
 from pylog.topics.watch import TopicsWatch
 
@@ -22,7 +22,7 @@ class Membership(Protocol):
 
     def poll(self) -> Event | None: ...
 
-    def gave_up(self, partitions: Collection[TopicPartition]) -> None: ...
+    def acknowledge_revocation(self, partitions: Collection[TopicPartition]) -> None: ...
 
     def leave(self) -> None: ...
 
@@ -72,10 +72,10 @@ class Alone:
         there = self._partitions()
         gone = self._owned - there
         if gone:
-            return Revoke(frozenset(gone))
+            return PartitionsRevoked(frozenset(gone))
         new = there - self._owned
         self._note_starts(new)
-        event = Take({place: self.starts.get(place) for place in sorted(new)}) if new or not self._told else None
+        event = PartitionsAssigned({place: self.starts.get(place) for place in sorted(new)}) if new or not self._told else None
         self._owned, self._told, self._following = there, True, self._topics
         self._watch.looked(now, changes)  # last: who was interrupted asks again at once
         return event
@@ -89,8 +89,8 @@ class Alone:
         topics = self._store.topics()
         return {TopicPartition(name, number) for name in self._topics & topics.keys() for number in topics[name].partition_ids}
 
-    def gave_up(self, partitions: Collection[TopicPartition]) -> None:
-        """Says that a `Revoke` is done."""
+    def acknowledge_revocation(self, partitions: Collection[TopicPartition]) -> None:
+        """Says that a `PartitionsRevoked` is done."""
         self._owned.difference_update(partitions)
         for place in partitions:
             self.starts.pop(place, None)

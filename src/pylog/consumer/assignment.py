@@ -234,21 +234,21 @@ class Assignment:
     def _missed(self, membership: Membership) -> member.Event | None:
         """What a poll of the membership may have told when it was interrupted: how what it owns differs from what is here."""
         with self._turn:
-            membership.gave_up(frozenset())  # then a `Revoke` is told again
+            membership.acknowledge_revocation(frozenset())  # then a `PartitionsRevoked` is told again
             owned = membership.assignment
         gone, new = self.places.keys() - owned, owned - self.places.keys()
         if gone:
-            return member.Lost(frozenset(gone))
+            return member.PartitionsLost(frozenset(gone))
         starts = self._membership.starts if isinstance(self._membership, Alone) else {}
-        return member.Take({place: starts.get(place) for place in sorted(new)}) if new else None
+        return member.PartitionsAssigned({place: starts.get(place) for place in sorted(new)}) if new else None
 
     def _follow(self, event: member.Event) -> None:
         """Does what an event says. Interrupted, it is done again: what was done already stays as it is."""
         try:
-            if isinstance(event, member.Take):
+            if isinstance(event, member.PartitionsAssigned):
                 self._add({partition: found for partition, found in event.partitions.items() if partition not in self.places})
                 self._around.lend(self._listener.on_partitions_assigned, set(event.partitions))
-            elif isinstance(event, member.Revoke):
+            elif isinstance(event, member.PartitionsRevoked):
                 self._revoke(event.partitions)
             else:
                 self._drop(self._present(event.partitions))
@@ -260,7 +260,7 @@ class Assignment:
 
     def _revoke(self, partitions: Collection[TopicPartition]) -> None:
         assert self._membership is not None
-        self._give_up(partitions, partial(self._membership.gave_up, partitions))
+        self._give_up(partitions, partial(self._membership.acknowledge_revocation, partitions))
 
     def _give_up(self, partitions: Collection[TopicPartition], say: Callable[[], None]) -> None:
         """Gives partitions up, then has the membership say so; both whatever the listener raises or does: it may leave."""

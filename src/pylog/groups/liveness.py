@@ -14,7 +14,7 @@ from pylog import limits
 from pylog.groups.state import Member
 
 
-class Slot(NamedTuple):
+class MemberSlot(NamedTuple):
     """A slot of a members file.
 
     Attributes:
@@ -33,7 +33,7 @@ class Slot(NamedTuple):
     polls: int = 0
 
 
-class Verdict(NamedTuple):
+class LivenessVerdict(NamedTuple):
     """What an observer says of the members of its group.
 
     Attributes:
@@ -56,13 +56,13 @@ class _Seen:
     gone_for: float = 0.0
 
 
-def at_work(members: Iterable[str], slots: Iterable[Slot]) -> set[str]:
+def at_work(members: Iterable[str], slots: Iterable[MemberSlot]) -> set[str]:
     """The members whose processes are there, as one look tells; all of them while somebody's slot cannot be read."""
     held = [slot.member_id for slot in slots if slot.locked]
     return set(members) if None in held else set(members).intersection(held)
 
 
-class Watch:
+class FailureDetector:
     """What one observer has seen of the others.
 
     Args:
@@ -78,7 +78,7 @@ class Watch:
         self._looked: float | None = None
         self.reasons: dict[str, str] = {}
 
-    def look(self, members: Iterable[Member], slots: Sequence[Slot], now: float) -> Verdict:
+    def look(self, members: Iterable[Member], slots: Sequence[MemberSlot], now: float) -> LivenessVerdict:
         """Judges members by their slots, which are at least as new as what is known of the members.
 
         Args:
@@ -107,10 +107,10 @@ class Watch:
             if reason is not None:
                 expired[member.member_id] = reason
         self.reasons = expired
-        return Verdict(frozenset(dead), frozenset(expired))
+        return LivenessVerdict(frozenset(dead), frozenset(expired))
 
 
-def _updated(seen: _Seen | None, slot: Slot, gap: float) -> _Seen:
+def _updated(seen: _Seen | None, slot: MemberSlot, gap: float) -> _Seen:
     if seen is None:
         return _Seen(slot.beats, slot.polls)
     return _Seen(
@@ -122,7 +122,7 @@ def _updated(seen: _Seen | None, slot: Slot, gap: float) -> _Seen:
     )
 
 
-def _why_over(member: Member, slot: Slot, seen: _Seen) -> str | None:
+def _why_over(member: Member, slot: MemberSlot, seen: _Seen) -> str | None:
     """Why a member must be removed; None if it stays."""
     session_s = slot.session_timeout_ms / 1000
     if not slot.locked:

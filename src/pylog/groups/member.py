@@ -23,9 +23,9 @@ from pylog.fs import join, process_id
 from pylog.groups import decisions
 from pylog.groups.assignors import ASSIGNORS
 from pylog.groups.change_lines import tell_of_change
-from pylog.groups.liveness import Watch
+from pylog.groups.heartbeat import Heartbeat
+from pylog.groups.liveness import FailureDetector
 from pylog.groups.members_file import MEMBERS_FILE, MembersFile
-from pylog.groups.presence import Presence
 from pylog.groups.state import GroupState, Member, Places, changes, state_of, topic_info
 from pylog.log.checkpoints import check_topic_name
 from pylog.offsets.arguments import checked_group
@@ -85,26 +85,26 @@ class MemberOptions:
             checked_text(name, getattr(self, name), optional=name == "group_instance_id")
 
 
-class Revoke(NamedTuple):
-    """Partitions move to another member: stop reading them, run the listener, commit, then call `gave_up(partitions)`.
+class PartitionsRevoked(NamedTuple):
+    """Partitions move to another member: stop reading them, run the listener, commit, then call `acknowledge_revocation`.
 
-    Nobody else gets them before that. It has to be called also when the listener raised.
+    No other member gets them before that call, which is required even if the listener raised.
     """
 
     partitions: frozenset[TopicPartition]
 
 
-class Take(NamedTuple):
+class PartitionsAssigned(NamedTuple):
     """A rebalance is done: the partitions that are new, which may be none, with what the group has committed for each.
 
     They are the member's already, and no commit can come between that and the offsets given here. A partition whose previous
-    owner takes its time comes later, in another `Take`.
+    owner takes its time comes later, in another `PartitionsAssigned`.
     """
 
     partitions: dict[TopicPartition, OffsetAndMetadata | None]
 
 
-class Lost(NamedTuple):
+class PartitionsLost(NamedTuple):
     """Partitions that are not the member's any more, and may be another's already: nothing can be committed for them.
 
     Most often it was put out of the group; then the next `poll` joins again.
@@ -113,7 +113,7 @@ class Lost(NamedTuple):
     partitions: frozenset[TopicPartition]
 
 
-Event = Revoke | Take | Lost
+Event = PartitionsRevoked | PartitionsAssigned | PartitionsLost
 
 
 class _Turn(NamedTuple):
@@ -146,10 +146,10 @@ class GroupMember:
     2
     >>> two.subscribe(["orders"])
     >>> two.poll()
-    Take(partitions={})
+    PartitionsAssigned(partitions={})
     >>> revoke = one.poll()
     >>> one.commit(dict.fromkeys(revoke.partitions, 0))
-    >>> one.gave_up(revoke.partitions)
+    >>> one.acknowledge_revocation(revoke.partitions)
     >>> [each.offset for each in two.poll().partitions.values()]
     [0]
     >>> one.leave(), two.leave(), store.close()
@@ -174,9 +174,9 @@ class GroupMember:
         self._next_probe = 0.0  # when to look at the others again
         self._member_id = ""
         self._epoch = _NO_EPOCH
-        self._told = _NO_EPOCH  # of the last `Take`
-        self._watch = Watch(self._options.heartbeat_interval_ms / 1000)  # over all attempts to join
-        self._presence: Presence | None = None  # None: it is in no group
+        self._told = _NO_EPOCH  # of the last `PartitionsAssigned`
+        self._detector = FailureDetector(self._options.heartbeat_interval_ms / 1000)  # over all attempts to join
+        self._heartbeat: Heartbeat | None = None  # None: it is in no group
         self._reading: Places = frozenset()
         self._revoking = False
         self._seen: GroupImage | None = None  # what the known state was read from
@@ -197,7 +197,7 @@ class GroupMember:
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
-        """What is its own: everything taken and neither given up nor lost. What is to be revoked is in it until `gave_up`."""
+        """The partitions that this member owns. Partitions that must be revoked are included until `acknowledge_revocation`."""
         return self._reading
 
     def subscribe(self, topics: Collection[str], created: Collection[str] = ()) -> None:
@@ -221,8 +221,8 @@ class GroupMember:
     def poll(self) -> Event | None:
         """Does what is due, for the member and for the group, and tells what has become of its partitions.
 
-        Call it before handing out records, those that were fetched already too, until it returns None; and at least every
-        `max_poll_interval_ms`. After a `Revoke` it returns None, or `Lost`, until `gave_up` is called.
+        Call it before handing out records, including records fetched earlier, until it returns None, and at least once every
+        `max_poll_interval_ms`. After `PartitionsRevoked` it returns None or `PartitionsLost` until `acknowledge_revocation`.
 
         Raises:
             InconsistentGroupProtocolError: joining, and no assignor is known to all members. Nothing was written; poll again.
@@ -236,11 +236,11 @@ class GroupMember:
         if not self._topics:
             return None
         now = self._offsets.clock.monotonic()
-        if self._presence is None:
+        if self._heartbeat is None:
             return self._join(now)
-        self._presence.polled(now)
+        self._heartbeat.polled(now)
         if now >= self._next_probe or self._topics_watch.is_due(now):
-            self._look_after_group(self._presence, now)
+            self._look_after_group(self._heartbeat, now)
         state = self._known_state()
         return None if self._is_quiet else self._reconcile(state, now)
 
@@ -275,13 +275,13 @@ class GroupMember:
                 self._tell(trace.LOST, self._reading, "the member is no longer in its group")
             self._tell(trace.MEMBER_FENCED, self._reading, "another process has removed it; see its line in that process")
             lost = self._out_of_group()
-            return Lost(lost) if lost else self._join(now)
+            return PartitionsLost(lost) if lost else self._join(now)
         self._epoch = me.epoch  # which it may have written without being told so
         gone = self._reading - me.owned
         if gone:  # a topic was deleted
             self._reading -= gone
             self._tell(trace.LOST, gone, "their topic was deleted")
-            return Lost(gone)
+            return PartitionsLost(gone)
         if self._revoking:
             return None
         if me.topics != self._topics:
@@ -293,14 +293,14 @@ class GroupMember:
         over = self._reading - me.target
         if over:
             self._revoking = True
-            return Revoke(over)
+            return PartitionsRevoked(over)
         if self._told == me.epoch and decisions.is_settled(state, self._member_id, self._reading, self._blocked):
             self._is_quiet = not self._blocked
             return None
         turn = self._offsets.with_partition(self._group, self._next_turn)
         return None if turn is None else self._taken(turn)
 
-    def _taken(self, turn: _Turn) -> Take | None:
+    def _taken(self, turn: _Turn) -> PartitionsAssigned | None:
         me = turn.after.members[self._member_id]
         new = me.owned - self._reading
         known, self._told = self._told, me.epoch
@@ -309,25 +309,25 @@ class GroupMember:
             return None
         if new:
             self._tell(trace.ASSIGNED, new)
-        return Take({place: turn.committed.get(place) for place in sorted(new)})
+        return PartitionsAssigned({place: turn.committed.get(place) for place in sorted(new)})
 
     def _out_of_group(self) -> Places:
         """Forgets its membership; what it read is lost."""
         lost, self._reading = self._reading, frozenset()  # first: who is interrupted behind it owns nothing
-        presence, self._presence = self._presence, None
+        heartbeat, self._heartbeat = self._heartbeat, None
         self._revoking = self._is_quiet = False
         self._member_id, self._epoch, self._told = "", _NO_EPOCH, _NO_EPOCH
-        if presence is not None:
+        if heartbeat is not None:
             try:
-                presence.end()
+                heartbeat.end()
             except BaseException:  # an interrupt, which may have come before it had begun
-                presence.end()
+                heartbeat.end()
                 raise
         return lost
 
     # ---- changing the group --------------------------------------------------------------------------------------------------
 
-    def _join(self, now: float) -> Take | None:
+    def _join(self, now: float) -> PartitionsAssigned | None:
         """Takes a slot, then joins: in the other order the others would see a member without a process."""
         self._look_at_topics(now)
         self._member_id = urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")
@@ -340,10 +340,10 @@ class GroupMember:
         return self._taken(turn)
 
     def _joined(self, there: OffsetsPartition, now: float) -> _Turn:
-        if self._presence is not None:  # of a first attempt
-            self._presence.end()
-        presence = self._presence = self._appeared(there)
-        presence.begin()  # now that an interrupt finds it, and ends it
+        if self._heartbeat is not None:  # of a first attempt
+            self._heartbeat.end()
+        heartbeat = self._heartbeat = self._appeared(there)
+        heartbeat.begin()  # now that an interrupt finds it, and ends it
         options = self._options
         newcomer = Member(
             self._member_id,
@@ -355,12 +355,12 @@ class GroupMember:
         )
 
         def decide(state: GroupState) -> GroupState:
-            dead, expired = presence.look(state.members.values(), now)
+            dead, expired = heartbeat.look(state.members.values(), now)
             return decisions.join(state, newcomer, self._available, dead=dead, expired=expired)
 
         return self._turn(there, decide)
 
-    def _appeared(self, there: OffsetsPartition) -> Presence:
+    def _appeared(self, there: OffsetsPartition) -> Heartbeat:
         file = MembersFile(self._offsets.fs, join(there.directory, MEMBERS_FILE))
         options = self._options
         try:
@@ -374,9 +374,9 @@ class GroupMember:
         except BaseException:
             file.close()
             raise
-        presence = Presence(file, options.heartbeat_interval_ms / 1000, there.check_open, self._watch)
-        weakref.finalize(self, presence.forget).atexit = False
-        return presence
+        heartbeat = Heartbeat(file, options.heartbeat_interval_ms / 1000, there.check_open, self._detector)
+        weakref.finalize(self, heartbeat.forget).atexit = False
+        return heartbeat
 
     def _next_turn(self, there: OffsetsPartition) -> _Turn | None:
         """A turn of one that is in the group; None if it is no longer, which the next poll will notice."""
@@ -420,7 +420,7 @@ class GroupMember:
             if starts:
                 facts = {"group": self._group, "partitions": trace.places(starts), "member": self._member_id}
                 trace.later(trace.NEW_PARTITIONS, **facts, reason="they were created while the group had members")
-            reasons = {} if self._presence is None else self._presence.reasons
+            reasons = {} if self._heartbeat is None else self._heartbeat.reasons
             tell_of_change(self._group, before, after, self._member_id, reasons)
         return starts
 
@@ -437,7 +437,7 @@ class GroupMember:
             self._available, self._changes = available, _NOT_READ  # what the records say depends on which topics there are
         self._topics_watch.looked(now, changes)
 
-    def _look_after_group(self, presence: Presence, now: float) -> None:
+    def _look_after_group(self, heartbeat: Heartbeat, now: float) -> None:
         """Nobody leads: whoever polls puts out members that do not live, and sees that topics have changed."""
         self._next_probe = now + limits.MEMBER_PROBE_S
         if self._topics_watch.is_due(now):
@@ -445,12 +445,12 @@ class GroupMember:
         state = self._known_state()
         if self._member_id not in state.members:
             return
-        if presence.look(self._others(state), now).expired or decisions.topics_changed(state, self._available):
-            self._change(lambda known: self._in_order(known, presence, now))
+        if heartbeat.look(self._others(state), now).expired or decisions.topics_changed(state, self._available):
+            self._change(lambda known: self._in_order(known, heartbeat, now))
 
-    def _in_order(self, state: GroupState, presence: Presence, now: float) -> GroupState:
+    def _in_order(self, state: GroupState, heartbeat: Heartbeat, now: float) -> GroupState:
         """Under the lock everything is looked at again: who came back, or was put out by another observer."""
-        expired = presence.look(self._others(state), now).expired
+        expired = heartbeat.look(self._others(state), now).expired
         return decisions.look_at_topics(decisions.remove(state, expired, self._available), self._available)
 
     def _others(self, state: GroupState) -> list[Member]:
@@ -462,8 +462,8 @@ class GroupMember:
 
     # ---- what the consumer does ----------------------------------------------------------------------------------------------
 
-    def gave_up(self, partitions: Collection[TopicPartition]) -> None:
-        """Says that a `Revoke` is done: the partitions are anybody's now, and no longer in `assignment`.
+    def acknowledge_revocation(self, partitions: Collection[TopicPartition]) -> None:
+        """Says that a `PartitionsRevoked` is done: the partitions are anybody's now, and no longer in `assignment`.
 
         Raises:
             As `poll`. The partitions are not its own any more also if this raises; the next `poll` says so to the others.
@@ -472,7 +472,7 @@ class GroupMember:
         given = frozenset(partitions)
         self._reading -= given
         self._revoking = self._is_quiet = False
-        if self._presence is not None:
+        if self._heartbeat is not None:
             self._change(lambda known: decisions.give_up(known, self._member_id, given))
             if given:
                 self._tell(trace.REVOKED, given, "they are assigned to another member")
@@ -506,7 +506,7 @@ class GroupMember:
                 decisions.check_commit(self._read(image), self._member_id, self._epoch, places)
                 there.append(items, self._offsets.clock.now_ms(), durability)
 
-        if self._presence is None:
+        if self._heartbeat is None:
             raise FencedMemberError(f"the consumer is not in the group {self._group!r}; subscribe and poll, then commit")
         if member_id not in (None, self._member_id):
             told = f"the consumer was put out of the group {self._group!r} after this commit was asked for, and has joined again"
@@ -527,7 +527,7 @@ class GroupMember:
             return
         member_id, is_static = self._member_id, self._options.group_instance_id is not None
         try:
-            if self._presence is not None and not is_static:
+            if self._heartbeat is not None and not is_static:
                 with contextlib.suppress(ClosedError):  # of the store: then others find that the member does not live
                     self._change(lambda known: decisions.remove(known, {member_id}, self._available))
         finally:

@@ -16,7 +16,7 @@ from typing import Final
 from pylog import limits
 from pylog.errors import StorageFailedError
 from pylog.fs import File, FileSystem
-from pylog.groups.liveness import Slot
+from pylog.groups.liveness import MemberSlot
 from pylog.record.checksum import crc32c
 
 MEMBERS_FILE: Final = "group-members"
@@ -48,17 +48,17 @@ class MembersFile:
             self._locks.close()
             raise
         self._own: int | None = None
-        self._slot = Slot(locked=True)
+        self._slot = MemberSlot(locked=True)
 
     # ---- the others ----------------------------------------------------------------------------------------------------------
 
-    def slots(self) -> list[Slot]:
+    def slots(self) -> list[MemberSlot]:
         """All slots as they are now. Cost: one read, and 1 µs for each."""
         count = min(self._file.size() // SLOT_BYTES, limits.MEMBER_SLOTS)
         data = self._read(0, count)
         return [self._looked_at(number, data[number * SLOT_BYTES : (number + 1) * SLOT_BYTES]) for number in range(count)]
 
-    def _looked_at(self, number: int, data: bytes) -> Slot:
+    def _looked_at(self, number: int, data: bytes) -> MemberSlot:
         locked = number == self._own or self._locks.is_locked(number * SLOT_BYTES, 1)
         found = parse_slot(data, locked=locked)
         for _ in range(_TRIES if locked else 0):
@@ -87,7 +87,7 @@ class MembersFile:
         for number in range(limits.MEMBER_SLOTS):
             if (number >= len(known) or not known[number].locked) and self._try_take(number, is_member):
                 with self._guard:
-                    self._own, self._slot = number, Slot(True, member_id, session_timeout_ms, max_poll_interval_ms)
+                    self._own, self._slot = number, MemberSlot(True, member_id, session_timeout_ms, max_poll_interval_ms)
                     self._write()
                 return
         raise StorageFailedError(f"{self._path} has no free slot for another member; close consumers", path=self._path)
@@ -122,7 +122,7 @@ class MembersFile:
                 self._file.close()
 
 
-def slots_of(fs: FileSystem, path: str) -> list[Slot]:
+def slots_of(fs: FileSystem, path: str) -> list[MemberSlot]:
     """The slots of a file, for who is no member; none of one that nobody has made.
 
     Raises:
@@ -137,7 +137,7 @@ def slots_of(fs: FileSystem, path: str) -> list[Slot]:
         file.close()
 
 
-def format_slot(slot: Slot) -> bytes:
+def format_slot(slot: MemberSlot) -> bytes:
     """The bytes of a slot."""
     assert slot.member_id is not None
     name = slot.member_id.encode()
@@ -146,20 +146,20 @@ def format_slot(slot: Slot) -> bytes:
     return (_CHECKSUM.pack(crc32c(data[_CHECKSUM.size :])) + data[_CHECKSUM.size :]).ljust(SLOT_BYTES, b"\0")
 
 
-def parse_slot(data: bytes, *, locked: bool) -> Slot:
+def parse_slot(data: bytes, *, locked: bool) -> MemberSlot:
     """A slot from its bytes; without a name if they are not what was written.
 
-    >>> slot = Slot(True, "m", 45_000, 300_000, 7, 3)
+    >>> slot = MemberSlot(True, "m", 45_000, 300_000, 7, 3)
     >>> parse_slot(format_slot(slot), locked=True) == slot, parse_slot(bytes(128), locked=False)
-    (True, Slot(locked=False, member_id=None, session_timeout_ms=0, max_poll_interval_ms=0, beats=0, polls=0))
+    (True, MemberSlot(locked=False, member_id=None, session_timeout_ms=0, max_poll_interval_ms=0, beats=0, polls=0))
     """
     if len(data) < _LAYOUT.size:
-        return Slot(locked)
+        return MemberSlot(locked)
     checksum, version, size, session_ms, poll_ms, beats, polls, name = _LAYOUT.unpack_from(data)
     if version != _VERSION or size > len(name) or checksum != crc32c(data[_CHECKSUM.size : _LAYOUT.size]):
-        return Slot(locked)
+        return MemberSlot(locked)
     try:
         member_id = name[:size].decode()
     except UnicodeDecodeError:
-        return Slot(locked)
-    return Slot(locked, member_id, session_ms, poll_ms, beats, polls)
+        return MemberSlot(locked)
+    return MemberSlot(locked, member_id, session_ms, poll_ms, beats, polls)

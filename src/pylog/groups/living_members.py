@@ -9,7 +9,7 @@ from pylog.groups.members_file import MEMBERS_FILE, slots_of
 from pylog.offsets.store import View
 
 
-class Attendance:
+class LivingMembers:
     """Looks at the members files of the offsets' partitions, as far as can be known from here.
 
     Args:
