@@ -22,7 +22,7 @@ from campaign.explorer import recorded, seldom_collecting
 from campaign.workloads import NOTHING, OS, ROOT, SYNC, TINY, Item, base, clock, drawn_from, quiet, rows
 from pylog.errors import NO_ROOM
 from pylog.segment.names import LOG
-from pylog.testing import FAULTS, Crash, Cut, FaultyFileSystem, Found, Image, MemoryFileSystem, Moment
+from pylog.testing import FAULTS, Crash, FaultyFileSystem, Found, Image, MemoryFileSystem, Moment, PartialWrite
 from pylog.testing.models import GAP, POWER_LOSS, PROCESS_DEATH
 
 CLOSING = "closing the store"
@@ -266,7 +266,7 @@ def beginning(scenario: str) -> Beginning:
     if scenario == "recover":
         recording, _ = recorded(("append_os",))
         last = max(number for number, one in enumerate(recording.operations) if one.path.endswith(".log"))
-        _, image = Moment.of(recording, last + 1).state(Crash(last + 1, (last,), Cut(last, 50, "zeros")))
+        _, image = Moment.of(recording, last + 1).state(Crash(last + 1, (last,), PartialWrite(last, 50, "zeros")))
         boots = 2
     return Beginning(image, boots, inspect(MemoryFileSystem(clock=clock(), image=image, boots=boots)).logs)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from interop_data import complaints, rows_of
 from kafka_harness import Broker, Message, Record
-from pylog.tools.plan import Lost
+from pylog.tools.plan import LostOffsets
 from pylog.tools.repair import repair
 from pylog.tools.verify import DAMAGED, verify
 
@@ -82,7 +82,7 @@ def seen(running: Broker, topic: str, isolation: str = "read_uncommitted") -> di
     return {record.offset: record for record in running.consume_all(topic, isolation, config=FAST)}
 
 
-def is_lost(offset: int, lost: tuple[Lost, ...]) -> bool:
+def is_lost(offset: int, lost: tuple[LostOffsets, ...]) -> bool:
     return any(each.first_offset <= offset and (each.last_offset is None or offset <= each.last_offset) for each in lost)
 
 
@@ -96,7 +96,7 @@ def test_a_broker_starts_on_what_was_repaired_and_loses_nothing_that_could_be_re
     ends = {topic: running.offsets(topic)[0][1] for topic in DAMAGES}
     running.stop()
 
-    lost: dict[str, tuple[Lost, ...]] = {}
+    lost: dict[str, tuple[LostOffsets, ...]] = {}
     for topic, (damage, policy) in DAMAGES.items():
         directory = running.log_dir / f"{topic}-0"
         damage(directory)

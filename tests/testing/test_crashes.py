@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pylog.errors import InvalidArgumentError
-from pylog.testing import Crash, Cut, MemoryFileSystem, Moment, RecordingFileSystem, restarted
+from pylog.testing import Crash, MemoryFileSystem, Moment, PartialWrite, RecordingFileSystem, restarted
 from pylog.testing.crashes import FEW, RANDOM_SUBSETS, selected
 from pylog.testing.recording import GUARDING
 
@@ -169,13 +169,13 @@ def test_the_missing_part_of_a_write_is_absent_zeros_or_what_was_written_before(
     file.sync()
     fs.sync_directory("/")
     file.write(memoryview(b"newdata"), 3)
-    assert left(fs, Crash(5, (4,), Cut(4, 3, filling))) == {"a": wanted}
+    assert left(fs, Crash(5, (4,), PartialWrite(4, 3, filling))) == {"a": wanted}
 
 
 def test_noise_is_the_same_in_every_run() -> None:
     fs = RecordingFileSystem()
     write(fs, "/a", b"0123456789")
-    crash = Crash(2, (0, 1), Cut(1, 2, "random"))
+    crash = Crash(2, (0, 1), PartialWrite(1, 2, "random"))
     state = left(fs, crash)["a"]
     assert state is not None
     assert state[:2] == b"01"
@@ -189,7 +189,7 @@ def test_an_overwrite_that_is_cut_leaves_the_old_bytes_behind_it() -> None:
     file.sync()
     fs.sync_directory("/")
     file.write(memoryview(b"XYZ"), 1)
-    assert left(fs, Crash(5, (4,), Cut(4, 1, "absent"))) == {"a": b"aXcdef"}
+    assert left(fs, Crash(5, (4,), PartialWrite(4, 1, "absent"))) == {"a": b"aXcdef"}
 
 
 # ---- which are tried ---------------------------------------------------------------------------------------------------------
@@ -220,7 +220,7 @@ def test_a_budget_draws_the_same_ways_for_the_same_seed_and_keeps_the_extremes()
 
 
 def test_a_crash_is_told_in_a_line_that_can_be_read_again() -> None:
-    for crash in (Crash(0, ()), Crash(9, (1, 8), Cut(8, 3, "stale")), Crash(3, (2,), None, power=False)):
+    for crash in (Crash(0, ()), Crash(9, (1, 8), PartialWrite(8, 3, "stale")), Crash(3, (2,), None, power=False)):
         assert Crash.parse(str(crash)) == crash
     with pytest.raises(InvalidArgumentError):
         Crash.parse("after=x")
@@ -243,7 +243,7 @@ def test_what_a_dead_process_did_not_sync_can_still_be_lost_with_the_power() -> 
     fs = RecordingFileSystem()
     write(fs, "/a", b"abc")
     fs.sync_directory("/")
-    again = restarted(fs.recording, Crash(3, (1,), Cut(1, 2, "absent"), power=False))
+    again = restarted(fs.recording, Crash(3, (1,), PartialWrite(1, 2, "absent"), power=False))
     assert again.boot_id() == fs.boot_id()
     assert contents(again) == {"a": b"ab"}
     write(again, "/b", b"")

@@ -19,7 +19,7 @@ from pylog.record.format import ATTRIBUTES, CONTROL_BIT, POSITION, SIZE
 from pylog.testing import FaultyFileSystem
 from pylog.tools import repair as repairing
 from pylog.tools.backup import MANIFEST
-from pylog.tools.plan import Copy, Filler
+from pylog.tools.plan import EmptyBatch, KeptBytes
 from pylog.tools.repair import repair
 from pylog.tools.verify import verify
 from repairs import Values, variant, without, written
@@ -100,7 +100,7 @@ def test_truncate_says_which_readable_records_it_costs(tmp_path: Path):
 def test_an_empty_batch_stands_where_records_are_gone(tmp_path: Path):
     (plan,) = repair(str(variant("flip-crc-middle").copy(tmp_path / "data")), "skip").plans
     (segment,) = plan.segments
-    assert segment.pieces == (Copy(0, 1993), Filler(139, 147, 0), Copy(2321, 3949 + 145))
+    assert segment.pieces == (KeptBytes(0, 1993), EmptyBatch(139, 147, 0), KeptBytes(2321, 3949 + 145))
     assert plan.new_end_offset == plan.end_offset
 
 

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from pylog.cli.app import RECORDS, Json, StorePath, TopicName, command
 from pylog.cli.exits import UsageError
-from pylog.cli.places import offset_at, parse_partitions, parse_place
+from pylog.cli.offset_specs import offset_at, parse_offset_spec, parse_partitions
 from pylog.cli.stores import logs_of, reading
 from pylog.cli.streams import Closed
 from pylog.clock import SystemClock
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pylog.log.log import Log
     from pylog.store import Store
 
-    Stretch = tuple[Log, int, int]  # from an offset to before another one
+    LogRange = tuple[Log, int, int]  # from an offset to before another one
 
 
 @command(RECORDS)
@@ -79,7 +79,7 @@ def cat(
         raise UsageError(f"--count {count} is not from 0 to {INT64_MAX}, as many records as a log may have")
     if isinstance(sys.stdout, Closed):
         raise UsageError("stdout is closed, so no record can be printed there")
-    first, last = (parse_place(place or "latest", SystemClock()) for place in (start, end))
+    first, last = (parse_offset_spec(place or "latest", SystemClock()) for place in (start, end))
     wanted = None if key is None else as_bytes(key)
     with reading(store) as opened:
         logs = logs_of(opened, opened.topic(topic), parse_partitions(partition or ()))
@@ -94,7 +94,7 @@ def cat(
                     sys.stdout.flush()
 
 
-def _scanned(stretches: list[Stretch], isolation: str, max_rows: int) -> Iterator[pa.RecordBatch]:
+def _scanned(stretches: list[LogRange], isolation: str, max_rows: int) -> Iterator[pa.RecordBatch]:
     """The records of some stretches of logs, one after the other."""
     from pylog.record.decoder import RECORD_COLUMNS
 
@@ -104,7 +104,7 @@ def _scanned(stretches: list[Stretch], isolation: str, max_rows: int) -> Iterato
                 yield _with_partition(frame, log.partition.partition)
 
 
-def _around(stretches: list[Stretch], isolation: str, key: bytes) -> Iterator[pa.RecordBatch]:
+def _around(stretches: list[LogRange], isolation: str, key: bytes) -> Iterator[pa.RecordBatch]:
     """The records around those with a key: the keys are read first, and the rest only where one of them is."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -116,7 +116,7 @@ def _around(stretches: list[Stretch], isolation: str, key: bytes) -> Iterator[pa
                 yield from _scanned([(log, hits[0].as_py(), hits[-1].as_py() + 1)], isolation, SCAN_ROWS)
 
 
-def _followed(store: Store, stretches: list[Stretch], isolation: str) -> Iterator[pa.RecordBatch]:
+def _followed(store: Store, stretches: list[LogRange], isolation: str) -> Iterator[pa.RecordBatch]:
     """The records of some logs from the start of their stretches on, for ever."""
     with store.consumer(isolation=isolation, auto_offset_reset="earliest") as consumer:
         consumer.assign([log.partition for log, _, _ in stretches])

@@ -25,7 +25,7 @@ _FLUSH_MS = 1000  # while it works, a power loss takes the records of the last s
 _RECORD = ("timestamp", "key", "value", "headers")
 
 
-class Piece(NamedTuple):
+class SourceBatch(NamedTuple):
     """Some records of a partition; and how many offsets are done with them, over all partitions."""
 
     partition: int
@@ -100,7 +100,7 @@ def _prepare(store: Store, name: str, source: Topic, *, append: bool) -> None:
         raise UsageError(f"{store.path} has a topic {name!r} with records; --append adds to them, --as takes another name")
 
 
-def _copied(source: Iterator[Piece], total: int, target: Store, name: str, codec: str | None) -> Tally:
+def _copied(source: Iterator[SourceBatch], total: int, target: Store, name: str, codec: str | None) -> Tally:
     """Appends pieces as they come."""
     copied = Tally(name)
     try:
@@ -114,10 +114,10 @@ def _copied(source: Iterator[Piece], total: int, target: Store, name: str, codec
     return copied
 
 
-def _pieces(extents: list[tuple[Log, int, int]], isolation: str) -> Iterator[Piece]:
+def _pieces(extents: list[tuple[Log, int, int]], isolation: str) -> Iterator[SourceBatch]:
     """The records of some logs, one log after the other."""
     before = 0
     for log, start, end in extents:
         for batch in log.scan(start, end, columns=("offset", *_RECORD), isolation=isolation):
-            yield Piece(log.partition.partition, batch, before + batch.column("offset")[-1].as_py() + 1 - start)
+            yield SourceBatch(log.partition.partition, batch, before + batch.column("offset")[-1].as_py() + 1 - start)
         before += end - start

@@ -37,7 +37,7 @@ SCHEMA: Final = pa.schema(
 )
 
 
-class Writer(Protocol):
+class RecordWriter(Protocol):
     """Takes batches of `SCHEMA`."""
 
     def write(self, batch: pa.RecordBatch) -> None: ...
@@ -48,7 +48,7 @@ class Writer(Protocol):
 
 
 @contextmanager
-def writer_to(form: Format) -> Iterator[Writer]:
+def writer_to(form: Format) -> Iterator[RecordWriter]:
     """A writer to stdout; when the context ends without an error what ends the output is written too.
 
     Raises:
@@ -56,7 +56,7 @@ def writer_to(form: Format) -> Iterator[Writer]:
     """
     if form in ("arrow", "parquet") and to_terminal():
         raise UsageError(f"{form} is for programs, and this is a terminal; send it to a file or a pipe")
-    makers: dict[str, Callable[[], Writer]] = {
+    makers: dict[str, Callable[[], RecordWriter]] = {
         "text": TextWriter,
         "jsonl": JsonWriter,
         "csv": CsvWriter,

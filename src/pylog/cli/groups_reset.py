@@ -11,8 +11,8 @@ from cyclopts import Parameter
 from pylog.cli.app import CONSUMERS, Flag, GroupName, Json, StorePath, TopicScope, command
 from pylog.cli.exits import UsageError, complain
 from pylog.cli.groups import groups, kafka_lines
+from pylog.cli.offset_specs import parse_partitions
 from pylog.cli.output import print_json
-from pylog.cli.places import parse_partitions
 from pylog.cli.stores import reading, writing
 
 if TYPE_CHECKING:

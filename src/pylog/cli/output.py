@@ -156,14 +156,14 @@ def _draw(columns: Sequence[Column], cells: Iterable[Sequence[str]]) -> None:
 # ---- progress ----------------------------------------------------------------------------------------------------------------
 
 
-class Report(Protocol):
+class ProgressCallback(Protocol):
     """Is told how far the work is."""
 
     def __call__(self, done: float, total: float | None = None, /) -> None: ...
 
 
 @contextmanager
-def progress(doing: str, *, total: float | None = None, unit: str = "bytes") -> Iterator[Report]:
+def progress(doing: str, *, total: float | None = None, unit: str = "bytes") -> Iterator[ProgressCallback]:
     """A bar with rate and time left on stderr while the context lasts, if stderr is a terminal; nothing otherwise.
 
     Args:

@@ -18,7 +18,7 @@ from pylog.text import as_bytes
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from pylog.cli.sources import Format, Source
+    from pylog.cli.sources import Format, RecordSource
     from pylog.producer.producer import Producer
     from pylog.topics.topic import Topic
 
@@ -93,15 +93,15 @@ def _format(path: str | None, given: Format | None) -> Format:
 
 def _source(
     path: str | None, form: Format, topic: Topic, separator: str | None, columns: tuple[str | None, str | None]
-) -> Source:
-    from pylog.cli.sources import Reading, columns_named, open_source
+) -> RecordSource:
+    from pylog.cli.sources import ReadOptions, columns_named, open_source
 
     between = None if separator is None else as_bytes(separator)
     longest = min(topic.config.max_message_bytes, topic.config.segment_bytes)
-    return open_source(path, form, Reading(between, longest, *columns_named(*columns)))
+    return open_source(path, form, ReadOptions(between, longest, *columns_named(*columns)))
 
 
-def _appended(producer: Producer, topic: str, source: Source, partition: int | None) -> Tally:
+def _appended(producer: Producer, topic: str, source: RecordSource, partition: int | None) -> Tally:
     appended = Tally(topic)
     try:
         with progress(f"to {topic}", total=source.total, unit=source.unit) as report:

@@ -38,7 +38,7 @@ _FIELDS: Final = ("key", "value", "timestamp", "headers", "partition")
 _IGNORED: Final = "offset"  # `cat` writes it; the log gives new ones
 
 
-class Source(NamedTuple):
+class RecordSource(NamedTuple):
     """Where records come from.
 
     Attributes:
@@ -54,7 +54,7 @@ class Source(NamedTuple):
     done: Callable[[], float]
 
 
-class Reading(NamedTuple):
+class ReadOptions(NamedTuple):
     """How records are read.
 
     Attributes:
@@ -77,7 +77,7 @@ def columns_named(key: str | None, value: str | None) -> tuple[dict[str, str], b
     return taken | chosen, bool(chosen)
 
 
-def open_source(path: str | None, form: Format, reading: Reading) -> Source:
+def open_source(path: str | None, form: Format, reading: ReadOptions) -> RecordSource:
     """Opens a file, or stdin.
 
     Args:
@@ -97,7 +97,9 @@ def open_source(path: str | None, form: Format, reading: Reading) -> Source:
         return _parquet(stream, name, reading)
     makers = {"lines": _lines, "jsonl": _json_lines, "csv": _csv, "arrow": _arrow}
     total = stream.size() if path is not None else None
-    return Source(_explained(makers[form](stream, name, reading), name), "bytes", total, stream.tell if total else lambda: 0)
+    return RecordSource(
+        _explained(makers[form](stream, name, reading), name), "bytes", total, stream.tell if total else lambda: 0
+    )
 
 
 def _opened(path: str) -> Any:
@@ -140,7 +142,7 @@ def _without_mark(number: int, lines: list[bytes]) -> list[bytes]:
     return [lines[0].removeprefix(BOM_UTF8), *lines[1:]] if number == 1 else lines
 
 
-def _lines(stream: Any, name: str, reading: Reading) -> Iterator[pa.RecordBatch]:
+def _lines(stream: Any, name: str, reading: ReadOptions) -> Iterator[pa.RecordBatch]:
     for number, lines in _pieces(stream, name, reading.longest):
         if reading.separator is None:
             yield pa.RecordBatch.from_pydict({"value": pa.array(lines, pa.binary())})
@@ -153,13 +155,13 @@ def _lines(stream: Any, name: str, reading: Reading) -> Iterator[pa.RecordBatch]
         yield pa.RecordBatch.from_pydict({"key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary())})
 
 
-class _Bytes(msgspec.Struct, forbid_unknown_fields=True):
+class _Base64(msgspec.Struct, forbid_unknown_fields=True):
     """Bytes that are no text."""
 
     base64: bytes
 
 
-_Data = str | _Bytes | None
+_Data = str | _Base64 | None
 
 
 class _Header(msgspec.Struct, forbid_unknown_fields=True):
@@ -181,7 +183,7 @@ class _Record(msgspec.Struct, forbid_unknown_fields=True):
     offset: int | None = None
 
 
-def _json_lines(stream: Any, name: str, reading: Reading) -> Iterator[pa.RecordBatch]:
+def _json_lines(stream: Any, name: str, reading: ReadOptions) -> Iterator[pa.RecordBatch]:
     decoder = msgspec.json.Decoder(_Record)
     for number, lines in _pieces(stream, name, 6 * reading.longest):  # a byte may be six: \u0000
         records = []
@@ -219,7 +221,7 @@ def _pairs(headers: list[_Header]) -> list[dict[str, Any]]:
 # ---- columns -----------------------------------------------------------------------------------------------------------------
 
 
-def _csv(stream: Any, name: str, reading: Reading) -> Iterator[pa.RecordBatch]:
+def _csv(stream: Any, name: str, reading: ReadOptions) -> Iterator[pa.RecordBatch]:
     kinds = {"key": pa.binary(), "value": pa.binary(), "timestamp": pa.string(), "headers": pa.string(), "partition": pa.int64()}
     reader = pa.csv.open_csv(
         stream,
@@ -258,7 +260,7 @@ def _milliseconds(given: pa.Array) -> pa.Array:
     return pc.coalesce(numbers, times.cast(pa.int64()))
 
 
-def _arrow(stream: Any, name: str, reading: Reading) -> Iterator[pa.RecordBatch]:
+def _arrow(stream: Any, name: str, reading: ReadOptions) -> Iterator[pa.RecordBatch]:
     for batch in _ipc(stream):
         yield _chosen(batch, name, reading)
 
@@ -277,7 +279,7 @@ def _ipc(stream: Any) -> Iterator[pa.RecordBatch]:
         yield from pa.ipc.open_stream(stream)
 
 
-def _parquet(stream: Any, name: str, reading: Reading) -> Source:
+def _parquet(stream: Any, name: str, reading: ReadOptions) -> RecordSource:
     if not stream.seekable():
         raise UsageError(
             "Parquet has its table of contents at its end, so it cannot be read from a pipe: name the file with --from"
@@ -294,10 +296,10 @@ def _parquet(stream: Any, name: str, reading: Reading) -> Source:
             yield _chosen(batch, name, reading)
             done += batch.num_rows
 
-    return Source(_explained(batches(), name), "records", file.metadata.num_rows, lambda: done)
+    return RecordSource(_explained(batches(), name), "records", file.metadata.num_rows, lambda: done)
 
 
-def _chosen(batch: pa.RecordBatch, name: str, reading: Reading) -> pa.RecordBatch:
+def _chosen(batch: pa.RecordBatch, name: str, reading: ReadOptions) -> pa.RecordBatch:
     """The columns that are taken, under the names of a record's fields."""
     given = batch.schema.names
     if len(set(given)) < len(given):

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pylog.testing.crashes import Crash, Cut, Moment, restarted
+from pylog.testing.crashes import Crash, Moment, PartialWrite, restarted
 from pylog.testing.disk import Image, MappedFileError
 from pylog.testing.faults import FAULTS, FaultKind, FaultyFileSystem
 from pylog.testing.memory import MemoryFileSystem, Operation
@@ -32,7 +32,6 @@ __all__ = [
     "FAULTS",
     "CallSite",
     "Crash",
-    "Cut",
     "FaultKind",
     "FaultyFileSystem",
     "Found",
@@ -42,6 +41,7 @@ __all__ = [
     "MemoryFileSystem",
     "Moment",
     "Operation",
+    "PartialWrite",
     "Promise",
     "Recording",
     "RecordingFileSystem",

@@ -34,7 +34,7 @@ RANDOM_SUBSETS: Final = 64
 FILLINGS: Final = ("absent", "zeros", "random", "stale")
 
 
-class Cut(NamedTuple):
+class PartialWrite(NamedTuple):
     """A write that reached the disk in part.
 
     Attributes:
@@ -57,15 +57,15 @@ class Crash(NamedTuple):
         cut: one of them that did so in part.
         power: whether the power was lost; else only the process died, and everything asked for is there.
 
-    >>> str(Crash(7, (3, 6), Cut(6, 57, "zeros")))
+    >>> str(Crash(7, (3, 6), PartialWrite(6, 57, "zeros")))
     'after=7 kept=3,6 cut=6:57:zeros'
     >>> Crash.parse("after=7 kept=3,6 cut=6:57:zeros")
-    Crash(after=7, kept=(3, 6), cut=Cut(operation=6, size=57, filling='zeros'), power=True)
+    Crash(after=7, kept=(3, 6), cut=PartialWrite(operation=6, size=57, filling='zeros'), power=True)
     """
 
     after: int
     kept: tuple[int, ...]
-    cut: Cut | None = None
+    cut: PartialWrite | None = None
     power: bool = True
 
     def __str__(self) -> str:
@@ -83,31 +83,31 @@ class Crash(NamedTuple):
         if found is None:
             raise InvalidArgumentError(f"{text!r} does not describe a crash")
         after, kept, operation, size, filling, process = found.groups()
-        cut = None if operation is None else Cut(int(operation), int(size), filling)
+        cut = None if operation is None else PartialWrite(int(operation), int(size), filling)
         return cls(int(after), () if kept == "-" else tuple(map(int, kept.split(","))), cut, process is None)
 
 
-class _Bytes(NamedTuple):
+class _FileContent(NamedTuple):
     """A file's content, and a hash that stands for it."""
 
     data: bytes
     digest: bytes
 
 
-class _Names(NamedTuple):
+class _DirectoryContent(NamedTuple):
     """A directory's content, and a hash that stands for it."""
 
     names: dict[str, int]
     digest: bytes
 
 
-def _bytes(data: bytes) -> _Bytes:
-    return _Bytes(data, hashlib.blake2b(data, digest_size=16).digest())
+def _bytes(data: bytes) -> _FileContent:
+    return _FileContent(data, hashlib.blake2b(data, digest_size=16).digest())
 
 
-def _names(names: dict[str, int]) -> _Names:
+def _names(names: dict[str, int]) -> _DirectoryContent:
     told = "\0".join(f"{name}/{number}" for name, number in sorted(names.items()))
-    return _Names(names, hashlib.blake2b(told.encode(), digest_size=16).digest())
+    return _DirectoryContent(names, hashlib.blake2b(told.encode(), digest_size=16).digest())
 
 
 class Moment:
@@ -124,8 +124,8 @@ class Moment:
         self._recording = recording
         self._files = {number: _bytes(data) for number, data in recording.start.files.items()}
         self._directories = {number: _names(names) for number, names in recording.start.directories.items()}
-        self._changed: dict[tuple[object, ...], _Bytes | _Names] = {}
-        self._cuts: dict[int, list[Cut]] = {}
+        self._changed: dict[tuple[object, ...], _FileContent | _DirectoryContent] = {}
+        self._cuts: dict[int, list[PartialWrite]] = {}
 
     @classmethod
     def of(cls, recording: Recording, after: int) -> Moment:
@@ -183,7 +183,7 @@ class Moment:
         made = [change.number for operation in self._recording.operations for change in operation.names if change.number]
         return max([self._recording.start.last_number, *made])
 
-    def _collect(self, image: Image, changes: dict[int, list[int]], cut: Cut | None) -> list[bytes]:
+    def _collect(self, image: Image, changes: dict[int, list[int]], cut: PartialWrite | None) -> list[bytes]:
         """Fills an image with what can be reached from the root; returns what tells it from others."""
         parts, waiting = [], [ROOT]
         directories = self._directory_numbers
@@ -207,7 +207,7 @@ class Moment:
         made = {operation.number for operation in self._recording.operations if operation.kind == MAKE_DIRECTORY}
         return made | set(self._recording.start.directories)
 
-    def _directory(self, number: int, applied: Sequence[int]) -> _Names:
+    def _directory(self, number: int, applied: Sequence[int]) -> _DirectoryContent:
         fixed = self._directories.get(number)
         if fixed is not None and not applied:
             return fixed
@@ -223,10 +223,10 @@ class Moment:
                     names[change.name] = change.number
             self._changed[key] = _names(names)
         found = self._changed[key]
-        assert isinstance(found, _Names)
+        assert isinstance(found, _DirectoryContent)
         return found
 
-    def _file(self, number: int, applied: Sequence[int], cut: Cut | None) -> _Bytes:
+    def _file(self, number: int, applied: Sequence[int], cut: PartialWrite | None) -> _FileContent:
         fixed = self._files.get(number)
         if fixed is not None and not applied:
             return fixed
@@ -237,10 +237,10 @@ class Moment:
                 self._apply(data, each, cut)
             self._changed[key] = _bytes(bytes(data))
         found = self._changed[key]
-        assert isinstance(found, _Bytes)
+        assert isinstance(found, _FileContent)
         return found
 
-    def _apply(self, data: bytearray, number: int, cut: Cut | None) -> None:
+    def _apply(self, data: bytearray, number: int, cut: PartialWrite | None) -> None:
         operation = self._recording.operations[number]
         if operation.kind == TRUNCATE:
             del data[operation.position :]
@@ -250,7 +250,7 @@ class Moment:
             data += bytes(max(0, operation.position - len(data)))
             data[operation.position : operation.position + len(written)] = written
 
-    def _torn(self, operation: Operation, cut: Cut) -> bytes:
+    def _torn(self, operation: Operation, cut: PartialWrite) -> bytes:
         """What a write left that was cut: its first bytes, and something in place of the others."""
         missing = len(operation.data) - cut.size
         if cut.filling == "absent":
@@ -263,7 +263,7 @@ class Moment:
             rest = self._stale(operation, cut)[cut.size :]
         return operation.data[: cut.size] + rest
 
-    def _stale(self, operation: Operation, cut: Cut) -> bytes:
+    def _stale(self, operation: Operation, cut: PartialWrite) -> bytes:
         """As many bytes as a write has, of what an earlier one left on the disk: to the same file, if there was one."""
         earlier = [other for other in self._recording.operations[: cut.operation] if other.kind == WRITE]
         same = [other for other in earlier if other.number == operation.number]
@@ -289,7 +289,7 @@ class Moment:
         for cut, kept in _drawn(torn, cuts, rng):
             yield Crash(self.after, kept, cut)
 
-    def cuts(self, number: int) -> list[Cut]:
+    def cuts(self, number: int) -> list[PartialWrite]:
         """The ways in which an operation can reach the disk in part."""
         operation = self._recording.operations[number]
         if operation.kind != WRITE:
@@ -297,7 +297,7 @@ class Moment:
         if number not in self._cuts:  # asked for at each moment at which it is volatile
             size = len(operation.data)
             places = sorted({*range(0, size, SECTOR), *range(max(0, size - FINE_CUTS), size)})
-            self._cuts[number] = [Cut(number, place, filling) for place in places for filling in FILLINGS]
+            self._cuts[number] = [PartialWrite(number, place, filling) for place in places for filling in FILLINGS]
         return self._cuts[number]
 
     def _around(self, number: int) -> list[tuple[int, ...]]:

@@ -15,7 +15,7 @@ _HEIGHT: Final = 100  # units of a chart's own; the page stretches it
 _WIDTH: Final = 1000
 
 
-class Piece(NamedTuple):
+class StripSection(NamedTuple):
     """A part of a strip: from `start` to before `end`, in the strip's own units; what it is; what a pointer on it tells."""
 
     start: float
@@ -51,7 +51,7 @@ def bars(values: Sequence[float], titles: Sequence[str], kind: str) -> str:
     return _svg("chart", drawn)
 
 
-def strip(pieces: Iterable[Piece], start: float, end: float) -> str:
+def strip(pieces: Iterable[StripSection], start: float, end: float) -> str:
     """A horizontal strip from `start` to `end`; later pieces lie on top of earlier ones, and each can be seen."""
     scale = _WIDTH / max(end - start, 1e-9)
     drawn = [

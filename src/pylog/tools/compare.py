@@ -168,7 +168,7 @@ def compare(
     ...     (found.differing, found.first[0].offset) if not found.same else None
     (2, 0)
     """
-    done = _Done(progress)
+    done = _Progress(progress)
     wanted = list(dict.fromkeys(topics))
     if renamed is not None:
         (name,) = wanted
@@ -185,7 +185,7 @@ def compare(
     return Comparison(only, [_topic(left, right, *pair, done, (fs or OsFileSystem()) if by_bytes else None) for pair in pairs])
 
 
-class _Done:
+class _Progress:
     """Adds up what is done."""
 
     def __init__(self, progress: Progress | None) -> None:
@@ -198,7 +198,7 @@ class _Done:
             self._progress(self._done)
 
 
-def _topic(left: Store, right: Store, one: Topic, other: Topic, done: _Done, fs: FileSystem | None) -> TopicComparison:
+def _topic(left: Store, right: Store, one: Topic, other: Topic, done: _Progress, fs: FileSystem | None) -> TopicComparison:
     ids, other_ids = _made(left, one), _made(right, other)
     found = TopicComparison(one.name, other.name, list(_options(one, other)))
     found.only = {LEFT: sorted(ids - other_ids), RIGHT: sorted(other_ids - ids)}
@@ -281,7 +281,7 @@ def _offsets(frame: pa.RecordBatch) -> NDArray[np.int64]:
     return frame.column(0).to_numpy()
 
 
-def _compare_records(left: Log, right: Log, found: PartitionComparison, done: _Done) -> None:
+def _compare_records(left: Log, right: Log, found: PartitionComparison, done: _Progress) -> None:
     found.ends = ((left.start_offset, left.end_offset), (right.start_offset, right.end_offset))
     one, other = (_Side(log, ends[1], found.unreadable) for log, ends in zip((left, right), found.ends, strict=True))
     while (reached := [last for last in (one.last_offset, other.last_offset) if last is not None]) != []:
@@ -346,7 +346,7 @@ def _unequal_headers(left: pa.ListArray, right: pa.ListArray) -> NDArray[np.bool
 # ---- bytes -------------------------------------------------------------------------------------------------------------------
 
 
-def _compare_files(fs: FileSystem, found: PartitionComparison, left: str, right: str, done: _Done) -> None:
+def _compare_files(fs: FileSystem, found: PartitionComparison, left: str, right: str, done: _Progress) -> None:
     """Compares the `.log` files of two directories; `equal` and `differing` count files."""
     one, other = (
         {entry.name: entry.size for entry in fs.list(path, sizes=LOG) if entry.name.endswith(LOG)} for path in (left, right)
@@ -363,7 +363,7 @@ def _compare_files(fs: FileSystem, found: PartitionComparison, left: str, right:
             found.note([position], [(name,)])
 
 
-def _first_difference(fs: FileSystem, left: str, right: str, done: _Done) -> int | None:
+def _first_difference(fs: FileSystem, left: str, right: str, done: _Progress) -> int | None:
     """The position of the first byte that two files do not share."""
     buffers = [np.empty(limits.READ_CHUNK_BYTES, np.uint8) for _ in range(2)]
     files = fs.open(left), fs.open(right)

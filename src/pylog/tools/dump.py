@@ -39,7 +39,7 @@ from pylog.segment.seal import parse_seal
 from pylog.segment.segment import LogSegment
 from pylog.tools.like_kafka import DECODERS
 from pylog.tools.messages import GROUPS, TRANSACTIONS, Layout, decode
-from pylog.tools.names import Place, place_of, read_file, segment_at
+from pylog.tools.names import NamedFile, named_file, read_file, segment_at
 from pylog.tools.records import Row, rows_by_batch, timestamp_type
 
 Document = dict[str, Any]
@@ -77,26 +77,26 @@ def documents(fs: FileSystem, path: str, *, records: bool = False, decoder: str 
     """
     if decoder is not None and decoder not in DECODERS:
         raise InvalidArgumentError(f"decoder={decoder!r} is none of {', '.join(DECODERS)}")
-    place = place_of(path)
-    if place.suffix == names.LOG:
-        return _log(fs, place, records, _layouts_of(place) if decoder is None else DECODERS[decoder])
-    reader = _BY_NAME.get(place.name) or _BY_SUFFIX.get(place.suffix)
+    file = named_file(path)
+    if file.suffix == names.LOG:
+        return _log(fs, file, records, _layouts_of(file) if decoder is None else DECODERS[decoder])
+    reader = _BY_NAME.get(file.name) or _BY_SUFFIX.get(file.suffix)
     if reader is None:
         known = ", ".join((names.LOG, *_BY_SUFFIX, *_BY_NAME))
         raise InvalidArgumentError(f"{path} is of no kind that is known here: {known}", path=path)
-    return reader(place, read_file(fs, path), fs)
+    return reader(file, read_file(fs, path), fs)
 
 
-def _layouts_of(place: Place) -> Mapping[int, Layout] | None:
-    partition = parse_partition_directory(base_name(parent_of(place.path)))
+def _layouts_of(file: NamedFile) -> Mapping[int, Layout] | None:
+    partition = parse_partition_directory(base_name(parent_of(file.path)))
     return None if partition is None else _INTERNAL.get(partition.topic)
 
 
 # ---- logs --------------------------------------------------------------------------------------------------------------------
 
 
-def _log(fs: FileSystem, place: Place, records: bool, layouts: Mapping[int, Layout] | None) -> Iterator[Document]:
-    segment, following = segment_at(fs, place)
+def _log(fs: FileSystem, file: NamedFile, records: bool, layouts: Mapping[int, Layout] | None) -> Iterator[Document]:
+    segment, following = segment_at(fs, file)
     for stretch in walk(segment, 0, segment.size, following, verify=True):
         batches = map(_batch, stretch.table.T.tolist(), [stretch.shift] * stretch.table.shape[1])
         if records:
@@ -172,28 +172,28 @@ def _entries(numbered: Iterator[Document], data: bytes, size: int, count: int) -
         yield {"kind": "preallocated", "position": count * size, "size": left}
 
 
-def _index(place: Place, data: bytes, _: FileSystem) -> Iterator[Document]:
-    index, _damaged = OffsetIndex.from_bytes(place.base_offset, np.frombuffer(data, np.uint8), limits.MAX_SEGMENT_BYTES)
+def _index(file: NamedFile, data: bytes, _: FileSystem) -> Iterator[Document]:
+    index, _damaged = OffsetIndex.from_bytes(file.base_offset, np.frombuffer(data, np.uint8), limits.MAX_SEGMENT_BYTES)
     pairs = np.frombuffer(index.encoded(), ">i4").reshape(-1, 2).tolist()
     found = ({"kind": "entry", "offset": index.base_offset + offset, "position": position} for offset, position in pairs)
     return _entries(found, data, OffsetIndex.ENTRY_SIZE, len(index))
 
 
-def _time_index(place: Place, data: bytes, _: FileSystem) -> Iterator[Document]:
-    index, _damaged = TimeIndex.from_bytes(place.base_offset, np.frombuffer(data, np.uint8))
+def _time_index(file: NamedFile, data: bytes, _: FileSystem) -> Iterator[Document]:
+    index, _damaged = TimeIndex.from_bytes(file.base_offset, np.frombuffer(data, np.uint8))
     pairs = np.frombuffer(index.encoded(), np.dtype([("timestamp", ">i8"), ("offset", ">i4")])).tolist()
     found = ({"kind": "entry", "timestamp": stamp, "offset": index.base_offset + offset} for stamp, offset in pairs)
     return _entries(found, data, TimeIndex.ENTRY_SIZE, len(index))
 
 
-def _transaction_index(place: Place, data: bytes, _: FileSystem) -> Iterator[Document]:
-    index, _damaged = TransactionIndex.from_bytes(place.base_offset, np.frombuffer(data, np.uint8))
+def _transaction_index(file: NamedFile, data: bytes, _: FileSystem) -> Iterator[Document]:
+    index, _damaged = TransactionIndex.from_bytes(file.base_offset, np.frombuffer(data, np.uint8))
     found = ({"kind": "aborted", **index.entry(number)._asdict()} for number in range(len(index)))
     return _entries(found, data, len(index.entry(0).encoded()) if len(index) else 1, len(index))
 
 
-def _snapshot(place: Place, data: bytes, _: FileSystem) -> Iterator[Document]:
-    for producer in snapshot_entries(data, place.path):
+def _snapshot(file: NamedFile, data: bytes, _: FileSystem) -> Iterator[Document]:
+    for producer in snapshot_entries(data, file.path):
         fields = producer._asdict()
         del fields["earlier"]  # no snapshot has them
         yield {"kind": "producer", **fields}
@@ -202,31 +202,31 @@ def _snapshot(place: Place, data: bytes, _: FileSystem) -> Iterator[Document]:
 # ---- small files -------------------------------------------------------------------------------------------------------------
 
 
-def _checkpoint(place: Place, data: bytes, _: FileSystem) -> Iterator[Document]:
-    for partition, offset in parse_offsets(data, place.path).items():
+def _checkpoint(file: NamedFile, data: bytes, _: FileSystem) -> Iterator[Document]:
+    for partition, offset in parse_offsets(data, file.path).items():
         yield {"kind": "checkpoint", "topic": partition.topic, "partition": partition.partition, "offset": offset}
 
 
-def _epochs(place: Place, _data: bytes, fs: FileSystem) -> Iterator[Document]:
-    for epoch, start in read_epochs(fs, parent_of(place.path)) or ():
+def _epochs(file: NamedFile, _data: bytes, fs: FileSystem) -> Iterator[Document]:
+    for epoch, start in read_epochs(fs, parent_of(file.path)) or ():
         yield {"kind": "epoch", "epoch": epoch, "start_offset": start}
 
 
-def _metadata(place: Place, _data: bytes, fs: FileSystem) -> Iterator[Document]:
-    yield {"kind": "partition", "topic_id": read_topic_id(fs, parent_of(place.path))}
+def _metadata(file: NamedFile, _data: bytes, fs: FileSystem) -> Iterator[Document]:
+    yield {"kind": "partition", "topic_id": read_topic_id(fs, parent_of(file.path))}
 
 
-def _seal(place: Place, data: bytes, _: FileSystem) -> Iterator[Document]:
-    fields = parse_seal(data, place.path)._asdict()
+def _seal(file: NamedFile, data: bytes, _: FileSystem) -> Iterator[Document]:
+    fields = parse_seal(data, file.path)._asdict()
     positions, digests = fields.pop("positions"), fields.pop("digests")
     yield {"kind": "seal", **fields, "replaces": list(fields["replaces"])}
     for position, digest in zip(positions.tolist(), digests.tolist(), strict=True):
         yield {"kind": "mark", "position": position, "digest": digest}
 
 
-def _header(place: Place, data: bytes, _: FileSystem) -> Iterator[Document]:
+def _header(file: NamedFile, data: bytes, _: FileSystem) -> Iterator[Document]:
     for start in (0, SLOT_SIZE):
-        slot = parse_slot(data[start : start + SLOT_SIZE], place.path)
+        slot = parse_slot(data[start : start + SLOT_SIZE], file.path)
         yield {"kind": "slot", "position": start, "valid": False} if slot is None else _slot(start, asdict(slot))
 
 
@@ -235,7 +235,7 @@ def _slot(start: int, fields: Document) -> Document:
     return {"kind": "slot", "position": start, "valid": True, **shown}
 
 
-_Reading = Callable[[Place, bytes, FileSystem], Iterator[Document]]
+_Reading = Callable[[NamedFile, bytes, FileSystem], Iterator[Document]]
 _BY_SUFFIX: Final[dict[str, _Reading]] = {
     names.INDEX: _index,
     names.TIME_INDEX: _time_index,
@@ -257,4 +257,4 @@ def is_known(name: str) -> bool:
     >>> is_known("00000000000000000000.log"), is_known("notes.txt")
     (True, False)
     """
-    return name in _BY_NAME or place_of(name).suffix in (names.LOG, *_BY_SUFFIX)
+    return name in _BY_NAME or named_file(name).suffix in (names.LOG, *_BY_SUFFIX)

@@ -31,7 +31,7 @@ from pylog.record.format import (
 from pylog.segment.log_file import LogFile
 
 
-class Stretch(NamedTuple):
+class RawBatches(NamedTuple):
     """Some consecutive batches.
 
     Attributes:
@@ -62,13 +62,13 @@ class Frames:
         self.size = size
         self.left = 0
 
-    def __iter__(self) -> Iterator[Stretch]:
+    def __iter__(self) -> Iterator[RawBatches]:
         position = 0
         while position < self.size:
             for region in self._file.regions(position, self.size, verify=True):
                 position = region.end
                 if region.table.shape[1]:
-                    yield Stretch(region.buffer, region.table, region.shift)
+                    yield RawBatches(region.buffer, region.table, region.shift)
             odd = self._odd(position) if position < self.size else None
             if odd is None:
                 break
@@ -76,14 +76,14 @@ class Frames:
             position += odd.buffer.size
         self.left = self.size - position
 
-    def one(self, position: int) -> Stretch | None:
+    def one(self, position: int) -> RawBatches | None:
         """The batch at a position; None when none ends within the file. Cost: the batch's bytes."""
         size = self._size_at(position)
         if size is None:
             return None
         buffer = self._file.read(position, size)
         scan = scan_batches(buffer, verify=True, capacity=1)
-        return Stretch(buffer, scan.table, position) if scan.table.shape[1] else self._odd(position)
+        return RawBatches(buffer, scan.table, position) if scan.table.shape[1] else self._odd(position)
 
     def _size_at(self, position: int) -> int | None:
         """The bytes of the batch at a position, by its own word."""
@@ -97,7 +97,7 @@ class Frames:
             raise CorruptionError(f"{self._file.path}: {told}", path=self._file.path, position=position)
         return None if position > self.size - LOG_OVERHEAD - length else LOG_OVERHEAD + length
 
-    def _odd(self, position: int) -> Stretch | None:
+    def _odd(self, position: int) -> RawBatches | None:
         """A batch that the engine would not take for one: of an unknown format, with impossible counts."""
         size = self._size_at(position)
         if size is None:
@@ -106,7 +106,7 @@ class Frames:
         if size < HEADER_SIZE or buffer[MAGIC_AT] < 2:
             told = f"the batch at position {position} is too short for its format; nothing behind is shown"
             raise CorruptionError(f"{self._file.path}: {told}", path=self._file.path, position=position)
-        return Stretch(buffer, _column(buffer), position)
+        return RawBatches(buffer, _column(buffer), position)
 
 
 def _column(buffer: Bytes) -> Table:

@@ -33,9 +33,9 @@ from pylog.record.format import (
     TRANSACTIONAL_BIT,
 )
 from pylog.record.legacy import legacy_crc_ok
-from pylog.tools.frames import Stretch, open_log
+from pylog.tools.frames import RawBatches, open_log
 from pylog.tools.messages import GROUPS, TRANSACTIONS, Layout, decode, json_text
-from pylog.tools.names import Place, place_of, read_file
+from pylog.tools.names import NamedFile, named_file, read_file
 from pylog.tools.records import Row, java_text, rows_by_batch, timestamp_type
 
 DECODERS: Final[Mapping[str, Mapping[int, Layout]]] = {"offsets": GROUPS, "transactions": TRANSACTIONS}
@@ -112,7 +112,7 @@ class KafkaDump:
             CorruptionError, UnsupportedFormatError, StorageFailedError: what follows cannot be printed.
         """
         yield f"Dumping {path}\n"
-        kinds: dict[str, Callable[[Place], Iterator[str]]] = {
+        kinds: dict[str, Callable[[NamedFile], Iterator[str]]] = {
             ".log": self._log,
             ".checkpoint": self._log,
             ".index": self._index,
@@ -120,31 +120,31 @@ class KafkaDump:
             ".txnindex": self._transactions,
             ".snapshot": self._snapshot,
         }
-        place = place_of(path)
-        if place.suffix not in kinds:
+        file = named_file(path)
+        if file.suffix not in kinds:
             self.complaints.append(f"Ignoring unknown file {path}")
             return
-        yield from kinds[place.suffix](place)
+        yield from kinds[file.suffix](file)
 
     # ---- logs ----------------------------------------------------------------------------------------------------------------
 
-    def _log(self, place: Place) -> Iterator[str]:
-        yield _title(place)
+    def _log(self, file: NamedFile) -> Iterator[str]:
+        yield _title(file)
         options, follower = self._options, _Consecutive()
-        frames = open_log(self._fs, place.path, options.max_bytes)
+        frames = open_log(self._fs, file.path, options.max_bytes)
         try:
             for stretch in frames:
                 lines = _batch_lines(stretch)
                 yield from _pieces(self._deep(stretch, lines, follower) if options.deep else lines)
         finally:
-            self._complain(f"Non-consecutive offsets in {place.absolute}", follower.told)
+            self._complain(f"Non-consecutive offsets in {file.absolute}", follower.told)
         if frames.left > 0 and options.max_bytes == _UNLIMITED:
-            yield f"Found {frames.left} invalid bytes at the end of {place.name}\n"
+            yield f"Found {frames.left} invalid bytes at the end of {file.name}\n"
 
     def _complain(self, title: str, lines: list[str]) -> None:
         self.complaints += [title, *lines] if lines else []
 
-    def _deep(self, stretch: Stretch, lines: list[str], follower: _Consecutive) -> Iterator[str]:
+    def _deep(self, stretch: RawBatches, lines: list[str], follower: _Consecutive) -> Iterator[str]:
         """Each batch's line and its records."""
         columns = stretch.table[[MAGIC, ATTRIBUTES]].T.tolist()
         for line, (magic, attributes), rows in zip(lines, columns, rows_by_batch(stretch.buffer, stretch.table), strict=True):
@@ -179,20 +179,20 @@ class KafkaDump:
 
     # ---- indexes -------------------------------------------------------------------------------------------------------------
 
-    def _index(self, place: Place) -> Iterator[str]:
-        index = _Entries(read_file(self._fs, place.path), place.base_offset, 8)
-        log = _Headers(self._fs, place)
+    def _index(self, file: NamedFile) -> Iterator[str]:
+        index = _Entries(read_file(self._fs, file.path), file.base_offset, 8)
+        log = _Headers(self._fs, file)
         if not len(index):
-            yield f"{place.path} is empty.\n"
+            yield f"{file.path} is empty.\n"
             return
         if self._options.index_sanity_check:
-            yield _sane(place, index.misfit(index.relative(len(index) - 1)))
+            yield _sane(file, index.misfit(index.relative(len(index) - 1)))
             return
         wrong: list[str] = []
         try:
             yield from _pieces(self._index_lines(index, log, wrong))
         finally:
-            self._complain(f"Mismatches in :{place.absolute}", wrong[::-1])
+            self._complain(f"Mismatches in :{file.absolute}", wrong[::-1])
 
     def _index_lines(self, index: _Entries, log: _Headers, wrong: list[str]) -> Iterator[str]:
         for number in range(len(index)):
@@ -208,38 +208,38 @@ class KafkaDump:
             if not self._options.verify_index_only:
                 yield f"offset: {offset} position: {position}\n"
 
-    def _time_index(self, place: Place) -> Iterator[str]:
-        index = _Entries(read_file(self._fs, place.path), place.base_offset, 12)
+    def _time_index(self, file: NamedFile) -> Iterator[str]:
+        index = _Entries(read_file(self._fs, file.path), file.base_offset, 12)
         if self._options.index_sanity_check:
             last = len(index) - 1
             falls = last >= 0 and index.timestamp(last) < index.timestamp(0)
-            yield _sane(place, falls or index.misfit(index.last(last) if last >= 0 else 0))
+            yield _sane(file, falls or index.misfit(index.last(last) if last >= 0 else 0))
             return
-        offsets = _Entries(read_file(self._fs, place.sibling(".index")), place.base_offset, 8)
-        watch = _TimeWatch(index, offsets, _Headers(self._fs, place))
+        offsets = _Entries(read_file(self._fs, file.sibling(".index")), file.base_offset, 8)
+        watch = _TimeIndexCheck(index, offsets, _Headers(self._fs, file))
         try:
             yield from _pieces(watch.lines(silent=self._options.verify_index_only))
         finally:
-            self._complain(f"Found timestamp mismatch in :{place.absolute}", watch.mismatches)
-            self._complain(f"Found out of order timestamp in :{place.absolute}", watch.falling)
-            self._complain(f"The following indexed offsets are not found in :{place.absolute}", watch.lost)
+            self._complain(f"Found timestamp mismatch in :{file.absolute}", watch.mismatches)
+            self._complain(f"Found out of order timestamp in :{file.absolute}", watch.falling)
+            self._complain(f"The following indexed offsets are not found in :{file.absolute}", watch.lost)
 
     # ---- the rest ------------------------------------------------------------------------------------------------------------
 
-    def _transactions(self, place: Place) -> Iterator[str]:
+    def _transactions(self, file: NamedFile) -> Iterator[str]:
         names = ("version", "producerId", "firstOffset", "lastOffset", "lastStableOffset")
-        data = np.frombuffer(read_file(self._fs, place.path), np.uint8)
+        data = np.frombuffer(read_file(self._fs, file.path), np.uint8)
         layout = np.dtype([(names[0], ">i2"), *((name, ">i8") for name in names[1:])])
         for entry in data[: len(data) // layout.itemsize * layout.itemsize].view(layout).tolist():
             yield " ".join(f"{name}: {value}" for name, value in zip(names, entry, strict=True)) + "\n"
 
-    def _snapshot(self, place: Place) -> Iterator[str]:
-        data = read_file(self._fs, place.path)
+    def _snapshot(self, file: NamedFile) -> Iterator[str]:
+        data = read_file(self._fs, file.path)
         complaint = _snapshot_complaint(data)
         if complaint is not None:
             self.complaints.append(complaint)
             return
-        for producer in snapshot_entries(data, place.path):
+        for producer in snapshot_entries(data, file.path):
             yield _producer_line(producer)
 
 
@@ -263,18 +263,18 @@ def _pieces(lines: Iterable[str]) -> Iterator[str]:
     yield "".join(held)
 
 
-def _title(place: Place) -> str:
-    if place.suffix == ".log":
-        return f"Log starting offset: {place.base_offset}\n"
-    if place.name == "bootstrap.checkpoint":
+def _title(file: NamedFile) -> str:
+    if file.suffix == ".log":
+        return f"Log starting offset: {file.base_offset}\n"
+    if file.name == "bootstrap.checkpoint":
         return "KRaft bootstrap snapshot\n"
-    offset, _, epoch = place.name.removesuffix(".checkpoint").partition("-")
+    offset, _, epoch = file.name.removesuffix(".checkpoint").partition("-")
     if not (offset.isdecimal() and epoch.isdecimal()):
-        raise InvalidArgumentError(f"{place.path} is no snapshot of KRaft's: its name has no offset and epoch")
+        raise InvalidArgumentError(f"{file.path} is no snapshot of KRaft's: its name has no offset and epoch")
     return f"Snapshot end offset: {int(offset)}, epoch: {int(epoch)}\n"
 
 
-def _batch_lines(stretch: Stretch) -> list[str]:
+def _batch_lines(stretch: RawBatches) -> list[str]:
     """A line for each batch of a stretch."""
     lines = []
     valid = [_FLAGS[flag] for flag in _valid(stretch).tolist()]
@@ -298,7 +298,7 @@ def _batch_lines(stretch: Stretch) -> list[str]:
     return lines
 
 
-def _valid(stretch: Stretch) -> Table:
+def _valid(stretch: RawBatches) -> Table:
     """Which batches have the checksum of their bytes."""
     table = stretch.table
     found: Table = (table[CRC_STATE] == CRC_GOOD).astype(np.int64)
@@ -366,11 +366,11 @@ class _Consecutive:
 # ---- indexes: entries and the batches that they lead to -----------------------------------------------------------------------
 
 
-def _sane(place: Place, misfit: bool) -> str:
+def _sane(file: NamedFile, misfit: bool) -> str:
     if misfit:
         told = "does not pass Kafka's sanity check: its last entry, or its size, is none"
-        raise CorruptionError(f"{place.path} {told}", path=place.path)
-    return f"{place.path} passed sanity check.\n"
+        raise CorruptionError(f"{file.path} {told}", path=file.path)
+    return f"{file.path} passed sanity check.\n"
 
 
 class _Entries:
@@ -431,22 +431,22 @@ class _Entries:
 class _Headers:
     """The batches that an index leads to, one at a time."""
 
-    def __init__(self, fs: FileSystem, place: Place) -> None:
-        self.path = place.sibling(".log")
+    def __init__(self, fs: FileSystem, file: NamedFile) -> None:
+        self.path = file.sibling(".log")
         self._frames = open_log(fs, self.path)
 
-    def at(self, position: int) -> _Found | None:
+    def at(self, position: int) -> _IndexedBatch | None:
         """The batch at a position; None when the file ends before it does."""
         if position > self._frames.size:
             raise CorruptionError(f"{self.path} ends before position {position}, where its index leads", position=position)
         stretch = self._frames.one(position)
-        return None if stretch is None else _Found(stretch)
+        return None if stretch is None else _IndexedBatch(stretch)
 
 
-class _Found:
+class _IndexedBatch:
     """One batch of a log."""
 
-    def __init__(self, stretch: Stretch) -> None:
+    def __init__(self, stretch: RawBatches) -> None:
         self._stretch = stretch
         self.last_offset = int(stretch.table[LAST_OFFSET, 0])
         self.end = stretch.shift + int(stretch.table[POSITION, 0] + stretch.table[SIZE, 0])
@@ -457,7 +457,7 @@ class _Found:
         )
 
 
-class _TimeWatch:
+class _TimeIndexCheck:
     """Compares a time index with the batches that it names."""
 
     def __init__(self, index: _Entries, offsets: _Entries, log: _Headers) -> None:
@@ -478,14 +478,14 @@ class _TimeWatch:
                 yield f"timestamp: {stamp} offset: {offset}\n"
             before = stamp
 
-    def _batch_of(self, relative: int, offset: int) -> _Found | None:
+    def _batch_of(self, relative: int, offset: int) -> _IndexedBatch | None:
         """The first batch that reaches an offset."""
         found = self._log.at(self._offsets.position_for(relative))
         while found is not None and found.last_offset < offset:
             found = self._log.at(found.end)
         return found
 
-    def _compare(self, stamp: int, offset: int, found: _Found | None, before: int) -> None:
+    def _compare(self, stamp: int, offset: int, found: _IndexedBatch | None, before: int) -> None:
         if found is None or found.last_offset != offset:
             there = -1 if found is None else found.last_offset
             self.lost.append(f"Indexed offset: {offset}, found log offset: {there}")

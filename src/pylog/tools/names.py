@@ -11,7 +11,7 @@ from pylog.segment.names import LOG, parse
 from pylog.segment.segment import LogSegment, OpenFiles
 
 
-class Place(NamedTuple):
+class NamedFile(NamedTuple):
     """A file that was named.
 
     Attributes:
@@ -46,14 +46,14 @@ class Place(NamedTuple):
         return join(parent_of(self.path), self.name.partition(".")[0] + suffix)
 
 
-def place_of(path: str) -> Place:
+def named_file(path: str) -> NamedFile:
     """A file by its path.
 
-    >>> place_of("/data/orders-0/00000000000000000042.log").base_offset
+    >>> named_file("/data/orders-0/00000000000000000042.log").base_offset
     42
     """
     name = base_name(path)
-    return Place(path, name, name[name.rfind(".") :] if "." in name else "")
+    return NamedFile(path, name, name[name.rfind(".") :] if "." in name else "")
 
 
 def is_directory(fs: FileSystem, path: str) -> bool:
@@ -77,18 +77,18 @@ def read_file(fs: FileSystem, path: str) -> bytes:
     return data
 
 
-def segment_at(fs: FileSystem, place: Place) -> tuple[LogSegment, int | None]:
+def segment_at(fs: FileSystem, file: NamedFile) -> tuple[LogSegment, int | None]:
     """A `.log` file as a segment, to be read only, and the base offset of the one behind it in its directory, if there is one.
 
     Raises:
         StorageFailedError: it cannot be read. InvalidArgumentError: its name has no offset.
     """
-    directory, base = parent_of(place.path), place.base_offset
+    directory, base = parent_of(file.path), file.base_offset
     numbered = [(parse(entry.name), entry) for entry in fs.list(directory, sizes=LOG) if entry.is_file]
     later = [found.offset for found, _ in numbered if found and found.suffix == LOG and not found.state and found.offset > base]
-    own = [entry for _, entry in numbered if entry.name == place.name]
+    own = [entry for _, entry in numbered if entry.name == file.name]
     if not own:
-        raise StorageFailedError(f"there is no file {place.path}; give the path of one", path=place.path, errno=2)
+        raise StorageFailedError(f"there is no file {file.path}; give the path of one", path=file.path, errno=2)
     segment = LogSegment(
         fs,
         directory,
@@ -97,6 +97,6 @@ def segment_at(fs: FileSystem, place: Place) -> tuple[LogSegment, int | None]:
         mtime_ms=own[0].mtime_ms,
         open_files=OpenFiles(1),
         sealed=bool(later),
-        log_name=place.name,
+        log_name=file.name,
     )
     return segment, min(later, default=None)

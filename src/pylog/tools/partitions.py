@@ -36,7 +36,7 @@ from pylog.topics.signs import is_log_directory
 _MARKER_BYTES: Final = 4096
 
 
-class Target(NamedTuple):
+class PartitionDirectory(NamedTuple):
     """A partition's directory.
 
     Attributes:
@@ -52,7 +52,7 @@ class Target(NamedTuple):
     config: TopicConfig
 
 
-def targets(fs: FileSystem, path: str) -> list[Target]:
+def targets(fs: FileSystem, path: str) -> list[PartitionDirectory]:
     """The partitions of a log directory, or the one whose directory it is.
 
     Args:
@@ -77,10 +77,10 @@ def targets(fs: FileSystem, path: str) -> list[Target]:
             root = resolved(path)  # a link may lie elsewhere than the store's locks and checkpoints
         name = base_name(root)
         only = parse_partition_directory(name) or TopicPartition(name, 0)
-        return [Target(parent_of(root), root, only, _config_of(_catalog(fs, parent_of(root)), only.topic))]
+        return [PartitionDirectory(parent_of(root), root, only, _config_of(_catalog(fs, parent_of(root)), only.topic))]
     catalog = _catalog(fs, root)  # once: with many topics it is long
     found = partitions_in(fs, root, entries)
-    return [Target(root, join(root, name), key, _config_of(catalog, key.topic)) for name, key in found.items()]
+    return [PartitionDirectory(root, join(root, name), key, _config_of(catalog, key.topic)) for name, key in found.items()]
 
 
 def _catalog(fs: FileSystem, root: str) -> Catalog | None:
@@ -104,18 +104,18 @@ def _is_log(name: str) -> bool:
     return found is not None and found.suffix == LOG
 
 
-def look_at(fs: FileSystem, target: Target, clock: Clock) -> Look:
+def look_at(fs: FileSystem, target: PartitionDirectory, clock: Clock) -> Look:
     """What opens a partition when its turn comes. It takes no lock and writes nothing."""
     return partial(_opened, fs, target, clock)
 
 
-def _opened(fs: FileSystem, target: Target, clock: Clock) -> Partition:
+def _opened(fs: FileSystem, target: PartitionDirectory, clock: Clock) -> Partition:
     check_partition_directory(fs, target.directory, write=False)
     log = Log(_source(fs, target), clock, _ALONE)
     return log.as_partition(quiet=False)
 
 
-def _source(fs: FileSystem, target: Target) -> Source:
+def _source(fs: FileSystem, target: PartitionDirectory) -> Source:
     root = target.root
     marker = read_derived(fs, join(root, CLEAN_SHUTDOWN), limits.MARKER_BYTES).data
     return Source(
@@ -146,7 +146,7 @@ def _nothing(*_: object) -> None:
 _ALONE: Final = Surroundings(False, _nothing, _nothing, _nothing, OpenFiles())
 
 
-def sizes_of(fs: FileSystem, target: Target) -> dict[str, int]:
+def sizes_of(fs: FileSystem, target: PartitionDirectory) -> dict[str, int]:
     """The files of a partition, by name, in bytes; empty when it is gone.
 
     Raises:

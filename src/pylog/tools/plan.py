@@ -23,15 +23,15 @@ from pylog.record.checksum import crc32c
 from pylog.record.format import HEADER_CHECKED, HEADER_FRONT, HEADER_SIZE, LAST_OFFSET, LEADER_EPOCH, LOG_OVERHEAD, POSITION, SIZE
 from pylog.segment import names
 from pylog.segment.segment import LogSegment, OpenFiles
-from pylog.tools.endings import LostEnd, lost_ends
-from pylog.tools.partitions import Target, look_at, sizes_of
+from pylog.tools.lost_markers import LostEnd, lost_ends
+from pylog.tools.partitions import PartitionDirectory, look_at, sizes_of
 from pylog.tools.verify import Affected, verify
 
 POLICIES: Final = ("truncate", "skip", "quarantine")
 _HURT: Final = frozenset({"corrupt", "torn", BEHIND})  # what lies in a `.log` file and is no batch
 
 
-class Copy(NamedTuple):
+class KeptBytes(NamedTuple):
     """Bytes of a `.log` file that stay as they are."""
 
     start: int
@@ -42,7 +42,7 @@ class Copy(NamedTuple):
         return self.end - self.start
 
 
-class Filler(NamedTuple):
+class EmptyBatch(NamedTuple):
     """An empty batch in the place of records that are gone. Offsets inclusive."""
 
     first_offset: int
@@ -56,7 +56,7 @@ class Filler(NamedTuple):
     def encoded(self) -> bytes:
         """Its bytes: a header with a count of 0 and no timestamps.
 
-        >>> len(Filler(5, 9, 0).encoded())
+        >>> len(EmptyBatch(5, 9, 0).encoded())
         61
         """
         checked = HEADER_CHECKED.pack(0, self.last_offset - self.first_offset, -1, -1, -1, -1, -1, 0)
@@ -64,7 +64,7 @@ class Filler(NamedTuple):
         return HEADER_FRONT.pack(*front) + checked
 
 
-Piece = Copy | Filler
+ContentPart = KeptBytes | EmptyBatch
 
 
 class SegmentPlan(NamedTuple):
@@ -78,14 +78,14 @@ class SegmentPlan(NamedTuple):
     base_offset: int
     path: str
     size: int
-    pieces: tuple[Piece, ...] | None
+    pieces: tuple[ContentPart, ...] | None
 
     @property
     def new_size(self) -> int:
         return sum(piece.size for piece in self.pieces or ())
 
 
-class Lost(NamedTuple):
+class LostOffsets(NamedTuple):
     """Offsets that are in the log now and will not be.
 
     Attributes:
@@ -116,7 +116,7 @@ class PartitionPlan:
         lost_ends: transactions whose markers go, and which other committed readers see then.
     """
 
-    target: Target
+    target: PartitionDirectory
     policy: str
     affected: tuple[Affected, ...]
     segments: tuple[SegmentPlan, ...] = ()
@@ -126,7 +126,7 @@ class PartitionPlan:
     forget_header: bool = False
     end_offset: int = 0
     new_end_offset: int = 0
-    lost: tuple[Lost, ...] = ()
+    lost: tuple[LostOffsets, ...] = ()
     lost_ends: tuple[LostEnd, ...] = ()
 
     def sentences(self) -> Iterator[str]:
@@ -151,14 +151,14 @@ class PartitionPlan:
 def _told(segment: SegmentPlan) -> str:
     if segment.pieces is None:
         return f"remove {segment.path} ({segment.size} bytes)"
-    kept = sum(piece.size for piece in segment.pieces if isinstance(piece, Copy))
-    fillers = sum(isinstance(piece, Filler) for piece in segment.pieces)
+    kept = sum(piece.size for piece in segment.pieces if isinstance(piece, KeptBytes))
+    fillers = sum(isinstance(piece, EmptyBatch) for piece in segment.pieces)
     placed = f", with {fillers} empty batches in the place of what is gone" if fillers else ""
     return f"write {segment.path} anew: {kept} of its {segment.size} bytes stay{placed}"
 
 
 def plan_partition(
-    fs: FileSystem, target: Target, policy: str, clock: Clock, *, whole: bool = False, alone: bool = False
+    fs: FileSystem, target: PartitionDirectory, policy: str, clock: Clock, *, whole: bool = False, alone: bool = False
 ) -> PartitionPlan | None:
     """Plans the repair of one partition.
 
@@ -198,7 +198,7 @@ class _Planner:
     def __init__(
         self,
         fs: FileSystem,
-        target: Target,
+        target: PartitionDirectory,
         policy: str,
         partition: Partition,
         affected: tuple[Affected, ...],
@@ -218,8 +218,8 @@ class _Planner:
         kept = {segment.path: segment.pieces or () for segment in made.segments}
 
         def stays(segment: LogSegment, start: int, end: int) -> bool:
-            pieces = kept.get(segment.path, (Copy(0, segment.size),))
-            return any(isinstance(piece, Copy) and piece.start <= start and end <= piece.end for piece in pieces)
+            pieces = kept.get(segment.path, (KeptBytes(0, segment.size),))
+            return any(isinstance(piece, KeptBytes) and piece.start <= start and end <= piece.end for piece in pieces)
 
         return replace(made, lost_ends=tuple(lost_ends(self._segments, stays)))
 
@@ -254,10 +254,10 @@ class _Planner:
         for number, (segment, following) in enumerate(self._segments):
             hole = holes.get(segment.base_offset)
             if segment.path in self._hurt or hole is not None:
-                content = _Content(segment, following)
+                content = _NewContent(segment, following)
                 content.take_all()
                 epoch = content.epoch if content.pieces else self._epoch_before(number)
-                pieces = content.pieces if hole is None else [*content.pieces, Filler(*hole, epoch)]
+                pieces = content.pieces if hole is None else [*content.pieces, EmptyBatch(*hole, epoch)]
                 changed.append(_plan_of(segment, pieces))
                 end = end if following is not None else content.next_offset
         return changed, end
@@ -268,7 +268,7 @@ class _Planner:
             return [], self._end
         number, position = first
         segment, following = self._segments[number]
-        content = _Content(segment, following)
+        content = _NewContent(segment, following)
         content.take_until(position)
         if content.next_offset < self._state.start_offset:
             told = f"the damage in {segment.path} lies before the log's start {self._state.start_offset}"
@@ -282,12 +282,12 @@ class _Planner:
         for number, (segment, following) in enumerate(self._segments):
             hole = holes.get(segment.base_offset)
             if segment.path in self._hurt and following is not None:
-                changed.append(_plan_of(segment, [Filler(segment.base_offset, following - 1, self._epoch_before(number))]))
+                changed.append(_plan_of(segment, [EmptyBatch(segment.base_offset, following - 1, self._epoch_before(number))]))
             elif segment.path in self._hurt:
                 kept, end = self._without_empty_end(number, [_plan_of(segment, [])], segment.base_offset)
                 changed += kept
             elif hole is not None:
-                changed.append(_plan_of(segment, [Copy(0, segment.size), Filler(*hole, self._epoch_before(number + 1))]))
+                changed.append(_plan_of(segment, [KeptBytes(0, segment.size), EmptyBatch(*hole, self._epoch_before(number + 1))]))
         return changed, end
 
     def _everything_out(self) -> PartitionPlan:
@@ -331,7 +331,7 @@ class _Planner:
         first, *later = changed
         if first.pieces or number == 0:
             return changed, end
-        content = _Content(self._segments[number - 1][0], first.base_offset)
+        content = _NewContent(self._segments[number - 1][0], first.base_offset)
         content.take_all()
         if content.next_offset == first.base_offset:
             return changed, end
@@ -340,7 +340,7 @@ class _Planner:
     def _epoch_before(self, number: int) -> int:
         """The leader epoch of the last batch before a segment, -1 without one. Segments that compaction emptied have none."""
         for segment, following in reversed(self._segments[:number]):
-            content = _Content(segment, following)
+            content = _NewContent(segment, following)
             content.take_all()
             if content.epoch >= 0:
                 return content.epoch
@@ -358,10 +358,10 @@ class _Planner:
             return True
         return any(each.finding.kind in _HURT | {"missing"} and self._place(each) is None for each in self._affected)
 
-    def _lost(self, changed: list[SegmentPlan], end: int, *, all_of_them: bool = False) -> Iterator[Lost]:
+    def _lost(self, changed: list[SegmentPlan], end: int, *, all_of_them: bool = False) -> Iterator[LostOffsets]:
         for each in self._affected:
             if each.first_offset is not None and each.finding.kind not in HARMLESS:
-                yield Lost(each.first_offset, each.last_offset, False)
+                yield LostOffsets(each.first_offset, each.last_offset, False)
         gone = self._emptied(changed, end) if self._policy != "skip" else []
         if all_of_them:
             gone = [(self._state.start_offset, self._end - 1)]
@@ -369,7 +369,7 @@ class _Planner:
             for readable_first, readable_last in self._readable:
                 both = max(first, readable_first), min(last, readable_last)
                 if both[0] <= both[1]:
-                    yield Lost(*both, True)
+                    yield LostOffsets(*both, True)
 
     def _emptied(self, changed: list[SegmentPlan], end: int) -> list[tuple[int, int]]:
         """The offsets that a policy takes out, damaged or not."""
@@ -381,7 +381,7 @@ class _Planner:
 
 
 def segments_of(
-    fs: FileSystem, target: Target, interval_bytes: int = limits.DEFAULT_INDEX_INTERVAL_BYTES
+    fs: FileSystem, target: PartitionDirectory, interval_bytes: int = limits.DEFAULT_INDEX_INTERVAL_BYTES
 ) -> list[tuple[LogSegment, int | None]]:
     """All `.log` files of a partition, whole, each with the base offset of the next one.
 
@@ -417,11 +417,11 @@ def _plain_log(name: str) -> names.NumberedName | None:
     return found if found is not None and found.suffix == names.LOG and not found.state else None
 
 
-def _plan_of(segment: LogSegment, pieces: Iterable[Piece] | None) -> SegmentPlan:
+def _plan_of(segment: LogSegment, pieces: Iterable[ContentPart] | None) -> SegmentPlan:
     return SegmentPlan(segment.base_offset, segment.path, segment.size, None if pieces is None else tuple(pieces))
 
 
-class _Content:
+class _NewContent:
     """The pieces of a segment's new file, as its walk goes on.
 
     Attributes:
@@ -433,7 +433,7 @@ class _Content:
     def __init__(self, segment: LogSegment, following: int | None) -> None:
         self._segment = segment
         self._following = following
-        self.pieces: list[Piece] = []
+        self.pieces: list[ContentPart] = []
         self.next_offset = segment.base_offset
         self.epoch = -1
 
@@ -458,17 +458,17 @@ class _Content:
             return
         start, end = (int(number) + stretch.shift for number in (table[POSITION, 0], table[POSITION, -1] + table[SIZE, -1]))
         before = self.pieces[-1] if self.pieces else None
-        if isinstance(before, Copy) and before.end == start:
-            self.pieces[-1] = Copy(before.start, end)
+        if isinstance(before, KeptBytes) and before.end == start:
+            self.pieces[-1] = KeptBytes(before.start, end)
         else:
-            if isinstance(before, Filler) and len(self.pieces) == 1:  # nothing before it says which epoch it is of
+            if isinstance(before, EmptyBatch) and len(self.pieces) == 1:  # nothing before it says which epoch it is of
                 self.pieces[-1] = before._replace(leader_epoch=int(table[LEADER_EPOCH, 0]))
-            self.pieces.append(Copy(start, end))
+            self.pieces.append(KeptBytes(start, end))
         self.next_offset, self.epoch = int(table[LAST_OFFSET, -1]) + 1, int(table[LEADER_EPOCH, -1])
 
     def _fill(self, damage: Damage) -> None:
         """Puts an empty batch where records are gone, if it is known how far they went."""
         following = self._following if damage.next_offset is None else damage.next_offset
         if following is not None and self.next_offset < following <= self._segment.base_offset + limits.MAX_RELATIVE_OFFSET:
-            self.pieces.append(Filler(self.next_offset, following - 1, self.epoch))
+            self.pieces.append(EmptyBatch(self.next_offset, following - 1, self.epoch))
             self.next_offset = following

@@ -24,8 +24,8 @@ from pylog.record.format import BASE_OFFSET, LEADER_EPOCH
 from pylog.segment import names
 from pylog.segment.segment import LogSegment
 from pylog.tools.backup import Backup
-from pylog.tools.partitions import Target, sizes_of, targets
-from pylog.tools.plan import POLICIES, Copy, PartitionPlan, SegmentPlan, plan_partition, segments_of
+from pylog.tools.partitions import PartitionDirectory, sizes_of, targets
+from pylog.tools.plan import POLICIES, KeptBytes, PartitionPlan, SegmentPlan, plan_partition, segments_of
 
 _INDEXES = (names.INDEX, names.TIME_INDEX, names.TRANSACTION_INDEX, names.SEAL)
 
@@ -33,7 +33,7 @@ _INDEXES = (names.INDEX, names.TIME_INDEX, names.TRANSACTION_INDEX, names.SEAL)
 class Refused(NamedTuple):
     """A partition that is not repaired, and why."""
 
-    target: Target
+    target: PartitionDirectory
     why: str
 
 
@@ -118,7 +118,9 @@ def repair(
     return Repair(policy, planned.plans, planned.refused, copies.path)
 
 
-def _planned(fs: FileSystem, found: list[Target], policy: str, clock: Clock, whole: bool, *, alone: bool = False) -> Repair:
+def _planned(
+    fs: FileSystem, found: list[PartitionDirectory], policy: str, clock: Clock, whole: bool, *, alone: bool = False
+) -> Repair:
     plans, refused = [], []
     for target in found:
         try:
@@ -229,7 +231,7 @@ class _Execution:
         try:
             position = 0
             for piece in segment.pieces or ():
-                if isinstance(piece, Copy):
+                if isinstance(piece, KeptBytes):
                     _copy(old, piece, new, position)
                 else:
                     new.write(memoryview(piece.encoded()), position)
@@ -306,7 +308,7 @@ def _snapshot(name: str) -> names.NumberedName | None:
     return found if found is not None and found.suffix == names.SNAPSHOT and not found.state else None
 
 
-def _copy(source: File, piece: Copy, target: File, position: int) -> None:
+def _copy(source: File, piece: KeptBytes, target: File, position: int) -> None:
     buffer = bytearray(min(limits.READ_CHUNK_BYTES, piece.size))
     done = 0
     while done < piece.size:

@@ -11,7 +11,7 @@ from typing import Final
 
 from pylog.text import size_text
 from pylog.times import time_text
-from pylog.tools.charts import Piece, axis, bars, meter, strip, table, text
+from pylog.tools.charts import StripSection, axis, bars, meter, strip, table, text
 from pylog.tools.sketches import Powers, Span, Timeline
 from pylog.tools.stats import DamagedRange, Lag, PartitionStats, SegmentStats, Stats, TopicStats
 
@@ -279,20 +279,20 @@ def _map(partition: PartitionStats) -> str:
     return f'<div class="row"><span>{text(partition.key.partition)}</span>{strip(pieces, start, end)}</div>'
 
 
-def _segment_pieces(segments: Sequence[SegmentStats]) -> Iterator[Piece]:
+def _segment_pieces(segments: Sequence[SegmentStats]) -> Iterator[StripSection]:
     """The segments; where there are too many, neighbours are drawn as one."""
     each = -(-len(segments) // _MOST_PIECES)
     for number, at in enumerate(range(0, len(segments), max(each, 1))):
         group = segments[at : at + each]
         first, last = group[0].base_offset, group[-1].end_offset
         size = size_text(sum(segment.bytes for segment in group))
-        yield Piece(first, last, "odd" if number % 2 else "even", f"offsets {first} to {last - 1}: {size}")
+        yield StripSection(first, last, "odd" if number % 2 else "even", f"offsets {first} to {last - 1}: {size}")
 
 
-def _damaged_pieces(damaged: Sequence[DamagedRange]) -> Iterator[Piece]:
+def _damaged_pieces(damaged: Sequence[DamagedRange]) -> Iterator[StripSection]:
     for each in damaged[:_MOST_PIECES]:
         told = f"damaged: offsets {each.offset} to {each.next_offset - 1}"
-        yield Piece(each.offset, each.next_offset, "damaged", told)
+        yield StripSection(each.offset, each.next_offset, "damaged", told)
 
 
 def _details(partition: PartitionStats) -> str:

@@ -43,7 +43,7 @@ from pylog.record.format import (
 from pylog.record.types import TopicPartition
 from pylog.segment.segment import LogSegment
 from pylog.tools.headers import stretches
-from pylog.tools.partitions import Target, look_at, targets
+from pylog.tools.partitions import PartitionDirectory, look_at, targets
 from pylog.tools.sketches import Distinct, Powers, Timeline
 
 _TRIED: Final = 4  # compressed batches of a codec that are decompressed in each region
@@ -250,7 +250,7 @@ def collect(
     return [_topic(name, sorted(partitions, key=lambda each: each.key)) for name, partitions in sorted(by_topic.items())]
 
 
-def _opened(fs: FileSystem, target: Target, clock: Clock) -> tuple[PartitionStats, Partition | None]:
+def _opened(fs: FileSystem, target: PartitionDirectory, clock: Clock) -> tuple[PartitionStats, Partition | None]:
     stats = PartitionStats(target.key, target.directory)
     try:
         return stats, look_at(fs, target, clock)()
@@ -280,8 +280,8 @@ def _count(found: PartitionStats, partition: Partition, *, keys: bool) -> Iterat
     found.stats.keys = Distinct() if keys else None
     appends = {segment.base_offset: segment.appends.file_ms for segment, _ in partition.segments()}
     ends = {segment.base_offset: following for segment, following in partition.segments()}
-    segments = {base: _Segment() for base in ends}
-    tried = _Tried(keys=keys)
+    segments = {base: _SegmentCounts() for base in ends}
+    tried = _Samples(keys=keys)
     try:
         for segment, stretch in stretches(partition):
             _add(found.stats, stretch.table)
@@ -331,7 +331,7 @@ def _codec_name(codec: int) -> str:
     return CODEC_NAMES[codec] if codec < len(CODEC_NAMES) else f"unknown ({codec})"
 
 
-class _Segment:
+class _SegmentCounts:
     """Adds up a segment."""
 
     def __init__(self) -> None:
@@ -359,7 +359,7 @@ def _note_damage(found: PartitionStats, segment: LogSegment, stretch: Stretch, f
     found.damaged.append(DamagedRange(segment.path, damage.position, size, damage.offset, behind, damage.why))
 
 
-class _Tried:
+class _Samples:
     """Decompresses some batches, for the ratios; and decodes all keys, if they are wanted."""
 
     def __init__(self, *, keys: bool) -> None:

@@ -20,9 +20,9 @@ from pylog.log.verification import Progress, verify_store
 from pylog.log.walk import is_preallocated, walk
 from pylog.record.format import SIZE
 from pylog.segment import names
-from pylog.tools.behind import behind_the_end
-from pylog.tools.names import is_directory, place_of, segment_at
-from pylog.tools.partitions import Target, look_at, sizes_of, targets
+from pylog.tools.names import is_directory, named_file, segment_at
+from pylog.tools.partitions import PartitionDirectory, look_at, sizes_of, targets
+from pylog.tools.trailing_bytes import trailing_bytes
 from pylog.topics.catalog import CATALOG, read_catalog
 from pylog.topics.checking import check_catalog
 
@@ -152,7 +152,7 @@ def verify(
     root = found[0].root if found else absolute(path)
     report = verify_store(files, root, looks, time, rate_limit=rate_limit, progress=progress, records=records)
     for target, look in zip(found, looks, strict=True):
-        report = report.with_findings(behind_the_end(files, target, look, report, alone=alone))
+        report = report.with_findings(trailing_bytes(files, target, look, report, alone=alone))
     if found and root == absolute(path):
         report = report.with_findings(_check_catalog(files, root, report))
     return _judged(files, found, looks, report)
@@ -171,7 +171,7 @@ def _check_catalog(fs: FileSystem, root: str, report: Report) -> list[Finding]:
 
 
 def _verify_file(fs: FileSystem, path: str) -> Verification:
-    segment, following = segment_at(fs, place_of(path))
+    segment, following = segment_at(fs, named_file(path))
     findings, batches, good_bytes = [], 0, 0
     for stretch in walk(segment, 0, segment.size, following, verify=True):
         table, damage = stretch.table, stretch.damage
@@ -192,7 +192,7 @@ def _verify_file(fs: FileSystem, path: str) -> Verification:
 # ---- from findings to offsets and advice -------------------------------------------------------------------------------------
 
 
-def _judged(fs: FileSystem, found: list[Target], looks: list[Look], report: Report) -> Verification:
+def _judged(fs: FileSystem, found: list[PartitionDirectory], looks: list[Look], report: Report) -> Verification:
     affected: list[Affected] = []
     files: list[FileResult] = []
     readable: list[Readable] = []
@@ -220,7 +220,7 @@ def _is_in(path: str, directory: str) -> bool:
     return path == directory or path.startswith(join(directory, ""))
 
 
-def _bounds(target: Target, sizes: Iterable[str]) -> dict[str, int | None]:
+def _bounds(target: PartitionDirectory, sizes: Iterable[str]) -> dict[str, int | None]:
     """Each segment's path with the base offset of the next one, None for the last."""
     bases = sorted({found.offset for name in sizes if (found := names.parse(name)) and found.suffix == names.LOG})
     paths = [join(target.directory, names.file_name(base, names.LOG)) for base in bases]
@@ -246,10 +246,10 @@ def _next_base(finding: Finding, bounds: dict[str, int | None]) -> int | None:
 
 
 def _base_of(path: str) -> int:
-    return place_of(path).base_offset
+    return named_file(path).base_offset
 
 
-def _files(target: Target, sizes: dict[str, int], findings: list[Finding]) -> list[FileResult]:
+def _files(target: PartitionDirectory, sizes: dict[str, int], findings: list[Finding]) -> list[FileResult]:
     """A verdict for each file, also for those that should be there and are not."""
     verdicts: dict[str, str] = {}
     for finding in sorted(findings, key=lambda finding: finding.kind in HARMLESS):

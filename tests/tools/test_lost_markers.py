@@ -14,7 +14,7 @@ import pylog
 from pylog.log.producer_state import control_record
 from pylog.record.batch import scan_batches
 from pylog.record.format import ATTRIBUTES, BASE_OFFSET, CONTROL_BIT, POSITION, PRODUCER_ID, SIZE
-from pylog.tools.endings import LostEnd
+from pylog.tools.lost_markers import LostEnd
 from pylog.tools.repair import Repair, repair
 
 FIRST = f"{0:020}.log"

@@ -18,12 +18,12 @@ from pylog.log.report import BEHIND, Look, Report, about
 from pylog.log.store_locks import KAFKA_LOCK
 from pylog.record.format import BASE_OFFSET, CRC_BAD, CRC_STATE, LAST_OFFSET, POSITION, SIZE
 from pylog.segment.segment import LogSegment
-from pylog.tools.partitions import Target
+from pylog.tools.partitions import PartitionDirectory
 
 _TOLD = frozenset({"torn", "corrupt", "unreadable"})  # kinds of findings that speak of those bytes already
 
 
-def behind_the_end(fs: FileSystem, target: Target, look: Look, report: Report, *, alone: bool) -> Iterator[Finding]:
+def trailing_bytes(fs: FileSystem, target: PartitionDirectory, look: Look, report: Report, *, alone: bool) -> Iterator[Finding]:
     """The bytes behind a log's end, if they are not the write of somebody who has it open, nor told of already.
 
     Args:
@@ -48,7 +48,7 @@ def behind_the_end(fs: FileSystem, target: Target, look: Look, report: Report, *
         yield about(BEHIND, active.path, f"{held}: the next writer cuts them off", position=taken, size=size - taken)
 
 
-def _is_preallocated(fs: FileSystem, target: Target, active: LogSegment, position: int, end: int) -> bool:
+def _is_preallocated(fs: FileSystem, target: PartitionDirectory, active: LogSegment, position: int, end: int) -> bool:
     """Whether only zeros are there, as a process leaves them that dies, and a broker would cut them off too."""
     return active.file().is_blank(position, end) and not fs.exists(join(target.root, CLEAN_SHUTDOWN))
 

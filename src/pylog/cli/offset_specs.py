@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 _NUMBER: Final = re.compile(r"[-+]?[0-9]{1,18}")
 _PARTITIONS: Final = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10}))?")
-PLACE_HELP: Final = (
+OFFSET_SPEC_HELP: Final = (
     "an offset, -N (the last N records), earliest, latest, a time (2024-01-31T17:00, in UTC), or P1DT12H (so long ago)"
 )
 
 
-def parse_place(text: str, clock: Clock) -> Target:
+def parse_offset_spec(text: str, clock: Clock) -> Target:
     """A place from its text.
 
     Args:
-        text: as `PLACE_HELP` says.
+        text: as `OFFSET_SPEC_HELP` says.
         clock: for what is so long ago.
 
     Raises:
@@ -35,9 +35,9 @@ def parse_place(text: str, clock: Clock) -> Target:
 
     >>> from pylog.clock import ManualClock
     >>> clock = ManualClock(1000)
-    >>> parse_place("17", clock), parse_place("1970-01-01T00:00:01", clock)
+    >>> parse_offset_spec("17", clock), parse_offset_spec("1970-01-01T00:00:01", clock)
     (Target(kind='offset', value=17), Target(kind='time', value=1000))
-    >>> parse_place("-5", clock), parse_place("PT0.4S", clock)
+    >>> parse_offset_spec("-5", clock), parse_offset_spec("PT0.4S", clock)
     (Target(kind='shift', value=-5), Target(kind='time', value=600))
     """
     try:
@@ -47,9 +47,9 @@ def parse_place(text: str, clock: Clock) -> Target:
             return Target("time", clock.now_ms() - milliseconds_of(text))
         found = target_of(text, now_ms=clock.now_ms)
     except InvalidArgumentError as error:
-        raise UsageError(f"{text!r} is no place in a log: give {PLACE_HELP}") from error
+        raise UsageError(f"{text!r} is no place in a log: give {OFFSET_SPEC_HELP}") from error
     if found is None or found.kind == "current":
-        raise UsageError(f"{text!r} is no place in a log: give {PLACE_HELP}")
+        raise UsageError(f"{text!r} is no place in a log: give {OFFSET_SPEC_HELP}")
     return found
 
 
