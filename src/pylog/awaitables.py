@@ -1,7 +1,7 @@
-"""Coroutines that are given where pylog calls a plain function: refused when they are given, or when they are returned.
+"""Refuses coroutine functions and coroutines where pylog calls a plain function.
 
-A coroutine that nothing awaits does nothing, and Python says so only when it is collected. Only the classes of `pylog.aio` have
-an event loop in which to await one.
+A coroutine that is never awaited does nothing, and Python warns only when the coroutine is collected. Only the classes of
+`pylog.aio` have an event loop that can await one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pylog.errors import InvalidArgumentError
 
 
 def is_coroutine_function(call: object) -> bool:
-    """Whether calling this makes a coroutine or an asynchronous generator, as far as can be told without a call.
+    """Returns whether a call would return a coroutine or an asynchronous generator, as far as is visible without calling.
 
     >>> async def told(): ...
     >>> class Teller:
@@ -23,7 +23,7 @@ def is_coroutine_function(call: object) -> bool:
     """
     while isinstance(call, partial):
         call = call.func
-    kinds = (call, getattr(type(call), "__call__", None))  # noqa: B004 - whether it is a coroutine function is asked
+    kinds = (call, getattr(type(call), "__call__", None))  # noqa: B004 - the question is whether it is a coroutine function
     return any(inspect.iscoroutinefunction(each) or inspect.isasyncgenfunction(each) for each in kinds)
 
 
@@ -31,26 +31,26 @@ def refuse_coroutine_function(name: str, call: object, instead: str) -> None:
     """Raises InvalidArgumentError for a coroutine function.
 
     Args:
-        name: of the argument.
-        call: what was given.
-        instead: what to do, as the end of the sentence.
+        name: the argument's name.
+        call: the argument's value.
+        instead: advice, as the end of the sentence.
     """
     if is_coroutine_function(call):
         raise InvalidArgumentError(f"{name}={call!r} is a coroutine function, which would never be awaited here; {instead}")
 
 
 def is_awaitable(made: object) -> bool:
-    """Whether something does nothing unless it is awaited: a coroutine, say. A task or future of asyncio runs by itself."""
+    """Returns whether a value must be awaited to do anything, such as a coroutine. An asyncio task or future runs by itself."""
     return inspect.isasyncgen(made) or (inspect.isawaitable(made) and not hasattr(made, "add_done_callback"))
 
 
 def refuse_awaitable(made: object) -> None:
-    """Closes a coroutine that a call has returned, and raises InvalidArgumentError. Anything else passes.
+    """Closes a coroutine that a call has returned, and raises InvalidArgumentError. Ignores all other values.
 
     >>> refuse_awaitable(None)
     """
     if is_awaitable(made):
         if inspect.iscoroutine(made):
             made.close()
-        told = f"the call returned {type(made).__name__} {getattr(made, '__qualname__', '')!r}, which is not awaited here"
-        raise InvalidArgumentError(f"{told}; give a plain function, or use pylog.aio")
+        message = f"the call returned {type(made).__name__} {getattr(made, '__qualname__', '')!r}, which is not awaited here"
+        raise InvalidArgumentError(f"{message}; give a plain function, or use pylog.aio")

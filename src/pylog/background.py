@@ -1,6 +1,6 @@
-"""The background thread of a store: flushes what `Durability.INTERVAL` promises, and ticks where that is asked for.
+"""The background thread of a store: performs the flushes of `Durability.INTERVAL`, and ticks if a tick interval is set.
 
-It only calls what anybody could call; nothing depends on when it runs.
+It only calls functions that any caller may call, and nothing depends on when it runs.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from pylog.errors import PylogError
 from pylog.fs import process_id
 
 LOGGER = logging.getLogger("pylog")
-_LONGEST_NAP_S: Final = 3600.0  # the system's timed waits have a bound; a task that is due later is waited for again
-_AFTER_FAILURE_S: Final = 1.0  # before a thread that cannot even wait tries again
+_LONGEST_NAP_S: Final = 3600.0  # the system's timed waits have a limit; for a later task the thread waits again
+_AFTER_FAILURE_S: Final = 1.0  # pause after a failed wait
 
 
 class Failures:
-    """Errors of work in the background, which no caller sees. They are logged, and counted for `Store.metrics`.
+    """Counts and logs errors of background work, which no caller sees, for `Store.metrics`.
 
     Attributes:
-        count: how many there were.
+        count: the number of errors.
 
     >>> failures = Failures()
     >>> failures.note(ValueError("no"))
@@ -34,15 +34,15 @@ class Failures:
     """
 
     def __init__(self) -> None:
-        self._noted: list[None] = []  # appending is one step, so that threads need no lock
+        self._noted: list[None] = []  # append is atomic, so threads need no lock
 
     @property
     def count(self) -> int:
-        """How many there were."""
+        """The number of errors."""
         return len(self._noted)
 
     def note(self, error: BaseException) -> None:
-        """Counts and logs an error. Raises nothing, even if a handler of log messages does."""
+        """Counts and logs an error. Raises nothing, even if a log handler raises."""
         self._noted.append(None)
         with contextlib.suppress(BaseException):
             if isinstance(error, PylogError):
@@ -52,12 +52,12 @@ class Failures:
 
 
 class Background:
-    """Runs tasks again and again, each after its own interval, in one thread that begins with the first task.
+    """Repeats tasks, each after its own interval, in one thread that starts with the first task.
 
-    No error ends the thread: it is noted, and the other tasks go on.
+    An error does not end the thread: it is noted, and the other tasks continue.
 
     Args:
-        failures: takes the errors of tasks.
+        failures: collects the errors of tasks.
     """
 
     def __init__(self, failures: Failures | None = None) -> None:
@@ -66,28 +66,28 @@ class Background:
         self._wake = threading.Condition(self._guard)
         self._tasks: dict[object, tuple[float, Callable[[], object]]] = {}
         self._due: dict[object, float] = {}
-        self._now = 0.0  # seconds of this thread's own naps: what is late by a task's own work is late by just that
+        self._now = 0.0  # sum of the thread's waits, so a task is late only by the time that tasks take
         self._thread = _Thread(self._run, "pylog-background")
         self._ended = False
         self._pid = process_id()
 
     def every(self, key: object, interval_ms: int, task: Callable[[], object]) -> None:
-        """Runs a task at least that often from now on; the shortest interval given for a key counts."""
+        """Runs a task repeatedly from now on. The shortest interval given for a key counts."""
         known = self._tasks.get(key)
         if known is not None and known[0] <= interval_ms / 1000:
             return
         with self._guard:
             if self._ended:
                 return
-            self._thread.begin()  # before the task is noted: nobody would run it if there can be no thread
+            self._thread.begin()  # before the task is stored: without a thread it would never run
             due = self._now + interval_ms / 1000
             if all(due < other for other in self._due.values()):
-                self._wake.notify()  # before, too: of what an interrupt keeps from being noted there is nothing to know
+                self._wake.notify()  # also before: an interrupt in between only wakes the thread once too often
             self._tasks[key] = (interval_ms / 1000, task)
             self._due[key] = due
 
     def drop(self, key: object) -> None:
-        """Forgets a task, and what it keeps alive; it may be running still."""
+        """Drops a task and its references; it may still be running."""
         with self._guard:
             self._tasks.pop(key, None)
             self._due.pop(key, None)
@@ -97,19 +97,19 @@ class Background:
             try:
                 for task in self._due_tasks():
                     self._attempt(task)
-            except BaseException as error:  # noqa: BLE001 - such as want of memory: the thread lives on
+            except BaseException as error:  # noqa: BLE001 - such as no memory: the thread continues
                 self._failures.note(error)
                 threading.Event().wait(_AFTER_FAILURE_S)
 
     def _due_tasks(self) -> list[Callable[[], object]]:
-        """Waits until a task is due; none when the thread must end, or has waited for long."""
+        """Waits until tasks are due. Returns none if the thread must end, or after a long wait."""
         with self._guard:
             nap = min(max(0.0, min(self._due.values()) - self._now), _LONGEST_NAP_S) if self._due else None
             if not self._ended:
                 self._wake.wait(nap)
             if self._ended:
                 return []
-            # all of it, also when a task came that is due before: one may run too early, none too late
+            # the full wait, even if an earlier task was added meanwhile: a task may run early, but not late
             self._now += nap or 0.0
             due = [(key, self._tasks[key]) for key, due in self._due.items() if due <= self._now]
             for key, (interval, _) in due:
@@ -119,17 +119,17 @@ class Background:
     def _attempt(self, task: Callable[[], object]) -> None:
         try:
             task()
-        except BaseException as error:  # noqa: BLE001 - also a callback's SystemExit: what was promised to others must go on
+        except BaseException as error:  # noqa: BLE001 - also a callback's SystemExit: the other tasks must go on
             self._failures.note(error)
         try:
             trace.tell()
-        except BaseException as error:  # noqa: BLE001 - of a handler of log messages
+        except BaseException as error:  # noqa: BLE001 - raised by a log handler
             self._failures.note(error)
 
     def end(self) -> None:
-        """Ends the thread; no task runs any more when this returns."""
+        """Ends the thread. No task runs after this returns."""
         if process_id() != self._pid:
-            return  # a forked child has no such thread; the parent's may have held the guard
+            return  # a forked child has no such thread; a thread of the parent may have held the lock
         with self._guard:
             self._ended = True
             self._wake.notify()
@@ -137,21 +137,21 @@ class Background:
 
 
 class _Thread:
-    """A daemon thread, whose beginning may be interrupted and asked for again: it begins once.
+    """A daemon thread that starts once. Starting may be interrupted and repeated.
 
-    `Thread.start` waits for the new thread, and an interrupt there leaves locks that nobody holds, or an owner who does not know
-    of his thread. So yet another thread calls it: interrupts are the main thread's.
+    `Thread.start` waits for the new thread. An interrupt there would leave locks held, or an owner without a reference to the
+    thread. So a helper thread calls it: only the main thread is interrupted.
     """
 
     def __init__(self, run: Callable[[], None], name: str) -> None:
         self._thread = threading.Thread(target=run, name=name, daemon=True)
-        self._turn = allocate_lock()  # to start it
+        self._turn = allocate_lock()  # taken to start the thread
 
     def begin(self) -> None:
-        """Returns when the thread is at work.
+        """Starts the thread, and returns when it runs.
 
         Raises:
-            RuntimeError, MemoryError: there can be no more threads.
+            RuntimeError, MemoryError: the system cannot start another thread.
         """
         if self._thread.ident is not None:
             return
@@ -173,6 +173,6 @@ class _Thread:
             is_done.release()
 
     def join(self) -> None:
-        """Waits for its end, unless it has not begun, or is the one that asks."""
+        """Waits until the thread ends. Returns at once if it has not started, or is the current thread."""
         if self._thread.ident is not None and self._thread is not threading.current_thread():
             self._thread.join()

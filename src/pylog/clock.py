@@ -1,4 +1,4 @@
-"""The only reader of time. The engine takes a `Clock` and asks it; tests pass one that stands still."""
+"""Provides the time. The engine takes a `Clock`; tests pass one that stands still."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Wall-clock milliseconds, as Kafka stamps them; and a clock that never goes back, for waiting."""
+    """Wall-clock milliseconds, as Kafka stamps records, and a monotonic clock for waiting."""
 
     def now_ms(self) -> int: ...
 
     def monotonic(self) -> float:
-        """Seconds from some moment on."""
+        """Returns seconds since an arbitrary moment."""
         ...
 
     def sleep(self, seconds: float) -> None: ...
 
 
 class SystemClock:
-    """The system's clocks.
+    """The operating system's clocks.
 
     >>> SystemClock().now_ms() > 1_600_000_000_000
     True
     """
 
     def now_ms(self) -> int:
-        """Milliseconds since the epoch."""
+        """Returns milliseconds since the epoch."""
         return time.time_ns() // 1_000_000
 
-    monotonic = staticmethod(time.monotonic)  # as it is: an append asks for it several times
+    monotonic = staticmethod(time.monotonic)  # not wrapped: an append calls it several times
 
     def sleep(self, seconds: float) -> None:
         """Waits."""
@@ -37,7 +37,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that moves only when told to, or waited for: for tests.
+    """A clock for tests, which moves only by `advance` and `sleep`.
 
     >>> clock = ManualClock(5)
     >>> clock.advance(10)
@@ -50,17 +50,17 @@ class ManualClock:
         self._now_ms: float = now_ms
 
     def now_ms(self) -> int:
-        """Milliseconds since the epoch."""
+        """Returns milliseconds since the epoch."""
         return int(self._now_ms)
 
     def monotonic(self) -> float:
-        """Seconds from some moment on."""
+        """Returns seconds since an arbitrary moment."""
         return self._now_ms / 1000
 
     def sleep(self, seconds: float) -> None:
-        """Moves the clock on."""
+        """Moves the clock forward."""
         self._now_ms += 1000 * seconds
 
     def advance(self, ms: int) -> None:
-        """Moves the clock on."""
+        """Moves the clock forward."""
         self._now_ms += ms

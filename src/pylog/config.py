@@ -1,7 +1,7 @@
-"""What can be set: frozen dataclasses, Kafka's property names with underscores, values checked when they are made.
+"""Options: frozen dataclasses with Kafka's property names, written with underscores. Values are checked on construction.
 
-Kafka's defaults (storage-format 8). Smaller segments and indexes than a broker allows are legal, so that tests meet every
-edge often.
+Defaults are Kafka's (storage-format 8). Smaller segments and indexes than a broker allows are legal, so that tests reach every
+edge case often.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ CLEANUP_POLICIES = ("delete", "compact")
 
 @dataclass(frozen=True, repr=False)
 class Durability:
-    """What an acknowledgement promises: `Durability.SYNC`, `Durability.OS` or `Durability.INTERVAL(ms)` (reliability 5).
+    """What an acknowledgement guarantees: `Durability.SYNC`, `Durability.OS` or `Durability.INTERVAL(ms)` (reliability 5).
 
-    `SYNC`: like `write` and `fdatasync`: the records outlive a power loss (the default).
-    `INTERVAL(ms)`: like `write`, and at most `ms` milliseconds later `fdatasync`: a power loss may take those of that time.
-    `OS`: like `write`: they outlive the death of the process; a power loss may take those since the last flush or roll.
+    `SYNC` (the default): `write` and `fdatasync`. Records survive a power loss.
+    `INTERVAL(ms)`: `write`, and `fdatasync` at most `ms` milliseconds later. A power loss can lose the records of that time.
+    `OS`: `write`. Records survive the death of the process; a power loss can lose those since the last flush or roll.
 
     Levels are values: compare them with `==`.
 
     Attributes:
         name: `"SYNC"`, `"INTERVAL"` or `"OS"`.
-        interval_ms: of an `INTERVAL`; None for the others.
+        interval_ms: the interval of `INTERVAL`; None for the other levels.
 
     Raises:
-        InvalidArgumentError: another name, or an interval that is not an int of at least 1.
+        InvalidArgumentError: an unknown name, or an interval that is not an int of at least 1.
 
     >>> Durability.INTERVAL(50), Durability.INTERVAL(50) == Durability.INTERVAL(50), Durability.SYNC == Durability.OS
     (Durability.INTERVAL(50), True, False)
@@ -57,18 +57,18 @@ class Durability:
 
     @classmethod
     def INTERVAL(cls, ms: int) -> Durability:  # noqa: N802 - a level beside SYNC and OS, written like them
-        """The level that syncs at most `ms` milliseconds after an append."""
+        """Returns the level that syncs at most `ms` milliseconds after an append."""
         return cls("INTERVAL", ms)
 
     @classmethod
     def of(cls, level: str | Durability) -> Durability:
-        """A level from the text that a topic's options hold; a level is returned as it is.
+        """Returns the level for the text of a topic's option; a level is returned unchanged.
 
         Args:
             level: `"sync"`, `"os"` or `"interval:MS"`, MS in milliseconds.
 
         Raises:
-            InvalidArgumentError: no such level.
+            InvalidArgumentError: the text names no level.
 
         >>> Durability.of("interval:50"), Durability.of("sync")
         (Durability.INTERVAL(50), Durability.SYNC)
@@ -94,27 +94,27 @@ _LEVEL = re.compile(r"(sync|os)|interval:([0-9]{1,19})")
 class TopicConfig:
     """A topic's configuration, under Kafka's names with underscores.
 
-    Sizes in bytes, times in milliseconds; -1 switches a retention limit off. Three options are pylog's own, not Kafka's:
-    `durability` and the two that begin with `retention_group`.
+    Sizes are in bytes, times in milliseconds; -1 switches a retention limit off. Three options are pylog's own, not Kafka's:
+    `durability`, `retention_group` and `retention_group_max_bytes`.
 
     Attributes:
-        delete_retention_ms: how long compaction keeps a tombstone, counted from the first compaction that reads it.
-        min_compaction_lag_ms: records younger than this are not compacted yet.
-        max_compaction_lag_ms: older records are compacted even if little is dirty. Compaction never touches the active segment,
-            and only an append begins a new one. So after the last append neither this option nor `delete_retention_ms` has an
-            effect on the records in the active segment, as in Kafka.
+        delete_retention_ms: how long compaction keeps a tombstone after the first compaction that reads it.
+        min_compaction_lag_ms: younger records are not compacted yet.
+        max_compaction_lag_ms: older records are compacted even if little of the log is dirty. Compaction never changes the active
+            segment, and only an append rolls it. So after the last append neither this option nor `delete_retention_ms` affects
+            the records in the active segment, as in Kafka.
         message_timestamp_before_max_ms: an append is refused if a timestamp is further in the past.
         message_timestamp_after_max_ms: an append is refused if a timestamp is further in the future; one hour by default, as in
-            Kafka 4. Neither option counts for records without a timestamp, nor in a topic with LogAppendTime.
-        file_delete_delay_ms: a broker's, with Kafka's default. pylog deletes the files of a deleted segment as soon as no reader
-            of its process uses them; a reader in another process keeps the files that it has open. `create_topic` and
-            `alter_topic` refuse other values than 0 and the default.
-        durability: `"sync"`, `"os"` or `"interval:MS"`, what appends promise here; None leaves it to the store.
-        retention_group: a consumer group; size and time delete nothing that it has not committed.
-        retention_group_max_bytes: how many bytes are kept for the group's sake at most; -1 is no bound.
+            Kafka 4. Neither option applies to records without a timestamp, or to a topic with LogAppendTime.
+        file_delete_delay_ms: a broker's option, with Kafka's default. pylog deletes the files of a deleted segment as soon as no
+            reader of its process uses them; a reader in another process keeps its open files. `create_topic` and `alter_topic`
+            refuse all values except 0 and the default.
+        durability: `"sync"`, `"os"` or `"interval:MS"`, the guarantee of appends to this topic; None means the store's.
+        retention_group: a consumer group; retention by size and time deletes no record that the group has not committed.
+        retention_group_max_bytes: the most bytes kept for the group; -1 means no limit.
 
     Raises:
-        InvalidArgumentError: a value out of its range.
+        InvalidArgumentError: a value is out of range.
 
     >>> TopicConfig(retention_ms=-1).segment_bytes
     1073741824
@@ -155,8 +155,8 @@ class TopicConfig:
             _choose("cleanup_policy", policy, CLEANUP_POLICIES)
         _check_ratio("min_cleanable_dirty_ratio", self.min_cleanable_dirty_ratio)
         if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
-            told = f"min_compaction_lag_ms={self.min_compaction_lag_ms} is more than max_compaction_lag_ms"
-            raise InvalidArgumentError(f"{told}={self.max_compaction_lag_ms}: records cannot be old enough and not too old")
+            message = f"min_compaction_lag_ms={self.min_compaction_lag_ms} is more than max_compaction_lag_ms"
+            raise InvalidArgumentError(f"{message}={self.max_compaction_lag_ms}: records cannot be old enough and not too old")
         if self.compression_gzip_level == 0:
             raise InvalidArgumentError("compression_gzip_level=0 is not -1 (the codec's default) or 1 to 9")
         if self.durability is not None:
@@ -166,10 +166,10 @@ class TopicConfig:
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> TopicConfig:
-        """A configuration from options by name.
+        """Returns a configuration with the given options.
 
         Raises:
-            InvalidArgumentError: an option that does not exist; the error lists those that do.
+            InvalidArgumentError: an option does not exist; the message lists the options that exist.
         """
         known = [field.name for field in dataclasses.fields(cls)]
         unknown = sorted(set(options) - set(known))
@@ -178,27 +178,27 @@ class TopicConfig:
         return cls(**options)
 
     def changed(self) -> dict[str, Any]:
-        """The options that differ from their defaults: what is kept on disk."""
+        """Returns the options that differ from their defaults; these are stored on disk."""
         return {field.name: value for field in dataclasses.fields(self) if (value := getattr(self, field.name)) != field.default}
 
     @property
     def codec(self) -> str:
-        """The codec that appends use when the call names none."""
+        """The codec of appends that name none."""
         return "none" if self.compression_type in ("producer", "uncompressed") else self.compression_type
 
     def level(self, codec: str) -> int | None:
-        """The compression level for a codec; None is the codec's own default."""
+        """Returns the compression level for a codec; None means the codec's default."""
         level = getattr(self, f"compression_{codec}_level", None)
         return None if level == -1 else level
 
     @property
     def is_compacted(self) -> bool:
-        """Whether only the last record of each key is kept."""
+        """Whether compaction keeps only the last record of each key."""
         return "compact" in self.cleanup_policy.split(",")
 
     @functools.cached_property
     def roll_ms(self) -> int:
-        """How long a segment is appended to: compaction, which never touches the active one, may not come late (6.3.4)."""
+        """How long a segment stays active: compaction never changes the active segment, so it bounds the delay (6.3.4)."""
         lag_ms = self.max_compaction_lag_ms
         return min(self.segment_ms, lag_ms) if self.is_compacted and lag_ms > 0 else self.segment_ms
 
@@ -212,14 +212,14 @@ class OffsetsConfig:
     """How committed offsets are kept, under the names of Kafka's broker options `offsets.*` with underscores.
 
     Attributes:
-        topic_num_partitions: of `__consumer_offsets`, when it is made.
-        topic_segment_bytes: size of its segments, when it is made.
-        retention_minutes: how long offsets are kept that nobody uses.
-        retention_check_interval_ms: how often `Store.tick` looks for such offsets.
-        metadata_max_bytes: the longest metadata of a commit; as in Kafka these are UTF-16 code units.
+        topic_num_partitions: partitions of `__consumer_offsets`, when it is created.
+        topic_segment_bytes: size of its segments, when it is created.
+        retention_minutes: how long unused offsets are kept.
+        retention_check_interval_ms: how often `Store.tick` expires unused offsets.
+        metadata_max_bytes: the longest metadata of a commit, in UTF-16 code units as in Kafka.
 
     Raises:
-        InvalidArgumentError: a value out of its range.
+        InvalidArgumentError: a value is out of range.
 
     >>> OffsetsConfig().retention_minutes
     10080
@@ -281,7 +281,7 @@ def _check_ratio(name: str, value: object) -> None:
 
 
 def _is_text(value: object) -> bool:
-    """Whether it is text that can be kept in a file: lone surrogates cannot."""
+    """Returns whether a value is text that a file can hold: lone surrogates cannot be encoded."""
     try:
         return isinstance(value, str) and bool(value.encode())
     except UnicodeEncodeError:

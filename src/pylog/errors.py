@@ -1,10 +1,10 @@
-"""Every error pylog raises: one hierarchy under `PylogError`.
+"""Every error that pylog raises: one hierarchy under `PylogError`.
 
-A message is a sentence that names the place (path, position, offset) and says what to do next. The same facts are
-attributes, so that programs need not parse the sentence. Messages carry places, never record contents.
+A message is a sentence that names the path, position and offset concerned and states what to do next. The same facts are
+attributes, so that programs need not parse the sentence. Messages never contain record contents.
 
-Three questions about bytes have three errors, asked in this order: is it a format we know (`UnsupportedFormatError`), is
-it what was written (`CorruptionError`), is it small enough to be handled (`DecompressionLimitError`).
+Three checks of bytes have three errors, in this order: `UnsupportedFormatError` for an unknown format, `CorruptionError` for
+bytes that were altered, `DecompressionLimitError` for data that is too large to handle.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ __all__ = [
     "WakeupError",
 ]
 
-NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})  # what passes when somebody makes room
-NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})  # what passes when files are closed; nothing was done
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})  # temporary: succeeds once space has been freed
+NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})  # temporary: succeeds once files are closed; nothing was done
 PathLike = str | os.PathLike[str]
 
 
@@ -57,13 +57,13 @@ class PylogError(Exception):
     """The root of all pylog errors.
 
     Args:
-        message: one sentence for a person.
+        message: one sentence for a human reader.
         path: the file or directory concerned, if any.
         position: the byte in that file, if any.
         offset: the record offset concerned, if any.
 
     Attributes:
-        partition: topic and number of the partition whose records a consumer could not hand out; None elsewhere.
+        partition: topic and number of the partition whose records a consumer could not return; None for all other errors.
 
     >>> error = PylogError("the disk is full", path="/data/orders-0")
     >>> str(error), error.path, error.offset
@@ -89,7 +89,7 @@ class PylogError(Exception):
 
 
 def _rebuild(kind: type[PylogError], arguments: tuple[object, ...], attributes: dict[str, object]) -> PylogError:
-    """Unpickles an error: Spark carries them from its workers to the driver."""
+    """Unpickles an error: Spark sends errors from its workers to the driver."""
     error = kind.__new__(kind, *arguments)
     error.args = arguments
     error.__dict__.update(attributes)
@@ -97,15 +97,15 @@ def _rebuild(kind: type[PylogError], arguments: tuple[object, ...], attributes: 
 
 
 class InvalidArgumentError(PylogError, ValueError):
-    """An argument, option or configuration value is not one that pylog accepts; nothing was written."""
+    """An argument, option or configuration value is invalid; nothing was written."""
 
 
 class InvalidTopicError(InvalidArgumentError):
-    """A topic name breaks Kafka's rule for names, or names one of Kafka's internal topics, which only the store itself writes."""
+    """A topic name breaks Kafka's naming rule, or names one of Kafka's internal topics, which only the store itself may write."""
 
 
 class InvalidRecordError(InvalidArgumentError):
-    """A record or a table of records cannot be written: wrong type, negative timestamp, null where none may be."""
+    """A record or a table of records cannot be written: a wrong type, a negative timestamp, or an invalid null."""
 
 
 class InvalidTimestampError(InvalidRecordError):
@@ -113,70 +113,70 @@ class InvalidTimestampError(InvalidRecordError):
 
 
 class RecordTooLargeError(InvalidArgumentError):
-    """A record, with its batch around it, is larger than `max_message_bytes` or `segment_bytes`."""
+    """A record with its batch is larger than `max_message_bytes` or `segment_bytes`."""
 
 
 class TopicAlreadyExistsError(InvalidArgumentError):
-    """A topic of that name is there already."""
+    """A topic of that name exists already."""
 
 
 class UnknownTopicOrPartitionError(PylogError, LookupError):
-    """There is no such topic, or no such partition of it, in this store."""
+    """The store has no such topic, or the topic no such partition."""
 
 
 class GroupIdNotFoundError(PylogError, LookupError):
-    """There is no such consumer group: nobody has joined it, and nothing is committed for it."""
+    """The consumer group does not exist: it has no members and no committed offsets."""
 
 
 class NonEmptyGroupError(PylogError):
-    """The consumer group has members that are at work: close their consumers before it is reset or deleted."""
+    """The consumer group has active members: close their consumers before you reset or delete it."""
 
 
 class GroupSubscribedToTopicError(PylogError):
-    """Members of the consumer group read the topic, so what is committed for it stays; nothing was deleted."""
+    """Members of the consumer group subscribe to the topic, so its committed offsets stay; nothing was deleted."""
 
 
 class OffsetOutOfRangeError(PylogError, LookupError):
-    """The offset lies before the log's start or beyond its end."""
+    """The offset is before the log's start or beyond its end."""
 
 
 class NoOffsetForPartitionError(PylogError, LookupError):
-    """A consumer's group has committed nothing for a partition, and `auto_offset_reset="none"` leaves it there."""
+    """A group has no committed offset for a partition, and `auto_offset_reset="none"` sets no other position."""
 
 
 class RecordDeserializationError(PylogError):
-    """A consumer's deserializer raised for the record at `offset`; what it raised is the cause. The position stays there."""
+    """A consumer's deserializer raised for the record at `offset`; its error is the cause. The position stays at the record."""
 
 
 class IllegalStateError(PylogError):
-    """The call does not fit in what was called before: a partition that is not assigned, a consumer that another thread uses."""
+    """The object is not in a state for this call: the partition is not assigned, say, or another thread uses the consumer."""
 
 
 class NotALogDirectoryError(PylogError):
-    """The path is missing, is not a directory, or may not be used as asked."""
+    """The path is missing, is not a directory, or its permissions do not allow the requested use."""
 
 
 class ReadOnlyError(PylogError):
-    """The store, or this partition of it, is open for reading only."""
+    """The store or the partition is open for reading only."""
 
 
 class ClosedError(PylogError):
-    """The store or log was closed, or belongs to another process (after a fork)."""
+    """The store or log is closed, or belongs to another process (after a fork)."""
 
 
 class PylogTimeoutError(PylogError, TimeoutError):
-    """What was waited for has not come in the time given. What was begun goes on."""
+    """The awaited event did not happen in the given time. Work that has begun continues."""
 
 
 class WakeupError(PylogError):
-    """`Consumer.wakeup` was called: the poll or iteration ends here. Nothing is lost; the next poll hands out the records."""
+    """`Consumer.wakeup` was called: the poll or iteration ends. No record is lost; the next poll returns them."""
 
 
 class StoreLockedError(PylogError):
-    """Another process, a Kafka broker or pylog, has the directory open for writing.
+    """Another process, a Kafka broker or pylog, has opened the directory for writing.
 
     Attributes:
-        pid: the process that holds the lock, where the system tells.
+        pid: the process that holds the lock, if the system reports it.
     """
 
     def __init__(self, message: str, *, path: PathLike | None = None, pid: int | None = None) -> None:
@@ -185,7 +185,7 @@ class StoreLockedError(PylogError):
 
 
 class StorageFailedError(PylogError):
-    """The operating system refused or failed a call; what the call should have written is not acknowledged.
+    """The operating system refused or failed a call; the data that the call should have written is not acknowledged.
 
     Attributes:
         errno: the system's error number.
@@ -205,7 +205,7 @@ class StorageFailedError(PylogError):
 
     @property
     def passes(self) -> bool:
-        """Whether the call can be made again once there is room, or files are closed: nothing is in doubt meanwhile.
+        """Whether the call can be repeated once space is freed or files are closed: nothing is in doubt meanwhile.
 
         >>> StorageFailedError("the disk is full", errno=28).passes, SyncFailedError("the disk is full", errno=28).passes
         (True, False)
@@ -214,20 +214,20 @@ class StorageFailedError(PylogError):
 
 
 class SyncFailedError(StorageFailedError):
-    """A sync failed, for whatever reason: what it should have made durable may be lost, whatever a later sync says."""
+    """A sync failed. Data that it should have made durable may be lost, even if a later sync succeeds."""
 
     @property
     def passes(self) -> bool:
-        """Never."""
+        """Always false."""
         return False
 
 
 class ProducerError(PylogError):
-    """A log refuses a batch because of what its producer wrote before; nothing was written.
+    """A log refused a batch because of its producer's earlier batches; nothing was written.
 
     Attributes:
-        producer_id, epoch, sequence: of the refused batch.
-        expected: what the batch should have had; of what, the kind of error says.
+        producer_id, epoch, sequence: those of the refused batch.
+        expected: the value that the batch should have had; each subclass defines which value.
     """
 
     def __init__(self, message: str, *, producer_id: int, epoch: int, sequence: int, expected: int) -> None:
@@ -239,44 +239,44 @@ class ProducerError(PylogError):
 
 
 class OutOfOrderSequenceError(ProducerError):
-    """A batch does not follow on from its producer's last one: one between them is missing, or this one is from long ago.
+    """A batch does not continue its producer's last batch: a batch between them is missing, or this one is old.
 
     Attributes:
-        expected: the sequence that the next batch begins with.
+        expected: the first sequence of the next batch.
     """
 
 
 class ProducerFencedError(ProducerError):
-    """A producer of the same id and a higher epoch has taken over.
+    """A producer with the same id and a higher epoch has taken over.
 
     Attributes:
-        expected: that epoch; batches of lower ones are refused.
+        expected: that epoch; batches of lower epochs are refused.
     """
 
 
 class InvalidTransactionStateError(PylogError):
-    """A batch outside any transaction comes from a producer that has a transaction open, which began at `offset`."""
+    """A batch outside any transaction comes from a producer with an open transaction, which began at `offset`."""
 
 
 class FencedMemberError(PylogError):
-    """A member of a consumer group may not do what it asked: it was put out of the group, or the partition is not its own.
+    """The group refuses a member's request: the member was removed from the group, or the partition is not assigned to it.
 
-    Nothing was written. The consumer's next poll tells which partitions are lost, and joins the group again.
+    Nothing was written. The consumer's next poll reports the lost partitions and joins the group again.
     """
 
 
 class InconsistentGroupProtocolError(PylogError):
-    """A consumer cannot join a group: none of its assignors is known to all members. Nothing was written."""
+    """A consumer cannot join a group: no assignor of its list is supported by all members. Nothing was written."""
 
 
 class UnreleasedInstanceIdError(PylogError):
-    """A static member cannot join its group: one with the same `group_instance_id` is in it, and lives."""
+    """A static member cannot join its group: the group has a live member with the same `group_instance_id`."""
 
 
 class UnsupportedFormatError(PylogError):
-    """A version or codec that this pylog does not know. It is never repaired, and never guessed at.
+    """This pylog does not support the version or codec. Such data is never repaired and never guessed at.
 
-    An unknown magic byte of a batch is `CorruptionError`: no CRC covers that byte, so it is damage as likely as news.
+    An unknown magic byte of a batch raises `CorruptionError` instead: no CRC covers that byte, so it may as well be damage.
     """
 
 
@@ -285,10 +285,10 @@ class DecompressionLimitError(PylogError):
 
 
 class CorruptionError(PylogError):
-    """Bytes are not what was written: they are kept, reported and not served; what lies around them stays readable.
+    """Bytes are damaged: they are kept, reported and never returned; the data around them stays readable.
 
     Attributes:
-        next_offset: where reading can go on behind the damage (`scan(start=next_offset)`), or None when nothing follows.
+        next_offset: where reading can continue after the damage (`scan(start=next_offset)`); None if no records follow.
     """
 
     def __init__(
@@ -305,7 +305,7 @@ class CorruptionError(PylogError):
 
 
 def without_frames(error: BaseException) -> None:
-    """Takes the tracebacks off an error that is kept: their frames hold whatever was at work."""
+    """Removes the tracebacks from an error that is kept: their frames keep arbitrary objects alive."""
     seen: BaseException | None = error
     while seen is not None:
         seen.__traceback__ = None

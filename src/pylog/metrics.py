@@ -1,4 +1,4 @@
-"""What of a store can be watched: one table of metrics, the samples taken of them, and their text for monitoring systems."""
+"""The metrics of a store: their table, samples of them, and their text format for monitoring systems."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import msgspec
 
 
 class Metric(NamedTuple):
-    """One thing that is measured.
+    """A quantity that can be measured.
 
     Attributes:
         kind: `"gauge"`, which goes up and down, or `"counter"`, which only grows, from 0 when this process opens the log.
-        unit: `"bytes"`, `"seconds"`, or nothing; its name ends with it.
+        unit: `"bytes"`, `"seconds"` or `""`; the metric's name ends with it.
         help: a sentence.
     """
 
@@ -42,11 +42,11 @@ METRICS: Final[Mapping[str, Metric]] = {
 
 
 class Sample(NamedTuple):
-    """The value of a metric at a moment.
+    """The value of a metric at one time.
 
     Attributes:
         name: a key of `METRICS`.
-        labels: of what: `topic`, `partition`, and for groups `group`; none of what is the store's own.
+        labels: `topic` and `partition`, and for groups `group`; empty for metrics of the whole store.
         value: in the metric's unit.
     """
 
@@ -56,7 +56,7 @@ class Sample(NamedTuple):
 
 
 class Counters(msgspec.Struct):
-    """What one process did to a log since it opened it. Written under the log's lock, read without."""
+    """Counts what this process did to a log since it opened the log. Written under the log's lock, read without it."""
 
     records: int = 0
     bytes: int = 0
@@ -65,7 +65,7 @@ class Counters(msgspec.Struct):
     sync_seconds: float = 0.0
 
     def wrote(self, records: int) -> None:
-        """Counts a write that is published."""
+        """Counts a published write."""
         self.records += records
         self.commits += 1
 
@@ -76,7 +76,7 @@ class Counters(msgspec.Struct):
 
 
 def exposition(samples: Iterable[Sample]) -> str:
-    """Samples as text in the OpenMetrics format, which Prometheus and most other monitoring systems read.
+    """Returns samples as text in the OpenMetrics format, which Prometheus and most monitoring systems read.
 
     Args:
         samples: in any order, as `Store.metrics` returns them.

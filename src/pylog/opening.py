@@ -28,29 +28,29 @@ def open_store(
     fs: FileSystem | None = None,
     clock: Clock | None = None,
 ) -> Store:
-    """Opens a directory of topics: one of pylog's, or a Kafka broker's log directory.
+    """Opens a directory of topics: a pylog store, or a Kafka broker's log directory.
 
     Args:
-        path: the directory. With mode "rw" it is made when it does not exist.
-        mode: "rw", or "r": take no lock and write nothing, also beside a running broker or on read-only media.
-        durability: what an acknowledgement promises where neither call nor topic say.
-        exclusive: keep every other writing process out, and need not look after them: appends cost a few microseconds less.
+        path: the directory. With mode "rw" it is created if it does not exist.
+        mode: "rw", or "r": take no lock and write nothing. "r" works while a broker is running and on read-only media.
+        durability: the guarantee of acknowledgements if neither the call nor the topic sets one.
+        exclusive: exclude all other writing processes. Appends then skip checks for them and cost a few microseconds less.
         lock_timeout_ms: how long a call waits while another process changes the same partition.
-        tick_interval_ms: call `tick` that often in the background; by default nobody does.
-        committed: gives the next offset that a group will read of a partition, None when it has committed none: for topics
-            whose `retention_group` names one. By default what it has committed in `offsets` counts.
+        tick_interval_ms: call `tick` that often in the background. Default: never.
+        committed: returns the next offset that a group will read in a partition, or None if it has committed none. It is used for
+            topics with a `retention_group`. Default: the group's committed offset in `offsets`.
         offsets: how committed offsets are kept.
-        cleaner_dedupe_buffer_size: bytes of memory for the keys of a compaction; where they do not hold all it takes more rounds.
-        cleaner_io_max_bytes_per_second: how fast compaction may read and write; None is as fast as it goes.
+        cleaner_dedupe_buffer_size: bytes of memory for the keys of a compaction; if they do not fit, it takes more rounds.
+        cleaner_io_max_bytes_per_second: the most bytes that compaction reads and writes per second; None means no limit.
         fs, clock: another file system or clock, for tests.
 
     Returns:
-        A `Store`, to be closed; it is a context manager.
+        A `Store`. Close it, or use it in a `with` statement.
 
     Raises:
-        NotALogDirectoryError: missing, not a directory, or no permission.
-        StoreLockedError: a Kafka broker has it open, or a pylog process with `exclusive=True`, or (with `exclusive=True`) any.
-        InvalidArgumentError: an argument is not one of those named above.
+        NotALogDirectoryError: the path is missing, is not a directory, or may not be accessed.
+        StoreLockedError: a broker or a pylog process with `exclusive=True` has it open; with `exclusive=True`, any writer.
+        InvalidArgumentError: an argument is invalid.
 
     >>> import pylog, tempfile
     >>> with pylog.open(tempfile.mkdtemp()) as store:

@@ -1,4 +1,4 @@
-"""How a store is opened, checked when it is said."""
+"""Checks and holds the options with which a store is opened."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Committed = Callable[[str, TopicPartition], int | None]
 
 @dataclass(frozen=True, kw_only=True)
 class StoreOptions:
-    """How a store is opened; see `pylog.open`."""
+    """The options of an open store; see `pylog.open`."""
 
     mode: str = "rw"
     durability: Durability = Durability.SYNC
@@ -44,7 +44,7 @@ class StoreOptions:
         for name, (low, high) in RANGES.items():
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high):
-                raise InvalidArgumentError(f"{name}={value!r} is not an int of {low} to {high}")
+                raise InvalidArgumentError(f"{name}={value!r} is not an int from {low} to {high}")
         rate = self.cleaner_io_max_bytes_per_second
         if rate is not None and (isinstance(rate, bool) or not isinstance(rate, int | float) or not rate > 0):
             raise InvalidArgumentError(f"cleaner_io_max_bytes_per_second={rate!r} is not a positive number")

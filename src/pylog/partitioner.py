@@ -1,8 +1,8 @@
-"""Which partition a record goes to, for whole columns of keys at a time.
+"""Chooses the partition of each record, for whole columns of keys at a time.
 
-A producer asks in this order (groups-and-transactions 4.1): the partition that `send` names, a callable of the user, and then the
-partitioner here. The default one sends equal keys to one partition, the one that Kafka's clients choose, and records without a
-key to a partition for as long as it takes to fill a batch.
+A producer uses the first of these that applies (groups-and-transactions 4.1): the partition given to `send`, the user's callable,
+the partitioner here. The default partitioner sends equal keys to the same partition as Kafka's clients, and records without a
+key to one partition until a batch is full.
 """
 
 from __future__ import annotations
@@ -30,29 +30,29 @@ _M: Final = 0x5BD1E995
 _SEED: Final = 0x9747B28C
 _WORD: Final = 0xFFFFFFFF
 _POSITIVE: Final = 0x7FFFFFFF
-OUT_OF_BOUNDS: Final = 1  # of the kernel: a key does not lie within the bytes given
+OUT_OF_BOUNDS: Final = 1  # status of the kernel: a key reaches outside the given bytes
 
 
 class Partitioner(Protocol):
-    """Chooses partitions for the records of one topic. Asked by one thread at a time."""
+    """Chooses partitions for the records of one topic. Only one thread at a time calls it."""
 
     def choose(self, keys: pa.BinaryArray, sizes: Indexes, count: int) -> Indexes:
-        """The partition of each record, as an index from 0 to before `count`.
+        """Returns the partition of each record, as an index from 0 to `count - 1`.
 
-        Args:
-            keys: of the records, in the order in which they were sent.
+        keys: the records' keys, in the order in which they were sent.
+            sizes: the records' sizes, in bytes.
             sizes: of the records, in bytes.
-            count: how many partitions there are.
+            count: the number of partitions.
         """
         ...
 
 
 class DefaultPartitioner:
-    """Kafka's: by the hash of the key; without one, a partition chosen at random, again after `batch_size` bytes.
+    """Kafka's partitioner: by the key's hash; without a key, a random partition, chosen again after `batch_size` bytes.
 
     Args:
-        batch_size: bytes of records without keys that go to one partition before the next one is chosen.
-        seed: of the random choice, for tests.
+        batch_size: bytes of records without keys that go to one partition before another is chosen.
+        seed: seed of the random choice, for tests.
 
     Spec: groups-and-transactions 4.1 (3) and (4), 4.4.
 
@@ -64,10 +64,10 @@ class DefaultPartitioner:
         self._batch_size = batch_size
         self._random = np.random.default_rng(seed)
         self._current: int | None = None
-        self._filled = 0  # bytes that went to it
+        self._filled = 0  # bytes sent to it so far
 
     def choose(self, keys: pa.BinaryArray, sizes: Indexes, count: int) -> Indexes:
-        """See `Partitioner`. Cost: some 10 ns a key."""
+        """See `Partitioner`. Cost: about 10 ns a key."""
         if keys.null_count == len(keys):
             return self._stick(sizes, count)
         chosen = hashes(keys) % count
@@ -77,12 +77,12 @@ class DefaultPartitioner:
         return chosen
 
     def _stick(self, sizes: Indexes, count: int) -> Indexes:
-        """A partition for each stretch of `batch_size` bytes."""
+        """Returns a partition for each run of `batch_size` bytes."""
         if self._current is None or self._current >= count:
             self._current = int(self._random.integers(count))
         filled = self._filled + np.cumsum(sizes)
         stretch_of = (filled - sizes) // self._batch_size
-        changes = np.flatnonzero(np.diff(stretch_of)) + 1  # records that begin another stretch: few
+        changes = np.flatnonzero(np.diff(stretch_of)) + 1  # records that begin another run: few
         starts = np.concatenate(([0], changes))
         partitions = self._random.integers(count, size=len(starts))
         if stretch_of[0] == 0:
@@ -93,7 +93,7 @@ class DefaultPartitioner:
 
 
 class RoundRobinPartitioner:
-    """One record after the other to the next partition, whatever its key (groups-and-transactions 4.4).
+    """Sends each record to the next partition in turn, whatever its key (groups-and-transactions 4.4).
 
     >>> RoundRobinPartitioner().choose(pa.array([b"a"] * 5, pa.binary()), np.ones(5, np.int64), 3).tolist()
     [0, 1, 2, 0, 1]
@@ -110,10 +110,10 @@ class RoundRobinPartitioner:
 
 
 def partition_called(ask: Callback, key: bytes | None, partitions: Sequence[int]) -> int:
-    """The partition that a callable of the user chooses for one record.
+    """Returns the partition that the user's callable chooses for one record.
 
     Raises:
-        InvalidArgumentError: it is none of the topic's. What the callable raises.
+        InvalidArgumentError: the topic has no such partition. Errors of the callable pass through.
     """
     chosen = ask(key, list(partitions), list(partitions))
     refuse_awaitable(chosen)
@@ -126,7 +126,7 @@ def partition_called(ask: Callback, key: bytes | None, partitions: Sequence[int]
 
 
 def murmur2(key: bytes) -> int:
-    """Kafka's hash of a key, as a signed 32-bit number: what Java's `Utils.murmur2` returns.
+    """Returns Kafka's hash of a key as a signed 32-bit number, like Java's `Utils.murmur2`.
 
     >>> murmur2(b"foobar"), murmur2(b"")
     (-790332482, 275646681)
@@ -144,9 +144,9 @@ def murmur2(key: bytes) -> int:
 
 
 def hashes(keys: pa.BinaryArray) -> Indexes:
-    """The hash of each key without its sign, ready to be divided by the number of partitions; of null as of an empty key.
+    """Returns each key's hash without its sign, ready to be divided by the number of partitions. A null counts as an empty key.
 
-    Cost: some 6 ns a key of 8 bytes; few keys need no kernel.
+    Cost: about 6 ns a key of 8 bytes; a few keys need no kernel.
 
     >>> hashes(pa.array([b"foobar", None], pa.binary())).tolist()
     [1357151166, 275646681]
@@ -162,14 +162,14 @@ def hashes(keys: pa.BinaryArray) -> Indexes:
 
 
 def _hash_keys(data: Any, ends: Any, found: Any) -> int:
-    """Hashes keys that lie one after the other: key i is the bytes from ends[i] to before ends[i + 1].
+    """Hashes adjacent keys: key i has the bytes from `ends[i]` up to, but not including, `ends[i + 1]`.
 
     Returns:
-        OK, or OUT_OF_BOUNDS at the first key that does not lie within `data`.
+        OK, or OUT_OF_BOUNDS at the first key that reaches outside `data`.
     """
     start = address(data)
     m = u64(_M)
-    word = u64(_WORD)  # products are of 64 bits: each is cut to 32
+    word = u64(_WORD)  # products have 64 bits: each is truncated to 32
     for key in range(min(ends.size - 1, found.size)):
         first = i64(ends[key])
         size = i64(ends[key + 1]) - first

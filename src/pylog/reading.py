@@ -1,4 +1,4 @@
-"""`pylog.read_table` and `pylog.read_batches`: a topic as Arrow, in one line."""
+"""`pylog.read_table` and `pylog.read_batches`: read a topic as Arrow in one line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pylog.opening import open_store
 from pylog.record.decoder import DEFAULT_COLUMNS, schema_of
 from pylog.store import Store
 
-PARTITION = "partition"  # the column that a log has not, and a topic has
+PARTITION = "partition"  # a column of topics that logs do not have
 
 
 def read_table(
@@ -26,25 +26,25 @@ def read_table(
     columns: Sequence[str] = (PARTITION, *DEFAULT_COLUMNS),
     isolation: str = "read_uncommitted",
 ) -> pa.Table:
-    """A topic, or one partition of it, as an Arrow table in memory.
+    """Reads a topic, or one partition of it, into an Arrow table in memory.
 
     Args:
         path: a store, or any Kafka log directory; it is opened for reading.
-        topic, partition: which; without a partition all of them, one behind the other.
-        start, end: offsets in that partition, `end` exclusive; by default all that was there at the time of the call.
-        columns: `partition` int32 and those of `Log.scan`, in the order wanted. What is not asked for is not decoded.
+        topic, partition: the topic, and the partition; without a partition all of them, one after the other.
+        start, end: offsets in that partition, `end` exclusive. Default: all records that existed at the time of the call.
+        columns: `partition` (int32) and the columns of `Log.scan`, in the order you want. Other columns are not decoded.
         isolation: `read_committed` hides aborted and open transactions.
 
     Returns:
-        A table; `to_pandas()` and `polars.from_arrow` take it from there.
+        A table; `to_pandas()` and `polars.from_arrow` convert it.
 
     Raises:
-        NotALogDirectoryError, UnknownTopicOrPartitionError: there is no such directory or partition.
-        InvalidArgumentError: `start` or `end` without a partition, or no such column.
+        NotALogDirectoryError, UnknownTopicOrPartitionError: the directory or partition does not exist.
+        InvalidArgumentError: `start` or `end` without a partition, or an unknown column.
         OffsetOutOfRangeError: `start` or `end` is not in the partition.
-        CorruptionError: damage; `read_batches` gives what stands before it.
+        CorruptionError: the log is damaged; `read_batches` returns the records before the damage.
 
-    Cost: memory for all of it; tens of millions of records a second.
+    Cost: memory for all of the records; tens of millions of records a second.
 
     >>> import pylog, tempfile
     >>> with pylog.open(path := tempfile.mkdtemp()) as store:
@@ -66,16 +66,16 @@ def read_batches(
     columns: Sequence[str] = (PARTITION, *DEFAULT_COLUMNS),
     isolation: str = "read_uncommitted",
 ) -> pa.RecordBatchReader:
-    """The same as a stream of Arrow batches, for what is larger than memory: DuckDB and others read from it directly.
+    """Reads a topic as a stream of Arrow batches, for data larger than memory: DuckDB and others read from it directly.
 
     Args:
         path, topic, partition, start, end, columns, isolation: as `read_table`.
 
     Returns:
-        A reader. The store is closed when it has been read to its end, or is let go of.
+        A reader. The store is closed when the reader has been read to its end, or is garbage-collected.
 
     Raises:
-        As `read_table`: at once, but for damage, which is met on the way, behind everything that stands before it.
+        As `read_table`, at once; except CorruptionError, which the reader raises after the records before the damage.
 
     Cost: memory for one Arrow batch.
 
@@ -87,7 +87,7 @@ def read_batches(
     [1]
     """
     if partition is None and not (start is None and end is None):
-        raise InvalidArgumentError("start and end are offsets in one partition: name it")
+        raise InvalidArgumentError("start and end are offsets in one partition; give the partition too")
     asked = tuple(columns)
     of_log = tuple(name for name in asked if name != PARTITION) or ("offset",)
     if asked.count(PARTITION) > 1:

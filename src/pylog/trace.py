@@ -1,13 +1,13 @@
-"""What pylog does by itself, as lines of the standard library's `logging`: one for everything that deletes, moves, recovers,
-reassigns, or changes an option.
+"""Logs what pylog does on its own, through the standard library's `logging`: one line for everything that deletes, moves,
+recovers, reassigns, or changes an option.
 
 Each line is a sentence with facts after it, `Deleted segments: topic=orders partition=0 reason=time`. The same facts are in the
 attribute `pylog` of the log record, a dict with the event's name. The loggers are children of `pylog`;
 `docs/reference/log-lines.md` lists them. No line has a record's key, value or headers.
 
-A handler is code of the user: it may be slow, may raise, and may append to the store that the line is about. So no line is given
-to a handler while a lock of a log is held. The modules below `pylog.log` call `later`, which keeps the line; the outermost block
-that holds a lock (`HELD`) gives it to the handlers when the lock is free again.
+A handler is the user's code: it may be slow, may raise, and may append to the store that the line is about. So no handler runs
+while the thread holds a log's lock. The modules below `pylog.log` call `later`, which queues the line; the outermost block that
+holds a lock (`HELD`) passes it to the handlers once the lock is free.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ logging.getLogger(ROOT).addHandler(logging.NullHandler())
 
 
 class Event(NamedTuple):
-    """Something that leaves a line.
+    """A kind of event that is logged.
 
     Attributes:
         subject: the last word of the logger's name.
         name: the event's name, `record.pylog["event"]`.
         sentence: what happened.
-        level: of `logging`.
+        level: a level of `logging`.
     """
 
     subject: str
@@ -139,7 +139,7 @@ class _Line(NamedTuple):
 
 
 class _Held(threading.local):
-    """A block in which this thread holds locks; lines wait for the end of the outermost one."""
+    """A block in which this thread holds locks; lines wait until the outermost such block ends."""
 
     depth = 0
 
@@ -153,22 +153,22 @@ class _Held(threading.local):
 
 
 HELD: Final = _Held()
-waiting: Final[deque[_Line]] = deque()  # kept by `later`, in the order of the events
+waiting: Final[deque[_Line]] = deque()  # queued by `later`, in the order of the events
 
 
 def wanted(event: Event) -> bool:
-    """Whether any handler may want an event: for facts that take time to find out."""
-    logger = _LOGGERS[event.subject]  # not `isEnabledFor`: an interrupt there can leave a lock of the whole process taken
+    """Returns whether any handler may accept an event. Call it before computing expensive facts."""
+    logger = _LOGGERS[event.subject]  # not `isEnabledFor`: an interrupt inside it can leave a process-wide lock held
     return not logger.disabled and logger.manager.disable < event.level >= logger.getEffectiveLevel()
 
 
 def line(event: Event, place: tuple[str, int] | None = None, /, **facts: object) -> None:
-    """Logs an event; a thread that holds locks does it when they are free.
+    """Logs an event. If this thread holds locks, the line waits until they are free.
 
     Args:
-        event: one of this module.
+        event: an event of this module.
         place: the topic and partition.
-        facts: everything else, in the order in which the line has it. None is left out.
+        facts: all other facts, in the order of the line. None is left out.
     """
     later(event, place, **facts)
     if waiting:
@@ -176,7 +176,7 @@ def line(event: Event, place: tuple[str, int] | None = None, /, **facts: object)
 
 
 def later(event: Event, place: tuple[str, int] | None = None, /, **facts: object) -> None:
-    """As `line`, but the line waits for the next `tell`, even if this thread is in no `HELD` block. Cost: 1 µs."""
+    """Like `line`, but the line waits for the next `tell` even if this thread is in no `HELD` block. Cost: 1 µs."""
     if not wanted(event):
         return
     known = {} if place is None else {"topic": place[0], "partition": place[1]}
@@ -185,14 +185,14 @@ def later(event: Event, place: tuple[str, int] | None = None, /, **facts: object
 
 
 def tell() -> None:
-    """Logs the lines that wait, unless this thread holds locks."""
+    """Logs the queued lines, unless this thread holds locks."""
     if HELD.depth:
         return
-    HELD.depth += 1  # a handler that uses pylog leaves its own lines to this loop
+    HELD.depth += 1  # lines of a handler that uses pylog are logged by this loop
     try:
         while waiting:
             _log(waiting.popleft())
-    except IndexError:  # another thread logs it
+    except IndexError:  # another thread has logged it
         pass
     finally:
         HELD.depth -= 1
@@ -202,7 +202,7 @@ def _log(waited: _Line) -> None:
     event, facts = waited
     try:
         _LOGGERS[event.subject].log(event.level, "%s: %s", event.sentence, _Facts(facts), extra=_extra(event, facts))
-    except Exception:  # noqa: BLE001 - of a handler: the work that the line is about is done and stays done
+    except Exception:  # noqa: BLE001 - raised by a handler: the logged work is done and stays done
         if logging.raiseExceptions and sys.stderr is not None:
             traceback.print_exc()
 
@@ -212,16 +212,16 @@ def _extra(event: Event, facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _fact(value: object) -> object:
-    """A value as it is in `record.pylog`: numbers stay numbers, a collection becomes a list."""
+    """Returns a value as `record.pylog` holds it: numbers stay numbers, collections become lists."""
     if isinstance(value, str):
-        return str(value)  # also of an enumeration
+        return str(value)  # also the value of an enumeration
     if isinstance(value, bytes):
         return value.decode("utf-8", "backslashreplace")
     return [_fact(item) for item in value] if isinstance(value, Iterable) else value
 
 
 class _Facts:
-    """Facts as text, made only if a handler wants it."""
+    """Facts as text, formatted only if a handler needs it."""
 
     def __init__(self, facts: Mapping[str, Any]) -> None:
         self._facts = facts
@@ -231,7 +231,7 @@ class _Facts:
 
 
 def text_of(value: object) -> str:
-    """A value as a line has it: quoted and escaped unless it is plain, and never longer than a line should be.
+    """Formats a value for a line: quoted and escaped unless it is plain, and cut if it is long.
 
     >>> text_of("orders"), text_of("two words\\n"), text_of([1, 2])
     ('orders', "'two words\\\\n'", '1,2')
@@ -247,5 +247,5 @@ def text_of(value: object) -> str:
 
 
 def places(found: Iterable[tuple[str, int]]) -> list[str]:
-    """Partitions by the names of their directories, sorted."""
+    """Returns partitions as the sorted names of their directories."""
     return [f"{topic}-{number}" for topic, number in sorted(found)]

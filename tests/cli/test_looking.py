@@ -61,7 +61,7 @@ def test_stats_writes_a_page_in_place_of_an_old_one(shop: Path, tmp_path: Path) 
         (["SHOP", "ordres"], 1, "has no topic 'ordres'"),
         (["SHOP/nothing"], 1, "there is no directory"),
         (["SHOP", "--html", "SHOP/nothing/report.html"], 1, "there is no directory"),
-        (["SHOP", "--html", "SHOP/orders-0"], 2, "is no file, and would be replaced"),
+        (["SHOP", "--html", "SHOP/orders-0"], 2, "is not a regular file, so it is not replaced"),
         (["SHOP", "--htm", "x"], 2, "--htm"),
     ],
 )

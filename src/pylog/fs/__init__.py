@@ -1,10 +1,10 @@
-"""The only room that touches the operating system's files: everything pylog reads, writes, syncs, names and locks.
+"""The only package that touches the operating system's files: pylog reads, writes, syncs, names and locks files through it.
 
-`FileSystem` and `File` are protocols; `OsFileSystem` is the real one. Crash, fault and power-loss tests put another one
-behind the same engine (`pylog.testing`), so nothing above this room may know which it has.
+`FileSystem` and `File` are protocols; `OsFileSystem` implements them with the operating system. Tests of crashes, faults and
+power losses run the same engine on other implementations (`pylog.testing`), so no higher package may depend on which one it has.
 
-Rules kept here: no write is short (the loop ends or raises); files are made with `O_EXCL`, opened without following
-links, closed on exec; a sync that failed is never tried again; only files that never change again are mapped.
+Rules kept here: no write is short (the loop writes everything or raises). Files are created with `O_EXCL`, opened without
+following links, and closed on exec. A failed sync is never retried. Only files that never change again are mapped.
 """
 
 from pylog.fs.derived import DerivedFile, MappedFile, is_no_file, map_derived, read_derived, read_start, remove_derived, set_aside

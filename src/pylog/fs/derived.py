@@ -1,7 +1,7 @@
-"""The one way to read derived files: indexes, seals, snapshots, checkpoints, markers. One that cannot be used is as if missing.
+"""Reads derived files: indexes, seals, snapshots, checkpoints, markers. An unusable derived file counts as missing.
 
-A derived file can be made again from the records, so it must never keep a partition from opening. It may be too large, a
-directory, a link, a pipe, or not readable: the caller gets a fault in words and goes on without the file.
+A derived file can be rebuilt from the records, so it must never keep a partition from opening. The file may be too large, a
+directory, a link, a pipe, or unreadable: the caller gets a description of the fault and continues without the file.
 tests/log/test_derived_files.py checks that no other module reads such files.
 """
 
@@ -13,12 +13,12 @@ from typing import Final, NamedTuple
 from pylog.errors import StorageFailedError
 from pylog.fs.protocols import Bytes, FileSystem
 
-# The process has no room for an open file or for memory: that says nothing about the file, and everything else would fail too.
+# The process is out of descriptors or memory. This says nothing about the file, and every other call would fail too.
 _OF_THE_PROCESS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 class DerivedFile(NamedTuple):
-    """The bytes of a derived file; None where it is missing or cannot be used, and then `fault` says why it cannot."""
+    """The bytes of a derived file. If the file is missing or unusable, `data` is None; `fault` describes why it is unusable."""
 
     data: bytes | None
     fault: str | None = None
@@ -26,21 +26,21 @@ class DerivedFile(NamedTuple):
 
 
 class MappedFile(NamedTuple):
-    """As `DerivedFile`, mapped."""
+    """Like `DerivedFile`, but mapped."""
 
     data: Bytes | None
     fault: str | None = None
 
 
 def read_derived(fs: FileSystem, path: str, limit: int) -> DerivedFile:
-    """Reads a derived file as a whole.
+    """Reads a whole derived file.
 
     Args:
         fs, path: the file.
-        limit: the most bytes that a useful file of its kind can have. A larger one is not read.
+        limit: the most bytes that a valid file of this kind can have. A larger file is not read.
 
     Raises:
-        StorageFailedError: the process has too many open files, or no memory.
+        StorageFailedError: the process has too many open files, or no memory left.
     """
     try:
         return DerivedFile(fs.read(path, limit))
@@ -49,7 +49,7 @@ def read_derived(fs: FileSystem, path: str, limit: int) -> DerivedFile:
 
 
 def map_derived(fs: FileSystem, path: str, limit: int) -> MappedFile:
-    """Maps a derived file that never changes again. As `read_derived`."""
+    """Maps a derived file that never changes again. Otherwise like `read_derived`."""
     if not fs.exists(path):
         return MappedFile(None)
     try:
@@ -59,14 +59,14 @@ def map_derived(fs: FileSystem, path: str, limit: int) -> MappedFile:
         finally:
             file.close()
         if size > limit:
-            return MappedFile(None, f"{path} has {size} bytes, more than the {limit} that such a file may have")
+            return MappedFile(None, f"{path} has {size} bytes; the limit for a file of this kind is {limit}")
         return MappedFile(fs.map(path))
     except StorageFailedError as error:
         return MappedFile(None) if error.errno == errno.ENOENT else MappedFile(None, _fault(error))
 
 
 def read_start(fs: FileSystem, path: str, size: int) -> DerivedFile:
-    """Reads the first bytes of a derived file, of whatever size it is. As `read_derived`."""
+    """Reads the first bytes of a derived file of any size. Otherwise like `read_derived`."""
     try:
         file = fs.open(path)
         try:
@@ -78,7 +78,7 @@ def read_start(fs: FileSystem, path: str, size: int) -> DerivedFile:
 
 
 def set_aside(fs: FileSystem, path: str) -> str:
-    """Renames what has the name of a derived file and cannot be replaced, such as a directory. Returns the new path."""
+    """Renames anything irreplaceable that has a derived file's name, such as a directory. Returns the new path."""
     number = 1
     while fs.exists(f"{path}.unusable-{number}"):
         number += 1
@@ -87,7 +87,7 @@ def set_aside(fs: FileSystem, path: str) -> str:
 
 
 def remove_derived(fs: FileSystem, path: str) -> None:
-    """Removes a derived file. A directory that has its name is set aside: nobody knows what is in it."""
+    """Removes a derived file. A directory with that name is renamed instead, because its contents are unknown."""
     try:
         fs.remove(path)
     except StorageFailedError as error:
@@ -97,7 +97,7 @@ def remove_derived(fs: FileSystem, path: str) -> None:
 
 
 def is_no_file(error: StorageFailedError) -> bool:
-    """Whether a call failed because a directory, link or pipe has the file's name."""
+    """Returns whether a call failed because a directory, link or pipe has the file's name."""
     return error.errno in (
         errno.EISDIR,
         errno.EPERM,

@@ -1,4 +1,4 @@
-"""The last door to a store's files: once it is shut, nothing opens, maps, lists or reads a file through it."""
+"""Gives a store its file system. After it is shut, no file can be opened, mapped, listed or read through it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ T = TypeVar("T")
 
 
 class Door:
-    """A file system that can be closed. All that a store makes reaches files through it: logs, iterators, threads.
+    """A file system that can be shut. Logs, iterators and threads of a store reach files only through it.
 
-    Shutting it waits for reads under way, closes the files that were opened for reading, and makes every other call raise
-    ClosedError. Arrays of mapped files stay valid for as long as somebody has them.
+    Shutting it waits for reads in progress, closes the files that are open for reading, and makes every other call raise
+    ClosedError. Arrays of mapped files stay valid while anything refers to them.
 
     Args:
         base: the file system.
@@ -30,7 +30,7 @@ class Door:
         self._files: WeakSet[_ReadFile] = WeakSet()
 
     def shut(self) -> None:
-        """Refuses every call from now on, and closes the files that are open for reading."""
+        """Refuses all later calls, and closes the files that are open for reading."""
         self._gate.shut()
         for file in list(self._files):
             file.close()
@@ -42,7 +42,7 @@ class Door:
     def open(self, path: str, *, write: bool = False) -> File:
         file = self._call(self.base.open, path, write=write)
         if write:
-            return file  # a writer's, which closes it when its log is closed
+            return file  # a file open for writing: its log closes it
         guarded = _ReadFile(file, self._gate)
         self._files.add(guarded)
         return guarded
@@ -94,7 +94,7 @@ class Door:
 
 
 class _ReadFile:
-    """A file open for reading. Each read is inside the door's gate, so none uses a descriptor that `shut` has closed."""
+    """A file open for reading. Each read happens inside the gate, so no read uses a descriptor that `shut` has closed."""
 
     __slots__ = ("__weakref__", "_file", "_gate", "_inside")
 
@@ -109,7 +109,7 @@ class _ReadFile:
 
     def read_into(self, view: memoryview, position: int) -> int:
         me = get_ident()
-        self._inside.append(me)  # what `with self._gate` does, in a third of the time
+        self._inside.append(me)  # the same as `with self._gate`, in a third of the time
         try:
             if self._gate.is_shut:
                 raise self._gate.error()

@@ -1,4 +1,4 @@
-"""A gate that calls pass, so that `close` can wait for those inside and refuse all others."""
+"""A gate that calls pass through. `close` waits for the calls inside and refuses all others."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _NAPS_S: Final = (0.0001, 0.0002, 0.0005, 0.001, 0.005)
 
 
 class Gate:
-    """Lets calls in until it is shut. Shutting it waits until the calls of other threads have left.
+    """Admits calls until it is shut. Shutting it waits until the calls of other threads have left.
 
-    A call is inside for as long as it reads or writes; one that waits for new records leaves meanwhile. A forked child finds the
-    gate shut.
+    A call is inside while it reads or writes; a call that waits for new records is outside meanwhile. In a forked child the gate
+    is shut.
 
     Args:
-        what: names the store or partition in messages.
+        what: the store or partition, as messages name it.
         path: its directory.
-        again: what must be opened again.
+        again: the object to open again, as messages name it.
 
     Attributes:
-        inside: the threads inside, each as often as it has entered. An entry is one `list.append`, so it needs no lock.
-        is_shut: true from the moment that it begins to shut.
+        inside: the threads inside, each as often as it has entered. Entering is one `list.append`, so it takes no lock.
+        is_shut: true from the moment shutting begins.
 
     >>> gate = Gate("the store /shop", "/shop")
     >>> with gate:
@@ -43,31 +43,31 @@ class Gate:
     pylog.errors.ClosedError: the store /shop is closed; open it again
     """
 
-    __slots__ = ("__weakref__", "_chunks", "_is_forked", "_path", "_steps", "_told", "inside", "is_shut")
+    __slots__ = ("__weakref__", "_chunks", "_closed_message", "_is_forked", "_path", "_steps", "inside", "is_shut")
 
     def __init__(self, what: str, path: str, again: str = "it") -> None:
         self.inside: list[int] = []
         self.is_shut = False
         self._is_forked = False
-        self._told = f"{what} is closed; open {again} again"
+        self._closed_message = f"{what} is closed; open {again} again"
         self._path = path
         self._chunks: WeakSet[_Chunk] = WeakSet()
         self._steps: WeakSet[_Steps[Any]] = WeakSet()
         on_fork(self)
 
     def error(self) -> ClosedError:
-        """The error of each call after it was shut."""
+        """Returns the error that calls raise after the gate was shut."""
         if self._is_forked:
-            return ClosedError("a store does not live on in a forked process; open it there again", path=self._path)
-        return ClosedError(self._told, path=self._path)
+            return ClosedError("a store cannot be used in a forked process; open it again there", path=self._path)
+        return ClosedError(self._closed_message, path=self._path)
 
     def check(self) -> None:
-        """Raises ClosedError if it is shut. For a call that opens no file."""
+        """Raises ClosedError if the gate is shut. For a call that opens no file."""
         if self.is_shut:
             raise self.error()
 
     def __enter__(self) -> Self:
-        self.inside.append(get_ident())  # first: who shuts it looks for this after it has set `is_shut`
+        self.inside.append(get_ident())  # first: `shut` sets `is_shut` and then reads this list
         if self.is_shut:
             self.inside.remove(get_ident())
             raise self.error()
@@ -79,13 +79,13 @@ class Gate:
             self.explain(error)
 
     def explain(self, error: Exception) -> None:
-        """Raises ClosedError in place of an error that closing has caused: the wait for a call inside is bounded."""
+        """Raises ClosedError in place of an error that shutting caused: `shut` waits only a limited time for calls inside."""
         if self.is_shut and not isinstance(error, ClosedError):
             raise self.error() from error
 
     @contextmanager
     def explaining(self) -> Iterator[None]:
-        """For a call that takes long and is not inside meanwhile: what closing causes is a ClosedError."""
+        """Wraps a long call that is outside meanwhile: an error that shutting causes becomes a ClosedError."""
         self.check()
         try:
             yield
@@ -95,18 +95,18 @@ class Gate:
 
     @contextmanager
     def throughout(self) -> Iterator[None]:
-        """The same for a call whose answer is of no worth if the gate was shut meanwhile: that is a ClosedError too."""
+        """The same for a call whose result is worthless if the gate was shut meanwhile: it raises ClosedError then too."""
         with self.explaining():
             yield
         self.check()
 
     def shut(self) -> None:
-        """Refuses all calls from now on, and waits until those of other threads have left, for 10 seconds at most."""
+        """Refuses all later calls, and waits at most 10 seconds until those of other threads have left."""
         self.is_shut = True
         for chunk in list(self._chunks):
             chunk.records.clear()
         if self._is_forked:
-            return  # its parent's threads are not in this process
+            return  # the parent's threads do not exist in this process
         waited, naps, nap = 0.0, iter(_NAPS_S), 0.0
         pause = threading.Event()
         while waited < _LONGEST_WAIT_S and any(thread != get_ident() for thread in list(self.inside)):
@@ -114,11 +114,11 @@ class Gate:
             pause.wait(nap)
             waited += nap
         for steps in list(self._steps):
-            with suppress(ValueError):  # in a step that takes longer than that
-                steps.close()  # what it has open or mapped is let go of now, not when its owner asks for the next step
+            with suppress(ValueError):  # a step that is still running
+                steps.close()  # closes its files and mappings now, not when its owner asks for the next step
 
     def forked(self) -> None:
-        """Shuts it in a forked child, which has none of its parent's threads."""
+        """Shuts the gate in a forked child, which has none of the parent's threads."""
         self._is_forked = self.is_shut = True
         for chunk in list(self._chunks):
             chunk.records.clear()
@@ -126,20 +126,20 @@ class Gate:
     # ---- iterators -----------------------------------------------------------------------------------------------------------
 
     def steps(self, steps: Iterator[T]) -> Iterator[T]:
-        """The same iterator, each step inside the gate."""
+        """Returns the same iterator with each step inside the gate."""
         held = _Steps(self, steps)
         self._steps.add(held)
         return held
 
     def explained(self, steps: Iterator[T]) -> Iterator[T]:
-        """The same iterator for steps that wait for long, and so are not inside: what closing causes is a ClosedError."""
+        """Wraps an iterator whose steps wait long, outside the gate: errors that shutting causes become ClosedErrors."""
         with self.explaining():
             yield from steps
 
     def chunks(self, chunks: Iterator[list[T]]) -> Iterator[list[T]]:
-        """The same lists. When the gate is shut, the list last given is emptied: whoever is in it asks for the next one.
+        """Yields the same lists. If the gate is shut, the list yielded last is emptied, so that its user asks for the next one.
 
-        So `chain.from_iterable` over them ends with ClosedError at its next step, and costs nothing for each record.
+        So `chain.from_iterable` over them raises ClosedError at its next step, at no cost per record.
         """
         held = _Chunk()
         self._chunks.add(held)
@@ -151,7 +151,7 @@ class Gate:
 
 
 class _Chunk:
-    """Records that an iterator is handing out."""
+    """Records that an iterator is yielding."""
 
     __slots__ = ("__weakref__", "records")
 
@@ -160,7 +160,7 @@ class _Chunk:
 
 
 class _Steps(Iterator[T]):
-    """An iterator, each step of which is inside a gate."""
+    """An iterator whose steps each run inside a gate."""
 
     __slots__ = ("__weakref__", "_gate", "_steps")
 
@@ -173,7 +173,7 @@ class _Steps(Iterator[T]):
             return next(self._steps)
 
     def close(self) -> None:
-        """Ends the iterator, as a generator's `close` does."""
+        """Ends the iterator, like a generator's `close`."""
         end: Callable[[], object] | None = getattr(self._steps, "close", None)
         if end is not None:
             end()

@@ -1,10 +1,10 @@
-"""Locks between processes, on ranges of bytes of files (reliability 10).
+"""Locks between processes, on byte ranges of files (reliability 10).
 
-Open-file-description locks conflict with the POSIX record locks that Java takes, end with their process, and do not vanish
-when another descriptor of the same file is closed. Linux and macOS have them; macOS under numbers that Python does not name.
+Open-file-description locks conflict with the POSIX record locks that Java takes, end with their process, and survive the
+closing of another descriptor of the same file. Linux and macOS have them; Python lacks the constants for macOS.
 
-A forked child shares its parent's description: what it unlocked would be open to everybody, and what it keeps stays locked
-after the parent's death. So the child closes its copies at once, and unlocks nothing.
+A forked child shares its parent's file description: unlocking in the child would unlock for the parent, and a lock that the
+child keeps open would survive the parent's death. So the child closes its copies at once and unlocks nothing.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _open: weakref.WeakSet[OsLockFile] = weakref.WeakSet()
 
 
 def above_standard(descriptor: int) -> int:
-    """The same file under a descriptor that is no standard one: where these are closed, a `print` would write into it."""
+    """Returns the file under a descriptor above 2: if standard output is closed, `print` would otherwise write into it."""
     if descriptor > _STANDARD_ERROR:
         return descriptor
     try:
@@ -61,7 +61,7 @@ def above_standard(descriptor: int) -> int:
 
 
 def _opened_or_created(path: str) -> int:
-    while True:  # another process may create it meanwhile, and a broker that stops removes its own
+    while True:  # another process may create it meanwhile, and a stopping broker removes its own
         with contextlib.suppress(FileNotFoundError):
             return os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
         with contextlib.suppress(FileExistsError):
@@ -69,13 +69,13 @@ def _opened_or_created(path: str) -> int:
 
 
 class OsLockFile:
-    """A file whose bytes are locks; made if missing, never deleted by pylog.
+    """A file whose bytes are locks. It is created if missing, and pylog never deletes it.
 
     Args:
         path: the file.
 
     Raises:
-        StorageFailedError: it cannot be opened, or is not a regular file.
+        StorageFailedError: the file cannot be opened, or is not a regular file.
     """
 
     def __init__(self, path: str) -> None:
@@ -86,28 +86,28 @@ class OsLockFile:
             raise StorageFailedError(f"cannot open {path}: {error.strerror}", path=path, errno=error.errno) from error
         if not stat.S_ISREG(os.fstat(self._descriptor).st_mode):
             self.close()
-            raise StorageFailedError(f"{path} is not a regular file, as a lock file must be; remove it", path=path)
+            raise StorageFailedError(f"{path} is not a regular file, so it cannot be used as a lock file; remove it", path=path)
         _open.add(self)
 
     def byte(self, at: int) -> OsLockByte:
-        """One of its bytes, for who takes it alone, again and again."""
+        """Returns one byte of the file, for repeated exclusive locking."""
         return OsLockByte(self, at)
 
     def try_lock(self, start: int, size: int, *, exclusive: bool) -> bool:
-        """Takes a range, or changes how it is held; False when somebody else's lock is in the way. Cost: 1 µs.
+        """Locks a range, or changes the mode of its lock. Returns False if another lock conflicts. Cost: 1 µs.
 
         Args:
-            start, size: bytes; a size of 0 reaches to the end of everything.
-            exclusive: against all others, or only against exclusive ones.
+            start, size: bytes; size 0 means everything from `start` on.
+            exclusive: whether the lock excludes all other locks, or only exclusive ones.
         """
         return self.set(_request(fcntl.F_WRLCK if exclusive else fcntl.F_RDLCK, start, size))
 
     def unlock(self, start: int, size: int) -> None:
-        """Lets go of a range."""
+        """Unlocks a range."""
         self.set(_request(fcntl.F_UNLCK, start, size))
 
     def set(self, request: bytes) -> bool:
-        """Does what a request says; False when somebody else's lock is in the way."""
+        """Performs a lock request. Returns False if another lock conflicts."""
         try:
             fcntl.fcntl(self._descriptor, _SET, request)
         except OSError as error:
@@ -117,7 +117,7 @@ class OsLockFile:
         return True
 
     def is_locked(self, start: int, size: int) -> bool:
-        """Whether anybody else has a lock, of any kind, on a part of a range. Cost: 1 µs."""
+        """Returns whether another process or description has any lock on a part of a range. Cost: 1 µs."""
         try:
             kind, _ = _answer(fcntl.fcntl(self._descriptor, _GET, _request(fcntl.F_WRLCK, start, size)))
         except OSError as error:
@@ -128,13 +128,13 @@ class OsLockFile:
         return StorageFailedError(f"cannot lock {self._path}: {error.strerror}", path=self._path, errno=error.errno)
 
     def is_current(self) -> bool:
-        """Whether the name still leads to this file: a broker unlinks its lock file when it stops."""
+        """Returns whether the name still leads to this file: a broker unlinks its lock file when it stops."""
         with contextlib.suppress(FileNotFoundError):
             return os.stat(self._path).st_ino == os.fstat(self._descriptor).st_ino
         return False
 
     def close(self) -> None:
-        """Closes the file, which ends its locks."""
+        """Closes the file, which releases its locks."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
@@ -145,7 +145,7 @@ class OsLockFile:
 
 
 class OsLockByte:
-    """A byte of a lock file, with its two requests made once: an append needs both."""
+    """One byte of a lock file. Its two requests are prepared once, because every append makes both."""
 
     def __init__(self, file: OsLockFile, at: int) -> None:
         self._file = file
@@ -153,20 +153,22 @@ class OsLockByte:
         self._leaving = _request(fcntl.F_UNLCK, at, 1)
 
     def try_take(self) -> bool:
-        """Takes it, unless somebody else has it."""
+        """Locks the byte, unless it is locked already. Returns whether it did."""
         return self._file.set(self._taking)
 
     def let_go(self) -> None:
-        """Gives it back."""
+        """Unlocks the byte."""
         self._file.set(self._leaving)
 
 
 def owner(path: str) -> int | None:
-    """Who has a lock on a file that a writer would meet: its process, 0 when the system does not tell, None if nobody."""
+    """Returns the process whose lock on a file would stop a writer; 0 if it is not reported, None if there is no lock."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe must not wait
+        descriptor = os.open(
+            path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+        )  # O_NONBLOCK: a pipe must not block
     except OSError:
-        return None  # no lock file, or none that this user may look at: nothing is known to hold it
+        return None  # no lock file, or one that this user may not open: no lock can be detected
     try:
         kind, pid = _answer(fcntl.fcntl(descriptor, _GET, _request(fcntl.F_WRLCK, 0, 0)))
         return None if kind == fcntl.F_UNLCK else max(pid, 0)

@@ -1,4 +1,4 @@
-"""Files of the user's own, outside of any store: a report, a plan."""
+"""Writes the user's own files outside any store: reports and plans."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from pylog.fs.system import reported, resolved
 
 
 def replace_file(path: str, data: bytes) -> None:
-    """Replaces a file as a whole, or creates it. It keeps its mode and owner, and no neighbour is touched.
+    """Replaces a whole file, or creates it. The file keeps its mode and owner, and no other file is touched.
 
-    A link is followed: the file that it leads to is replaced.
+    A link is followed: its target is replaced.
 
-    After a crash it is the old one or the new one.
+    After a crash the file has either its old or its new content.
 
     Raises:
-        InvalidArgumentError: there is something of that name that is no file.
-        StorageFailedError: it cannot be written.
+        InvalidArgumentError: the name belongs to something that is not a regular file.
+        StorageFailedError: the file cannot be written.
     """
     target = resolved(path)
     _check_replaceable(target)
@@ -39,11 +39,11 @@ def replace_file(path: str, data: bytes) -> None:
 
 
 def _check_replaceable(target: str) -> None:
-    """Refuses to replace something that is no file."""
+    """Refuses to replace anything but a regular file."""
     with reported("look at", target):
         try:
             mode = os.lstat(target).st_mode
         except FileNotFoundError:
             return
     if not stat.S_ISREG(mode):
-        raise InvalidArgumentError(f"{target} is no file, and would be replaced; name one, or print to it", path=target)
+        raise InvalidArgumentError(f"{target} is not a regular file, so it is not replaced; give another path", path=target)

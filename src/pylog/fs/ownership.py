@@ -1,11 +1,11 @@
 """Permissions and owners of the files and directories that pylog creates.
 
-A new file gets mode 0666 and a new directory 0777, less the process's umask. Where root creates something in a directory of
-another owner, such as a broker's, it gets that directory's owner, group and mode bits (a file without those to execute). Else the
-owner could no longer use the directory. A file that replaces another keeps its mode and owner.
+A new file gets mode 0666 and a new directory 0777, less the process's umask. If root creates a file or directory in a directory
+of another owner, such as a broker's, it gets that directory's owner, group and mode bits (without the execute bits for a file).
+Otherwise the owner could no longer use the directory. A file that replaces another keeps that file's mode and owner.
 
-Everything that pylog creates is created here. Modes and owners are changed through open descriptors, so nobody who may write a
-directory can put a link in the way.
+Everything that pylog creates is created here. Modes and owners are changed through open descriptors, so that a user who may
+write the directory cannot redirect the change with a link.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ def create_file(path: str, access: int) -> int:
     """Creates a file, which must not exist, and returns its descriptor.
 
     Args:
-        path: of the file.
+        path: the file.
         access: `os.O_RDWR` or `os.O_WRONLY`.
 
-    Cost: for root one system call more than for others; two more in a directory of another owner.
+    Cost: one system call more for root than for other users; two more in a directory of another owner.
     """
     descriptor = os.open(path, access | _NEW, FILE_MODE)
     try:
@@ -53,20 +53,20 @@ def make_directory(path: str) -> None:
 
 
 def _take_owner(descriptor: int, path: str, mask: int) -> None:
-    """Gives what root has just created the owner, group and mode bits of its directory, if that is another's."""
+    """Gives an entry that root has just created its directory's owner, group and mode bits, if another user owns that."""
     parent = os.stat(os.path.dirname(path) or os.curdir)
     if parent.st_uid == _ROOT or os.fstat(descriptor).st_uid != _ROOT:
         return
-    with contextlib.suppress(PermissionError):  # a file system, or a container, without this right
+    with contextlib.suppress(PermissionError):  # a file system or a container that does not allow it
         os.fchown(descriptor, parent.st_uid, parent.st_gid)
         os.fchmod(descriptor, stat.S_IMODE(parent.st_mode) & mask)
 
 
 def replace(source: str, target: str) -> None:
-    """Renames a file or directory. A file that takes the name of another one keeps that one's mode, group and owner.
+    """Renames a file or directory. A file that replaces another keeps that file's mode, group and owner.
 
-    An owner other than the new file's is kept where this process may give files away, unless it is root: that is what an earlier
-    version of pylog left in the directory of somebody else.
+    An owner other than the new file's is kept if this process may change owners, unless the owner is root: an earlier version of
+    pylog left root's files in directories of other users.
     """
     with contextlib.suppress(FileNotFoundError):
         old = os.lstat(target)
@@ -80,10 +80,10 @@ def _keep(source: str, old: os.stat_result) -> None:
     same = (new.st_uid, new.st_gid, stat.S_IMODE(new.st_mode)) == (old.st_uid, old.st_gid, stat.S_IMODE(old.st_mode))
     if same or not stat.S_ISREG(new.st_mode) or (old.st_uid != new.st_uid and old.st_uid == _ROOT):
         return
-    with contextlib.suppress(PermissionError):  # of a file that belongs to somebody else
+    with contextlib.suppress(PermissionError):  # a file that belongs to another user
         descriptor = os.open(source, _OLD)
         try:
-            if os.fstat(descriptor).st_nlink == 1:  # else somebody has put another file's name in its place
+            if os.fstat(descriptor).st_nlink == 1:  # otherwise the name may be another user's link to a different file
                 os.fchown(descriptor, old.st_uid, old.st_gid)
                 os.fchmod(descriptor, stat.S_IMODE(old.st_mode) & DIRECTORY_MODE)
         finally:

@@ -15,11 +15,11 @@ from pylog.fs.system import on_fork
 
 
 class ResidentPages:
-    """Holds the pages of mapped files that scans have touched to a budget, over the whole process.
+    """Bounds the memory of mapped pages that scans have touched, over the whole process.
 
-    A mapped page counts as this process's memory until it is unmapped, although it is the page cache's. Scans report each
-    region they are done with; beyond the budget the oldest regions are handed back. Touching them again costs a page
-    fault (0.055 s a GiB), never a wrong byte.
+    A touched page counts as this process's memory until it is unmapped, although it belongs to the page cache. Scans report each
+    region they have finished; beyond the limit the oldest regions are released. Touching them again costs a page fault
+    (0.055 s a GiB) and is always correct.
     """
 
     def __init__(self, budget: int = limits.MAPPED_RESIDENT_BYTES) -> None:
@@ -30,11 +30,11 @@ class ResidentPages:
         on_fork(self)
 
     def forked(self) -> None:
-        """In a forked child, where another thread of the parent may have had the guard."""
+        """Replaces the lock in a forked child: another thread of the parent may have held it."""
         self._guard = threading.Lock()
 
     def passed(self, view: Bytes, start: int, end: int) -> None:
-        """Says that a scan is done with `view[start:end]`, a part of what `FileSystem.map` returned."""
+        """Reports that a scan has finished with `view[start:end]`, a part of an array from `FileSystem.map`."""
         mapping = _mapping_of(view)
         if mapping is None:
             return
@@ -59,5 +59,5 @@ def _mapping_of(view: Bytes) -> mmap.mmap | None:
 
 
 def _hand_back(mapping: mmap.mmap, start: int, size: int) -> None:
-    with contextlib.suppress(ValueError, OSError):  # closed meanwhile, or an advice this system does not take: no loss
+    with contextlib.suppress(ValueError, OSError):  # the mapping was closed, or the system lacks this advice: harmless
         mapping.madvise(mmap.MADV_DONTNEED, start, min(size, len(mapping) - start))

@@ -1,4 +1,4 @@
-"""Which process is which, and whether it still lives: told by names that other processes can read."""
+"""Identifies processes by names that other processes can read, and finds out whether a process is alive."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 
 class ProcessName(NamedTuple):
-    """A process, told from every other one that ever has its number.
+    """Identifies a process uniquely, even if its process number is used again.
 
     Attributes:
-        host: a digest of the machine's name.
-        boot: a digest of what changes when it restarts.
-        namespace: of the process numbers: containers of one machine each have their own.
-        pid: its number there.
-        started: when it began, in ticks since the machine did; 0 where the system does not tell.
+        host: a digest of the host name.
+        boot: a digest of an id that changes when the machine restarts.
+        namespace: the namespace of the process number: each container of a machine has its own.
+        pid: the process number in that namespace.
+        started: when the process started, in ticks since the machine did; 0 if the system does not report it.
     """
 
     host: str
@@ -31,7 +31,7 @@ class ProcessName(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> ProcessName | None:
-        """The name that a text is; None if it is none.
+        """Returns the name that a text encodes, or None if it encodes none.
 
         >>> ProcessName.parse("a1-b2-4026531836-17-99").pid
         17
@@ -42,10 +42,10 @@ class ProcessName(NamedTuple):
         return cls(words[0], words[1], *map(int, words[2:]))
 
     def is_alive(self, boot_id: bytes) -> bool | None:
-        """Whether it lives; None of a process that this one cannot see: on another machine, or in another container.
+        """Returns whether the process is alive; None if it runs on another machine or in another container, and so is invisible.
 
         Args:
-            boot_id: this machine's, from the file system.
+            boot_id: this machine's boot id, from the file system.
         """
         here = _name(os.getpid(), boot_id)
         if self.host != here.host or (self.boot == here.boot and self.namespace != here.namespace):
@@ -56,7 +56,7 @@ class ProcessName(NamedTuple):
 
 
 def parent_process(boot_id: bytes) -> ProcessName:
-    """The process that started this one."""
+    """Returns the process that started this one."""
     return _name(os.getppid(), boot_id)
 
 
@@ -76,7 +76,7 @@ def _namespace() -> int:
 
 
 def _started(pid: int) -> int:
-    """When a process began, in ticks; 0 where the system does not tell, or there is none."""
+    """Returns when a process started, in ticks; 0 if the system does not report it, or the process does not exist."""
     if sys.platform == "darwin":
         return 0
     try:

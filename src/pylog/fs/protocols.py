@@ -1,4 +1,4 @@
-"""What the engine asks of a file system: protocols, and what a directory entry is."""
+"""The protocols of a file system that the engine uses, and its directory entries."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ Bytes = NDArray[np.uint8]
 
 
 class DirectoryEntry(NamedTuple):
-    """One name of a directory.
+    """One entry of a directory.
 
-    Attributes:
+    name: the name without the directory.
         name: without the directory.
-        is_directory: a directory, or a symbolic link to one.
-        is_file: a regular file; a link to one is none.
-        size: in bytes, 0 of a link.
-        mtime_ms: when it was modified, in milliseconds.
-        is_link: a symbolic link. One that leads nowhere is neither a file nor a directory.
+        is_directory: true for a directory, or a symbolic link to one.
+        is_file: true for a regular file, false for a link to one.
+        size: in bytes; 0 for a link.
+        mtime_ms: modification time, in milliseconds.
+        is_link: true for a symbolic link. A dangling link is neither a file nor a directory.
     """
 
     name: str
@@ -31,35 +31,35 @@ class DirectoryEntry(NamedTuple):
 
 
 class File(Protocol):
-    """An open file. Positions and sizes in bytes."""
+    """An open file. Positions and sizes are in bytes."""
 
     @property
     def path(self) -> str: ...
 
     def read_into(self, view: memoryview, position: int) -> int:
-        """Fills `view` from `position` on and returns how many bytes there were: fewer only at the end of the file."""
+        """Fills `view` from `position` on and returns the number of bytes read: fewer than asked only at the end of the file."""
         ...
 
     def read(self, size: int, position: int) -> bytes:
-        """The same as bytes of their own: for a few of them it takes less time."""
+        """Returns the same bytes as a new object: faster for small reads."""
         ...
 
     def write(self, data: memoryview, position: int) -> None:
-        """Writes all of `data`, or raises; what was written before the failure is left in place."""
+        """Writes all of `data`, or raises; bytes written before a failure stay."""
         ...
 
     def write_back(self, position: int, size: int) -> None:
-        """Has the system begin to bring some written bytes to the disk, without waiting for it. Only `sync` promises anything."""
+        """Starts writing some written bytes to the disk, without waiting for it. Only `sync` makes them durable."""
         ...
 
     def size(self) -> int: ...
 
     def identity(self) -> tuple[int, int]:
-        """Device and inode: what tells this file from another one that later has its name."""
+        """Returns device and inode, which differ for another file that later has the same name."""
         ...
 
     def set_mtime(self, mtime_ms: int) -> None:
-        """Gives the file another modification time, in milliseconds, until it is written again."""
+        """Sets the file's modification time, in milliseconds, until it is written again."""
         ...
 
     def truncate(self, size: int) -> None: ...
@@ -70,7 +70,7 @@ class File(Protocol):
 
 
 class FileSystem(Protocol):
-    """Names and what they stand for. Every failure is a `StorageFailedError` or `NotALogDirectoryError`."""
+    """Operations on names. Every failure is a `StorageFailedError` or `NotALogDirectoryError`."""
 
     def open(self, path: str, *, write: bool = False) -> File: ...
 
@@ -79,7 +79,7 @@ class FileSystem(Protocol):
     def map(self, path: str) -> Bytes: ...
 
     def list(self, path: str, *, sizes: str = "") -> list[DirectoryEntry]:
-        """The entries of a directory in the order of their names; sizes and times are 0 of those without `sizes` in theirs."""
+        """Lists a directory in the order of names. Entries whose name does not contain `sizes` have size and time 0."""
         ...
 
     def exists(self, path: str) -> bool: ...
@@ -87,10 +87,10 @@ class FileSystem(Protocol):
     def read(self, path: str, limit: int) -> bytes | None: ...
 
     def link_target(self, path: str) -> str | None:
-        """Where a symbolic link leads, links on the way resolved; None of a path that is no link.
+        """Returns the target of a symbolic link, with all links resolved; None if the path is not a link.
 
         Raises:
-            NotALogDirectoryError: a user made the link whom neither this process nor the directory belongs to.
+            NotALogDirectoryError: the link's owner is neither root, this process's user, nor the directory's owner.
         """
         ...
 
@@ -111,29 +111,29 @@ class FileSystem(Protocol):
     def lock_owner(self, path: str) -> int | None: ...
 
     def boot_id(self) -> bytes:
-        """What changes when the operating system restarts; empty where the system does not tell."""
+        """Returns an id that changes when the operating system restarts; empty if the system has none."""
         ...
 
 
 class LockFile(Protocol):
-    """A file whose bytes are locks between processes. They end with `close` or with the process, never by time."""
+    """A file whose bytes are locks between processes. Locks end with `close` or with the process, and never expire."""
 
     def byte(self, at: int) -> LockByte:
-        """One of its bytes, for who takes it alone, again and again."""
+        """Returns one byte of the file, for repeated exclusive locking."""
         ...
 
     def try_lock(self, start: int, size: int, *, exclusive: bool) -> bool:
-        """Takes a range (a size of 0: to the end of everything) or changes how it is held; False when another's is in the way."""
+        """Locks a range, or changes the mode of its lock; size 0 means to the end. Returns False if another lock conflicts."""
         ...
 
     def unlock(self, start: int, size: int) -> None: ...
 
     def is_locked(self, start: int, size: int) -> bool:
-        """Whether anybody else has a lock, of any kind, on a part of a range."""
+        """Returns whether another process or description has any lock on a part of a range."""
         ...
 
     def is_current(self) -> bool:
-        """Whether the name still leads to this file."""
+        """Returns whether the name still leads to this file."""
         ...
 
     def close(self) -> None: ...
@@ -143,7 +143,7 @@ class LockByte(Protocol):
     """A byte of a lock file."""
 
     def try_take(self) -> bool:
-        """Takes it, unless somebody else has it."""
+        """Locks the byte, unless it is locked already. Returns whether it did."""
         ...
 
     def let_go(self) -> None: ...

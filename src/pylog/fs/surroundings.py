@@ -1,6 +1,6 @@
-"""What the operating system tells of a path for whoever looks after it: its file system, the room there, who has it open.
+"""Reports what the operating system knows about a path: its file system, the free space, the processes that have it open.
 
-Nothing of the engine depends on it. What a system does not tell is None, or left out.
+The engine does not depend on it. Facts that a system does not report are None, or left out.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-# Those where locks, or syncs, or both reach no further than one machine. Others run over FUSE, of which nothing is known.
+# On these, locks or syncs or both do not reach beyond one machine. Others run over FUSE, so their properties are unknown.
 NETWORK: Final = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre", "beegfs", "webdav"}
 )
@@ -24,12 +24,12 @@ _DARWIN: Final = re.compile(r".*? on (?P<point>.+) \((?P<type>\w+)(?P<options>.*
 
 
 class Mount(NamedTuple):
-    """A file system where it is mounted.
+    """A mounted file system.
 
     Attributes:
-        point: the directory.
-        type: such as "ext4" or "nfs4".
-        read_only: nobody can write there.
+        point: the directory where it is mounted.
+        type: the file system's type, such as "ext4" or "nfs4".
+        read_only: whether it is mounted read-only.
     """
 
     point: str
@@ -38,14 +38,14 @@ class Mount(NamedTuple):
 
 
 class Process(NamedTuple):
-    """A process: its number, and its program's name."""
+    """A process: its number and the name of its program."""
 
     pid: int
     name: str
 
 
 def parse_mounts(text: str) -> list[Mount]:
-    """The mounts in Linux's `/proc/self/mountinfo`, or in what `mount` prints on macOS.
+    """Returns the mounts in Linux's `/proc/self/mountinfo`, or in the output of `mount` on macOS.
 
     >>> parse_mounts("22 1 8:1 / /data rw,noatime shared:1 - ext4 /dev/sda1 rw\\n/dev/disk1 on / (apfs, local, read-only)")
     [Mount(point='/data', type='ext4', read_only=False), Mount(point='/', type='apfs', read_only=True)]
@@ -61,7 +61,7 @@ def parse_mounts(text: str) -> list[Mount]:
 
 
 def mount_of(path: str) -> Mount | None:
-    """The file system that a path lies on."""
+    """Returns the file system that a path is on."""
     real = os.path.realpath(path)
     mounts = [mount for mount in parse_mounts(_mounts()) if _is_below(real, mount.point)]
     return max(mounts, key=lambda mount: len(mount.point), default=None)
@@ -82,7 +82,7 @@ def _mounts() -> str:
 
 
 def room_at(path: str) -> tuple[int, int] | None:
-    """Bytes that are free for this user where a path lies, and bytes in all."""
+    """Returns the bytes free for this user where a path is, and the bytes in all."""
     try:
         found = os.statvfs(path)
     except OSError:
@@ -91,12 +91,12 @@ def room_at(path: str) -> tuple[int, int] | None:
 
 
 def may_write(path: str) -> bool:
-    """Whether this process may write a directory."""
+    """Returns whether this process may write a directory."""
     return os.access(path, os.W_OK)
 
 
 def holders_of(path: str) -> list[Process]:
-    """The processes that have a file open, as far as this user may see: on Linux, and this one not."""
+    """Returns the other processes that have a file open and that this user may see. Linux only."""
     real = os.path.realpath(path)
     return [Process(pid, _name_of(pid)) for pid in _pids() if pid != os.getpid() and real in _open_files(pid)]
 
@@ -108,7 +108,7 @@ def _pids() -> Iterator[int]:
 
 def _open_files(pid: int) -> set[str]:
     found = set()
-    with contextlib.suppress(OSError):  # another user's, or gone meanwhile
+    with contextlib.suppress(OSError):  # another user's process, or one that has ended
         for name in os.listdir(f"/proc/{pid}/fd"):
             with contextlib.suppress(OSError):
                 found.add(os.readlink(f"/proc/{pid}/fd/{name}"))

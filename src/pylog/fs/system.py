@@ -29,7 +29,7 @@ from pylog.fs.protocols import Bytes, DirectoryEntry, FileSystem
 _entry: Callable[[tuple[str, bool, bool, int, int, bool]], DirectoryEntry] = functools.partial(
     tuple.__new__, DirectoryEntry
 )  # at half the cost
-_SYNC_FILE_RANGE_WRITE: Final = 2  # only begin: waiting would take the error that the sync is to report
+_SYNC_FILE_RANGE_WRITE: Final = 2  # starts only: waiting would consume the error that the sync must report
 _NO_LINKS: Final = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # O_NONBLOCK: opening a planted FIFO must not wait
 
 
@@ -37,7 +37,7 @@ _NO_LINKS: Final = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # O_NONBLOCK: o
 def reported(
     doing: str, path: str, position: int | None = None, kind: type[StorageFailedError] = StorageFailedError
 ) -> Iterator[None]:
-    """Turns an OSError into an error of ours that says what was being done to which file."""
+    """Turns an OSError into a pylog error that names the operation and the file."""
     try:
         yield
     except OSError as error:
@@ -48,15 +48,15 @@ def _failed(
     doing: str, error: OSError, path: str, position: int | None = None, kind: type[StorageFailedError] = StorageFailedError
 ) -> StorageFailedError:
     where = path if position is None else f"{path} at position {position}"
-    told = f"cannot {doing} {where}: {os.strerror(error.errno or 0)}"
+    message = f"cannot {doing} {where}: {os.strerror(error.errno or 0)}"
     if error.errno == errno.ELOOP and os.path.islink(path):
-        told = f"cannot {doing} {where}: it is a symbolic link, which is not followed here; put the file itself there"
-    return kind(told, path=path, position=position, errno=error.errno)
+        message = f"cannot {doing} {where}: it is a symbolic link, which is not followed here; put the file itself there"
+    return kind(message, path=path, position=position, errno=error.errno)
 
 
 @functools.cache
 def _boot_id() -> bytes:
-    """Read once: it cannot change under a process."""
+    """Returns the boot id. It is read once, because it cannot change during a process."""
     if sys.platform == "darwin":
         done = subprocess.run(["/usr/sbin/sysctl", "-n", "kern.bootsessionuuid"], capture_output=True, check=False)
         return done.stdout.strip()
@@ -69,7 +69,7 @@ def _boot_id() -> bytes:
 
 @functools.cache
 def _begin_of_writing_back() -> Callable[[int, int, int, int], int] | None:
-    """The system's `sync_file_range`; None where there is none. What fails there the sync fails at, and reports."""
+    """Returns the system's `sync_file_range`, or None if it has none. The later sync reports a failure."""
     function = getattr(ctypes.CDLL(None), "sync_file_range", None)
     if function is not None:
         function.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
@@ -77,14 +77,14 @@ def _begin_of_writing_back() -> Callable[[int, int, int, int], int] | None:
 
 
 def _nothing_written() -> NoReturn:
-    """A write that takes nothing and says nothing: trying for ever would be worse than failing."""
+    """Fails for a write that wrote nothing and reported nothing: retrying could loop forever."""
     raise OSError(errno.EIO, "nothing was written")
 
 
 class OsFile:
     """A regular file of the operating system."""
 
-    _descriptor = -1  # of one whose making was interrupted
+    _descriptor = -1  # of an object whose construction was interrupted
 
     def __init__(self, descriptor: int, path: str) -> None:
         self._descriptor = descriptor
@@ -178,7 +178,7 @@ def _opened(path: str, flags: int) -> int:
 
 @contextlib.contextmanager
 def _directory(path: str) -> Iterator[int]:
-    """A descriptor of a directory: what is looked at below it is found without going down its path again."""
+    """Opens a directory: names below its descriptor are resolved without walking its path again."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield descriptor
@@ -187,10 +187,10 @@ def _directory(path: str) -> Iterator[int]:
 
 
 def _linked(entry: os.DirEntry[str]) -> DirectoryEntry:
-    """The entry of a symbolic link."""
+    """Returns the entry of a symbolic link."""
     try:
         directory = entry.is_dir()
-    except OSError:  # it leads to itself, or through what may not be entered
+    except OSError:  # a link that leads to itself, or through a directory that may not be entered
         directory = False
     return DirectoryEntry(entry.name, directory, False, 0, 0, is_link=True)
 
@@ -214,7 +214,7 @@ class OsFileSystem:
             return OsFile(above_standard(ownership.create_file(path, os.O_RDWR)), path)
 
     def map(self, path: str) -> Bytes:
-        """A read-only view of a whole file that never changes again. It lives as long as any view of it."""
+        """Returns a read-only view of a whole file that never changes again. The mapping lives as long as any view of it."""
         file = self.open(path)
         try:
             size = file.size()
@@ -227,11 +227,11 @@ class OsFileSystem:
         return np.frombuffer(mapping, np.uint8)
 
     def list(self, path: str, *, sizes: str = "") -> list[DirectoryEntry]:
-        """The entries of a directory in the order of their names; those that vanish meanwhile are left out.
+        """Lists a directory in the order of names. An entry that disappears meanwhile is left out.
 
         Args:
             path: the directory.
-            sizes: sizes and times are 0 of entries without this in their names. Cost: a system call for each with it.
+            sizes: entries without this text in their names have size and time 0. Cost: a system call for each of the others.
         """
         found = []
         with reported("list", path), _directory(path) as descriptor, os.scandir(descriptor) as entries:
@@ -260,10 +260,10 @@ class OsFileSystem:
         return os.path.lexists(path)
 
     def link_target(self, path: str) -> str | None:
-        """Where a symbolic link leads, links on the way resolved; None of a path that is no link, or not there. Cost: 1 µs.
+        """Returns the target of a symbolic link, with all links resolved; None for any other path, or a missing one. Cost: 1 µs.
 
         Raises:
-            NotALogDirectoryError: a user made the link whom neither this process nor the directory belongs to.
+            NotALogDirectoryError: the link's owner is neither root, this process's user, nor the directory's owner.
         """
         try:
             found = os.lstat(path)
@@ -272,15 +272,15 @@ class OsFileSystem:
         if not stat.S_ISLNK(found.st_mode):
             return None
         if found.st_uid not in (0, os.geteuid(), os.stat(os.path.dirname(path) or os.curdir).st_uid):
-            told = f"{path} is a symbolic link of user {found.st_uid}, whom the directory does not belong to; it is not followed"
-            raise NotALogDirectoryError(told, path=path)
+            message = f"{path} is a symbolic link of user {found.st_uid}, who does not own the directory; it is not followed"
+            raise NotALogDirectoryError(message, path=path)
         return os.path.realpath(path)
 
     def read(self, path: str, limit: int) -> bytes | None:
-        """A whole small file, or None when there is none.
+        """Returns the content of a small file, or None if it does not exist.
 
         Raises:
-            StorageFailedError: it cannot be read, or is larger than `limit` bytes.
+            StorageFailedError: the file cannot be read, or is larger than `limit` bytes.
         """
         try:
             file = OsFile(_opened(path, os.O_RDONLY), path)
@@ -291,7 +291,7 @@ class OsFileSystem:
         try:
             size = file.size()
             if size > limit:
-                raise StorageFailedError(f"{path} has {size} bytes, more than the {limit} that such a file may have", path=path)
+                raise StorageFailedError(f"{path} has {size} bytes; the limit for a file of this kind is {limit}", path=path)
             return file.read(size, 0)
         finally:
             file.close()
@@ -301,7 +301,7 @@ class OsFileSystem:
             ownership.make_directory(path)
 
     def rename(self, source: str, target: str) -> None:
-        """Renames a file or directory, over another one if need be, whose mode and owner it keeps."""
+        """Renames a file or directory. A replaced file's mode and owner are kept."""
         with reported("rename", source):
             ownership.replace(source, target)
 
@@ -310,7 +310,7 @@ class OsFileSystem:
             os.unlink(path)
 
     def remove_tree(self, path: str) -> None:
-        """Removes a directory and what is in it; links are removed, not followed."""
+        """Removes a directory and its contents; links are removed, not followed."""
         with reported("remove", path):
             if os.path.islink(path):
                 os.unlink(path)
@@ -322,19 +322,19 @@ class OsFileSystem:
             os.fsync(descriptor)
 
     def check_directory(self, path: str, *, write: bool, follow: bool = True) -> None:
-        """Raises NotALogDirectoryError, with what to do, unless `path` is a directory, or a link to one, that may be used so.
+        """Raises NotALogDirectoryError, with advice, unless `path` is a directory, or a link to one, that this process may use.
 
         Args:
             path: the directory.
-            write: whether it will be written.
-            follow: whether a symbolic link to one will do.
+            write: whether the process will write to it.
+            follow: whether a symbolic link to a directory is accepted.
         """
         if not follow and os.path.islink(path):
-            raise NotALogDirectoryError(f"{path} is a symbolic link, which is not followed; put the directory there", path=path)
+            raise NotALogDirectoryError(f"{path} is a symbolic link, which is not followed; move the directory there", path=path)
         if not os.path.exists(path):
             if os.path.islink(path):
-                told = f"{path} is a symbolic link that leads to no directory; mount or restore that, or remove the link"
-                raise NotALogDirectoryError(told, path=path)
+                message = f"{path} is a symbolic link that leads to no directory; mount or restore that, or remove it"
+                raise NotALogDirectoryError(message, path=path)
             raise NotALogDirectoryError(f"there is no directory {path}; give the path of an existing one", path=path)
         if not os.path.isdir(path):
             raise NotALogDirectoryError(f"{path} is not a directory; give the directory that holds the topics", path=path)
@@ -345,26 +345,26 @@ class OsFileSystem:
             raise NotALogDirectoryError(f"no permission to {verb} {path}; {hint}ask its owner for access", path=path)
 
     def open_locks(self, path: str) -> OsLockFile:
-        """A file for locks on its bytes, made if missing."""
+        """Opens a file for locks on its bytes, and creates it if it is missing."""
         return OsLockFile(path)
 
     def lock_owner(self, path: str) -> int | None:
-        """The process that has `path` locked against writers: its number, 0 when the system does not tell, None if none."""
+        """Returns the process that holds a writer's lock on `path`; 0 if it is not reported, None if there is no lock."""
         return locks.owner(path)
 
     def boot_id(self) -> bytes:
-        """What changes when the operating system restarts; empty where the system does not tell."""
+        """Returns an id that changes when the operating system restarts; empty if the system has none."""
         return _boot_id()
 
 
 @functools.cache
 def process_id() -> int:
-    """This process's number: it changes in a forked child. Costs no system call."""
+    """Returns this process's number, which differs in a forked child. Cost: no system call."""
     return os.getpid()
 
 
 class Forkable(Protocol):
-    """What has to know when it finds itself in a forked child."""
+    """An object that must be notified in a forked child."""
 
     def forked(self) -> None: ...
 
@@ -373,7 +373,7 @@ _forkables: WeakSet[Forkable] = WeakSet()
 
 
 def on_fork(one: Forkable) -> None:
-    """Has its `forked` called in every child that this process forks, before anything else runs there. Keeps no reference."""
+    """Registers an object whose `forked` runs first in every child that this process forks. Keeps no reference to it."""
     _forkables.add(one)
 
 
@@ -387,32 +387,32 @@ os.register_at_fork(after_in_child=_tell_in_child)
 
 
 def hold_over_forks(acquire: Callable[[], object], release: Callable[[], object]) -> None:
-    """Has a lock held while this process forks: a child would wait for ever for one that another thread had."""
+    """Holds a lock while this process forks: otherwise a child could wait forever for a lock that another thread held."""
     os.register_at_fork(before=acquire, after_in_parent=release, after_in_child=release)
 
 
 def join(*parts: str) -> str:
-    """A path from its parts."""
+    """Joins the parts of a path."""
     return os.path.join(*parts)
 
 
 def base_name(path: str) -> str:
-    """The last part of a path."""
+    """Returns the last part of a path."""
     return os.path.basename(path)
 
 
 def absolute(path: str) -> str:
-    """A path from the root on."""
+    """Returns an absolute path."""
     return os.path.abspath(path)
 
 
 def resolved(path: str) -> str:
-    """The same with all symbolic links followed: where a lock must be that others ask for."""
+    """Returns an absolute path with all symbolic links resolved, so that all processes lock the same file."""
     return os.path.realpath(path)
 
 
 def is_path(text: str) -> bool:
-    """Whether a text can be the path of a file.
+    """Returns whether a text can be the path of a file.
 
     >>> is_path("shop"), is_path(""), is_path("a\\0b"), is_path("\\ud800")
     (True, False, False, False)
@@ -424,20 +424,20 @@ def is_path(text: str) -> bool:
 
 
 def rooted(path: str) -> str:
-    """A path that leads to the same place wherever the process goes later on. Nothing of it is resolved: `link/..` stays."""
+    """Returns a path that stays valid when the process changes its directory. Nothing is resolved: `link/..` stays."""
     try:
         return path if os.path.isabs(path) else os.path.join(os.getcwd(), path)
-    except OSError:  # this process's directory is gone, and so is what lies in it: whoever opens it says so
+    except OSError:  # this process's directory was deleted, and its contents with it: opening the path reports that
         return path
 
 
 def parent_of(path: str) -> str:
-    """The directory that a path lies in."""
+    """Returns the directory that contains a path."""
     return os.path.dirname(os.path.abspath(path))
 
 
 def _make_way(fs: FileSystem, path: str, change: Callable[[], None], *, again: bool) -> None:
-    """Changes a name. A directory that has it is set aside first, and then the change is tried again if that is needed."""
+    """Changes a name. If a directory has that name, it is set aside first, and the change is repeated if `again` is set."""
     try:
         change()
     except StorageFailedError as error:
@@ -449,10 +449,10 @@ def _make_way(fs: FileSystem, path: str, change: Callable[[], None], *, again: b
 
 
 def write_atomically(fs: FileSystem, directory: str, name: str, data: bytes) -> None:
-    """Replaces a small file so that a crash leaves the old one or the new one, never half (reliability 4, checkpoints).
+    """Replaces a small file. After a crash it has its old or its new content, never a mixture (reliability 4, checkpoints).
 
-    Temporary file, sync, rename, directory sync. Left-over temporary files of an earlier crash are replaced. A directory that has
-    the file's name is set aside.
+    Temporary file, sync, rename, directory sync. A temporary file left by an earlier crash is replaced. A directory that has the
+    file's name is set aside.
     """
     target = os.path.join(directory, name)
     temporary = target + ".tmp"
@@ -467,7 +467,7 @@ def write_atomically(fs: FileSystem, directory: str, name: str, data: bytes) -> 
             file.close()
         _make_way(fs, target, lambda: fs.rename(temporary, target), again=True)
     except StorageFailedError:
-        with contextlib.suppress(StorageFailedError):  # on a full disk it would take room for nothing
+        with contextlib.suppress(StorageFailedError):  # on a full disk the temporary file would waste space
             fs.remove(temporary)
         raise
     fs.sync_directory(directory)
