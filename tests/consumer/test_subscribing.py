@@ -291,6 +291,7 @@ def test_a_partition_that_is_not_assigned_is_an_error_that_names_those_that_are(
     for ask in (consumer.position, consumer.pause, consumer.resume, consumer.seek_to_end, lambda place: consumer.seek(place, 0)):
         with pytest.raises(pylog.IllegalStateError, match="t-1 is not assigned to this consumer; assigned are t-0"):
             ask(T1)
+    consumer.close()
 
 
 def test_topics_and_chosen_partitions_exclude_each_other_until_unsubscribe(store: pylog.Store) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -26,26 +28,27 @@ def filled(directory: Path, pieces: int = 12) -> Path:
     return directory
 
 
-def both(directory: Path) -> tuple[Outline, Outline]:
-    """Without the log, and of the open log."""
+@contextmanager
+def both(directory: Path) -> Iterator[tuple[Outline, Outline]]:
+    """Without the log, and of the open log. Outlines read indexes as long as their store is open."""
     with pylog.open(directory, mode="r") as store:
-        return store.outline("events"), outline_of(store.log("events").look())
+        yield store.outline("events"), outline_of(store.log("events").look())
 
 
 def test_an_outline_says_what_the_open_log_says(tmp_path: Path):
-    seen, known = both(filled(tmp_path / "shop"))
-    assert len(seen.bases) > 3
-    assert (seen.start_offset, seen.end_offset) == (known.start_offset, known.end_offset) == (0, 600)
-    assert list(seen.bases) == list(known.bases)
-    assert list(seen.sizes) == list(known.sizes)
-    for start, end, size in [(0, 600, 3_000), (120, 599, 20_000), (77, 78, 1), (599, 600, 1)]:
-        assert cut(seen, start, end, size) == cut(known, start, end, size)
+    with both(filled(tmp_path / "shop")) as (seen, known):
+        assert len(seen.bases) > 3
+        assert (seen.start_offset, seen.end_offset) == (known.start_offset, known.end_offset) == (0, 600)
+        assert list(seen.bases) == list(known.bases)
+        assert list(seen.sizes) == list(known.sizes)
+        for start, end, size in [(0, 600, 3_000), (120, 599, 20_000), (77, 78, 1), (599, 600, 1)]:
+            assert cut(seen, start, end, size) == cut(known, start, end, size)
 
 
 def test_an_empty_partition_has_an_outline_too(tmp_path: Path):
-    seen, known = both(filled(tmp_path / "shop", pieces=0))
-    assert (seen.start_offset, seen.end_offset) == (known.start_offset, known.end_offset) == (0, 0)
-    assert cut(seen, 0, 0, 1).size == 0
+    with both(filled(tmp_path / "shop", pieces=0)) as (seen, known):
+        assert (seen.start_offset, seen.end_offset) == (known.start_offset, known.end_offset) == (0, 0)
+        assert cut(seen, 0, 0, 1).size == 0
 
 
 def test_an_outline_of_a_store_that_is_written_sees_what_is_published(tmp_path: Path):
@@ -81,8 +84,8 @@ def test_an_end_that_is_not_as_it_should_be_is_left_to_the_walk(tmp_path: Path, 
     with path.open("r+b") as file:
         file.seek(2 * BATCH_BYTES + byte)
         file.write(b"\x7f")
-    seen, known = both(directory)
-    assert seen.end_offset == known.end_offset
-    with pylog.open(directory, mode="r") as store:
-        segment = store.log(TOPIC).look().segments.values()[0]
-        assert sound_tail(segment, BATCH_BYTES, None) is None
+    with both(directory) as (seen, known):
+        assert seen.end_offset == known.end_offset
+        with pylog.open(directory, mode="r") as store:
+            segment = store.log(TOPIC).look().segments.values()[0]
+            assert sound_tail(segment, BATCH_BYTES, None) is None
