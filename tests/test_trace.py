@@ -638,12 +638,12 @@ def test_every_event_is_used() -> None:
     assert [name for name in names_of(trace.EVENTS) if f"trace.{name}" not in text] == []
 
 
-# Functions that remove, rename or cut files and leave no line themselves: why. "pylog.log.trimming.Doomed.sweep" and so on.
+# Functions that remove, rename or cut files and leave no line themselves, each with its reason.
 SILENT = {
     "pylog.fs.": "the file system itself",
     "pylog.testing.": "file systems for tests",
     "pylog.store.Store._leave_clean_state": "the marker says that nobody writes; no data",
-    "pylog.log.trimming.Doomed.sweep": "the deletion left a line when the files were renamed",
+    "pylog.log.pending_deletions.PendingDeletions.sweep": "the deletion left a line when the files were renamed",
     "pylog.log.trimming._rename_away": "its callers leave lines: retention and truncation",
     "pylog.log.trimming.truncate": "leaves a line at its end",
     "pylog.log.trimming._remove_indexes": "derived from the segment that the truncation's line names; made again at once",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pylog import trace
 from pylog.clients import Clients
 from pylog.errors import InvalidArgumentError, PylogError
+from pylog.log import trimmer
 from pylog.log.cleaner import Cleaning, Task, Throttle, clean, clean_due
 from pylog.log.trimming import Retained
 from pylog.log.upkeep import cleaning_of, mutator_of, retention_plan
@@ -113,7 +114,7 @@ class Upkeep(Clients):
             group = log.config.retention_group
             committed = None if group is None else ask(group, key)
             given = now_ms, group, committed
-            done = retention_plan(log, *given) if dry_run else mutator_of(log).retain(*given)
+            done = retention_plan(log, *given) if dry_run else trimmer.retain(mutator_of(log), *given)
             if done is not None:
                 return done
 

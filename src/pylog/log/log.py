@@ -16,7 +16,7 @@ from pylog.clock import Clock
 from pylog.config import Durability, TopicConfig
 from pylog.errors import ClosedError, InvalidRecordError, ReadOnlyError, RecordTooLargeError
 from pylog.fs import process_id
-from pylog.log import arguments, following, lookup, planning, reader, splicing
+from pylog.log import arguments, following, lookup, planning, reader, splicing, trimmer
 from pylog.log.appending import Request
 from pylog.log.arguments import check_positive, check_scan, is_committed, offset_given
 from pylog.log.current_state import CurrentState
@@ -270,7 +270,7 @@ class Log(CurrentState):
         Spec: storage-format 6.6.2; unlike there it is durable when this returns.
         """
         with self._gate:
-            return self._writing_side().delete_records(offset_given("before", before))
+            return trimmer.delete_records(self._writing_side(), offset_given("before", before))
 
     def truncate(self, end: int) -> None:
         """Deletes the records from an offset on; the next record gets that offset. Durable when it returns.
@@ -285,7 +285,7 @@ class Log(CurrentState):
         Spec: storage-format 6.5.
         """
         with self._gate:
-            self._writing_side().truncate(offset_given("end", end))
+            trimmer.truncate(self._writing_side(), offset_given("end", end))
 
     # ---- read ----------------------------------------------------------------------------------------------------------------
 

@@ -19,23 +19,20 @@ from pylog.errors import (
     ClosedError,
     CorruptionError,
     IllegalStateError,
-    InvalidArgumentError,
     InvalidTransactionStateError,
-    OffsetOutOfRangeError,
     ProducerError,
     PylogError,
     RecordTooLargeError,
     StorageFailedError,
     UnknownTopicOrPartitionError,
 )
-from pylog.log import trimming
 from pylog.log.appending import Group, Request, Requests, append_in_turn, encoded_group, grouped
 from pylog.log.durable_point import mark_failed, open_header
 from pylog.log.found import FoundSegments
 from pylog.log.loaded import Loaded, Source
 from pylog.log.loader import deleted, load
 from pylog.log.loading_lines import tell_of_loading
-from pylog.log.lookup import out_of_range
+from pylog.log.pending_deletions import PendingDeletions
 from pylog.log.recovery import Finding
 from pylog.log.refitting import refit
 from pylog.log.state import LogState, first_state
@@ -77,6 +74,8 @@ class Mutator:
         counters: of the log.
 
     Attributes:
+        source, clock: as given.
+        pending_deletions: files of deleted segments that readers still use.
         lock: the log's, taken before the partition's.
         loaded: the partition as it was loaded last.
         requests: appends that wait.
@@ -95,12 +94,12 @@ class Mutator:
         surroundings: Surroundings,
         counters: Counters,
     ) -> None:
-        self._source = source
-        self._clock = clock
+        self.source = source
+        self.clock = clock
         self._publish = publish
         self._surroundings = surroundings
         self._counters = counters
-        self._doomed = trimming.Doomed(source.fs)
+        self.pending_deletions = PendingDeletions(source.fs)
         assert source.lock is not None
         self._partition_lock: ByteLock = source.lock
         self.lock = threading.RLock()
@@ -133,15 +132,15 @@ class Mutator:
         if self.writer is not None:
             self.writer.abandon()
             self.writer = None
-        self._source.options.refresh()
+        self.source.options.refresh()
         try:
-            loaded = load(self._source)
+            loaded = load(self.source)
             if not loaded.follows(self.loaded):
-                raise deleted(self._source)
+                raise deleted(self.source)
         except UnknownTopicOrPartitionError:
             self.gone = True
             raise
-        tell_of_loading(self._source, loaded, self.loaded.findings)
+        tell_of_loading(self.source, loaded, self.loaded.findings)
         self.loaded = loaded
         self._surroundings.found(loaded.findings)
         self._set_state(first_state(loaded))
@@ -173,7 +172,7 @@ class Mutator:
         """
         if self.writer is not None:
             self.writer.check_alive()
-        if not self._source.options.refresh():
+        if not self.source.options.refresh():
             return False
         self._load()
         return True
@@ -188,14 +187,14 @@ class Mutator:
     def _new_writer(self) -> LogWriter:
         """A writer; a sync that fails while it makes the log ready is never tried again. Want of room or of descriptors is."""
         if self._failure is not None:
-            raise ClosedError(self._failure, path=self._source.directory)
+            raise ClosedError(self._failure, path=self.source.directory)
         try:
-            return LogWriter(self._source, self.loaded, self._state, self._set_state, self._clock, self._counters)
+            return LogWriter(self.source, self.loaded, self._state, self._set_state, self.clock, self._counters)
         except StorageFailedError as error:
             if not error.passes:
                 self._failure = f"{error}; close the store and open it again, which checks the end of the log"
                 with contextlib.suppress(StorageFailedError):  # the first failure is the one that is reported
-                    mark_failed(self._source.fs, self._source.directory)
+                    mark_failed(self.source.fs, self.source.directory)
             raise
 
     def take_changes(self) -> None:
@@ -225,7 +224,7 @@ class Mutator:
 
     def _is_as_loaded(self) -> bool:
         """Whether nobody has written since the log was loaded: header, length and zeros of the last file are what they were."""
-        header = open_header(self._source.fs, self._source.directory)
+        header = open_header(self.source.fs, self.source.directory)
         if header is not None:
             slot = header.look()
             header.close()
@@ -234,10 +233,10 @@ class Mutator:
         elif self.loaded.found is not None:
             return False
         if not self.loaded.segments:
-            fs, directory = self._source.fs, self._source.directory
+            fs, directory = self.source.fs, self.source.directory
             return fs.exists(directory) and not any(entry.name.endswith(LOG) for entry in fs.list(directory))
         last, end, size = self.loaded.segments[-1], self.loaded.end, self.loaded.file_size
-        same = self._source.fs.exists(last.path) and last.file().size() == size
+        same = self.source.fs.exists(last.path) and last.file().size() == size
         return same and (not self.loaded.preallocated or last.file().is_blank(end, size))
 
     def check_sound(self) -> None:
@@ -292,8 +291,8 @@ class Mutator:
     def append(self, request: Request) -> Acknowledgement:
         """Appends in turn with other threads; at once for the one that keeps them out, because they wait for it."""
         if (self.at_work and is_owned(self.lock)) or self.requests.has_called():
-            told = f"this thread is appending to {self._source.directory}: what interrupts it, as a handler of signals or of log "
-            raise IllegalStateError(told + "messages does, cannot append to the same log", path=self._source.directory)
+            told = f"this thread is appending to {self.source.directory}: what interrupts it, as a handler of signals or of log "
+            raise IllegalStateError(told + "messages does, cannot append to the same log", path=self.source.directory)
         if self._inside != threading.get_ident():
             return append_in_turn(self.requests, request, self.lock, self.commit)
         self.commit([request])
@@ -326,7 +325,7 @@ class Mutator:
 
     def _fitting(self, requests: list[Request]) -> Iterator[Request]:
         """The requests, by the options that count now: one that was made under others is checked again, and may be refused."""
-        options = self._source.options.now
+        options = self.source.options.now
         for request in requests:
             if request.options is not options:
                 try:
@@ -380,7 +379,7 @@ class Mutator:
     def _append(self, group: Group, writer: LogWriter) -> BaseException | None:
         first = writer.state.end_offset
         try:
-            stamp = self._clock.now_ms() if self._source.config.log_append_time else None
+            stamp = self.clock.now_ms() if self.source.config.log_append_time else None
             encoded = encoded_group(group, writer.leader_epoch, stamp)
             if group.size <= limits.APPEND_CHUNK_BYTES:
                 writer.append(encoded, group.level, group.size)
@@ -431,7 +430,7 @@ class Mutator:
             if self.writer is writer and writer.failure is None and (writer.is_current() or writer.catch_up()):
                 writer.note_durable(point)  # else what was synced is another's to say
 
-    # ---- trimming ------------------------------------------------------------------------------------------------------------
+    # ---- changes of segments ---------------------------------------------------------------------------------------------------
 
     @contextmanager
     def current(self) -> Iterator[LogWriter]:
@@ -451,72 +450,18 @@ class Mutator:
                 raise
             self.loaded.segments = FoundSegments.known(self._state.segments.values())  # what is gone can be closed
 
-    def delete_records(self, before: int) -> int:
-        """Raises the log's start and frees the segments below it. Returns the start."""
-        with self.changing() as writer:
-            policy = self._source.config.cleanup_policy
-            if "delete" not in policy:
-                raise InvalidArgumentError(
-                    f"{self._source.directory}: cleanup_policy is {policy}; only topics with 'delete' lose records"
-                )
-            if before > writer.state.end_offset:
-                raise self._beyond("deleted before", before)
-            if before in writer.state.remote_offsets[1:]:
-                raise out_of_range(writer.state, self._source.partition, before)
-            if before > writer.state.start_offset:
-                trimming.raise_start(writer, self._source, before, "delete_records was called")
-            trimming.apply_retention(writer, self._source, self._doomed, self._clock.now_ms(), None, only_start=True)
-            return writer.state.start_offset
-
-    def _beyond(self, what: str, offset: int) -> OffsetOutOfRangeError:
-        start, end = self._state.start_offset, self._state.end_offset
-        return OffsetOutOfRangeError(
-            f"{self._source.directory} has offsets from {start} to before {end}; it cannot be {what} {offset}",
-            path=self._source.directory,
-            offset=offset,
-        )
-
-    def retain(self, now_ms: int, group: str | None, committed: int | None) -> trimming.Retained | None:
-        """Applies the topic's retention, and forgets idle producers.
-
-        Args:
-            now_ms: the wall clock, in milliseconds.
-            group, committed: what that group has committed, None for nothing.
-
-        Returns:
-            What was deleted; None, and nothing was, if the topic's retention waits for another group by now.
-        """
+    @contextmanager
+    def inspecting(self) -> Iterator[LogState]:
+        """The log as it is now, by the options as they stand, under both locks. Makes no writer."""
         with self._both_locks():
             self._agree()
             self.take_changes()
-            if self._source.config.retention_group != group:
-                return None
-            self._doomed.sweep()
-            if self.writer is not None:
-                expired = self.writer.producers.expire(now_ms, self._source.config.producer_id_expiration_ms)
-                if expired:
-                    trace.later(trace.PRODUCERS_EXPIRED, self._source.partition, count=len(expired), producers=expired)
-            plan = trimming.planned(self._source, self._state, now_ms, committed)
-            if self.loaded.corrupt is not None or not plan.segments:
-                return plan.of_nothing()
-            with self.changing() as writer:
-                waits = self._source.config.retention_group == group
-                return trimming.apply_retention(writer, self._source, self._doomed, now_ms, committed) if waits else None
+            yield self._state
 
-    def truncate(self, end: int) -> None:
-        """Cuts the log off at an offset."""
-        with self.changing() as writer:
-            if end < writer.state.start_offset:
-                raise self._beyond("truncated to", end)
-            if end >= writer.state.end_offset:
-                return
-            if writer.state.remote_offsets:
-                path = self._source.directory
-                told = f"{path} cannot be truncated: its broker may have copied these records to its remote tier"
-                raise IllegalStateError(f"{told}, and would serve them again; have the broker delete them", path=path)
-            trimming.truncate(writer, self._source, self._doomed, end)
-            self._load()
-            self._current()
+    def reload(self) -> None:
+        """Loads the log again after its end was cut, and makes it ready for the next write. Under both locks."""
+        self._load()
+        self._current()
 
     # ---- the end -------------------------------------------------------------------------------------------------------------
 
@@ -530,7 +475,7 @@ class Mutator:
                     return self._close_writer(self.writer)
             finally:
                 self._surroundings.writers.closed(self)
-                self._doomed.sweep(all_of_them=True)
+                self.pending_deletions.sweep(all_of_them=True)
                 if self.writer is not None:
                     self.writer.abandon()
 

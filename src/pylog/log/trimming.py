@@ -9,9 +9,7 @@ copied and replaced.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import weakref
 from collections.abc import Sequence
 from functools import partial
 from itertools import groupby, islice
@@ -21,10 +19,10 @@ import numpy as np
 
 from pylog import trace
 from pylog.config import TopicConfig
-from pylog.errors import StorageFailedError
-from pylog.fs import FileSystem, join, remove_derived
+from pylog.fs import join, remove_derived
 from pylog.log import checkpoints
 from pylog.log.loaded import Source
+from pylog.log.pending_deletions import PendingDeletions
 from pylog.log.retention import Decision, Reason, SegmentFacts, deletable
 from pylog.log.state import LogState
 from pylog.log.view import SegmentView
@@ -35,31 +33,6 @@ from pylog.segment.age import is_older
 from pylog.segment.names import DELETED, SNAPSHOT, TEMPORARY, files_of, parse
 from pylog.segment.seal import digest_of
 from pylog.segment.segment import LogSegment, inode_of
-
-
-class Doomed:
-    """Files of segments that are gone from the log: renamed, and removed when the last reader in this process has let go."""
-
-    def __init__(self, fs: FileSystem) -> None:
-        self._fs = fs
-        self._waiting: list[tuple[weakref.ref[LogSegment], list[str]]] = []
-
-    def add(self, segment: LogSegment, paths: list[str]) -> None:
-        """Takes a segment's renamed files."""
-        self._waiting.append((weakref.ref(segment), paths))
-
-    def sweep(self, *, all_of_them: bool = False) -> None:
-        """Removes the files of segments that nobody reads any more. What fails is tried again, or done at the next opening."""
-        kept = []
-        for segment, paths in self._waiting:
-            if all_of_them or segment() is None:
-                for path in paths:
-                    with contextlib.suppress(StorageFailedError):
-                        remove_derived(self._fs, path)
-            else:
-                kept.append((segment, paths))
-        self._waiting = kept
-
 
 # ---- at the start ------------------------------------------------------------------------------------------------------------
 
@@ -120,12 +93,12 @@ def planned(source: Source, state: LogState, now_ms: int, committed: int | None,
 
 
 def apply_retention(
-    writer: LogWriter, source: Source, doomed: Doomed, now_ms: int, committed: int | None, *, only_start: bool = False
+    writer: LogWriter, source: Source, pending: PendingDeletions, now_ms: int, committed: int | None, *, only_start: bool = False
 ) -> Retained:
     """Deletes the segments that the topic does not keep.
 
     Args:
-        writer, source, doomed: of the log.
+        writer, source, pending: of the log.
         now_ms: wall clock.
         committed: as for `planned`.
         only_start: only what lies below the log's start.
@@ -136,8 +109,8 @@ def apply_retention(
     if decision.count:
         if decision.roll_first:
             writer.roll()
-        _delete_oldest(writer, source, doomed, decision)
-        doomed.sweep()
+        _delete_oldest(writer, source, pending, decision)
+        pending.sweep()
     return plan
 
 
@@ -165,14 +138,14 @@ def decide(state: LogState, config: TopicConfig, now_ms: int, committed: int | N
     return deletable(facts, config, **ends, now_ms=now_ms, committed=known)
 
 
-def _delete_oldest(writer: LogWriter, source: Source, doomed: Doomed, decision: Decision) -> None:
+def _delete_oldest(writer: LogWriter, source: Source, pending: PendingDeletions, decision: Decision) -> None:
     going = [segment for _, segment in islice(writer.state.segments, decision.count)]
     start = max(decision.new_start_offset, writer.state.start_offset)
     if start > writer.state.start_offset:
         raise_start(writer, source, start, "retention")
     told = _deletions(writer.state, source.config, decision, going)
     writer.begin_change()
-    _rename_away(source, doomed, going)
+    _rename_away(source, pending, going)
     writer.end_change()
     for facts in told:
         trace.later(trace.SEGMENTS_DELETED, source.partition, **facts)
@@ -207,7 +180,7 @@ def _limit(reason: Reason, config: TopicConfig) -> dict[str, object]:
     return {names[reason]: getattr(config, names[reason])} if reason in names else {}
 
 
-def _rename_away(source: Source, doomed: Doomed, going: list[LogSegment]) -> None:
+def _rename_away(source: Source, pending: PendingDeletions, going: list[LogSegment]) -> None:
     """Gives the files of segments names that no loader takes for segments, the log's name first; durable when it returns."""
     names = {entry.name for entry in source.fs.list(source.directory)}
     for segment in going:
@@ -218,17 +191,17 @@ def _rename_away(source: Source, doomed: Doomed, going: list[LogSegment]) -> Non
             renamed.append(new)
         source.fs.sync_directory(source.directory)  # one after the other: a crash must not leave a hole between two segments
         segment.renamed(DELETED)
-        doomed.add(segment, renamed)
+        pending.add(segment, renamed)
 
 
 # ---- at the end --------------------------------------------------------------------------------------------------------------
 
 
-def truncate(writer: LogWriter, source: Source, doomed: Doomed, end: int) -> None:
+def truncate(writer: LogWriter, source: Source, pending: PendingDeletions, end: int) -> None:
     """Cuts the log off: no record at or above `end` remains, and the next one gets that offset. The log is to be loaded again.
 
     Args:
-        writer, source, doomed: of the log.
+        writer, source, pending: of the log.
         end: below the log's end; within a batch, that batch goes as a whole and leaves a gap (storage-format 6.5.2).
     """
     before = writer.state
@@ -252,7 +225,7 @@ def truncate(writer: LogWriter, source: Source, doomed: Doomed, end: int) -> Non
     _lower_checkpoints(source, end)  # they may always understate
     _remove_snapshots(source, end)  # one behind the end would tell of a loss: where no byte goes the header alone lowers that
     writer.begin_change(durably=True, **lowered)
-    _rename_away(source, doomed, list(reversed(later)))
+    _rename_away(source, pending, list(reversed(later)))
     if copy is None:
         writer.file.cut(position)
         writer.file.set_time(target.appends.file_ms)
