@@ -13,11 +13,11 @@ PROJECT = Path(__file__).resolve().parent.parent
 PAGE = PROJECT / "docs" / "benchmarks" / "index.md"
 HEAD = """# Benchmarks
 
-The last kept run of `./dev bench`, which measures pylog and others in the same run, turn by turn. A figure is the median of its
-rounds, with the smallest and the largest in brackets. A ratio above 1 means that pylog does better; it is the median of the
-ratios of single rounds. Absolute figures move between machines and with what else runs; ratios less. Durability says what an
-acknowledgement promised: `OS`: outlives the process, `SYNC`: outlives a power loss. Targets are those that the project set itself
-before there was code; those that are missed are marked. How the others are set, and why:
+The last kept run of `./dev bench`, which measures pylog and others in the same run, in turns. A figure is the median of its
+rounds, with the smallest and the largest in brackets. A ratio above 1 means that pylog is better; it is the median of the
+ratios of single rounds. Absolute figures vary with the machine and its load; ratios vary less. The durability column says what an
+acknowledgement promises: at `OS` the record survives the death of the process, at `SYNC` a power loss. The project set its targets
+before there was code; missed targets are marked. The settings of the others, with reasons:
 [benchmarks/README.md](../../benchmarks/README.md).
 """
 WORDS = {None: "", True: "met", False: "**missed**"}
