@@ -15,7 +15,7 @@ from benchmarks.files import prepared_store
 from benchmarks.measure import NO_WRITES, Row, Sample, Settings, Target, at_least, at_most, race, seconds
 from pylog import Durability, OffsetsConfig, Store, TopicPartition
 from pylog.fs.locks import OsLockFile
-from pylog.offsets.schema import OFFSETS_TOPIC, format_offset, offset_key, place_key
+from pylog.offsets.schema import OFFSETS_TOPIC, format_offset, format_partition_key, offset_key
 
 ONE = OffsetsConfig(topic_num_partitions=1)
 PARTITIONS = 100
@@ -166,7 +166,7 @@ def _compare(settings: Settings, work: str, unit: str, ours: Sample, found: dict
 
 def _load(settings: Settings, directory: Path, groups: int, partitions: int, count: int, target: Target) -> None:
     """How long the first question takes after opening."""
-    places = [place_key(TopicPartition("events", number)) for number in range(partitions)]
+    places = [format_partition_key(TopicPartition("events", number)) for number in range(partitions)]
     keys = [offset_key(b"group-%06d" % group, place) for group in range(groups) for place in places][:count]
     value = format_offset(12_345, b"", None, 1_700_000_000_000)
     table = pa.table({"key": pa.array((keys * -(-count // len(keys)))[:count], pa.binary()), "value": [value] * count})

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from pylog.errors import FencedMemberError
 from pylog.groups import decisions
 from pylog.groups.liveness import FailureDetector, LivenessVerdict, MemberSlot
-from pylog.groups.state import GroupState, Member, Places, TopicInfo
+from pylog.groups.state import GroupState, Member, PartitionSet, TopicInfo
 from pylog.record.types import TopicPartition
 
 NAMES = "a slot names its member"
@@ -51,10 +51,10 @@ class Proc(NamedTuple):
     life: str = "run"
     member: str = ""
     slot: int = -1
-    reading: Places = frozenset()
+    reading: PartitionSet = frozenset()
     positions: tuple[int, ...] = ()
     plan: object = None
-    revoked: Places = frozenset()
+    revoked: PartitionSet = frozenset()
     epoch: int = -1
 
 
@@ -130,7 +130,7 @@ class Exploration:
     def _remove(self, log: Log, members: frozenset[str]) -> Log:
         return self.log(decisions.remove(self.state(log), members, self.available))
 
-    def _settle(self, log: Log, member: str, reading: Places) -> Log:
+    def _settle(self, log: Log, member: str, reading: PartitionSet) -> Log:
         state = self.state(log)
         if FINISHED in self.rules:
             after = decisions.settle(state, member, reading)

@@ -11,7 +11,7 @@ from pylog.fs import parent_process
 from pylog.record.builder import BatchEncoder, rows_from_records
 from pylog.record.compression import codec_id
 from pylog.record.types import TopicPartition
-from pylog.spark.commit import Place, Splicing, commit_batch
+from pylog.spark.commit import CommitOptions, StoreAccess, commit_batch
 from pylog.staging.file import StagingFile
 from pylog.staging.intents import StagedFile
 from pylog.staging.names import StagingName
@@ -50,10 +50,10 @@ def stage(
     return files
 
 
-def commit(fs: Any, clock: Clock, files: Sequence[StagedFile], batch: int = 0, how: Splicing | None = None) -> None:
+def commit(fs: Any, clock: Clock, files: Sequence[StagedFile], batch: int = 0, how: CommitOptions | None = None) -> None:
     """What the driver does with them."""
     with pylog.open(ROOT, fs=fs, clock=clock) as store:
-        commit_batch(Place(store, fs, clock), QUERY, batch, files, how or Splicing())
+        commit_batch(StoreAccess(store, fs, clock), QUERY, batch, files, how or CommitOptions())
 
 
 def values(fs: Any, clock: Clock) -> dict[int, list[bytes]]:

@@ -18,8 +18,8 @@ from faulty_fs import Faults, FaultyFileSystem
 from pylog import Durability, OffsetsConfig, TopicPartition, trace
 from pylog.clock import ManualClock
 from pylog.fs import OsFileSystem, parent_process
-from pylog.spark.commit import Place, Splicing, commit_batch, commit_job
-from pylog.staging.intents import Intent, Target, write_intent
+from pylog.spark.commit import CommitOptions, StoreAccess, commit_batch, commit_job
+from pylog.staging.intents import Intent, PartitionIntent, write_intent
 from pylog.staging.names import StagingName
 from pylog.testing import MemoryFileSystem
 from pylog.tools.graduate import carry_out, plan_graduation, take_back
@@ -428,7 +428,7 @@ def a_spark_job_commits(path: Path) -> None:
     fs, clock = MemoryFileSystem(), ManualClock(NOW)
     with pylog.open("/shop", fs=fs, clock=clock) as store:
         store.create_topic("copy", partitions=2)
-        commit_job(Place(store, fs, clock), "ab-1", stage(fs, [{0: [b"a"], 1: [b"b"]}], job="ab-1"), Splicing())
+        commit_job(StoreAccess(store, fs, clock), "ab-1", stage(fs, [{0: [b"a"], 1: [b"b"]}], job="ab-1"), CommitOptions())
 
 
 @scene("SPARK_RESUMED")
@@ -437,8 +437,8 @@ def a_micro_batch_is_resumed(path: Path) -> None:
     with pylog.open("/shop", fs=fs, clock=clock) as store:
         store.create_topic("copy", partitions=2)
         files = stage(fs, [{0: [b"a"]}])
-        write_intent(fs, "/shop", Intent(QUERY, 0, tuple(files), (Target("copy", 0, 0),)))
-        commit_batch(Place(store, fs, clock), QUERY, 0, stage(fs, [{0: [b"a"]}]), Splicing())
+        write_intent(fs, "/shop", Intent(QUERY, 0, tuple(files), (PartitionIntent("copy", 0, 0),)))
+        commit_batch(StoreAccess(store, fs, clock), QUERY, 0, stage(fs, [{0: [b"a"]}]), CommitOptions())
 
 
 @scene("NEW_PARTITIONS")

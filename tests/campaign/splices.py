@@ -22,7 +22,7 @@ from pylog.clock import SystemClock
 from pylog.fs import OsFileSystem, parent_process
 from pylog.record.builder import BatchEncoder, rows_from_records
 from pylog.record.types import TopicPartition
-from pylog.spark.commit import Place, Splicing, commit_batch
+from pylog.spark.commit import CommitOptions, StoreAccess, commit_batch
 from pylog.staging.file import StagingFile
 from pylog.staging.intents import StagedFile, read_intent
 from pylog.staging.names import StagingName
@@ -97,7 +97,7 @@ def one_batch(path: str, batch: int, rng: random.Random) -> None:
     cut = rng.randrange(len(values) + 1)
     files = [stage(path, batch, part, rng) for part in (values[:cut], values[cut:])]
     with pylog.open(path, fs=fs, clock=clock) as store:
-        commit_batch(Place(store, fs, clock), QUERY, batch, files, Splicing())
+        commit_batch(StoreAccess(store, fs, clock), QUERY, batch, files, CommitOptions())
 
 
 def rows_of(batch: int) -> list[bytes]:

@@ -15,7 +15,7 @@ import pytest
 import pylog
 from pylog import ConsumerRebalanceListener, Durability, OffsetsConfig, TopicPartition
 from pylog.clock import SystemClock
-from pylog.offsets.schema import OFFSETS_TOPIC, offset_key, parse_offset, place_key
+from pylog.offsets.schema import OFFSETS_TOPIC, format_partition_key, offset_key, parse_offset
 
 PARTITIONS = 12
 PLACES = [TopicPartition("t", number) for number in range(PARTITIONS)]
@@ -185,7 +185,7 @@ def assert_nothing_was_missed(crew: Crew, ends: dict[TopicPartition, int]) -> No
 
 def assert_commits_never_went_back(store: pylog.Store) -> None:
     """One reader at a time, each of which goes on where the group is: what a fenced one had committed would be less."""
-    keys = {offset_key(b"g", place_key(place)): place for place in PLACES}
+    keys = {offset_key(b"g", format_partition_key(place)): place for place in PLACES}
     last = dict.fromkeys(PLACES, 0)
     for record in store.log(OFFSETS_TOPIC).records():
         place = keys.get(record.key or b"")

@@ -14,7 +14,7 @@ from golden_data import GoldenPartition, partitions
 from golden_rows import encoded
 from pylog import Consumer, TopicPartition
 from pylog.clock import ManualClock
-from pylog.offsets.schema import OFFSETS_TOPIC, format_offset, offset_key, place_key
+from pylog.offsets.schema import OFFSETS_TOPIC, format_offset, format_partition_key, offset_key
 from pylog.record.format import CONTROL_ABORT, CONTROL_BIT, CONTROL_COMMIT, TRANSACTIONAL_BIT
 from reference import Batch, Record
 
@@ -147,7 +147,7 @@ def test_offsets_that_wait_for_a_transaction_are_waited_for(path: Path) -> None:
     """Who read on from the older ones would read again what the transaction has in it."""
     add(path, batch(0, *(b"%d" % number for number in range(10))))
     (path / f"{OFFSETS_TOPIC}-0").mkdir()
-    key = (offset_key(b"g", place_key(T0)),)
+    key = (offset_key(b"g", format_partition_key(T0)),)
     add(path, batch(0, format_offset(2, b"", None, 0), keys=key), partition=f"{OFFSETS_TOPIC}-0")
     with pylog.open(path, mode="r") as store:
         consumer = store.consumer(group="g", enable_auto_commit=False)

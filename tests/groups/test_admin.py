@@ -19,7 +19,15 @@ from pylog.groups.liveness import MemberSlot, at_work
 from pylog.groups.member import GroupMember, MemberOptions, PartitionsAssigned
 from pylog.groups.reset import PlannedOffset
 from pylog.offsets.membership import CURRENT, GROUP_EPOCH, MEMBER, PATTERN, TARGET, TARGET_EPOCH
-from pylog.offsets.schema import OFFSET, OFFSETS_TOPIC, format_offset, group_key, offset_key, partition_of_group, place_key
+from pylog.offsets.schema import (
+    OFFSET,
+    OFFSETS_TOPIC,
+    format_offset,
+    format_partition_key,
+    group_key,
+    offset_key,
+    partition_of_group,
+)
 from pylog.store import Store
 from pylog.testing import MemoryFileSystem
 
@@ -161,7 +169,8 @@ def test_a_reset_is_one_batch_and_tells_what_it_clamped(store: Store) -> None:
     assert plan.adjusted == plan.partitions[:1]
     log = store.log(OFFSETS_TOPIC, partition_of_group("g", 2))
     assert [(record.key, record.value) for record in log.records(log.end_offset - 2)] == [
-        (offset_key(b"g", place_key(place)), format_offset(offset, b"", None, NOW)) for place, offset in plan.offsets.items()
+        (offset_key(b"g", format_partition_key(place)), format_offset(offset, b"", None, NOW))
+        for place, offset in plan.offsets.items()
     ]
 
 
@@ -254,8 +263,8 @@ def test_a_deleted_group_is_gone_with_its_offsets(store: Store, fs: MemoryFileSy
     assert (store.groups(), store.offsets.fetch("g")) == (["other"], {})
     log = store.log(OFFSETS_TOPIC, partition_of_group("g", 2))
     assert [(record.key, record.value) for record in log.records(log.end_offset - 3)] == [
-        (offset_key(b"g", place_key(T0)), None),
-        (offset_key(b"g", place_key(T1)), None),
+        (offset_key(b"g", format_partition_key(T0)), None),
+        (offset_key(b"g", format_partition_key(T1)), None),
         (group_key(b"g"), None),
     ]
     store.close()

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pylog import InvalidArgumentError, TopicPartition, limits
-from pylog.groups.reset import Bounds, PlannedOffset, Target, plan, target_of
+from pylog.groups.reset import Bounds, PlannedOffset, ResetTarget, plan, target_of
 from pylog.times import milliseconds_of
 
 NOW = 1_700_000_000_000
@@ -33,7 +33,7 @@ def logs(draw: st.DrawFn) -> tuple[Bounds, list[tuple[int, int]]]:
     return Bounds(start, end, draw(st.none() | OFFSETS), offset_for_time), records
 
 
-def expected(target: Target, bounds: Bounds, records: list[tuple[int, int]]) -> int:
+def expected(target: ResetTarget, bounds: Bounds, records: list[tuple[int, int]]) -> int:
     """The rules of groups-and-transactions 2.9 in a few lines."""
     if target.kind == "time":
         return min((offset for offset, stamp in records if stamp >= target.value), default=bounds.end)
@@ -54,10 +54,10 @@ KINDS = st.sampled_from(["earliest", "latest", "current", "offset", "shift", "ti
 @given(logs(), KINDS, st.integers(-80, 80))
 def test_a_plan_is_kafkas_and_tells_when_it_is_not_what_was_asked_for(log: Any, kind: Any, value: int) -> None:
     bounds, records = log
-    planned = plan(Target(kind, value), PLACE, bounds)
+    planned = plan(ResetTarget(kind, value), PLACE, bounds)
     assert (planned.partition, planned.offset, planned.committed) == (
         PLACE,
-        expected(Target(kind, value), bounds, records),
+        expected(ResetTarget(kind, value), bounds, records),
         bounds.committed,
     )
     if planned.wanted is not None:  # it was clamped, and to the nearer end
@@ -68,7 +68,7 @@ def test_a_plan_is_kafkas_and_tells_when_it_is_not_what_was_asked_for(log: Any, 
 
 def test_an_offset_that_is_an_end_of_the_log_is_not_called_adjusted() -> None:
     bounds = Bounds(5, 9, None, lambda _: None)
-    assert [plan(Target("offset", offset), PLACE, bounds).adjustment for offset in (4, 5, 9, 10)] == [
+    assert [plan(ResetTarget("offset", offset), PLACE, bounds).adjustment for offset in (4, 5, 9, 10)] == [
         "before start",
         None,
         None,
@@ -78,11 +78,11 @@ def test_an_offset_that_is_an_end_of_the_log_is_not_called_adjusted() -> None:
 
 def test_a_time_behind_the_last_record_and_a_current_that_there_is_not_become_the_end_and_say_so() -> None:
     bounds = Bounds(5, 9, None, lambda _: None)
-    assert plan(Target("time", NOW), PLACE, bounds) == PlannedOffset(PLACE, 9, None, None, "no such time")
-    assert plan(Target("current"), PLACE, bounds) == PlannedOffset(PLACE, 9, None, None, "nothing committed")
+    assert plan(ResetTarget("time", NOW), PLACE, bounds) == PlannedOffset(PLACE, 9, None, None, "no such time")
+    assert plan(ResetTarget("current"), PLACE, bounds) == PlannedOffset(PLACE, 9, None, None, "nothing committed")
 
 
-def target(to: Any = None, shift_by: Any = None, by_duration: Any = None) -> Target | None:
+def target(to: Any = None, shift_by: Any = None, by_duration: Any = None) -> ResetTarget | None:
     return target_of(to, shift_by, by_duration, now_ms=lambda: NOW)
 
 
@@ -102,7 +102,7 @@ TIMES: list[tuple[Any, int]] = [
 
 @pytest.mark.parametrize(("to", "milliseconds"), TIMES, ids=repr)
 def test_times_are_iso_8601_in_utc_where_they_name_no_zone(to: Any, milliseconds: int) -> None:
-    assert target(to) == Target("time", milliseconds)
+    assert target(to) == ResetTarget("time", milliseconds)
 
 
 DURATIONS: list[tuple[Any, int]] = [
@@ -122,14 +122,14 @@ DURATIONS: list[tuple[Any, int]] = [
 @pytest.mark.parametrize(("duration", "milliseconds"), DURATIONS, ids=repr)
 def test_durations_are_those_that_java_parses(duration: Any, milliseconds: int) -> None:
     assert milliseconds_of(duration) == milliseconds
-    assert target(by_duration=duration) == Target("time", NOW - milliseconds)
+    assert target(by_duration=duration) == ResetTarget("time", NOW - milliseconds)
 
 
 @pytest.mark.parametrize(
     ("duration", "milliseconds"), [("P100000D", 0), (f"P{'9' * 18}D", 0), (f"-P{'9' * 18}D", limits.INT64_MAX)]
 )
 def test_a_duration_that_leads_out_of_all_times_means_the_first_or_the_last(duration: str, milliseconds: int) -> None:
-    assert target(by_duration=duration) == Target("time", milliseconds)
+    assert target(by_duration=duration) == ResetTarget("time", milliseconds)
 
 
 @given(st.integers(-(10**12), 10**12))
@@ -171,7 +171,7 @@ def test_what_names_no_target_is_refused(arguments: dict[str, Any], message: str
 
 
 def test_ints_of_numpy_are_offsets() -> None:
-    assert (target(np.int64(7)), target(shift_by=np.int32(-7))) == (Target("offset", 7), Target("shift", -7))
+    assert (target(np.int64(7)), target(shift_by=np.int32(-7))) == (ResetTarget("offset", 7), ResetTarget("shift", -7))
     assert type(target(np.int64(7)).value) is int
 
 

@@ -24,7 +24,7 @@ from pylog.offsets.membership import (
     format_epoch,
     parse_member,
 )
-from pylog.offsets.schema import GROUP, GroupMember, GroupMetadata, group_key
+from pylog.offsets.schema import GROUP, ClassicMember, GroupMetadata, group_key
 from pylog.store import Store
 from reference_offsets import reference_group
 
@@ -174,7 +174,7 @@ def test_a_topic_that_was_made_again_is_another_topic_of_which_nobody_has_anythi
 
 
 def test_members_of_a_brokers_classic_group_are_dead_and_its_epoch_goes_on() -> None:
-    old = GroupMember("old", None, "c", "/h", 1, 1, b"", b"")
+    old = ClassicMember("old", None, "c", "/h", 1, 1, b"", b"")
     image = Image()
     image.take(0, group_key(b"g"), reference_group(3, GroupMetadata("consumer", 7, "range", "old", 0, (old,))))
     before = state_of(image.groups[b"g"], AVAILABLE)

@@ -13,23 +13,23 @@ from pylog.offsets.expiry import Expiry, expired
 from pylog.offsets.image import GroupImage, Image
 from pylog.offsets.schema import (
     GROUP,
+    ClassicMember,
     Commit,
-    GroupMember,
     GroupMetadata,
     format_offset,
+    format_partition_key,
     group_key,
     offset_key,
-    place_key,
 )
 from pylog.store import Store
 from pylog.testing import MemoryFileSystem
 from reference_offsets import reference_group, reference_offset
 
 T0, U0 = TopicPartition("t", 0), TopicPartition("u", 0)
-PLACES = [place_key(T0), place_key(U0)]
+PLACES = [format_partition_key(T0), format_partition_key(U0)]
 NOW = 1_000_000
 SUBSCRIBED_TO_T = bytes.fromhex("0000 00000001 000174 ffffffff")
-MEMBER = GroupMember("m", None, "c", "/h", 1, 1, SUBSCRIBED_TO_T, b"")
+MEMBER = ClassicMember("m", None, "c", "/h", 1, 1, SUBSCRIBED_TO_T, b"")
 
 
 def group_of(metadata: GroupMetadata | None, *commits: int, members: bool = False) -> GroupImage:
@@ -45,7 +45,7 @@ def group_of(metadata: GroupMetadata | None, *commits: int, members: bool = Fals
     return image.groups[b"g"]
 
 
-def classic(kind: str, since: int | None, *members: GroupMember) -> GroupMetadata:
+def classic(kind: str, since: int | None, *members: ClassicMember) -> GroupMetadata:
     return GroupMetadata(kind, 1, None, None, since, members)
 
 

@@ -21,11 +21,11 @@ from pylog.offsets.membership import (
     OF_MEMBERS,
     TARGET,
     TARGET_EPOCH,
-    Current,
+    CurrentAssignment,
     Epoch,
     GroupTopics,
     MemberMetadata,
-    Target,
+    TargetAssignment,
     TopicMetadata,
     TopicPartitions,
     group_record_key,
@@ -61,8 +61,8 @@ PRINTED = [
         "0000 00 00 0263 032f68 02 0274 01 000493e0 00 01 00 0c 01 0000afc8 02 0272 02 09 00 00",
         MemberMetadata(None, None, "c", "/h", ("t",), "", 300_000, None, ((0, bytes.fromhex("010000afc802027202090000")),)),
     ),
-    (TARGET, f"0000 02 {ID_HEX} 02 00000000 00 00", Target(ASSIGNED)),
-    (CURRENT, f"0000 00000001 00000000 00 02 {ID_HEX} 02 00000000 00 01 00", Current(1, 0, 0, ASSIGNED)),
+    (TARGET, f"0000 02 {ID_HEX} 02 00000000 00 00", TargetAssignment(ASSIGNED)),
+    (CURRENT, f"0000 00000001 00000000 00 02 {ID_HEX} 02 00000000 00 01 00", CurrentAssignment(1, 0, 0, ASSIGNED)),
 ]
 
 

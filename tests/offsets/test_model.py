@@ -14,7 +14,7 @@ from pylog import Durability, OffsetsConfig, TopicPartition
 from pylog.clock import ManualClock
 from pylog.log.reader import TransactionEnd
 from pylog.offsets.image import Image
-from pylog.offsets.schema import format_offset, offset_key, parse_offset, parse_place, place_key
+from pylog.offsets.schema import format_offset, format_partition_key, offset_key, parse_offset, parse_partition_key
 from pylog.testing import MemoryFileSystem
 
 PLACES = [TopicPartition("t", number) for number in range(3)]
@@ -153,7 +153,7 @@ def test_transactions_are_replayed_as_kafka_does_in_whichever_portions_they_come
         frame = pa.record_batch(
             {
                 "offset": pa.array([n for n, *_ in rows], pa.int64()),
-                "key": pa.array([offset_key(b"g", place_key(place)) for _, place, _, _ in rows], pa.binary()),
+                "key": pa.array([offset_key(b"g", format_partition_key(place)) for _, place, _, _ in rows], pa.binary()),
                 "value": pa.array(
                     [None if what == "delete" else format_offset(n, b"", None, 0) for n, _, what, _ in rows], pa.binary()
                 ),
@@ -163,5 +163,5 @@ def test_transactions_are_replayed_as_kafka_does_in_whichever_portions_they_come
         image.replay([frame], [TransactionEnd(n, producer, commits) for n, what, producer, _, commits in part if what == "end"])
     group = image.groups.get(b"g")
     entries = {} if group is None else group.entries
-    found = {parse_place(place): parse_offset(entry.value).committed.offset for place, entry in entries.items()}
-    assert (found, set(map(parse_place, image.pending_of(b"g")))) == replayed(events)
+    found = {parse_partition_key(place): parse_offset(entry.value).committed.offset for place, entry in entries.items()}
+    assert (found, set(map(parse_partition_key, image.pending_of(b"g")))) == replayed(events)

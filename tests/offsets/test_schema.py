@@ -18,18 +18,18 @@ from golden_data import GoldenPartition
 from pylog import OffsetAndMetadata, TopicPartition
 from pylog.offsets.schema import (
     OFFSETS_TOPIC,
+    ClassicMember,
     Commit,
-    GroupMember,
     GroupMetadata,
     format_offset,
+    format_partition_key,
     group_key,
     java_hash,
     offset_key,
     parse_group,
     parse_offset,
-    parse_place,
+    parse_partition_key,
     partition_of_group,
-    place_key,
     subscribed_topics,
 )
 from reference_offsets import reference_group, reference_offset
@@ -73,10 +73,10 @@ def test_a_group_is_where_java_puts_it(group: str, expected: tuple[int, int]) ->
 
 
 def test_keys_are_kafkas() -> None:
-    place = place_key(TopicPartition("t", 7))
+    place = format_partition_key(TopicPartition("t", 7))
     assert offset_key(b"g", place) == bytes.fromhex("0001 0001 67 0001 74 00000007")
     assert group_key(b"g") == bytes.fromhex("0002 0001 67")
-    assert parse_place(place) == TopicPartition("t", 7)
+    assert parse_partition_key(place) == TopicPartition("t", 7)
 
 
 @pytest.mark.parametrize("version", OFFSETS)
@@ -97,7 +97,7 @@ def test_every_version_of_an_empty_group_is_read(version: int) -> None:
 
 @pytest.mark.parametrize("version", GROUPS)
 def test_every_version_of_a_group_with_a_member_is_read(version: int) -> None:
-    member = GroupMember("m", "i" if version >= 3 else None, "c", "/h", 300_000 if version else 45_000, 45_000, b"\1\2", b"\3")
+    member = ClassicMember("m", "i" if version >= 3 else None, "c", "/h", 300_000 if version else 45_000, 45_000, b"\1\2", b"\3")
     expected = GroupMetadata("consumer", 3, "range", "m", NOW if version >= 2 else None, (member,))
     assert parse_group(bytes.fromhex(GROUPS[version])) == expected
 
@@ -126,7 +126,11 @@ def test_versions_from_the_future_are_refused_and_no_bytes_do_anything_else() ->
             parse(b"\xff\xff" + bytes(40))
 
 
-@given(st.sampled_from([parse_offset, parse_group, parse_place, subscribed_topics]), st.integers(0, 4), st.binary(max_size=80))
+@given(
+    st.sampled_from([parse_offset, parse_group, parse_partition_key, subscribed_topics]),
+    st.integers(0, 4),
+    st.binary(max_size=80),
+)
 def test_foreign_bytes_are_parsed_or_refused(parse: Any, version: int, data: bytes) -> None:
     with contextlib.suppress(pylog.CorruptionError):  # anything else fails the test
         assert parse(struct.pack(">h", version) + data) != 0
@@ -153,7 +157,7 @@ def test_every_version_is_read_as_its_schema_says(version: int, commit: OffsetAn
 
 
 MEMBERS = st.builds(
-    GroupMember,
+    ClassicMember,
     TEXT,
     st.none() | TEXT,
     TEXT,
@@ -200,7 +204,7 @@ def test_golden_records_are_parsed_as_kafkas_own_tool_does(partition: GoldenPart
         records = {each.offset: each for each in store.log(partition.topic, partition.partition).records()}
     for offset, (key, value) in expected.items():
         record = records[offset]
-        place = place_key(TopicPartition(key["topic"], key["partition"]))
+        place = format_partition_key(TopicPartition(key["topic"], key["partition"]))
         assert record.key == offset_key(key["group"].encode(), place)
         assert (record.value is None) == (value is None)
         if value is not None and record.value is not None:

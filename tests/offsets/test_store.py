@@ -19,7 +19,15 @@ from pylog.clock import ManualClock
 from pylog.config import TopicConfig
 from pylog.fs import DirectoryEntry
 from pylog.offsets.image import Image
-from pylog.offsets.schema import OFFSETS_TOPIC, format_offset, group_key, offset_key, parse_offset, partition_of_group, place_key
+from pylog.offsets.schema import (
+    OFFSETS_TOPIC,
+    format_offset,
+    format_partition_key,
+    group_key,
+    offset_key,
+    parse_offset,
+    partition_of_group,
+)
 from pylog.record.batch import scan_batches
 from pylog.record.format import BASE_OFFSET, LAST_OFFSET
 from pylog.store import Store
@@ -114,7 +122,7 @@ def test_the_records_are_kafkas_and_a_commit_is_one_batch(store: Store, fs: Memo
     store.offsets.commit("g", {place: OffsetAndMetadata(0, "m" * 4096) for place in places})  # more than batches usually hold
     log = offsets_log(store, "g")
     assert [(record.key, record.value, record.timestamp) for record in log.records()] == [
-        (offset_key(b"g", place_key(place)), format_offset(0, b"m" * 4096, None, NOW), NOW) for place in places
+        (offset_key(b"g", format_partition_key(place)), format_offset(0, b"m" * 4096, None, NOW), NOW) for place in places
     ]
     data = np.frombuffer(fs.read(log.segments[0].path, 1 << 30) or b"", np.uint8)
     assert scan_batches(data).table[[BASE_OFFSET, LAST_OFFSET]].T.tolist() == [[0, 39]]
@@ -233,10 +241,10 @@ def test_damaged_offsets_are_corrupt_and_never_none(fs: MemoryFileSystem, store:
         (b"\0\3\0\1g", b"\0\0"),
         (b"\0\5\0\1g", b"\0\0"),
         (b"\0\5\0\1g\0\1m", b"\0\0nonsense"),
-        (offset_key(b"g", place_key(T0)), b""),
-        (offset_key(b"g", place_key(T0)), format_offset(7, b"", None, 0)[:-1]),
-        (offset_key(b"g", place_key(T0)), format_offset(-5, b"", None, 0)),
-        (offset_key(b"g", place_key(T0)), format_offset(1, b"\xff", None, 0)),
+        (offset_key(b"g", format_partition_key(T0)), b""),
+        (offset_key(b"g", format_partition_key(T0)), format_offset(7, b"", None, 0)[:-1]),
+        (offset_key(b"g", format_partition_key(T0)), format_offset(-5, b"", None, 0)),
+        (offset_key(b"g", format_partition_key(T0)), format_offset(1, b"\xff", None, 0)),
     ],
 )
 @pytest.mark.parametrize("times", [1, 3])
@@ -287,11 +295,11 @@ def test_a_record_that_is_skipped_is_reported_once_by_a_store(store: Store, capl
 
 def test_records_of_a_transaction_that_no_kafka_writes_are_skipped() -> None:
     image = Image()
-    image.take(0, offset_key(b"g", place_key(T0)), format_offset(1, b"", None, 0), producer=7)
-    image.take(1, offset_key(b"g", place_key(T0)), b"short", producer=7)
+    image.take(0, offset_key(b"g", format_partition_key(T0)), format_offset(1, b"", None, 0), producer=7)
+    image.take(1, offset_key(b"g", format_partition_key(T0)), b"short", producer=7)
     image.take(2, b"key", b"value", producer=7)
     image.take(3, None, b"value", producer=7)
-    assert (image.skipped_count, image.pending_of(b"g")) == (3, {place_key(T0)})
+    assert (image.skipped_count, image.pending_of(b"g")) == (3, {format_partition_key(T0)})
 
 
 def test_expiry_and_retention_go_by_the_commits_that_can_be_read(fs: MemoryFileSystem) -> None:
@@ -300,7 +308,7 @@ def test_expiry_and_retention_go_by_the_commits_that_can_be_read(fs: MemoryFileS
         for _ in range(20):
             store.log("t").append_many([(None, b"x" * 50, (), NOW)])
         store.offsets.commit("g", {T0: 10})
-        planted(store, "g", (offset_key(b"g", place_key(T0)), b"short"))
+        planted(store, "g", (offset_key(b"g", format_partition_key(T0)), b"short"))
         assert store.tick(NOW + 5000) > 0
         assert 8 <= store.log("t").start_offset <= 10
         assert store.offsets.expire(NOW + 10**11) == 0  # retention waits for it
@@ -350,7 +358,7 @@ def _is_unreadable(sample: pylog.metrics.Sample) -> bool:
 def test_values_of_later_versions_are_refused_and_those_of_other_groups_still_served(store: Store) -> None:
     store.offsets.commit("other", {T0: 1})
     store.offsets.commit("g", {T0: 1})
-    planted(store, "g", (offset_key(b"g", place_key(T0)), b"\0\5" + bytes(30)))
+    planted(store, "g", (offset_key(b"g", format_partition_key(T0)), b"\0\5" + bytes(30)))
     with pytest.raises(pylog.UnsupportedFormatError):
         store.offsets.fetch("g")
     assert store.offsets.position("other", T0) == 1
@@ -391,7 +399,7 @@ def test_a_deleted_group_is_gone_with_tombstones_that_kafka_writes(store: Store)
     assert store.offsets.delete("g") == {T0, T1}
     assert (store.offsets.fetch("g"), store.offsets.groups()) == ({}, [])
     tombstones = [(record.key, record.value) for record in offsets_log(store, "g").records(2)]
-    expected = [*(offset_key(b"g", place_key(place)) for place in (T0, T1)), group_key(b"g")]
+    expected = [*(offset_key(b"g", format_partition_key(place)) for place in (T0, T1)), group_key(b"g")]
     assert tombstones == [(key, None) for key in expected]
     assert store.offsets.delete("g") == set()
     assert offsets_log(store, "g").end_offset == 5
@@ -407,13 +415,13 @@ def test_offsets_of_some_partitions_are_deleted_and_the_group_stays(store: Store
 
 def test_offsets_with_keys_of_the_old_version_get_tombstones_of_both(store: Store) -> None:
     store.offsets.commit("g", {T1: 1})
-    old = offset_key(b"g", place_key(T0), 0)
+    old = offset_key(b"g", format_partition_key(T0), 0)
     planted(store, "g", (old, format_offset(5, b"", None, NOW)))
     assert store.offsets.position("g", T0) == 5
     store.offsets.commit("g", {T0: 6})
     store.offsets.delete("g", [T0])
     tombstones = [record.key for record in offsets_log(store, "g").records() if record.value is None]
-    assert sorted(key for key in tombstones if key) == [old, offset_key(b"g", place_key(T0))]
+    assert sorted(key for key in tombstones if key) == [old, offset_key(b"g", format_partition_key(T0))]
 
 
 # ---- several processes and threads -------------------------------------------------------------------------------------------
@@ -564,7 +572,9 @@ def test_threads_commit_for_the_same_group_and_the_last_record_counts(store: Sto
         thread.join()
     last = {record.key: record.value for record in offsets_log(store, "g").records()}
     found = store.offsets.fetch("g")
-    assert {place: parse_offset(last[offset_key(b"g", place_key(place))] or b"").committed for place in (T0, T1)} == found
+    assert {
+        place: parse_offset(last[offset_key(b"g", format_partition_key(place))] or b"").committed for place in (T0, T1)
+    } == found
 
 
 def test_a_process_killed_while_it_commits_leaves_all_of_a_commit_or_none(tmp_path: Path) -> None:

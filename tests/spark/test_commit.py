@@ -25,9 +25,9 @@ from pylog.errors import (
 from pylog.fs import ProcessName, join, parent_process, write_atomically
 from pylog.log.splicing import Part
 from pylog.spark import commit as committing
-from pylog.spark.commit import Place, Splicing, commit_job
+from pylog.spark.commit import CommitOptions, StoreAccess, commit_job
 from pylog.staging.file import read_index
-from pylog.staging.intents import Intent, Target, producer_of, read_intent, write_intent
+from pylog.staging.intents import Intent, PartitionIntent, producer_of, read_intent, write_intent
 from pylog.staging.names import StagingName, sweep
 from pylog.testing import FaultyFileSystem, MemoryFileSystem, Moment, RecordingFileSystem
 from staged import QUERY, ROOT, TIME, Rows, commit, leftovers, stage, values
@@ -65,7 +65,7 @@ def test_tasks_rows_are_appended_in_the_order_of_the_tasks_and_their_files_go(fs
     commit(fs, clock(), stage(fs, TASKS))
     assert values(fs, clock()) == SPLICED
     assert leftovers(fs) == []
-    targets = (Target("copy", 0, 0, 10), Target("copy", 1, 0, 8))
+    targets = (PartitionIntent("copy", 0, 0, 10), PartitionIntent("copy", 1, 0, 8))
     assert read_intent(fs, ROOT, QUERY) == Intent(QUERY, 0, targets=targets, done=True).sealed()
 
 
@@ -91,7 +91,7 @@ def test_a_micro_batch_that_comes_again_with_another_number_of_rows_is_refused(f
 
 
 def test_where_a_refused_micro_batch_lies_is_told_as_far_as_a_person_reads(fs: MemoryFileSystem):
-    targets = tuple(Target("copy", number, 7 * number, 2) for number in range(13))
+    targets = tuple(PartitionIntent("copy", number, 7 * number, 2) for number in range(13))
     write_intent(fs, ROOT, Intent(QUERY, 1, targets=targets, done=True))
     with pytest.raises(InvalidArgumentError, match="2 in copy-9 from offset 63 on and in 3 partitions more"):
         commit(fs, clock(), stage(fs, TASKS, 1), 1)
@@ -146,7 +146,7 @@ def test_the_time_of_the_append_is_put_in_where_the_topic_or_the_option_says_so(
     fs = MemoryFileSystem(clock=clock())
     new_store(fs, message_timestamp_type=topic)
     later = ManualClock(now_ms=TIME + 5000)
-    commit(fs, later, stage(fs, TASKS, codec="zstd"), how=Splicing(timestamp_type=option))
+    commit(fs, later, stage(fs, TASKS, codec="zstd"), how=CommitOptions(timestamp_type=option))
     with pylog.open(ROOT, mode="r", fs=fs, clock=later) as store:
         rows = [row for batch in store.log("copy", 1).scan(columns=("timestamp_type", "timestamp")) for row in batch.to_pylist()]
         assert store.verify(records=True).ok
@@ -158,7 +158,7 @@ def test_a_batch_larger_than_a_chunk_is_spliced_whole(fs: MemoryFileSystem):
     with pylog.open(ROOT, fs=fs, clock=clock()) as store:
         files = stage(fs, [{0: [b"small", *large]}], job="77", batch_bytes=1 << 24)
         store.alter_topic("copy", max_message_bytes=1 << 24)
-        commit_job(Place(store, fs, clock()), "77", files, Splicing())
+        commit_job(StoreAccess(store, fs, clock()), "77", files, CommitOptions())
     assert values(fs, clock())[0] == [b"small", *large]
 
 
@@ -171,10 +171,10 @@ def test_rows_that_were_encoded_before_their_topic_was_compacted_are_appended_on
         files = stage(fs, TASKS, job="77", key=b"k" if keyed else None)
         store.alter_topic("copy", cleanup_policy="compact")
         if keyed:
-            commit_job(Place(store, fs, clock()), "77", files, Splicing())
+            commit_job(StoreAccess(store, fs, clock()), "77", files, CommitOptions())
             return
         with pytest.raises(pylog.InvalidRecordError, match="compacted by now"):
-            commit_job(Place(store, fs, clock()), "77", files, Splicing())
+            commit_job(StoreAccess(store, fs, clock()), "77", files, CommitOptions())
     assert values(fs, clock())[0] == []
 
 
@@ -184,12 +184,12 @@ def test_a_staged_batch_that_its_topic_takes_no_more_is_refused(fs: MemoryFileSy
         files = stage(fs, [{0: [bytes(2000)]}], job="77")
         store.alter_topic("copy", max_message_bytes=1000)
         with pytest.raises(pylog.RecordTooLargeError, match="max_message_bytes=1000"):
-            commit_job(Place(store, fs, clock()), "77", files, Splicing())
+            commit_job(StoreAccess(store, fs, clock()), "77", files, CommitOptions())
 
 
 def test_a_batch_jobs_rows_have_no_producer_and_its_files_go(fs: MemoryFileSystem):
     with pylog.open(ROOT, fs=fs, clock=clock()) as store:
-        commit_job(Place(store, fs, clock()), "77", stage(fs, TASKS, job="77"), Splicing())
+        commit_job(StoreAccess(store, fs, clock()), "77", stage(fs, TASKS, job="77"), CommitOptions())
         assert store.log("copy", 0).read(0).value == b"a0"
     assert values(fs, clock()) == SPLICED
     assert leftovers(fs) == []
@@ -204,7 +204,7 @@ def test_a_missing_topic_is_made_only_if_that_is_asked_for():
         pass
     with pytest.raises(UnknownTopicOrPartitionError, match="topic 'copy' is gone"):
         commit(fs, clock(), stage(fs, TASKS))
-    commit(fs, clock(), stage(fs, TASKS), how=Splicing(create_topics=True, partitions=2))
+    commit(fs, clock(), stage(fs, TASKS), how=CommitOptions(create_topics=True, partitions=2))
     assert values(fs, clock()) == SPLICED
 
 

@@ -11,7 +11,7 @@ from pylog.record.types import TopicPartition
 from pylog.spark.microbatch import Loss, begins, is_news, ranges, summary
 from pylog.spark.rates import at_most
 from pylog.spark.stream_offset import StreamOffset
-from pylog.spark.watch import Sight
+from pylog.spark.watch import PartitionsSeen
 
 PARTITIONS = [TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)]
 
@@ -25,10 +25,12 @@ class Topics:
         self.written: set[tuple[str, TopicPartition, int]] = set()
         self.removed: set[tuple[str, TopicPartition, int]] = set()
 
-    def sight(self) -> Sight:
+    def sight(self) -> PartitionsSeen:
         homes = dict.fromkeys(self.logs, "/data")
         spans = self.logs.items()
-        return Sight(homes, {part: span[0] for part, span in spans}, {part: span[1] for part, span in spans}, dict(self.ids))
+        return PartitionsSeen(
+            homes, {part: span[0] for part, span in spans}, {part: span[1] for part, span in spans}, dict(self.ids)
+        )
 
     def append(self, part: TopicPartition, count: int) -> None:
         start, end = self.logs.setdefault(part, (0, 0))

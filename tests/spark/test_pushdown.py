@@ -33,7 +33,7 @@ from golden_data import case
 from pylog.errors import OffsetOutOfRangeError
 from pylog.spark.options import ReadOptions, read_options
 from pylog.spark.planner import LogSlice, plan
-from pylog.spark.pushdown import MOST_RANGES, NO_PRUNING, SMALLEST_HOLE, Range, pruning
+from pylog.spark.pushdown import MOST_RANGES, NO_PRUNING, SMALLEST_HOLE, NumberRange, pruning
 from pylog.spark.reader import read_slice
 
 TIME = 1_700_000_000_000
@@ -288,7 +288,7 @@ def test_what_is_not_certain_or_not_worth_a_task_is_left_to_spark(predicate: Fil
 def test_offsets_that_lie_close_are_read_together_and_those_far_apart_are_not():
     far = SMALLEST_HOLE + 10
     left, residual = pruning([In(("offset",), [3, 5, far])])  # type: ignore[arg-type]
-    assert left.within(0, 2 * far) == (Range(3, 6), Range(far, far + 1))
+    assert left.within(0, 2 * far) == (NumberRange(3, 6), NumberRange(far, far + 1))
     assert len(residual) == 1
     assert pruning([In(("offset",), [3, 4, far])])[1] == []  # type: ignore[arg-type]
 
@@ -305,7 +305,7 @@ def test_there_are_no_more_ranges_than_are_worth_planning():
 def test_equal_holes_are_all_closed_when_there_are_too_many():
     even = [number * 2 * SMALLEST_HOLE for number in range(2 * MOST_RANGES)]
     left, _ = pruning([In(("offset",), even)])  # type: ignore[arg-type]
-    assert left.within(0, even[-1] + 1) == (Range(0, even[-1] + 1),)
+    assert left.within(0, even[-1] + 1) == (NumberRange(0, even[-1] + 1),)
 
 
 # ---- options and losses stay what they are -------------------------------------------------------------------------------
@@ -350,4 +350,4 @@ def test_nothing_is_left_out_of_a_segment_whose_index_had_to_be_made_again(old_l
 
 def test_no_predicates_leave_everything():
     assert pruning([]) == (NO_PRUNING, [])
-    assert NO_PRUNING.within(3, 2**62) == (Range(3, 2**62),)
+    assert NO_PRUNING.within(3, 2**62) == (NumberRange(3, 2**62),)

@@ -12,7 +12,7 @@ import pylog
 from pylog.record.types import TopicPartition
 from pylog.spark.options import stream_options
 from pylog.spark.roots import Root
-from pylog.spark.watch import Sight, Watch
+from pylog.spark.watch import PartitionsSeen, PartitionTracker
 
 ORDERS = [TopicPartition("orders", number) for number in (0, 1)]
 
@@ -32,11 +32,11 @@ def shop(tmp_path: Path) -> Path:
     return tmp_path / "shop"
 
 
-def watch_of(root: Path, **options: str) -> Watch:
-    return Watch(stream_options({"path": str(root), "subscribe": "orders"} | options))
+def watch_of(root: Path, **options: str) -> PartitionTracker:
+    return PartitionTracker(stream_options({"path": str(root), "subscribe": "orders"} | options))
 
 
-def ends(sight: Sight) -> list[int]:
+def ends(sight: PartitionsSeen) -> list[int]:
     return [sight.ends[part] for part in ORDERS if part in sight.ends]
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from pylog import limits
 from pylog.cli.exits import UsageError
 from pylog.errors import InvalidArgumentError
-from pylog.groups.reset import Target, target_of
+from pylog.groups.reset import ResetTarget, target_of
 from pylog.times import milliseconds_of
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ OFFSET_SPEC_HELP: Final = (
 )
 
 
-def parse_offset_spec(text: str, clock: Clock) -> Target:
+def parse_offset_spec(text: str, clock: Clock) -> ResetTarget:
     """A place from its text.
 
     Args:
@@ -36,15 +36,15 @@ def parse_offset_spec(text: str, clock: Clock) -> Target:
     >>> from pylog.clock import ManualClock
     >>> clock = ManualClock(1000)
     >>> parse_offset_spec("17", clock), parse_offset_spec("1970-01-01T00:00:01", clock)
-    (Target(kind='offset', value=17), Target(kind='time', value=1000))
+    (ResetTarget(kind='offset', value=17), ResetTarget(kind='time', value=1000))
     >>> parse_offset_spec("-5", clock), parse_offset_spec("PT0.4S", clock)
-    (Target(kind='shift', value=-5), Target(kind='time', value=600))
+    (ResetTarget(kind='shift', value=-5), ResetTarget(kind='time', value=600))
     """
     try:
         if _NUMBER.fullmatch(text):
-            return Target("shift" if text.startswith("-") else "offset", int(text))
+            return ResetTarget("shift" if text.startswith("-") else "offset", int(text))
         if text[:1] in "Pp":
-            return Target("time", clock.now_ms() - milliseconds_of(text))
+            return ResetTarget("time", clock.now_ms() - milliseconds_of(text))
         found = target_of(text, now_ms=clock.now_ms)
     except InvalidArgumentError as error:
         raise UsageError(f"{text!r} is no place in a log: give {OFFSET_SPEC_HELP}") from error
@@ -53,7 +53,7 @@ def parse_offset_spec(text: str, clock: Clock) -> Target:
     return found
 
 
-def offset_at(log: Log, place: Target, isolation: str = "read_uncommitted") -> int:
+def offset_at(log: Log, place: ResetTarget, isolation: str = "read_uncommitted") -> int:
     """The offset of a place in a log; an offset outside of the log becomes its start or its end.
 
     Args:

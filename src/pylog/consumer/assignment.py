@@ -31,7 +31,7 @@ from pylog.fs import on_fork
 from pylog.groups import member
 from pylog.groups.member import GroupMember, MemberOptions
 from pylog.log.lookup import name
-from pylog.offsets.store import Place
+from pylog.offsets.store import PartitionLike
 from pylog.record.types import OffsetAndMetadata, TopicPartition
 from pylog.topics.watch import TopicsWatch
 
@@ -110,7 +110,7 @@ class Assignment:
             assignors=options.assignors,
             commits_new_partitions=self._reads_new,
         )
-        self._left_out: frozenset[Place] = frozenset()  # of the last commit
+        self._left_out: frozenset[PartitionLike] = frozenset()  # of the last commit
         self._membership: Membership | None = None
         self._event: member.Event | None = None  # kept until it has been followed, whatever interrupts that
         self._is_asking = False  # the membership, which may have told something that an interrupt kept from arriving
@@ -334,7 +334,7 @@ class Assignment:
         Raises:
             FencedMemberError: a partition is not the member's any more. As `OffsetStore.commit`.
         """
-        refused: dict[Place, PylogError] = {}
+        refused: dict[PartitionLike, PylogError] = {}
         standing = standing or self.standing
         try:
             self._write(offsets, standing)
@@ -348,10 +348,10 @@ class Assignment:
         self._warn(refused)
         return offsets
 
-    def _refused(self, offsets: Offsets) -> dict[Place, PylogError]:
+    def _refused(self, offsets: Offsets) -> dict[PartitionLike, PylogError]:
         """Those that cannot be committed, and why."""
         assert self._group is not None
-        found: dict[Place, PylogError] = {}
+        found: dict[PartitionLike, PylogError] = {}
         for place, offset in offsets.items():
             try:
                 self._store.offsets.items(self._group, {place: offset})
@@ -359,7 +359,7 @@ class Assignment:
                 found[place] = error
         return found
 
-    def _warn(self, refused: Mapping[Place, PylogError]) -> None:
+    def _warn(self, refused: Mapping[PartitionLike, PylogError]) -> None:
         """Once, and again when others are left out."""
         if refused.keys() - self._left_out:
             LOGGER.warning("a commit leaves positions out: %s", "; ".join(map(str, refused.values())))

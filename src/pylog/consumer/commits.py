@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from pylog import limits
 from pylog.clock import Clock
 from pylog.errors import PylogError, without_frames
-from pylog.offsets.store import Place
+from pylog.offsets.store import PartitionLike
 from pylog.record.ahead import Worker
 from pylog.record.types import OffsetAndMetadata
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pylog.consumer.assignment import Standing
 
 LOGGER = logging.getLogger("pylog")
-Offsets = Mapping[Place, int | OffsetAndMetadata]
+Offsets = Mapping[PartitionLike, int | OffsetAndMetadata]
 Callback = Callable[[Offsets, BaseException | None], object]
 
 
@@ -117,7 +117,7 @@ class _Queue:
         return done, mark
 
     def _commit(self, together: list[_Pending]) -> None:
-        offsets: dict[Place, int | OffsetAndMetadata] = {}
+        offsets: dict[PartitionLike, int | OffsetAndMetadata] = {}
         for each in together:
             offsets |= each.offsets
         try:

@@ -17,20 +17,20 @@ from pylog.errors import (
     UnknownTopicOrPartitionError,
 )
 from pylog.groups import plan_file
-from pylog.groups.description import GroupDescription, Known, known, with_ends
+from pylog.groups.description import GroupDescription, GroupRecords, known, with_ends
 from pylog.groups.dismissal import dismissed, member_ids, topics_read
 from pylog.groups.plan_file import PathLike
-from pylog.groups.reset import Bounds, PlannedOffset, Target, plan, target_of
+from pylog.groups.reset import Bounds, PlannedOffset, ResetTarget, plan, target_of
 from pylog.groups.state import topic_info
-from pylog.offsets.arguments import checked_group, checked_place
+from pylog.offsets.arguments import checked_group, checked_partition
 from pylog.offsets.deleting import Lines, deletion_lines, tell_of, tombstones
 from pylog.offsets.expiry import Expiry
-from pylog.offsets.partition import Item
-from pylog.offsets.schema import format_offset, offset_key, parse_place, place_key
-from pylog.offsets.store import Place, View
+from pylog.offsets.partition import KeyValue
+from pylog.offsets.schema import format_offset, format_partition_key, offset_key, parse_partition_key
+from pylog.offsets.store import GroupView, PartitionLike
 from pylog.record.types import TopicPartition
 
-Scope = str | Iterable[str | Place]
+Scope = str | Iterable[str | PartitionLike]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +101,8 @@ class Group:
         Spec: groups-and-transactions 2.7, 2.8.
         """
         found = self._known()
-        assigned = {place for member in found.group.members for place in member.assignment}
-        return with_ends(found, {place: self._ends(place) for place in assigned | set(found.offsets)})
+        assigned = {partition for member in found.group.members for partition in member.assignment}
+        return with_ends(found, {partition: self._ends(partition) for partition in assigned | set(found.offsets)})
 
     def lag(self) -> dict[TopicPartition, int]:
         """How many offsets the group is behind, by partition: those that it has committed for and that there are.
@@ -112,7 +112,7 @@ class Group:
         """
         return {each.partition: each.lag for each in self.describe().partitions if each.lag is not None}
 
-    def _known(self) -> Known:
+    def _known(self) -> GroupRecords:
         ids = {topic_info(topic).topic_id: name for name, topic in self._store.topics().items()}
         found = self._store.offsets.look(self.name, lambda view: known(self.name, view.image, ids))
         if found is None:
@@ -124,9 +124,9 @@ class Group:
             f"there is no group {self.name!r}: nothing is committed for it; Store.groups lists those there are"
         )
 
-    def _ends(self, place: TopicPartition) -> tuple[int, int] | None:
+    def _ends(self, partition: TopicPartition) -> tuple[int, int] | None:
         try:
-            state = self._store.log(*place).look()
+            state = self._store.log(*partition).look()
         except UnknownTopicOrPartitionError:
             return None
         return state.start_offset, state.end_offset
@@ -141,7 +141,7 @@ class Group:
             GroupIdNotFoundError: there is no such group.
             StorageFailedError: the file cannot be written.
         """
-        offsets = {place: each.offset for place, each in self._known().offsets.items()}
+        offsets = {partition: each.offset for partition, each in self._known().offsets.items()}
         plan_file.write(path, plan_file.format_plan(offsets))
 
     # ---- resetting -----------------------------------------------------------------------------------------------------------
@@ -197,19 +197,19 @@ class Group:
             )
         return self._reset(dict.fromkeys(self._places(scope), target), dry_run, durability)
 
-    def _reset(self, wanted: Mapping[TopicPartition, Target], dry_run: bool, durability: Durability | None) -> ResetPlan:
+    def _reset(self, wanted: Mapping[TopicPartition, ResetTarget], dry_run: bool, durability: Durability | None) -> ResetPlan:
         if not self._key:
             raise InvalidArgumentError("the group's name is empty; offsets are committed for a group")
         self._store.offsets.look(self.name, self._refuse_members)
         committed = self._store.offsets.fetch(self.name)
-        missing = [place for place, target in wanted.items() if target.kind == "shift" and place not in committed]
+        missing = [partition for partition, target in wanted.items() if target.kind == "shift" and partition not in committed]
         if missing:
             raise InvalidArgumentError(f"the group has committed nothing for {_names(missing)}; there is nothing to shift from")
         planned = ResetPlan(
             self.name,
             tuple(
-                plan(target, place, self._bounds(place, committed[place].offset if place in committed else None))
-                for place, target in sorted(wanted.items())
+                plan(target, partition, self._bounds(partition, committed[partition].offset if partition in committed else None))
+                for partition, target in sorted(wanted.items())
             ),
         )
         if planned.partitions and not dry_run:
@@ -218,7 +218,7 @@ class Group:
             self._tell_of_reset(planned, wanted, gone)
         return planned
 
-    def _tell_of_reset(self, planned: ResetPlan, wanted: Mapping[TopicPartition, Target], gone: list[str]) -> None:
+    def _tell_of_reset(self, planned: ResetPlan, wanted: Mapping[TopicPartition, ResetTarget], gone: list[str]) -> None:
         if gone:
             trace.line(trace.MEMBERS_DISMISSED, group=self.name, members=gone, reason="none of them runs, and the group is reset")
         for each in planned.partitions:
@@ -227,8 +227,8 @@ class Group:
             facts = {"group": self.name, "old": "none" if each.committed is None else each.committed, "new": each.offset}
             trace.line(trace.OFFSETS_RESET, each.partition, **facts, reason=f"reset to {asked}", adjusted=each.adjustment)
 
-    def _bounds(self, place: TopicPartition, committed: int | None) -> Bounds:
-        log = self._store.log(*place)
+    def _bounds(self, partition: TopicPartition, committed: int | None) -> Bounds:
+        log = self._store.log(*partition)
         state = log.look()
 
         def offset_for_time(milliseconds: int) -> int | None:
@@ -237,32 +237,32 @@ class Group:
 
         return Bounds(state.start_offset, state.end_offset, committed, offset_for_time)
 
-    def _carry_out(self, planned: ResetPlan, gone: list[str]) -> Callable[[View], Iterable[Item]]:
+    def _carry_out(self, planned: ResetPlan, gone: list[str]) -> Callable[[GroupView], Iterable[KeyValue]]:
         now_ms = self._clock.now_ms()
 
-        def records(view: View) -> Iterable[Item]:
+        def records(view: GroupView) -> Iterable[KeyValue]:
             self._refuse_members(view)
             gone[:] = sorted(member_ids(view.image))
             yield from dismissed(self._key, view.image, now_ms)
-            for place, offset in planned.offsets.items():
-                yield offset_key(self._key, place_key(place)), format_offset(offset, b"", None, now_ms)
+            for partition, offset in planned.offsets.items():
+                yield offset_key(self._key, format_partition_key(partition)), format_offset(offset, b"", None, now_ms)
 
         return records
 
     def _places(self, scope: Scope | None) -> list[TopicPartition]:
         if scope is None:
-            return sorted(place for place in self._known().offsets if self._ends(place) is not None)
+            return sorted(partition for partition in self._known().offsets if self._ends(partition) is not None)
         found: set[TopicPartition] = set()
         for given in _listed(scope):
             if isinstance(given, str):
                 found |= {TopicPartition(given, number) for number in self._store.topic(given).partition_ids}
             else:
-                found.add(checked_place(given))
+                found.add(checked_partition(given))
         return sorted(found)
 
     # ---- members -------------------------------------------------------------------------------------------------------------
 
-    def _refuse_members(self, view: View) -> None:
+    def _refuse_members(self, view: GroupView) -> None:
         self._store.offsets.refuse_members(self.name, view)
 
     # ---- deleting ------------------------------------------------------------------------------------------------------------
@@ -280,7 +280,7 @@ class Group:
         existed = False
         lines: Lines = []
 
-        def records(view: View) -> Iterable[Item]:
+        def records(view: GroupView) -> Iterable[KeyValue]:
             nonlocal existed
             existed = view.image.exists
             self._refuse_members(view)
@@ -313,18 +313,18 @@ class Group:
         """
         given = _listed(scope)
         topics = {each for each in given if isinstance(each, str)}
-        places = {checked_place(each) for each in given if not isinstance(each, str)}
+        partitions = {checked_partition(each) for each in given if not isinstance(each, str)}
         chosen: set[TopicPartition] | None = None
         lines: Lines = []
 
-        def records(view: View) -> Iterable[Item]:
+        def records(view: GroupView) -> Iterable[KeyValue]:
             nonlocal chosen
             if not view.image.exists:
                 return ()
-            self._refuse_readers(view, topics | {place.topic for place in places})
-            present = set(map(parse_place, set(view.image.entries) | view.pending))
-            chosen = {place for place in present if place in places or place.topic in topics}
-            gone = Expiry(sorted(map(place_key, chosen)), False)
+            self._refuse_readers(view, topics | {partition.topic for partition in partitions})
+            present = set(map(parse_partition_key, set(view.image.entries) | view.pending))
+            chosen = {partition for partition in present if partition in partitions or partition.topic in topics}
+            gone = Expiry(sorted(map(format_partition_key, chosen)), False)
             lines[:] = deletion_lines(self._key, view.image, gone, "delete_offsets was called")
             return tombstones(self._key, view.image, gone)
 
@@ -334,7 +334,7 @@ class Group:
         tell_of(lines)
         return chosen
 
-    def _refuse_readers(self, view: View, topics: set[str]) -> None:
+    def _refuse_readers(self, view: GroupView, topics: set[str]) -> None:
         """Raises if members are at work that read one of the topics, or of whom that is not known."""
         living = self._store.offsets.members.at_work(view)
         read = [wanted for member_id, wanted in topics_read(view.image).items() if member_id in living]
@@ -369,7 +369,7 @@ def export_offsets(store: Clients, path: PathLike, groups: Iterable[str] | None 
     'billing'
     """
     names = store.groups() if groups is None else groups
-    known = {name: {place: each.offset for place, each in store.group(name)._known().offsets.items()} for name in names}
+    known = {name: {partition: each.offset for partition, each in store.group(name)._known().offsets.items()} for name in names}
     plan_file.write(path, plan_file.format_plans(known))
 
 
@@ -396,7 +396,7 @@ def import_offsets(
     return plans if dry_run else [group._reset(targets, False, durability) for group, targets in wanted]
 
 
-def _listed(scope: Scope) -> list[str | Place]:
+def _listed(scope: Scope) -> list[str | PartitionLike]:
     if isinstance(scope, str):
         return [scope]
     if not isinstance(scope, Iterable):
@@ -404,9 +404,9 @@ def _listed(scope: Scope) -> list[str | Place]:
     return list(scope)
 
 
-def _targets(offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, Target]:
-    return {place: Target("offset", offset) for place, offset in offsets.items()}
+def _targets(offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, ResetTarget]:
+    return {partition: ResetTarget("offset", offset) for partition, offset in offsets.items()}
 
 
-def _names(places: Iterable[TopicPartition]) -> str:
-    return ", ".join(f"{place.topic}-{place.partition}" for place in places)
+def _names(partitions: Iterable[TopicPartition]) -> str:
+    return ", ".join(f"{partition.topic}-{partition.partition}" for partition in partitions)

@@ -40,8 +40,8 @@ def range_(members: Collection[Subscriber], partitions: Partitions) -> Assignmen
             continue
         size, larger = divmod(len(partitions[topic]), len(readers))
         numbers = iter(partitions[topic])
-        for place, reader in enumerate(readers):
-            found[reader.member_id].update(TopicPartition(topic, next(numbers)) for _ in range(size + (place < larger)))
+        for partition, reader in enumerate(readers):
+            found[reader.member_id].update(TopicPartition(topic, next(numbers)) for _ in range(size + (partition < larger)))
     return _frozen(found)
 
 

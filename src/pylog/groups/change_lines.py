@@ -42,14 +42,14 @@ def _tell_of_newcomer(group: str, member: Member, epoch: int) -> None:
 
 def _tell_of_rebalance(group: str, before: GroupState, after: GroupState) -> None:
     old, new = _targets(before), _targets(after)
-    moved = [place for place in old.keys() | new.keys() if old.get(place) != new.get(place)]
+    moved = [partition for partition in old.keys() | new.keys() if old.get(partition) != new.get(partition)]
     facts = {"group": group, "epoch": after.epoch, "members": len(after.members), "moved": trace.places(moved)}
     trace.later(trace.REBALANCED, **facts, reason=_reason(before, after))
 
 
 def _targets(state: GroupState) -> dict[TopicPartition, str]:
     """Each partition with the member that is meant to have it."""
-    return {place: member.member_id for member in state.members.values() for place in member.target}
+    return {partition: member.member_id for member in state.members.values() for partition in member.target}
 
 
 def _reason(before: GroupState, after: GroupState) -> str:

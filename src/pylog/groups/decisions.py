@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 
 from pylog.errors import FencedMemberError, InconsistentGroupProtocolError, UnreleasedInstanceIdError
 from pylog.groups.assignors import ASSIGNORS, choose
-from pylog.groups.state import GroupState, Member, Places, Topics
+from pylog.groups.state import GroupState, Member, PartitionSet, Topics
 from pylog.groups.types import Subscriber
 from pylog.record.types import TopicPartition
 
@@ -94,7 +94,7 @@ def topics_changed(state: GroupState, available: Topics) -> bool:
     )
 
 
-def created_places(before: GroupState, after: GroupState, available: Topics, created: Collection[str]) -> Places:
+def created_partitions(before: GroupState, after: GroupState, available: Topics, created: Collection[str]) -> PartitionSet:
     """The partitions that were created while the group had members that follow their topics.
 
     Args:
@@ -117,15 +117,15 @@ def created_places(before: GroupState, after: GroupState, available: Topics, cre
 # ---- who has which partition -------------------------------------------------------------------------------------------------
 
 
-def give_up(state: GroupState, member_id: str, places: Collection[TopicPartition]) -> GroupState:
+def give_up(state: GroupState, member_id: str, partitions: Collection[TopicPartition]) -> GroupState:
     """A member has stopped to read partitions. It says so even if it is to have them again meanwhile: a revocation that was begun
     is finished, or the log would say for ever that it has what it does not read.
     """
     me = state.members[member_id]
-    return _with_member(state, me._replace(owned=me.owned.difference(places)))
+    return _with_member(state, me._replace(owned=me.owned.difference(partitions)))
 
 
-def to_take(state: GroupState, member_id: str, reading: Places, blocked: Places = frozenset()) -> Places:
+def to_take(state: GroupState, member_id: str, reading: PartitionSet, blocked: PartitionSet = frozenset()) -> PartitionSet:
     """The partitions that a member is to have, does not read, and that nobody else has any more.
 
     Args:
@@ -137,13 +137,13 @@ def to_take(state: GroupState, member_id: str, reading: Places, blocked: Places 
     return state.members[member_id].target - reading - blocked - state.owned_by_others(member_id)
 
 
-def is_settled(state: GroupState, member_id: str, reading: Places, blocked: Places = frozenset()) -> bool:
+def is_settled(state: GroupState, member_id: str, reading: PartitionSet, blocked: PartitionSet = frozenset()) -> bool:
     """Whether the log says what it has to of a member that has given up everything it had to."""
     me = state.members[member_id]
     return me.owned == reading and me.epoch == state.epoch and not to_take(state, member_id, reading, blocked)
 
 
-def settle(state: GroupState, member_id: str, reading: Places, blocked: Places = frozenset()) -> GroupState:
+def settle(state: GroupState, member_id: str, reading: PartitionSet, blocked: PartitionSet = frozenset()) -> GroupState:
     """A member takes what it is to have and can, lets go of what it neither reads nor is to have, and follows the group's epoch
     once it has nothing that is not meant for it. As `to_take`.
     """
@@ -155,7 +155,7 @@ def settle(state: GroupState, member_id: str, reading: Places, blocked: Places =
     return _with_member(state, me)
 
 
-def check_commit(state: GroupState, member_id: str, epoch: int, places: Collection[TopicPartition]) -> None:
+def check_commit(state: GroupState, member_id: str, epoch: int, partitions: Collection[TopicPartition]) -> None:
     """Whether a member may commit.
 
     Raises:
@@ -166,9 +166,9 @@ def check_commit(state: GroupState, member_id: str, epoch: int, places: Collecti
         raise FencedMemberError(f"member {member_id} is no longer in the group; poll tells what it has lost, and joins again")
     if me.epoch != epoch:
         raise FencedMemberError(f"member {member_id} is in the group with epoch {me.epoch}, not {epoch}; poll again")
-    foreign = sorted(frozenset(places) - me.owned)
+    foreign = sorted(frozenset(partitions) - me.owned)
     if foreign:
-        told = ", ".join(f"{place.topic}-{place.partition}" for place in foreign[:10])
+        told = ", ".join(f"{partition.topic}-{partition.partition}" for partition in foreign[:10])
         raise FencedMemberError(f"member {member_id} does not own {told}; it can commit only for what it is assigned")
 
 
@@ -208,7 +208,7 @@ def _shared_out(state: GroupState, members: Mapping[str, Member], available: Top
 def _without_gone_topics(state: GroupState, member: Member, available: Topics) -> Member:
     """Partitions of a topic that was deleted are nobody's, also if there is another one of its name now."""
 
-    def there(place: TopicPartition) -> bool:
-        return place.topic in available and state.ids.get(place.topic) == available[place.topic].topic_id
+    def there(partition: TopicPartition) -> bool:
+        return partition.topic in available and state.ids.get(partition.topic) == available[partition.topic].topic_id
 
     return member._replace(owned=frozenset(filter(there, member.owned)), target=frozenset(filter(there, member.target)))

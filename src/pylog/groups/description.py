@@ -19,7 +19,7 @@ from pylog.offsets.membership import (
     STABLE,
     TARGET,
     TARGET_EPOCH,
-    Current,
+    CurrentAssignment,
     MemberMetadata,
     TopicPartitions,
     member_of,
@@ -29,11 +29,11 @@ from pylog.offsets.membership import (
     parse_target,
     parse_topics,
 )
-from pylog.offsets.schema import CONSUMER_PROTOCOL, GroupMember, GroupMetadata, assigned_partitions
+from pylog.offsets.schema import CONSUMER_PROTOCOL, ClassicMember, GroupMetadata, assigned_partitions
 from pylog.record.types import OffsetAndMetadata, TopicPartition
 
 _DEFAULT_ASSIGNOR: Final = "uniform"  # Kafka's, of a group whose members name none
-_NOTHING: Final = Current(0, 0, STABLE, ())  # of a member that has not been given anything yet
+_NOTHING: Final = CurrentAssignment(0, 0, STABLE, ())  # of a member that has not been given anything yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,14 +113,14 @@ class GroupDescription:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class GroupRecords:
     """What the records of a group say: a description without partitions, and the offsets."""
 
     group: GroupDescription
     offsets: dict[TopicPartition, OffsetAndMetadata]
 
 
-def known(name: str, image: GroupImage, topics: Mapping[bytes, str]) -> Known:
+def known(name: str, image: GroupImage, topics: Mapping[bytes, str]) -> GroupRecords:
     """What the records say.
 
     Args:
@@ -131,7 +131,7 @@ def known(name: str, image: GroupImage, topics: Mapping[bytes, str]) -> Known:
         CorruptionError, UnsupportedFormatError: one of them does not parse.
     """
     group = _consumer(name, image, topics) if image.is_consumer else _classic(name, image.metadata())
-    return Known(group, dict(image.offsets()))
+    return GroupRecords(group, dict(image.offsets()))
 
 
 def _classic(name: str, metadata: GroupMetadata | None) -> GroupDescription:
@@ -143,7 +143,7 @@ def _classic(name: str, metadata: GroupMetadata | None) -> GroupDescription:
     return GroupDescription(name, "Classic", state, kind, assignor, metadata.generation, None, members)
 
 
-def _classic_member(member: GroupMember) -> MemberDescription:
+def _classic_member(member: ClassicMember) -> MemberDescription:
     partitions = assigned_partitions(member.assignment)
     return MemberDescription(member.member_id, member.instance_id, member.client_id, member.client_host, None, partitions)
 
@@ -168,7 +168,7 @@ def _consumer(name: str, image: GroupImage, topics: Mapping[bytes, str]) -> Grou
 
 
 def _consumer_member(
-    names: Mapping[bytes, str], member_id: str, wish: MemberMetadata, has: Current, target: Iterable[TopicPartitions]
+    names: Mapping[bytes, str], member_id: str, wish: MemberMetadata, has: CurrentAssignment, target: Iterable[TopicPartitions]
 ) -> MemberDescription:
     return MemberDescription(
         member_id,
@@ -205,19 +205,19 @@ def _places(names: Mapping[bytes, str], given: Iterable[TopicPartitions]) -> tup
     return tuple(sorted(found))
 
 
-def with_ends(found: Known, ends: dict[TopicPartition, tuple[int, int] | None]) -> GroupDescription:
+def with_ends(found: GroupRecords, ends: dict[TopicPartition, tuple[int, int] | None]) -> GroupDescription:
     """The whole description.
 
     Args:
         found: what the records say.
         ends: start and end of the log of each partition, None for one that is gone.
     """
-    readers = {place: member for member in found.group.members for place in member.assignment}
+    readers = {partition: member for member in found.group.members for partition in member.assignment}
     rows = []
-    for place in sorted(ends):
-        committed, (start, end) = found.offsets.get(place), ends[place] or (None, None)
+    for partition in sorted(ends):
+        committed, (start, end) = found.offsets.get(partition), ends[partition] or (None, None)
         offset, epoch, metadata = (
             (None, None, "") if committed is None else (committed.offset, committed.leader_epoch, committed.metadata)
         )
-        rows.append(PartitionDescription(place, offset, epoch, metadata, start, end, readers.get(place)))
+        rows.append(PartitionDescription(partition, offset, epoch, metadata, start, end, readers.get(partition)))
     return replace(found.group, partitions=tuple(rows))

@@ -22,7 +22,7 @@ from pylog.offsets.membership import (
     parse_epoch,
     parse_member,
 )
-from pylog.offsets.partition import Item
+from pylog.offsets.partition import KeyValue
 from pylog.offsets.schema import CONSUMER_PROTOCOL, format_empty_group, group_key, subscribed_topics
 
 
@@ -47,7 +47,7 @@ def topics_read(image: GroupImage) -> dict[str, frozenset[str] | None]:
     return found
 
 
-def dismissed(group: bytes, image: GroupImage, now_ms: int) -> Iterator[Item]:
+def dismissed(group: bytes, image: GroupImage, now_ms: int) -> Iterator[KeyValue]:
     """The records that leave a group without members, as its coordinator writes them when the last one leaves.
 
     Args:

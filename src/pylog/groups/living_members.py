@@ -6,7 +6,7 @@ from pylog.fs import FileSystem, join
 from pylog.groups.dismissal import member_ids
 from pylog.groups.liveness import at_work
 from pylog.groups.members_file import MEMBERS_FILE, slots_of
-from pylog.offsets.store import View
+from pylog.offsets.store import GroupView
 
 
 class LivingMembers:
@@ -25,7 +25,7 @@ class LivingMembers:
         """Whether any group of a partition may have members at work: pylog's come with a file. Cost: 2 µs."""
         return self._fs.exists(join(directory, MEMBERS_FILE))
 
-    def at_work(self, view: View) -> set[str]:
+    def at_work(self, view: GroupView) -> set[str]:
         """The members of a group whose processes are there. Cost: one read of the file, if the records name any."""
         members = member_ids(view.image)
         if not members or not self._writable:

@@ -26,15 +26,15 @@ from pylog.groups.change_lines import tell_of_change
 from pylog.groups.heartbeat import Heartbeat
 from pylog.groups.liveness import FailureDetector
 from pylog.groups.members_file import MEMBERS_FILE, MembersFile
-from pylog.groups.state import GroupState, Member, Places, changes, state_of, topic_info
+from pylog.groups.state import GroupState, Member, PartitionSet, changes, state_of, topic_info
 from pylog.log.checkpoints import check_topic_name
 from pylog.offsets.arguments import checked_group
 from pylog.offsets.image import GroupImage, Image
 from pylog.offsets.membership import MEMBER, member_record_key
 from pylog.offsets.partition import OffsetsPartition
-from pylog.offsets.schema import parse_place
+from pylog.offsets.schema import parse_partition_key
 from pylog.offsets.starts import start_items
-from pylog.offsets.store import Place
+from pylog.offsets.store import PartitionLike
 from pylog.record.types import OffsetAndMetadata, TopicPartition
 from pylog.topics.watch import TopicsWatch
 
@@ -177,12 +177,12 @@ class GroupMember:
         self._told = _NO_EPOCH  # of the last `PartitionsAssigned`
         self._detector = FailureDetector(self._options.heartbeat_interval_ms / 1000)  # over all attempts to join
         self._heartbeat: Heartbeat | None = None  # None: it is in no group
-        self._reading: Places = frozenset()
+        self._reading: PartitionSet = frozenset()
         self._revoking = False
         self._seen: GroupImage | None = None  # what the known state was read from
         self._changes = _NOT_READ  # of it, by then
         self._state = GroupState()
-        self._blocked: Places = frozenset()  # by transactions that are open
+        self._blocked: PartitionSet = frozenset()  # by transactions that are open
         self._is_quiet = False  # nothing is to be done as long as the state is that
 
     @property
@@ -309,9 +309,9 @@ class GroupMember:
             return None
         if new:
             self._tell(trace.ASSIGNED, new)
-        return PartitionsAssigned({place: turn.committed.get(place) for place in sorted(new)})
+        return PartitionsAssigned({partition: turn.committed.get(partition) for partition in sorted(new)})
 
-    def _out_of_group(self) -> Places:
+    def _out_of_group(self) -> PartitionSet:
         """Forgets its membership; what it read is lost."""
         lost, self._reading = self._reading, frozenset()  # first: who is interrupted behind it owns nothing
         heartbeat, self._heartbeat = self._heartbeat, None
@@ -412,7 +412,7 @@ class GroupMember:
         """Appends what has changed, and where new partitions begin; returns that."""
         items, starts = changes(self._name, before, after), dict[TopicPartition, OffsetAndMetadata]()
         if self._options.commits_new_partitions:
-            new = decisions.created_places(before, after, self._available, self._created) - frozenset(committed)
+            new = decisions.created_partitions(before, after, self._available, self._created) - frozenset(committed)
             starts = dict.fromkeys(sorted(new), OffsetAndMetadata(0, "", None))
         if items:
             now_ms = self._offsets.clock.now_ms()
@@ -479,7 +479,7 @@ class GroupMember:
 
     def commit(
         self,
-        offsets: Mapping[Place, int | OffsetAndMetadata],
+        offsets: Mapping[PartitionLike, int | OffsetAndMetadata],
         *,
         durability: Durability | None = None,
         member_id: str | None = None,
@@ -499,11 +499,11 @@ class GroupMember:
         """
         self._check_process()
         items = self._offsets.items(self._group, offsets)
-        places = frozenset(TopicPartition(*place) for place in offsets)
+        partitions = frozenset(TopicPartition(*partition) for partition in offsets)
 
         def act(there: OffsetsPartition) -> None:
             with there.exclusively() as image:
-                decisions.check_commit(self._read(image), self._member_id, self._epoch, places)
+                decisions.check_commit(self._read(image), self._member_id, self._epoch, partitions)
                 there.append(items, self._offsets.clock.now_ms(), durability)
 
         if self._heartbeat is None:
@@ -540,9 +540,9 @@ def _is_member(image: Image, member_id: str) -> bool:
     return any(member_record_key(MEMBER, name, member_id) in group.membership for name, group in image.groups.items())
 
 
-def _pending(image: Image, group: bytes) -> Places:
+def _pending(image: Image, group: bytes) -> PartitionSet:
     """What open transactions have committed of a group."""
-    return frozenset(map(parse_place, image.pending_of(group))) if image.pending else frozenset()
+    return frozenset(map(parse_partition_key, image.pending_of(group))) if image.pending else frozenset()
 
 
 def checked_text(name: str, value: object, *, optional: bool) -> None:

@@ -68,7 +68,9 @@ def format_plan(offsets: Offsets) -> str:
     >>> format_plan({TopicPartition("orders", 1): 7, TopicPartition("orders", 0): 3})
     'orders,0,3\\norders,1,7\\n'
     """
-    return "".join(f"{_quoted(place.topic)},{place.partition},{offset}\n" for place, offset in sorted(offsets.items()))
+    return "".join(
+        f"{_quoted(partition.topic)},{partition.partition},{offset}\n" for partition, offset in sorted(offsets.items())
+    )
 
 
 def format_plans(groups: Mapping[str, Offsets]) -> str:
@@ -138,12 +140,14 @@ def _by_group(path: str, rows: list[tuple[int, list[str]]], columns: int) -> dic
     found: dict[str, dict[TopicPartition, int]] = {}
     for number, fields in rows:
         try:
-            group, place, offset = _parsed(fields, columns)
+            group, partition, offset = _parsed(fields, columns)
         except InvalidArgumentError as error:
             raise InvalidArgumentError(f"{path}, line {number}: {error}", path=path) from error
-        if place in found.setdefault(group, {}):
-            raise InvalidArgumentError(f"{path}, line {number}: {place.topic}-{place.partition} is there twice", path=path)
-        found[group][place] = offset
+        if partition in found.setdefault(group, {}):
+            raise InvalidArgumentError(
+                f"{path}, line {number}: {partition.topic}-{partition.partition} is there twice", path=path
+            )
+        found[group][partition] = offset
     return found
 
 
@@ -153,10 +157,10 @@ def _parsed(fields: list[str], columns: int) -> tuple[str, TopicPartition, int]:
         raise InvalidArgumentError(f"the line has {len(fields) - (4 - columns)} fields; it should be {named}")
     group, topic, partition, offset = fields
     try:
-        place = TopicPartition(check_topic_name(topic), _number("partition", partition, 0, limits.INT32_MAX))
+        found = TopicPartition(check_topic_name(topic), _number("partition", partition, 0, limits.INT32_MAX))
     except InvalidTopicError as error:
         raise InvalidArgumentError(str(error)) from error
-    return group, place, _number("offset", offset, -limits.INT64_MAX, limits.INT64_MAX)
+    return group, found, _number("offset", offset, -limits.INT64_MAX, limits.INT64_MAX)
 
 
 def _number(name: str, text: str, low: int, high: int) -> int:

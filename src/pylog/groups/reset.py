@@ -21,7 +21,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
-class Target(NamedTuple):
+class ResetTarget(NamedTuple):
     """Where to.
 
     Attributes:
@@ -68,35 +68,35 @@ class PlannedOffset(NamedTuple):
     adjustment: Adjustment | None = None
 
 
-def plan(target: Target, place: TopicPartition, bounds: Bounds) -> PlannedOffset:
+def plan(target: ResetTarget, partition: TopicPartition, bounds: Bounds) -> PlannedOffset:
     """Where one partition is set to. `"shift"` needs something committed.
 
-    >>> plan(Target("shift", 5), TopicPartition("orders", 0), Bounds(0, 10, 7, lambda _: None))[1:]
+    >>> plan(ResetTarget("shift", 5), TopicPartition("orders", 0), Bounds(0, 10, 7, lambda _: None))[1:]
     (10, 7, 12, 'beyond end')
     """
     match target.kind:
         case "earliest":
-            return PlannedOffset(place, bounds.start, bounds.committed)
+            return PlannedOffset(partition, bounds.start, bounds.committed)
         case "latest":
-            return PlannedOffset(place, bounds.end, bounds.committed)
+            return PlannedOffset(partition, bounds.end, bounds.committed)
         case "current" if bounds.committed is not None:  # not clamped, as in Kafka
-            return PlannedOffset(place, bounds.committed, bounds.committed)
+            return PlannedOffset(partition, bounds.committed, bounds.committed)
         case "current":
-            return PlannedOffset(place, bounds.end, None, None, "nothing committed")
+            return PlannedOffset(partition, bounds.end, None, None, "nothing committed")
         case "time":
             found = bounds.offset_for_time(target.value)
             why: Adjustment | None = "no such time" if found is None else None
-            return PlannedOffset(place, bounds.end if found is None else found, bounds.committed, None, why)
+            return PlannedOffset(partition, bounds.end if found is None else found, bounds.committed, None, why)
     shifted = target.kind == "shift"
-    return _clamped(place, target.value + ((bounds.committed or 0) if shifted else 0), bounds)
+    return _clamped(partition, target.value + ((bounds.committed or 0) if shifted else 0), bounds)
 
 
-def _clamped(place: TopicPartition, wanted: int, bounds: Bounds) -> PlannedOffset:
+def _clamped(partition: TopicPartition, wanted: int, bounds: Bounds) -> PlannedOffset:
     if wanted > bounds.end:
-        return PlannedOffset(place, bounds.end, bounds.committed, wanted, "beyond end")
+        return PlannedOffset(partition, bounds.end, bounds.committed, wanted, "beyond end")
     if wanted < bounds.start:
-        return PlannedOffset(place, bounds.start, bounds.committed, wanted, "before start")
-    return PlannedOffset(place, wanted, bounds.committed)
+        return PlannedOffset(partition, bounds.start, bounds.committed, wanted, "before start")
+    return PlannedOffset(partition, wanted, bounds.committed)
 
 
 # ---- what callers give -------------------------------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ def _clamped(place: TopicPartition, wanted: int, bounds: Bounds) -> PlannedOffse
 
 def target_of(
     to: object = None, shift_by: object = None, by_duration: object = None, *, now_ms: Callable[[], int]
-) -> Target | None:
+) -> ResetTarget | None:
     """The target that a caller names in one of three ways; None if in none of them.
 
     Raises:
@@ -114,22 +114,22 @@ def target_of(
     if len(given) > 1:
         raise InvalidArgumentError(f"{' and '.join(given)} are given together; a reset goes one way")
     if shift_by is not None:
-        return Target("shift", _checked_offset("shift_by", shift_by))
+        return ResetTarget("shift", _checked_offset("shift_by", shift_by))
     if by_duration is not None:
-        return Target("time", min(max(0, now_ms() - milliseconds_of(by_duration)), limits.INT64_MAX))
+        return ResetTarget("time", min(max(0, now_ms() - milliseconds_of(by_duration)), limits.INT64_MAX))
     return None if to is None else _where(to)
 
 
-def _where(to: object) -> Target:
+def _where(to: object) -> ResetTarget:
     if isinstance(to, Integral):  # first: NumPy compares with text in its own way
-        return Target("offset", _checked_offset("to", to))
+        return ResetTarget("offset", _checked_offset("to", to))
     if isinstance(to, datetime):
-        return Target("time", _milliseconds_at(to))
+        return ResetTarget("time", _milliseconds_at(to))
     if to == "earliest" or to == "latest" or to == "current":
-        return Target(to)
+        return ResetTarget(to)
     if isinstance(to, str):
-        return Target("time", _milliseconds_at(_parsed_time(to)))
-    return Target("offset", _checked_offset("to", to))
+        return ResetTarget("time", _milliseconds_at(_parsed_time(to)))
+    return ResetTarget("offset", _checked_offset("to", to))
 
 
 def _checked_offset(name: str, value: object) -> int:

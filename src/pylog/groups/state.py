@@ -23,11 +23,11 @@ from pylog.offsets.membership import (
     TARGET_EPOCH,
     UNRELEASED,
     UNREVOKED,
-    Current,
+    CurrentAssignment,
     Epoch,
     GroupTopics,
     MemberMetadata,
-    Target,
+    TargetAssignment,
     TopicMetadata,
     TopicPartitions,
     format_current,
@@ -44,7 +44,7 @@ from pylog.offsets.membership import (
     parse_target,
     parse_topics,
 )
-from pylog.offsets.partition import Item
+from pylog.offsets.partition import KeyValue
 from pylog.offsets.primitives import Reader, Tags, Writer
 from pylog.offsets.schema import GroupMetadata, group_key
 from pylog.record.types import TopicPartition
@@ -57,7 +57,7 @@ _ASSIGNORS_TAG: Final = 0x7079
 _ASSIGNMENT_EPOCHS_TAG: Final = 0
 _HOST: Final = "/127.0.0.1"
 
-Places = frozenset[TopicPartition]
+PartitionSet = frozenset[TopicPartition]
 
 
 class TopicInfo(NamedTuple):
@@ -94,8 +94,8 @@ class Member(NamedTuple):
     rebalance_timeout_ms: int = 0
     epoch: int = 0
     previous_epoch: int = 0
-    owned: Places = frozenset()
-    target: Places = frozenset()
+    owned: PartitionSet = frozenset()
+    target: PartitionSet = frozenset()
 
     @property
     def standing(self) -> int:
@@ -122,7 +122,7 @@ class GroupState(NamedTuple):
     classic: bool = False
     protocol_type: str = ""
 
-    def owned_by_others(self, member_id: str) -> Places:
+    def owned_by_others(self, member_id: str) -> PartitionSet:
         """What everybody else has."""
         return frozenset[TopicPartition]().union(*(each.owned for each in self.members.values() if each.member_id != member_id))
 
@@ -183,7 +183,7 @@ def _sorted(records: Mapping[bytes, Entry]) -> dict[int, dict[str, Entry]]:
 def _member(member_id: str, entry: Entry, records: Mapping[int, Mapping[str, Entry]], names: Mapping[bytes, str]) -> Member:
     wants = parse_member(entry.value)
     target, current = records.get(TARGET, {}).get(member_id), records.get(CURRENT, {}).get(member_id)
-    has = Current(0, 0, STABLE, ()) if current is None else parse_current(current.value)
+    has = CurrentAssignment(0, 0, STABLE, ()) if current is None else parse_current(current.value)
     return Member(
         member_id,
         frozenset(wants.topics),
@@ -198,7 +198,7 @@ def _member(member_id: str, entry: Entry, records: Mapping[int, Mapping[str, Ent
     )
 
 
-def _places(names: Mapping[bytes, str], given: Iterable[TopicPartitions]) -> Places:
+def _places(names: Mapping[bytes, str], given: Iterable[TopicPartitions]) -> PartitionSet:
     return frozenset(
         TopicPartition(names[each.topic_id], number) for each in given if each.topic_id in names for number in each.partitions
     )
@@ -217,9 +217,9 @@ def assignors_of(tags: Tags) -> tuple[str, ...]:
 # ---- records -----------------------------------------------------------------------------------------------------------------
 
 
-def changes(group: bytes, before: GroupState, after: GroupState) -> list[Item]:
+def changes(group: bytes, before: GroupState, after: GroupState) -> list[KeyValue]:
     """The records that make one state of another, in the order in which a broker writes them (groups-and-transactions 1.8)."""
-    items: list[Item] = [(group_key(group), None)] if before.classic and not after.classic else []
+    items: list[KeyValue] = [(group_key(group), None)] if before.classic and not after.classic else []
     gone = [member_id for member_id in before.members if member_id not in after.members and not before.classic]
     items += ((member_record_key(kind, group, member_id), None) for member_id in gone for kind in (CURRENT, TARGET, MEMBER))
     items += _metadata(group, before, after)
@@ -239,7 +239,7 @@ def _group_topics(state: GroupState) -> GroupTopics:
     return GroupTopics(tuple(TopicMetadata(state.ids[name], name, count) for name, count in sorted(state.topics.items())))
 
 
-def _metadata(group: bytes, before: GroupState, after: GroupState) -> Iterator[Item]:
+def _metadata(group: bytes, before: GroupState, after: GroupState) -> Iterator[KeyValue]:
     for member in after.members.values():
         value = _wishes(member)
         known = before.members.get(member.member_id)
@@ -263,21 +263,21 @@ def _wishes(member: Member) -> MemberMetadata:
     )
 
 
-def _targets(group: bytes, before: GroupState, after: GroupState) -> Iterator[Item]:
+def _targets(group: bytes, before: GroupState, after: GroupState) -> Iterator[KeyValue]:
     for member in after.members.values():
         known = before.members.get(member.member_id)
         assigned = _by_topic(after, member.target)
         if known is None or _by_topic(before, known.target) != assigned:
-            yield member_record_key(TARGET, group, member.member_id), format_target(Target(assigned))
+            yield member_record_key(TARGET, group, member.member_id), format_target(TargetAssignment(assigned))
 
 
-def _currents(group: bytes, before: GroupState, after: GroupState) -> Iterator[Item]:
+def _currents(group: bytes, before: GroupState, after: GroupState) -> Iterator[KeyValue]:
     for member in after.members.values():
         known = before.members.get(member.member_id)
         assigned = _by_topic(after, member.owned)
         if known is None or known.epoch != member.epoch or _by_topic(before, known.owned) != assigned:
             has = tuple(_with_epoch(each, member.epoch) for each in assigned)
-            value = Current(member.epoch, member.previous_epoch, member.standing, has)
+            value = CurrentAssignment(member.epoch, member.previous_epoch, member.standing, has)
             yield member_record_key(CURRENT, group, member.member_id), format_current(value)
 
 
@@ -288,8 +288,8 @@ def _with_epoch(assigned: TopicPartitions, epoch: int) -> TopicPartitions:
     return assigned._replace(tags=((_ASSIGNMENT_EPOCHS_TAG, bytes(write.data)),))
 
 
-def _by_topic(state: GroupState, places: Collection[TopicPartition]) -> tuple[TopicPartitions, ...]:
+def _by_topic(state: GroupState, partitions: Collection[TopicPartition]) -> tuple[TopicPartitions, ...]:
     numbers: dict[str, list[int]] = defaultdict(list)
-    for place in sorted(places):
-        numbers[place.topic].append(place.partition)
+    for partition in sorted(partitions):
+        numbers[partition.topic].append(partition.partition)
     return tuple(TopicPartitions(state.ids[name], tuple(each)) for name, each in numbers.items())

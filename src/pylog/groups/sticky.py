@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator
 from pylog.groups.types import Assignment, Partitions, Subscriber, java_order
 from pylog.record.types import TopicPartition
 
-Given = dict[str, list[TopicPartition]]
+PartitionsByMember = dict[str, list[TopicPartition]]
 
 
 def sticky(members: Collection[Subscriber], partitions: Partitions) -> Assignment:
@@ -33,19 +33,23 @@ def sticky(members: Collection[Subscriber], partitions: Partitions) -> Assignmen
     """
     wanted = frozenset[str]().union(*(member.topics for member in members)) & partitions.keys()
     all_partitions = frozenset(TopicPartition(topic, number) for topic in wanted for number in partitions[topic])
-    claims = Counter(place for member in members for place in member.owned)
+    claims = Counter(partition for member in members for partition in member.owned)
     ordered = sorted(members, key=lambda member: java_order(member.member_id))
     owned = {
         member.member_id: sorted(
-            (place for place in member.owned & all_partitions if place.topic in member.topics and claims[place] == 1),
-            key=lambda place: (place.partition, java_order(place.topic)),
+            (
+                partition
+                for partition in member.owned & all_partitions
+                if partition.topic in member.topics and claims[partition] == 1
+            ),
+            key=lambda partition: (partition.partition, java_order(partition.topic)),
         )
         for member in ordered
     }
     if len({member.topics for member in members}) <= 1:
         given = _equal(owned, all_partitions)
     else:
-        revoked = any(place.topic not in member.topics for member in members for place in member.owned & all_partitions)
+        revoked = any(partition.topic not in member.topics for member in members for partition in member.owned & all_partitions)
         given = _Balancing(ordered, owned, all_partitions).balanced(only_new_first=not revoked)
     return {member: frozenset(places) for member, places in given.items()}
 
@@ -53,42 +57,42 @@ def sticky(members: Collection[Subscriber], partitions: Partitions) -> Assignmen
 # ---- equal subscriptions -----------------------------------------------------------------------------------------------------
 
 
-def _equal(owned: Given, partitions: frozenset[TopicPartition]) -> Given:
+def _equal(owned: PartitionsByMember, partitions: frozenset[TopicPartition]) -> PartitionsByMember:
     """Everybody wants the same: all get as many, or one more."""
     if not owned:
         return {}
     least, larger = divmod(len(partitions), len(owned))
     given, short, full = _kept(owned, least, larger)
-    rest = partitions - {place for places in given.values() for place in places}
+    rest = partitions - {partition for places in given.values() for partition in places}
     waiting = deque(full)
     turns: Iterator[str] = iter(())
-    for place in sorted(rest, key=lambda place: (java_order(place.topic), place.partition)):
+    for partition in sorted(rest, key=lambda partition: (java_order(partition.topic), partition.partition)):
         member = next(turns, None)
         if member is None and short:
             turns = iter(list(short))
             member = next(turns)
         elif member is None:
             member = waiting.popleft()
-        given[member].append(place)
+        given[member].append(partition)
         if len(given[member]) == least and member in short:
             short.remove(member)
             waiting.append(member)
     return given
 
 
-def _kept(owned: Given, least: int, larger: int) -> tuple[Given, list[str], list[str]]:
+def _kept(owned: PartitionsByMember, least: int, larger: int) -> tuple[PartitionsByMember, list[str], list[str]]:
     """What stays where it was; who has less than the least, and who has just that and may get one more."""
-    given: Given = {}
+    given: PartitionsByMember = {}
     short, full = [], []
-    for member, places in owned.items():
-        if len(places) < least:
-            given[member] = places
+    for member, partitions in owned.items():
+        if len(partitions) < least:
+            given[member] = partitions
             short.append(member)
-        elif len(places) > least and larger:
-            given[member] = places[: least + 1]
+        elif len(partitions) > least and larger:
+            given[member] = partitions[: least + 1]
             larger -= 1
         else:
-            given[member] = places[:least]
+            given[member] = partitions[:least]
             full.append(member)
     return given, short, full if larger else []
 
@@ -99,54 +103,57 @@ def _kept(owned: Given, least: int, larger: int) -> tuple[Given, list[str], list
 class _Balancing:
     """Partitions of different topics for members that want different ones."""
 
-    def __init__(self, members: Collection[Subscriber], owned: Given, partitions: Iterable[TopicPartition]) -> None:
+    def __init__(self, members: Collection[Subscriber], owned: PartitionsByMember, partitions: Iterable[TopicPartition]) -> None:
         self._given = owned
         self._readers = {
             topic: [member.member_id for member in members if topic in member.topics]
-            for topic in {place.topic for place in partitions}
+            for topic in {partition.topic for partition in partitions}
         }
         self._partitions = sorted(
-            partitions, key=lambda place: (len(self._readers[place.topic]), java_order(place.topic), place.partition)
+            partitions,
+            key=lambda partition: (len(self._readers[partition.topic]), java_order(partition.topic), partition.partition),
         )
-        self._owner = {place: member for member, places in owned.items() for place in places}
+        self._owner = {partition: member for member, places in owned.items() for partition in places}
         self._moves: dict[TopicPartition, tuple[str, str]] = {}  # from whom to whom each was moved
 
-    def balanced(self, *, only_new_first: bool) -> Given:
+    def balanced(self, *, only_new_first: bool) -> PartitionsByMember:
         """Deals out what nobody has, then moves partitions as long as that makes loads more equal."""
-        new = [place for place in self._partitions if place not in self._owner]
-        for place in new:
-            self._give(place, self._idlest(place))
+        new = [partition for partition in self._partitions if partition not in self._owner]
+        for partition in new:
+            self._give(partition, self._idlest(partition))
         if only_new_first:
             self._move_while_better(new)
         self._move_while_better(self._partitions)
         return self._given
 
-    def _idlest(self, place: TopicPartition) -> str:
+    def _idlest(self, partition: TopicPartition) -> str:
         """Of those who want it the one with the fewest partitions; of several the first."""
-        return min(self._readers[place.topic], key=lambda member: len(self._given[member]))
+        return min(self._readers[partition.topic], key=lambda member: len(self._given[member]))
 
-    def _give(self, place: TopicPartition, member: str) -> None:
-        self._given[member].append(place)
-        self._owner[place] = member
+    def _give(self, partition: TopicPartition, member: str) -> None:
+        self._given[member].append(partition)
+        self._owner[partition] = member
 
-    def _move_while_better(self, places: list[TopicPartition]) -> None:
+    def _move_while_better(self, partitions: list[TopicPartition]) -> None:
         """Moves partitions to members with two fewer, until none can be: each move makes two loads more equal."""
         moved = True
         while moved:
             moved = False
-            for place in places:
-                source, target = self._owner[place], self._idlest(place)
+            for partition in partitions:
+                source, target = self._owner[partition], self._idlest(partition)
                 if len(self._given[source]) > len(self._given[target]) + 1:
-                    self._move(self._best_to_move(place, source, target), source, target)
+                    self._move(self._best_to_move(partition, source, target), source, target)
                     moved = True
 
-    def _best_to_move(self, place: TopicPartition, source: str, target: str) -> TopicPartition:
+    def _best_to_move(self, partition: TopicPartition, source: str, target: str) -> TopicPartition:
         """Rather one that has come the other way before: then it is back, and none has moved."""
-        return next((each for each, pair in self._moves.items() if each.topic == place.topic and pair == (target, source)), place)
+        return next(
+            (each for each, pair in self._moves.items() if each.topic == partition.topic and pair == (target, source)), partition
+        )
 
-    def _move(self, place: TopicPartition, source: str, target: str) -> None:
-        first = self._moves.pop(place, (source,))[0]
+    def _move(self, partition: TopicPartition, source: str, target: str) -> None:
+        first = self._moves.pop(partition, (source,))[0]
         if first != target:
-            self._moves[place] = first, target
-        self._given[source].remove(place)
-        self._give(place, target)
+            self._moves[partition] = first, target
+        self._given[source].remove(partition)
+        self._give(partition, target)

@@ -28,13 +28,18 @@ def encoded(text: str, what: str, encoding: str = "utf-8") -> bytes:
         raise InvalidArgumentError(f"{what} has half of a surrogate pair, which is not text") from error
 
 
-def checked_place(place: object) -> TopicPartition:
+def checked_partition(partition: object) -> TopicPartition:
     """A partition that a caller names, checked for its form."""
-    if isinstance(place, TopicPartition) and isinstance(place.partition, int):
-        return place
-    if isinstance(place, tuple) and len(place) == 2 and isinstance(place[0], str) and isinstance(place[1], int | np.integer):
-        return TopicPartition(place[0], int(place[1]))
-    raise InvalidArgumentError(f"{place!r} is not a partition: a pair of its topic and its number")
+    if isinstance(partition, TopicPartition) and isinstance(partition.partition, int):
+        return partition
+    if (
+        isinstance(partition, tuple)
+        and len(partition) == 2
+        and isinstance(partition[0], str)
+        and isinstance(partition[1], int | np.integer)
+    ):
+        return TopicPartition(partition[0], int(partition[1]))
+    raise InvalidArgumentError(f"{partition!r} is not a partition: a pair of its topic and its number")
 
 
 def checked_int(name: str, value: object, high: int) -> int:

@@ -11,16 +11,16 @@ from pylog.errors import PylogError
 from pylog.offsets.expiry import Expiry
 from pylog.offsets.image import GroupImage
 from pylog.offsets.membership import DELETION_ORDER
-from pylog.offsets.partition import Item
-from pylog.offsets.schema import OLD_OFFSET, group_key, group_name, offset_key, parse_place
+from pylog.offsets.partition import KeyValue
+from pylog.offsets.schema import OLD_OFFSET, group_key, group_name, offset_key, parse_partition_key
 
 
-def tombstones(name: bytes, group: GroupImage, gone: Expiry) -> Iterator[Item]:
+def tombstones(name: bytes, group: GroupImage, gone: Expiry) -> Iterator[KeyValue]:
     """The records that delete; the offsets' first, so that no crash leaves offsets of a group that is deleted."""
-    for place in gone.places:
-        yield offset_key(name, place), None
-        if place in group.old_keys:
-            yield offset_key(name, place, OLD_OFFSET), None
+    for partition_key in gone.partition_keys:
+        yield offset_key(name, partition_key), None
+        if partition_key in group.old_keys:
+            yield offset_key(name, partition_key, OLD_OFFSET), None
     if gone.group and group.is_consumer:
         yield from ((key, None) for key in sorted(group.membership, key=lambda key: (DELETION_ORDER.index(key[1]), key)))
     elif gone.group:
@@ -40,8 +40,8 @@ def deletion_lines(name: bytes, group: GroupImage, gone: Expiry, reason: str) ->
         reason: why.
     """
     found: Lines = []
-    if gone.places and trace.wanted(trace.OFFSETS_DELETED):
-        offsets = [_offset(group, place) for place in sorted(gone.places)]
+    if gone.partition_keys and trace.wanted(trace.OFFSETS_DELETED):
+        offsets = [_offset(group, partition_key) for partition_key in sorted(gone.partition_keys)]
         facts = {"group": group_name(name), "count": len(offsets), "offsets": offsets, "reason": reason}
         found.append((trace.OFFSETS_DELETED, facts))
     if gone.group:
@@ -55,10 +55,10 @@ def tell_of(lines: Iterable[tuple[trace.Event, dict[str, Any]]]) -> None:
         trace.line(event, **facts)
 
 
-def _offset(group: GroupImage, place: bytes) -> str:
+def _offset(group: GroupImage, partition_key: bytes) -> str:
     """A partition and what was committed for it; without an offset where only an open transaction has one, or it is damaged."""
-    topic, number = parse_place(place)
-    if place in group.entries:
+    topic, number = parse_partition_key(partition_key)
+    if partition_key in group.entries:
         with contextlib.suppress(PylogError):
-            return f"{topic}-{number}:{group.commit(place).committed.offset}"
+            return f"{topic}-{number}:{group.commit(partition_key).committed.offset}"
     return f"{topic}-{number}"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from pylog.offsets.image import GroupImage
-from pylog.offsets.schema import GroupMetadata, parse_place, subscribed_topics
+from pylog.offsets.schema import GroupMetadata, parse_partition_key, subscribed_topics
 
 
 class Expiry(NamedTuple):
@@ -17,7 +17,7 @@ class Expiry(NamedTuple):
         group: the group itself too.
     """
 
-    places: list[bytes]
+    partition_keys: list[bytes]
     group: bool
 
 
@@ -39,17 +39,23 @@ def expired(group: GroupImage, pending: Collection[bytes], now_ms: int, retentio
     named = group.has_members or (metadata is not None and bool(metadata.members))
     deserted = named and not at_work()
     since = _since_commit if deserted else None if group.has_members else _base(metadata)
-    over = [] if since is None else [place for place in group.entries if _is_over(group, place, since, now_ms, retention_ms)]
-    places = [place for place in over if place not in pending]
-    return Expiry(places, (deserted or not named) and not pending and len(places) == len(group.entries))
+    over = (
+        []
+        if since is None
+        else [partition_key for partition_key in group.entries if _is_over(group, partition_key, since, now_ms, retention_ms)]
+    )
+    partition_keys = [partition_key for partition_key in over if partition_key not in pending]
+    return Expiry(partition_keys, (deserted or not named) and not pending and len(partition_keys) == len(group.entries))
 
 
-Base = Callable[[bytes, int], int | None]  # (place, when it was committed) → since when its time runs, None for not at all
+Base = Callable[
+    [bytes, int], int | None
+]  # (partition key, when it was committed) → since when its time runs, None for not at all
 
 
-def _is_over(group: GroupImage, place: bytes, since: Base, now_ms: int, retention_ms: int) -> bool:
-    committed, expire_timestamp = group.commit(place)
-    base = since(place, committed.commit_timestamp or 0)
+def _is_over(group: GroupImage, partition_key: bytes, since: Base, now_ms: int, retention_ms: int) -> bool:
+    committed, expire_timestamp = group.commit(partition_key)
+    base = since(partition_key, committed.commit_timestamp or 0)
     if base is None:
         return False
     return now_ms - base >= retention_ms if expire_timestamp is None else now_ms >= expire_timestamp
@@ -73,4 +79,4 @@ def _while_members_read(metadata: GroupMetadata) -> Base | None:
     if metadata.protocol_type != "consumer" or None in topics:
         return None
     read = frozenset().union(*(each for each in topics if each is not None))
-    return lambda place, committed: None if parse_place(place).topic in read else committed
+    return lambda partition_key, committed: None if parse_partition_key(partition_key).topic in read else committed

@@ -28,7 +28,7 @@ from pylog.offsets.schema import (
     GroupMetadata,
     parse_group,
     parse_offset,
-    parse_place,
+    parse_partition_key,
 )
 from pylog.offsets.validity import (
     LAST_KIND,
@@ -36,7 +36,7 @@ from pylog.offsets.validity import (
     fault_of_commit,
     fault_of_key,
     fault_of_name,
-    fault_of_place,
+    fault_of_partition_key,
     fault_of_value,
 )
 from pylog.record.types import OffsetAndMetadata, TopicPartition
@@ -110,12 +110,16 @@ class GroupImage:
             CorruptionError, UnsupportedFormatError: a value does not parse.
         """
         if self.known is None:
-            self.known = {parse_place(place): self.commit(place).committed for place in self.entries} if self.exists else {}
+            self.known = (
+                {parse_partition_key(partition_key): self.commit(partition_key).committed for partition_key in self.entries}
+                if self.exists
+                else {}
+            )
         return self.known
 
-    def commit(self, place: bytes) -> Commit:
+    def commit(self, partition_key: bytes) -> Commit:
         """One of the entries."""
-        entry = self.entries[place]
+        entry = self.entries[partition_key]
         try:
             return parse_offset(entry.value)
         except CorruptionError as error:
@@ -140,7 +144,7 @@ class Image:
 
     Attributes:
         groups: by the bytes of their names.
-        pending: what open transactions have committed: producer id → (group, place) → entry.
+        pending: what open transactions have committed: producer id → (group, partition key) → entry.
         skipped: the first records that cannot be used, in the order of the replay. They change nothing.
         skipped_count: the number of all of these.
     """
@@ -153,7 +157,7 @@ class Image:
 
     def pending_of(self, group: bytes) -> set[bytes]:
         """The places of a group's offsets that open transactions have committed."""
-        return {place for entries in self.pending.values() for name, place in entries if name == group}
+        return {partition_key for entries in self.pending.values() for name, partition_key in entries if name == group}
 
     def committed_for(self, topic: bytes, before: int) -> dict[bytes, list[bytes]]:
         """The places of a topic by group, those that open transactions have committed too.
@@ -162,13 +166,17 @@ class Image:
             topic: its name.
             before: only what records below this offset say.
         """
-        entries = [(name, place, entry) for name, group in self.groups.items() for place, entry in group.entries.items()]
-        entries += [(name, place, entry) for pending in self.pending.values() for (name, place), entry in pending.items()]
+        entries = [
+            (name, partition_key, entry) for name, group in self.groups.items() for partition_key, entry in group.entries.items()
+        ]
+        entries += [
+            (name, partition_key, entry) for pending in self.pending.values() for (name, partition_key), entry in pending.items()
+        ]
         found: dict[bytes, list[bytes]] = {}
-        for name, place, entry in entries:
-            if place[2:-4] == topic and entry.record_offset < before:
-                found.setdefault(name, []).append(place)
-        return {name: sorted(set(places)) for name, places in found.items()}
+        for name, partition_key, entry in entries:
+            if partition_key[2:-4] == topic and entry.record_offset < before:
+                found.setdefault(name, []).append(partition_key)
+        return {name: sorted(set(partition_keys)) for name, partition_keys in found.items()}
 
     # ---- replay --------------------------------------------------------------------------------------------------------------
 
@@ -274,47 +282,47 @@ class Image:
     def _take_offset(self, offset: int, kind: int, key: bytes, value: bytes | None, producer: int, written: bool) -> str | None:
         """Takes a commit, or returns what is wrong with it."""
         end = 4 + int.from_bytes(key[2:4], "big")
-        name, place = key[4:end], key[end:]
-        if len(place) < 6 or len(place) != 6 + (place[0] << 8 | place[1]):
+        name, partition_key = key[4:end], key[end:]
+        if len(partition_key) < 6 or len(partition_key) != 6 + (partition_key[0] << 8 | partition_key[1]):
             return _NO_KEY
         fault = None if value is None else fault_of_commit(value)
         known = self.groups.get(name)
-        if known is None or place not in known.entries:
-            fault = fault or fault_of_name(name) or fault_of_place(place)
+        if known is None or partition_key not in known.entries:
+            fault = fault or fault_of_name(name) or fault_of_partition_key(partition_key)
         if fault is not None:
             return fault
-        self._take_commit(Entry(offset, value or b""), kind, name, place, producer, written if value is None else None)
+        self._take_commit(Entry(offset, value or b""), kind, name, partition_key, producer, written if value is None else None)
         return None
 
     def _take_commit(
-        self, entry: Entry, kind: int, name: bytes, place: bytes, producer: int, tombstone_after: bool | None
+        self, entry: Entry, kind: int, name: bytes, partition_key: bytes, producer: int, tombstone_after: bool | None
     ) -> None:
         """Takes a commit, or its tombstone: `tombstone_after` is None for a commit, else whether one was written before it."""
         group = self.groups.get(name) or self._new_group(name)
         if tombstone_after is not None:
             group.named |= tombstone_after
-            self._remove(group, name, place)
+            self._remove(group, name, partition_key)
             self._drop_if_empty(name)
             return
         group.named = True
         if kind == OLD_OFFSET:
-            group.old_keys.add(place)
+            group.old_keys.add(partition_key)
         if producer == _NO_PRODUCER:
-            group.entries[place] = entry
+            group.entries[partition_key] = entry
             group.known = None
         else:
-            self.pending.setdefault(producer, {})[name, place] = entry
+            self.pending.setdefault(producer, {})[name, partition_key] = entry
 
     def _new_group(self, name: bytes) -> GroupImage:
         made = self.groups[name] = GroupImage()
         return made
 
-    def _remove(self, group: GroupImage, name: bytes, place: bytes) -> None:
+    def _remove(self, group: GroupImage, name: bytes, partition_key: bytes) -> None:
         """A tombstone ends what transactions have pending too."""
-        group.entries.pop(place, None)
+        group.entries.pop(partition_key, None)
         group.known = None
         for entries in self.pending.values():
-            entries.pop((name, place), None)
+            entries.pop((name, partition_key), None)
 
     def _take_group(self, offset: int, kind: int, key: bytes, value: bytes | None) -> str | None:
         """Takes a record about a group or a member, or returns what is wrong with it."""
@@ -352,11 +360,11 @@ class Image:
             del self.groups[name]
 
     def _end_transaction(self, end: TransactionEnd) -> None:
-        for (name, place), entry in self.pending.pop(end.producer_id, {}).items():
+        for (name, partition_key), entry in self.pending.pop(end.producer_id, {}).items():
             group = self.groups[name]
-            there = group.entries.get(place)
+            there = group.entries.get(partition_key)
             if end.committed and (there is None or there.record_offset < entry.record_offset):
-                group.entries[place] = entry
+                group.entries[partition_key] = entry
                 group.known = None
 
 

@@ -127,14 +127,14 @@ class TopicPartitions(NamedTuple):
     tags: Tags = ()
 
 
-class Target(NamedTuple):
+class TargetAssignment(NamedTuple):
     """What a member is to have (kind 7)."""
 
     assigned: tuple[TopicPartitions, ...]
     tags: Tags = ()
 
 
-class Current(NamedTuple):
+class CurrentAssignment(NamedTuple):
     """What a member has (kind 8): both `assigned` and `revoking` are its own until it has given them up."""
 
     epoch: int
@@ -194,17 +194,17 @@ def parse_member(value: bytes) -> MemberMetadata:
     return _parsed("a member", value, member)
 
 
-def parse_target(value: bytes) -> Target:
+def parse_target(value: bytes) -> TargetAssignment:
     """A record of kind 7."""
-    return _parsed("a target assignment", value, lambda read: Target(_partitions(read), read.tags()))
+    return _parsed("a target assignment", value, lambda read: TargetAssignment(_partitions(read), read.tags()))
 
 
-def parse_current(value: bytes) -> Current:
+def parse_current(value: bytes) -> CurrentAssignment:
     """A record of kind 8."""
 
-    def current(read: Reader) -> Current:
+    def current(read: Reader) -> CurrentAssignment:
         head = read.int32(), read.int32(), read.int8()
-        return Current(*head, _partitions(read), _partitions(read), read.tags())
+        return CurrentAssignment(*head, _partitions(read), _partitions(read), read.tags())
 
     return _parsed("an assignment", value, current)
 
@@ -245,13 +245,13 @@ def format_member(given: MemberMetadata) -> bytes:
     return bytes(write.text(given.server_assignor).tags(given.tags).data)
 
 
-def format_target(given: Target) -> bytes:
+def format_target(given: TargetAssignment) -> bytes:
     """A record of kind 7."""
     write = Writer().int16(_VERSION)
     return bytes(_write_partitions(write, given.assigned).tags(given.tags).data)
 
 
-def format_current(given: Current) -> bytes:
+def format_current(given: CurrentAssignment) -> bytes:
     """A record of kind 8."""
     write = Writer().int16(_VERSION).int32(given.epoch).int32(given.previous_epoch).int8(given.state)
     return bytes(_write_partitions(_write_partitions(write, given.assigned), given.revoking).tags(given.tags).data)

@@ -24,7 +24,7 @@ from pylog.record.types import OffsetAndMetadata, TopicPartition
 from pylog.segment.segment import LogSegment
 
 LOGGER = logging.getLogger("pylog.groups")
-Item = tuple[bytes, bytes | None]  # a record's key and value
+KeyValue = tuple[bytes, bytes | None]  # a record's key and value
 
 
 class OffsetsPartition:
@@ -145,7 +145,7 @@ class OffsetsPartition:
 
     # ---- appending -----------------------------------------------------------------------------------------------------------
 
-    def append(self, items: Sequence[Item], now_ms: int, durability: Durability | None, *, atomic: bool = True) -> None:
+    def append(self, items: Sequence[KeyValue], now_ms: int, durability: Durability | None, *, atomic: bool = True) -> None:
         """Appends records, all or none of them if `atomic`. They are part of the image when this returns.
 
         Raises:

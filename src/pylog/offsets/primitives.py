@@ -11,7 +11,7 @@ from pylog.errors import CorruptionError
 
 Tags = tuple[tuple[int, bytes], ...]  # what later versions added to a structure: numbers, ascending, and bytes
 
-Item = TypeVar("Item")
+Element = TypeVar("Element")
 
 _INT8: Final = struct.Struct(">b")
 _INT16: Final = struct.Struct(">h")
@@ -91,13 +91,13 @@ class Reader:
         size = self._compact() - 1 if self.flexible else self.int32()
         return None if size < 0 else self._taken(size)
 
-    def array(self, item: Callable[[], Item]) -> list[Item]:
+    def array(self, item: Callable[[], Element]) -> list[Element]:
         found = self.optional_array(item)
         if found is None:
             raise IndexError("an array is null")
         return found
 
-    def optional_array(self, item: Callable[[], Item]) -> list[Item] | None:
+    def optional_array(self, item: Callable[[], Element]) -> list[Element] | None:
         count = self._compact() - 1 if self.flexible else self.int32()
         if count == -1:
             return None
@@ -162,7 +162,7 @@ class Writer:
         self.data += value
         return self
 
-    def array(self, items: Collection[Item], write: Callable[[Item], object]) -> Writer:
+    def array(self, items: Collection[Element], write: Callable[[Element], object]) -> Writer:
         self._compact(len(items) + 1)
         for item in items:
             write(item)

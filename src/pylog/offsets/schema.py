@@ -75,19 +75,19 @@ def group_name(encoded: bytes) -> str:
         raise CorruptionError("a group's name is not UTF-8") from error
 
 
-def place_key(place: TopicPartition) -> bytes:
+def format_partition_key(partition: TopicPartition) -> bytes:
     """The part of an offset's key that names the partition: what a group's offsets are told apart by."""
-    topic = place.topic.encode()
-    return _SIZE.pack(len(topic)) + topic + _PARTITION.pack(place.partition)
+    topic = partition.topic.encode()
+    return _SIZE.pack(len(topic)) + topic + _PARTITION.pack(partition.partition)
 
 
-def parse_place(key: bytes) -> TopicPartition:
+def parse_partition_key(key: bytes) -> TopicPartition:
     """The partition that such a part names.
 
     Raises:
         CorruptionError: it is not one.
 
-    >>> parse_place(place_key(TopicPartition("orders", 7)))
+    >>> parse_partition_key(format_partition_key(TopicPartition("orders", 7)))
     TopicPartition(topic='orders', partition=7)
     """
     with parsing("a key"):
@@ -95,13 +95,13 @@ def parse_place(key: bytes) -> TopicPartition:
         return TopicPartition(read.text(), read.int32())
 
 
-def offset_key(group: bytes, place: bytes, kind: int = OFFSET) -> bytes:
+def offset_key(group: bytes, partition_key: bytes, kind: int = OFFSET) -> bytes:
     """The key of an offset's record.
 
-    >>> offset_key(b"g", place_key(TopicPartition("t", 7))).hex()
+    >>> offset_key(b"g", format_partition_key(TopicPartition("t", 7))).hex()
     '000100016700017400000007'
     """
-    return _KIND.pack(kind) + _SIZE.pack(len(group)) + group + place
+    return _KIND.pack(kind) + _SIZE.pack(len(group)) + group + partition_key
 
 
 def group_key(group: bytes) -> bytes:
@@ -182,7 +182,7 @@ def _checked_version(version: int, what: str) -> int:
 # ---- groups ------------------------------------------------------------------------------------------------------------------
 
 
-class GroupMember(NamedTuple):
+class ClassicMember(NamedTuple):
     """A member of a group of Kafka's classic protocol. Times in milliseconds."""
 
     member_id: str
@@ -212,7 +212,7 @@ class GroupMetadata(NamedTuple):
     protocol: str | None
     leader: str | None
     state_timestamp: int | None
-    members: tuple[GroupMember, ...]
+    members: tuple[ClassicMember, ...]
 
 
 def parse_group(value: bytes) -> GroupMetadata:
@@ -233,13 +233,13 @@ def parse_group(value: bytes) -> GroupMetadata:
     return GroupMetadata(*head, None if since == _NO_TIME else since, members)
 
 
-def _member(read: Reader, version: int) -> GroupMember:
+def _member(read: Reader, version: int) -> ClassicMember:
     member_id = read.text()
     instance_id = read.optional_text() if version >= 3 else None
     client_id, client_host = read.text(), read.text()
     rebalance = read.int32() if version >= 1 else -1
     session = read.int32()
-    found = GroupMember(
+    found = ClassicMember(
         member_id,
         instance_id,
         client_id,

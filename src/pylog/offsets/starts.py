@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pylog.offsets.partition import Item
-from pylog.offsets.schema import format_offset, offset_key, place_key
+from pylog.offsets.partition import KeyValue
+from pylog.offsets.schema import format_offset, format_partition_key, offset_key
 from pylog.record.types import TopicPartition
 
 
-def start_items(group: bytes, partitions: Iterable[TopicPartition], now_ms: int) -> list[Item]:
+def start_items(group: bytes, partitions: Iterable[TopicPartition], now_ms: int) -> list[KeyValue]:
     """The records that commit offset 0 of partitions for a group. Every log has that offset or had it, so none is opened."""
-    return [(offset_key(group, place_key(partition)), format_offset(0, b"", None, now_ms)) for partition in partitions]
+    return [(offset_key(group, format_partition_key(partition)), format_offset(0, b"", None, now_ms)) for partition in partitions]

@@ -24,19 +24,19 @@ from pylog.errors import (
 )
 from pylog.fs import FileSystem, join
 from pylog.log.log import Log
-from pylog.offsets.arguments import checked_group, checked_int, checked_place, encoded
+from pylog.offsets.arguments import checked_group, checked_int, checked_partition, encoded
 from pylog.offsets.deleting import Lines, deletion_lines, tell_of, tombstones
 from pylog.offsets.expiry import Expiry, expired
 from pylog.offsets.image import GroupImage, Image, Skipped
-from pylog.offsets.partition import Item, OffsetsPartition
+from pylog.offsets.partition import KeyValue, OffsetsPartition
 from pylog.offsets.schema import (
     OFFSETS_TOPIC,
     format_offset,
+    format_partition_key,
     group_name,
     offset_key,
-    parse_place,
+    parse_partition_key,
     partition_of_group,
-    place_key,
 )
 from pylog.record.types import OffsetAndMetadata, TopicPartition
 from pylog.topics.partitions import directory_name
@@ -44,11 +44,11 @@ from pylog.topics.signs import META_PROPERTIES
 from pylog.topics.topic import Topic
 
 _TRIES: Final = 3  # while another process deletes the topic and makes it again
-Found = TypeVar("Found")
-Place = TopicPartition | tuple[str, int]
+Result = TypeVar("Result")
+PartitionLike = TopicPartition | tuple[str, int]
 
 
-class View(NamedTuple):
+class GroupView(NamedTuple):
     """A group as its records are at a moment.
 
     Attributes:
@@ -62,8 +62,8 @@ class View(NamedTuple):
     directory: str
 
 
-def _view(there: OffsetsPartition, image: Image, name: bytes) -> View:
-    return View(image.groups.get(name) or GroupImage(), image.pending_of(name), there.directory)
+def _view(there: OffsetsPartition, image: Image, name: bytes) -> GroupView:
+    return GroupView(image.groups.get(name) or GroupImage(), image.pending_of(name), there.directory)
 
 
 class Topics(Protocol):
@@ -85,7 +85,7 @@ class Members(Protocol):
         """Whether a group that has its records in this partition can have members at work."""
         ...
 
-    def at_work(self, view: View) -> set[str]:
+    def at_work(self, view: GroupView) -> set[str]:
         """Those of a group."""
         ...
 
@@ -130,7 +130,7 @@ class OffsetStore:
     # ---- commit --------------------------------------------------------------------------------------------------------------
 
     def commit(
-        self, group: str, offsets: Mapping[Place, int | OffsetAndMetadata], *, durability: Durability | None = None
+        self, group: str, offsets: Mapping[PartitionLike, int | OffsetAndMetadata], *, durability: Durability | None = None
     ) -> None:
         """Commits offsets: all of them or, whatever crashes, none.
 
@@ -154,47 +154,47 @@ class OffsetStore:
         if items:
             self.with_partition(group, lambda there: self._commit(there, group, items, durability))
 
-    def _commit(self, there: OffsetsPartition, group: str, items: list[Item], durability: Durability | None) -> None:
+    def _commit(self, there: OffsetsPartition, group: str, items: list[KeyValue], durability: Durability | None) -> None:
         """Looks first, then appends: under one lock for both, threads could not share a sync."""
         if self.members.is_possible(there.directory):
             with there.image() as image:
                 self.refuse_members(group, _view(there, image, checked_group(group)))
         there.append(items, self.clock.now_ms(), durability)
 
-    def refuse_members(self, group: str, view: View) -> None:
+    def refuse_members(self, group: str, view: GroupView) -> None:
         """Raises NonEmptyGroupError if members of the group are at work."""
         if living := self.members.at_work(view):
             what = f"the group {group!r} has members that are at work, {len(living)} such as {min(living)}"
             raise NonEmptyGroupError(f"{what}; close their consumers first")
 
-    def items(self, group: str, offsets: Mapping[Place, int | OffsetAndMetadata]) -> list[Item]:
+    def items(self, group: str, offsets: Mapping[PartitionLike, int | OffsetAndMetadata]) -> list[KeyValue]:
         """The records of a commit, checked; for `commit` and for members of groups. As `commit`, but nothing is written."""
         name = checked_group(group)
         if not name:
             raise InvalidArgumentError("the group's name is empty; offsets are committed for a group")
         now_ms = self.clock.now_ms()
-        return [self._item(name, place, given, now_ms) for place, given in offsets.items()]
+        return [self._item(name, partition, given, now_ms) for partition, given in offsets.items()]
 
-    def _item(self, name: bytes, place: Place, given: int | OffsetAndMetadata, now_ms: int) -> Item:
+    def _item(self, name: bytes, partition: PartitionLike, given: int | OffsetAndMetadata, now_ms: int) -> KeyValue:
         """The record of one offset, checked."""
-        key = checked_place(place)
+        key = checked_partition(partition)
         committed = given if isinstance(given, OffsetAndMetadata) else OffsetAndMetadata(given)
         offset = checked_int("offset", committed.offset, limits.INT64_MAX)
         epoch = None if committed.leader_epoch == -1 else committed.leader_epoch  # both are Kafka's word for none
         epoch = None if epoch is None else checked_int("leader_epoch", epoch, limits.INT32_MAX)
         metadata = self._checked_metadata(committed.metadata)
         self._check_in_log(key, offset)
-        return offset_key(name, place_key(key)), format_offset(offset, metadata, epoch, now_ms)
+        return offset_key(name, format_partition_key(key)), format_offset(offset, metadata, epoch, now_ms)
 
-    def _check_in_log(self, place: TopicPartition, offset: int) -> None:
+    def _check_in_log(self, partition: TopicPartition, offset: int) -> None:
         """Looks at the log of now: another process may have deleted it, made it again, or cut it."""
-        log = self._store.log(*place)
+        log = self._store.log(*partition)
         try:
             end = log.look().end_offset
         except UnknownTopicOrPartitionError:
-            end = (log := self._store.log(*place)).look().end_offset  # made again, or there is none
+            end = (log := self._store.log(*partition)).look().end_offset  # made again, or there is none
         if offset > end and offset > (end := log.look(settled=True).end_offset):
-            told = f"offset {offset} lies beyond the end of {place.topic}-{place.partition}, which is {end}"
+            told = f"offset {offset} lies beyond the end of {partition.topic}-{partition.partition}, which is {end}"
             raise OffsetOutOfRangeError(told, offset=offset)
 
     def _checked_metadata(self, metadata: object) -> bytes:
@@ -219,7 +219,7 @@ class OffsetStore:
 
     # ---- fetch ---------------------------------------------------------------------------------------------------------------
 
-    def fetch(self, group: str, partitions: Iterable[Place] | None = None) -> dict[TopicPartition, OffsetAndMetadata]:
+    def fetch(self, group: str, partitions: Iterable[PartitionLike] | None = None) -> dict[TopicPartition, OffsetAndMetadata]:
         """What a group has committed.
 
         Args:
@@ -235,9 +235,9 @@ class OffsetStore:
         offsets = self._on_partition(group, OffsetsPartition.offsets_of, name) or {}
         if partitions is None:
             return dict(offsets)
-        return {place: offsets[place] for place in map(checked_place, partitions) if place in offsets}
+        return {partition: offsets[partition] for partition in map(checked_partition, partitions) if partition in offsets}
 
-    def position(self, group: str, partition: Place) -> int | None:
+    def position(self, group: str, partition: PartitionLike) -> int | None:
         """The offset that a group will read next, None where it has committed none. As `fetch`."""
         found = next(iter(self.fetch(group, [partition]).values()), None)
         return None if found is None else found.offset
@@ -249,11 +249,11 @@ class OffsetStore:
         """
         name = checked_group(group)
 
-        def places(there: OffsetsPartition) -> set[TopicPartition]:
+        def partitions(there: OffsetsPartition) -> set[TopicPartition]:
             with there.image() as image:
-                return {parse_place(place) for place in image.pending_of(name)}
+                return {parse_partition_key(partition) for partition in image.pending_of(name)}
 
-        return self._on_partition(group, places) or set()
+        return self._on_partition(group, partitions) or set()
 
     def groups(self) -> list[str]:
         """The names of all groups, sorted. Cost: the first call in a process reads all of `__consumer_offsets`.
@@ -294,7 +294,7 @@ class OffsetStore:
     # ---- delete --------------------------------------------------------------------------------------------------------------
 
     def delete(
-        self, group: str, partitions: Iterable[Place] | None = None, *, durability: Durability | None = None
+        self, group: str, partitions: Iterable[PartitionLike] | None = None, *, durability: Durability | None = None
     ) -> set[TopicPartition]:
         """Deletes committed offsets of a group, those that wait for a transaction's end too; all or none of them.
 
@@ -311,21 +311,21 @@ class OffsetStore:
             ReadOnlyError, CorruptionError, StorageFailedError: as `Log.append`.
         """
         name = checked_group(group)
-        wanted = None if partitions is None else {place_key(checked_place(place)) for place in partitions}
-        places: list[bytes] = []
+        wanted = None if partitions is None else {format_partition_key(checked_partition(each)) for each in partitions}
+        partition_keys: list[bytes] = []
         lines: Lines = []
 
-        def forget(view: View) -> Iterable[Item]:
+        def forget(view: GroupView) -> Iterable[KeyValue]:
             found = view.image
             present = set(found.entries) | view.pending
-            places[:] = sorted(present if wanted is None else present & wanted)
-            gone = Expiry(places, wanted is None and found.exists and not found.has_members)
+            partition_keys[:] = sorted(present if wanted is None else present & wanted)
+            gone = Expiry(partition_keys, wanted is None and found.exists and not found.has_members)
             lines[:] = deletion_lines(name, found, gone, "delete was called")
             return tombstones(name, found, gone)
 
         self.change(group, forget, durability=durability)
         tell_of(lines)
-        return set(map(parse_place, places))
+        return set(map(parse_partition_key, partition_keys))
 
     @contextmanager
     def forgetting(self, topic: str) -> Iterator[None]:
@@ -349,15 +349,17 @@ class OffsetStore:
 
     def _forget_topic(self, there: OffsetsPartition, topic: bytes, before: int) -> None:
         def found(image: Image) -> dict[bytes, Expiry]:
-            return {name: Expiry(places, group=False) for name, places in image.committed_for(topic, before).items()}
+            return {
+                name: Expiry(partition_keys, group=False) for name, partition_keys in image.committed_for(topic, before).items()
+            }
 
         self._delete(there, found, self.clock.now_ms(), f"topic {topic.decode()} was deleted")
 
-    def look(self, group: str, action: Callable[[View], Found]) -> Found | None:
+    def look(self, group: str, action: Callable[[GroupView], Result]) -> Result | None:
         """What `action` makes of a group as its records are now; None if there is no such group. As `fetch`."""
         name = checked_group(group)
 
-        def on_image(there: OffsetsPartition) -> Found | None:
+        def on_image(there: OffsetsPartition) -> Result | None:
             with there.image() as image:
                 found = image.groups.get(name)
                 return None if found is None or not found.exists else action(_view(there, image, name))
@@ -365,7 +367,12 @@ class OffsetStore:
         return self._on_partition(group, on_image)
 
     def change(
-        self, group: str, decide: Callable[[View], Iterable[Item]], *, make: bool = False, durability: Durability | None = None
+        self,
+        group: str,
+        decide: Callable[[GroupView], Iterable[KeyValue]],
+        *,
+        make: bool = False,
+        durability: Durability | None = None,
     ) -> None:
         """Looks at a group, decides and appends, while no other thread or process changes it.
 
@@ -433,7 +440,7 @@ class OffsetStore:
                 lines = [each for name, gone in found.items() for each in deletion_lines(name, image.groups[name], gone, reason)]
                 there.append(items, now_ms, None, atomic=False)
                 tell_of(lines)
-            return sum(len(gone.places) for gone in found.values())
+            return sum(len(gone.partition_keys) for gone in found.values())
 
     def _expired(
         self, there: OffsetsPartition, image: Image, now_ms: int, waiting: Mapping[bytes, set[str]]
@@ -443,7 +450,7 @@ class OffsetStore:
         found = {
             name: expired(
                 group,
-                {*image.pending_of(name), *_places_in(group, waiting.get(name, ()))},
+                {*image.pending_of(name), *_partition_keys_in(group, waiting.get(name, ()))},
                 now_ms,
                 retention_ms,
                 at_work=lambda name=name: bool(self.members.at_work(_view(there, image, name))),  # type: ignore[misc]
@@ -451,7 +458,7 @@ class OffsetStore:
             for name, group in image.groups.items()
             if group.exists
         }
-        return {name: gone for name, gone in found.items() if gone.places or gone.group}
+        return {name: gone for name, gone in found.items() if gone.partition_keys or gone.group}
 
     def _topics_that_wait(self) -> dict[bytes, set[str]]:
         """The topics whose retention waits for a group, by group."""
@@ -463,14 +470,14 @@ class OffsetStore:
 
     # ---- partitions ----------------------------------------------------------------------------------------------------------
 
-    def with_partition(self, group: str, action: Callable[[OffsetsPartition], Found]) -> Found:
+    def with_partition(self, group: str, action: Callable[[OffsetsPartition], Result]) -> Result:
         """What `action` does with the partition that has a group's records, which is made if it is missing.
 
         It is called again when the topic was deleted meanwhile.
         """
-        return cast("Found", self._on_partition(group, action, make=True))
+        return cast("Result", self._on_partition(group, action, make=True))
 
-    def _on_partition(self, group: str, action: Callable[..., Found], *given: Any, make: bool = False) -> Found | None:
+    def _on_partition(self, group: str, action: Callable[..., Result], *given: Any, make: bool = False) -> Result | None:
         """Does something with the partition of a group, and what is given; None without the topic, unless it is to be made."""
         tries = _TRIES
         while True:
@@ -544,12 +551,12 @@ class OffsetStore:
         topic = self._store.topics().get(OFFSETS_TOPIC)
         return () if topic is None else topic.partition_ids
 
-    def _each_partition(self, action: Callable[[OffsetsPartition], Found]) -> tuple[dict[int, Found], dict[int, PylogError]]:
+    def _each_partition(self, action: Callable[[OffsetsPartition], Result]) -> tuple[dict[int, Result], dict[int, PylogError]]:
         """What `action` makes of each partition, by number, and the errors of those that it fails for.
 
         A partition that is not made yet, or was deleted meanwhile, is in neither.
         """
-        found: dict[int, Found] = {}
+        found: dict[int, Result] = {}
         failed: dict[int, PylogError] = {}
         for number in self._all_numbers():
             try:
@@ -585,6 +592,8 @@ def _groups_in(there: OffsetsPartition) -> list[bytes]:
         return [name for name, group in image.groups.items() if group.exists]
 
 
-def _places_in(group: GroupImage, topics: Collection[str]) -> list[bytes]:
+def _partition_keys_in(group: GroupImage, topics: Collection[str]) -> list[bytes]:
     """The places of a group's offsets that are in some topics."""
-    return [place for place in group.entries if parse_place(place).topic in topics] if topics else []
+    return (
+        [partition_key for partition_key in group.entries if parse_partition_key(partition_key).topic in topics] if topics else []
+    )

@@ -29,7 +29,7 @@ from pylog.offsets.membership import (
     parse_target,
     parse_topics,
 )
-from pylog.offsets.schema import GROUP, parse_group, parse_offset, parse_place
+from pylog.offsets.schema import GROUP, parse_group, parse_offset, parse_partition_key
 
 LAST_KIND: Final = 31  # of records that Kafka's coordinators write, with room for kinds of later versions
 _LAST_VERSION: Final = 15  # of values that a later Kafka may write; the newest one today is 4
@@ -61,10 +61,10 @@ def fault_of_name(name: bytes) -> str | None:
     return None
 
 
-def fault_of_place(place: bytes) -> str | None:
+def fault_of_partition_key(partition_key: bytes) -> str | None:
     """Returns what is wrong with the part of a commit's key that names the partition; None if it can be used."""
     try:
-        topic, partition = parse_place(place)
+        topic, partition = parse_partition_key(partition_key)
     except CorruptionError as error:
         return str(error)
     if not is_topic_name(topic) or partition < 0:

@@ -21,14 +21,14 @@ from pylog.log.log import Log
 from pylog.log.splicing import Part
 from pylog.record.types import ProducerBatch, TopicPartition
 from pylog.staging.file import StagedIndex, read_index
-from pylog.staging.intents import Intent, StagedFile, Target, intent_name, producer_of, read_intent, write_intent
+from pylog.staging.intents import Intent, PartitionIntent, StagedFile, intent_name, producer_of, read_intent, write_intent
 from pylog.staging.names import remove_staged
 from pylog.store import Store
 from pylog.topics.topic import check_partition
 
 
 @dataclass(frozen=True, kw_only=True)
-class Splicing:
+class CommitOptions:
     """How staged batches are to be appended.
 
     Attributes:
@@ -43,7 +43,7 @@ class Splicing:
     timestamp_type: str | None = None
 
 
-class Place(NamedTuple):
+class StoreAccess(NamedTuple):
     """Where everything is: an open store, and the file system and clock that it has."""
 
     store: Store
@@ -73,7 +73,7 @@ class _Staged(NamedTuple):
         return sum(int(chunks.counts.sum()) for index in self.indexes for chunks in index.chunks.values())
 
 
-def commit_job(place: Place, job: str, files: Sequence[StagedFile], how: Splicing) -> None:
+def commit_job(access: StoreAccess, job: str, files: Sequence[StagedFile], how: CommitOptions) -> None:
     """Appends what a batch job has staged, and removes its files.
 
     Args:
@@ -87,15 +87,15 @@ def commit_job(place: Place, job: str, files: Sequence[StagedFile], how: Splicin
         CorruptionError, StorageFailedError: a staging file is not what it was, or a log takes no more; partitions that were done
             before stay appended.
     """
-    staged = _read(place, files)
-    _make_ready(place.store, staged, how)
+    staged = _read(access, files)
+    _make_ready(access.store, staged, how)
     for partition in staged.partitions():
-        _append(place, partition, staged, how)
+        _append(access, partition, staged, how)
     trace.line(trace.SPARK_COMMITTED, job=job, records=staged.total(), partitions=trace.places(staged.partitions()))
-    remove_staged(place.fs, place.root, job)
+    remove_staged(access.fs, access.root, job)
 
 
-def commit_batch(place: Place, query: str, batch: int, files: Sequence[StagedFile], how: Splicing) -> None:
+def commit_batch(access: StoreAccess, query: str, batch: int, files: Sequence[StagedFile], how: CommitOptions) -> None:
     """Appends a micro-batch of a streaming query, exactly once however often this is called, whatever it died of before.
 
     Args:
@@ -110,18 +110,18 @@ def commit_batch(place: Place, query: str, batch: int, files: Sequence[StagedFil
         OffsetOutOfRangeError: retention has removed what would tell how much of a broken-off micro-batch is there.
         As `commit_job`; calling it again goes on.
     """
-    with place.store.appending_for(intent_name(query)):
-        intent = read_intent(place.fs, place.root, query)
+    with access.store.appending_for(intent_name(query)):
+        intent = read_intent(access.fs, access.root, query)
         if intent is not None:
             _check_turn(intent, batch)
         if intent is not None and not intent.done:
-            intent = _complete(place, intent, how, repeated=True)
+            intent = _complete(access, intent, how, repeated=True)
         if intent is None or intent.batch < batch:
-            _begin(place, query, batch, files, how)
-            remove_staged(place.fs, place.root, query, batch)
+            _begin(access, query, batch, files, how)
+            remove_staged(access.fs, access.root, query, batch)
         else:
-            count = _read(place, files).total()
-            remove_staged(place.fs, place.root, query, batch)
+            count = _read(access, files).total()
+            remove_staged(access.fs, access.root, query, batch)
             _check_rows(intent, count)
 
 
@@ -157,19 +157,19 @@ def _where(intent: Intent) -> str:
     return ", ".join(shown) + (f" and in {len(intent.targets) - 10} partitions more" if len(intent.targets) > 10 else "")
 
 
-def _begin(place: Place, query: str, batch: int, files: Sequence[StagedFile], how: Splicing) -> None:
-    staged = _read(place, files)
+def _begin(access: StoreAccess, query: str, batch: int, files: Sequence[StagedFile], how: CommitOptions) -> None:
+    staged = _read(access, files)
     if not staged.partitions():
         return
-    _make_ready(place.store, staged, how)
+    _make_ready(access.store, staged, how)
     targets = []
     for partition in staged.partitions():
         _check_count(partition, staged.count(partition))
-        targets.append(Target(*partition, place.store.log(*partition).end_offset))
+        targets.append(PartitionIntent(*partition, access.store.log(*partition).end_offset))
     intent = Intent(query, batch, tuple(files), tuple(targets))
-    place.fs.sync_directory(place.root)  # the tasks have synced their files, not their names
-    write_intent(place.fs, place.root, intent)
-    _complete(place, intent, how, repeated=False)
+    access.fs.sync_directory(access.root)  # the tasks have synced their files, not their names
+    write_intent(access.fs, access.root, intent)
+    _complete(access, intent, how, repeated=False)
 
 
 def _check_count(partition: TopicPartition, count: int) -> None:
@@ -180,24 +180,24 @@ def _check_count(partition: TopicPartition, count: int) -> None:
         )
 
 
-def _complete(place: Place, intent: Intent, how: Splicing, *, repeated: bool) -> Intent:
+def _complete(access: StoreAccess, intent: Intent, how: CommitOptions, *, repeated: bool) -> Intent:
     """Appends what is missing of a micro-batch that was decided, and says that it is done, and what of it is where."""
-    staged, targets = _read(place, intent.files), []
+    staged, targets = _read(access, intent.files), []
     producer = producer_of(intent.query, intent.batch)
     for target in intent.targets:
         partition = TopicPartition(target.topic, target.partition)
-        done = _appended(place.store, partition, target, producer, intent) if repeated else 0
-        _append(place, partition, staged, how, producer, done)
-        targets.append(Target(*partition, target.end_offset, staged.count(partition)))
+        done = _appended(access.store, partition, target, producer, intent) if repeated else 0
+        _append(access, partition, staged, how, producer, done)
+        targets.append(PartitionIntent(*partition, target.end_offset, staged.count(partition)))
     finished = Intent(intent.query, intent.batch, targets=tuple(targets), done=True)
-    write_intent(place.fs, place.root, finished)
+    write_intent(access.fs, access.root, finished)
     event = trace.SPARK_RESUMED if repeated else trace.SPARK_COMMITTED
     facts = {"query": intent.query, "batch": intent.batch, "records": staged.total()}
     trace.line(event, **facts, partitions=trace.places(staged.partitions()))
     return finished
 
 
-def _appended(store: Store, partition: TopicPartition, target: Target, producer: ProducerBatch, intent: Intent) -> int:
+def _appended(store: Store, partition: TopicPartition, target: PartitionIntent, producer: ProducerBatch, intent: Intent) -> int:
     """How many records of a micro-batch a log has: as it remembers its producers, or else as its batches say.
 
     Raises:
@@ -230,11 +230,11 @@ def _appended(store: Store, partition: TopicPartition, target: Target, producer:
 # ---- appending -----------------------------------------------------------------------------------------------------------
 
 
-def _read(place: Place, files: Sequence[StagedFile]) -> _Staged:
-    return _Staged(files, [read_index(place.fs, place.root, file) for file in files])
+def _read(access: StoreAccess, files: Sequence[StagedFile]) -> _Staged:
+    return _Staged(files, [read_index(access.fs, access.root, file) for file in files])
 
 
-def _make_ready(store: Store, staged: _Staged, how: Splicing) -> None:
+def _make_ready(store: Store, staged: _Staged, how: CommitOptions) -> None:
     """Makes the topics that are missing, and checks that the others are as the tasks found them."""
     counts = {topic: count for index in staged.indexes for topic, count in index.counts.items()}
     present = store.topics()
@@ -253,18 +253,18 @@ def _make_ready(store: Store, staged: _Staged, how: Splicing) -> None:
 
 
 def _append(
-    place: Place,
+    access: StoreAccess,
     partition: TopicPartition,
     staged: _Staged,
-    how: Splicing,
+    how: CommitOptions,
     producer: ProducerBatch | None = None,
     done: int = 0,
 ) -> None:
     """Appends a partition's batches, some megabytes at a time, from the record behind the first `done` on."""
-    log = place.store.log(*partition)
+    log = access.store.log(*partition)
     parts: list[Part] = []
     try:
-        for part in _parts(place, partition, staged, how, done):
+        for part in _parts(access, partition, staged, how, done):
             full = bool(parts) and sum(each.size for each in parts) + part.size > limits.SPLICE_BYTES
             if full or len(parts) >= limits.SPLICE_FILES:
                 _splice(log, parts, producer, how)
@@ -275,7 +275,7 @@ def _append(
         _close(parts)
 
 
-def _splice(log: Log, parts: list[Part], producer: ProducerBatch | None, how: Splicing) -> None:
+def _splice(log: Log, parts: list[Part], producer: ProducerBatch | None, how: CommitOptions) -> None:
     if parts:
         numbers = None if producer is None else producer._replace(sequence=parts[0].sequence)
         log.splice(parts, numbers, how.durability)
@@ -287,8 +287,8 @@ def _close(parts: list[Part]) -> None:
         part.file.close()
 
 
-def _parts(place: Place, partition: TopicPartition, staged: _Staged, how: Splicing, done: int) -> Iterator[Part]:
-    stamp = place.clock.now_ms() if how.timestamp_type == "LogAppendTime" else None
+def _parts(access: StoreAccess, partition: TopicPartition, staged: _Staged, how: CommitOptions, done: int) -> Iterator[Part]:
+    stamp = access.clock.now_ms() if how.timestamp_type == "LogAppendTime" else None
     before = 0
     for file, index in zip(staged.files, staged.indexes, strict=True):
         if partition not in index.chunks:
@@ -296,7 +296,7 @@ def _parts(place: Place, partition: TopicPartition, staged: _Staged, how: Splici
         for position, size, count in zip(*index.chunks[partition], strict=True):
             skip = min(max(done - before, 0), int(count))
             if skip < count:
-                opened = _open(place, file)
+                opened = _open(access, file)
                 sequence = before + skip
                 keeps = how.timestamp_type is not None
                 keyed = partition.topic not in index.keyless
@@ -304,5 +304,5 @@ def _parts(place: Place, partition: TopicPartition, staged: _Staged, how: Splici
             before += int(count)
 
 
-def _open(place: Place, file: StagedFile) -> File:
-    return place.fs.open(join(place.root, file.name))
+def _open(access: StoreAccess, file: StagedFile) -> File:
+    return access.fs.open(join(access.root, file.name))

@@ -10,11 +10,11 @@ from pylog.record.types import TopicPartition
 from pylog.spark import rates
 from pylog.spark.microbatch import Loss, begins, is_news, ranges, summary
 from pylog.spark.options import StreamOptions
-from pylog.spark.planner import LogSlice, Place, check_all_named, extent_between, is_by_time, report_data_loss, slices
+from pylog.spark.planner import LogSlice, PartitionBounds, check_all_named, extent_between, is_by_time, report_data_loss, slices
 from pylog.spark.rates import Positions
 from pylog.spark.steady import steadily
 from pylog.spark.stream_offset import StreamOffset
-from pylog.spark.watch import Sight, Watch
+from pylog.spark.watch import PartitionsSeen, PartitionTracker
 
 if TYPE_CHECKING:
     from pylog.spark.group import GroupCommits
@@ -33,12 +33,12 @@ class Driver:
     def __init__(self, options: StreamOptions, clock: Clock) -> None:
         self._options = options
         self._clock = clock
-        self._watch = Watch(options)
+        self._watch = PartitionTracker(options)
         self._group = _group_of(options)
         self._initial: StreamOffset | None = None
         self._first = True  # no micro-batch has been decided, but for the first one
-        self._last: Sight | None = None  # what the end of the last micro-batch was decided on
-        self._target: Sight | None = None  # where the query is to end, if it is
+        self._last: PartitionsSeen | None = None  # what the end of the last micro-batch was decided on
+        self._target: PartitionsSeen | None = None  # where the query is to end, if it is
         self._last_batch_ms: int | None = None  # the first micro-batch is not delayed
         self._committed: Json | None = None  # for the group
 
@@ -61,12 +61,14 @@ class Driver:
         there = self._watch.look(strict=True)
         sight = self._target or there
         check_all_named(self._options.start, sight.homes, "startingOffsets")
-        return StreamOffset({part: self._start_of(part, sight) for part in sight.homes if part in there.homes}, sight.ids)
+        return StreamOffset(
+            {partition: self._start_of(partition, sight) for partition in sight.homes if partition in there.homes}, sight.ids
+        )
 
-    def _start_of(self, part: TopicPartition, sight: Sight) -> int:
-        place = Place(sight.homes[part], part, sight.starts[part], sight.ends[part], self._options)
-        log = self._watch.log(part) if is_by_time(self._options.start) else None
-        return place.within(place.resolve(self._options.start, log, "starting"), "starting")
+    def _start_of(self, partition: TopicPartition, sight: PartitionsSeen) -> int:
+        bounds = PartitionBounds(sight.homes[partition], partition, sight.starts[partition], sight.ends[partition], self._options)
+        log = self._watch.log(partition) if is_by_time(self._options.start) else None
+        return bounds.within(bounds.resolve(self._options.start, log, "starting"), "starting")
 
     # ---- where a micro-batch ends --------------------------------------------------------------------------------------------
 
@@ -92,11 +94,11 @@ class Driver:
             return start
         return StreamOffset(ends, sight.ids, at.positions if first else None).to_json()
 
-    def _next_ends(self, start: StreamOffset, *, limited: bool) -> tuple[Sight, Positions]:
+    def _next_ends(self, start: StreamOffset, *, limited: bool) -> tuple[PartitionsSeen, Positions]:
         sight = self._target or self._watch.look()
         return sight, self._limited(start, sight) if limited else sight.ends
 
-    def _is_delayed(self, start: StreamOffset, sight: Sight) -> bool:
+    def _is_delayed(self, start: StreamOffset, sight: PartitionsSeen) -> bool:
         """Whether more records are to be waited for. A query that ends does not wait."""
         limits, now_ms = self._options.limits, self._clock.now_ms()
         if limits.min_offsets is None or self._target is not None:
@@ -107,18 +109,18 @@ class Driver:
         self._last_batch_ms = now_ms
         return False
 
-    def _limited(self, start: StreamOffset, sight: Sight) -> Positions:
+    def _limited(self, start: StreamOffset, sight: PartitionsSeen) -> Positions:
         limits, froms, ends = self._options.limits, begins(start, sight), sight.ends
         if limits.max_offsets is not None:
             ends = rates.at_most(limits.max_offsets, froms, ends)
         return ends if limits.max_bytes is None else self._within_bytes(limits.max_bytes, froms, ends, sight)
 
-    def _within_bytes(self, limit: int, froms: Positions, ends: Positions, sight: Sight) -> Positions:
+    def _within_bytes(self, limit: int, froms: Positions, ends: Positions, sight: PartitionsSeen) -> Positions:
         """The same, but about so many bytes, at batch boundaries."""
-        spans = {part: (max(froms[part], sight.starts[part]), end) for part, end in ends.items()}
-        sizes = {part: max(1, self._watch.size(part, *span)) for part, span in spans.items() if span[0] < span[1]}
+        spans = {partition: (max(froms[partition], sight.starts[partition]), end) for partition, end in ends.items()}
+        sizes = {partition: max(1, self._watch.size(partition, *span)) for partition, span in spans.items() if span[0] < span[1]}
         shares = rates.prorated(limit, sizes)
-        cuts = {part: self._watch.first_cut(part, *spans[part], shares[part]) for part in sizes}
+        cuts = {partition: self._watch.first_cut(partition, *spans[partition], shares[partition]) for partition in sizes}
         return {**ends, **cuts}
 
     def latest(self) -> Json | None:
@@ -147,11 +149,14 @@ class Driver:
         sight = self._watch.look()
         found, losses = ranges(start, end, sight)
         self._report(losses, sight)
-        outlines = {part: self._watch.outline(part) for part in found}
-        extents = [extent_between(outlines[part], sight.homes[part], part, *span, self._options) for part, span in found.items()]
-        return slices(lambda _, part: outlines[part], extents, self._options, sight.ids)
+        outlines = {partition: self._watch.outline(partition) for partition in found}
+        extents = [
+            extent_between(outlines[partition], sight.homes[partition], partition, *span, self._options)
+            for partition, span in found.items()
+        ]
+        return slices(lambda _, partition: outlines[partition], extents, self._options, sight.ids)
 
-    def _report(self, losses: Sequence[Loss], sight: Sight) -> None:
+    def _report(self, losses: Sequence[Loss], sight: PartitionsSeen) -> None:
         if losses:
             path = sight.homes.get(losses[0].partition, ", ".join(self._options.paths))
             fail = self._options.scan.fail_on_data_loss
@@ -172,8 +177,8 @@ class Driver:
             return
         at, sight = StreamOffset.from_json(end), self._watch.look()
         gone = at.recreated(sight.ids)
-        known = {part: offset for part, offset in at.positions.items() if part.topic not in gone}
-        self._group.commit({part: offset for part, offset in known.items() if offset <= sight.ends.get(part, -1)})
+        known = {partition: offset for partition, offset in at.positions.items() if partition.topic not in gone}
+        self._group.commit({partition: offset for partition, offset in known.items() if offset <= sight.ends.get(partition, -1)})
         self._committed = end
 
     def _open_group(self) -> None:

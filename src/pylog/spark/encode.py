@@ -141,8 +141,8 @@ class TaskRows:
     def _encode(self, topic: str, route: Route, batch: pa.RecordBatch) -> None:
         encoder = route.encoders.of(self._options.compression)
         batch = plain_batch(batch)
-        for number, part in _parted(batch, _partitions(batch, route, topic)):
-            record = part.select([name for name in _RECORD if name in part.schema.names])
+        for number, partition in _parted(batch, _partitions(batch, route, topic)):
+            record = partition.select([name for name in _RECORD if name in partition.schema.names])
             now_ms = self._clock.now_ms()
             for rows in rows_from_arrow(record, now_ms):
                 encoder.check(rows, now_ms)

@@ -45,7 +45,7 @@ T = TypeVar("T")
 D = TypeVar("D")
 
 
-class Given:
+class GivenOptions:
     """The options that the user gave; making it refuses those that do not belong here.
 
     Args:
@@ -55,7 +55,7 @@ class Given:
     Raises:
         InvalidArgumentError: an option does not exist, or is for another use.
 
-    >>> "subscribe" in Given({"SUBSCRIBE": "orders"}, "batch reads")
+    >>> "subscribe" in GivenOptions({"SUBSCRIBE": "orders"}, "batch reads")
     True
     """
 

@@ -12,10 +12,10 @@ from typing import NamedTuple
 from pylog.record.types import TopicPartition
 from pylog.spark.stream_offset import StreamOffset
 from pylog.spark.values import named
-from pylog.spark.watch import Sight
+from pylog.spark.watch import PartitionsSeen
 
 
-class Range(NamedTuple):
+class OffsetRange(NamedTuple):
     """What of a partition a micro-batch reads; nothing if `end` is not above `start`."""
 
     start: int
@@ -30,7 +30,7 @@ class Loss(NamedTuple):
     offset: int
 
 
-def begins(start: StreamOffset, sight: Sight) -> dict[TopicPartition, int]:
+def begins(start: StreamOffset, sight: PartitionsSeen) -> dict[TopicPartition, int]:
     """Where the next micro-batch begins in each partition that is there: a new one, and one made again, is read from its start.
 
     Args:
@@ -38,16 +38,16 @@ def begins(start: StreamOffset, sight: Sight) -> dict[TopicPartition, int]:
         sight: what there is.
     """
     known = _known(start, sight.ids)
-    return {part: known.get(part, first) for part, first in sight.starts.items()}
+    return {partition: known.get(partition, first) for partition, first in sight.starts.items()}
 
 
 def _known(start: StreamOffset, ids: Mapping[str, str]) -> dict[TopicPartition, int]:
     """The positions in topics that are still the same."""
     recreated = start.recreated(ids)
-    return {part: offset for part, offset in start.positions.items() if part.topic not in recreated}
+    return {partition: offset for partition, offset in start.positions.items() if partition.topic not in recreated}
 
 
-def ranges(start: StreamOffset, end: StreamOffset, sight: Sight) -> tuple[dict[TopicPartition, Range], list[Loss]]:
+def ranges(start: StreamOffset, end: StreamOffset, sight: PartitionsSeen) -> tuple[dict[TopicPartition, OffsetRange], list[Loss]]:
     """What a micro-batch reads, and what it should have read but cannot.
 
     Args:
@@ -55,43 +55,45 @@ def ranges(start: StreamOffset, end: StreamOffset, sight: Sight) -> tuple[dict[T
         sight: what there is now.
     """
     gone = sorted(start.positions.keys() - end.positions.keys())
-    losses = [Loss(f"{named(part)} is gone", part, start.positions[part]) for part in gone]
+    losses = [Loss(f"{named(partition)} is gone", partition, start.positions[partition]) for partition in gone]
     known, replaced = _known(start, end.ids), end.recreated(sight.ids)
-    found: dict[TopicPartition, Range] = {}
-    for part, until in sorted(end.positions.items()):
-        if part not in sight.ends or part.topic in replaced:
-            losses.append(Loss(f"{named(part)} has gone since its offsets up to {until} were planned", part, until))
+    found: dict[TopicPartition, OffsetRange] = {}
+    for partition, until in sorted(end.positions.items()):
+        if partition not in sight.ends or partition.topic in replaced:
+            losses.append(Loss(f"{named(partition)} has gone since its offsets up to {until} were planned", partition, until))
             continue
-        there = Range(sight.starts[part], sight.ends[part])
-        if part not in known:
-            losses += _late(part, start.positions.get(part), there)
-        wanted = Range(known.get(part, there.start), until)
-        losses += _missing(part, wanted, there)
-        found[part] = Range(max(wanted.start, there.start), min(wanted.end, there.end))
+        there = OffsetRange(sight.starts[partition], sight.ends[partition])
+        if partition not in known:
+            losses += _late(partition, start.positions.get(partition), there)
+        wanted = OffsetRange(known.get(partition, there.start), until)
+        losses += _missing(partition, wanted, there)
+        found[partition] = OffsetRange(max(wanted.start, there.start), min(wanted.end, there.end))
     return found, losses
 
 
-def _late(part: TopicPartition, was: int | None, there: Range) -> Iterator[Loss]:
+def _late(partition: TopicPartition, was: int | None, there: OffsetRange) -> Iterator[Loss]:
     """What is lost of a partition that is new, or that was made again when it had been read up to `was`."""
     if was is not None:
         yield Loss(
-            f"topic {part.topic} was deleted and made again: what {named(part)} had from offset {was} on is gone", part, was
+            f"topic {partition.topic} was deleted and made again: what {named(partition)} had from offset {was} on is gone",
+            partition,
+            was,
         )
     elif there.start > 0:
-        yield Loss(f"{named(part)} is new and begins at offset {there.start}, not at 0", part, 0)
+        yield Loss(f"{named(partition)} is new and begins at offset {there.start}, not at 0", partition, 0)
 
 
-def _missing(part: TopicPartition, wanted: Range, there: Range) -> Iterator[Loss]:
+def _missing(partition: TopicPartition, wanted: OffsetRange, there: OffsetRange) -> Iterator[Loss]:
     """What is lost at both ends of what is wanted."""
-    name = named(part)
+    name = named(partition)
     if wanted.end < wanted.start:
-        yield Loss(f"{name} ended at {wanted.end} when it had been read up to {wanted.start} already", part, wanted.end)
+        yield Loss(f"{name} ended at {wanted.end} when it had been read up to {wanted.start} already", partition, wanted.end)
         return
     first, last = min(there.start, wanted.end), max(there.end, wanted.start)
     if wanted.start < first:
-        yield Loss(f"offsets {wanted.start} to {first} (exclusive) of {name} are gone", part, wanted.start)
+        yield Loss(f"offsets {wanted.start} to {first} (exclusive) of {name} are gone", partition, wanted.start)
     if last < wanted.end:
-        yield Loss(f"offsets {last} to {wanted.end} (exclusive) of {name} are gone", part, last)
+        yield Loss(f"offsets {last} to {wanted.end} (exclusive) of {name} are gone", partition, last)
 
 
 def summary(losses: Sequence[Loss]) -> str:

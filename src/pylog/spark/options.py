@@ -17,7 +17,7 @@ from typing import Any
 from pylog.errors import InvalidArgumentError
 from pylog.record.types import TopicPartition
 from pylog.spark import values
-from pylog.spark.given import ENDING, Given
+from pylog.spark.given import ENDING, GivenOptions
 from pylog.spark.values import named
 
 EARLIEST = -2
@@ -180,7 +180,7 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
     >>> read_options({"path": "/data/shop", "SUBSCRIBE": "orders, returns"}).subscription
     Topics(names=('orders', 'returns'))
     """
-    return _batch(Given(options, "batch reads"))
+    return _batch(GivenOptions(options, "batch reads"))
 
 
 def stream_options(options: Mapping[str, str]) -> StreamOptions:
@@ -189,7 +189,7 @@ def stream_options(options: Mapping[str, str]) -> StreamOptions:
     >>> stream_options({"path": "/data/shop", "subscribe": "orders", "maxOffsetsPerTrigger": "1000"}).limits.max_offsets
     1000
     """
-    return _stream(Given(options, "streaming reads"))
+    return _stream(GivenOptions(options, "streaming reads"))
 
 
 def any_options(options: Mapping[str, str]) -> SourceOptions:
@@ -198,11 +198,11 @@ def any_options(options: Mapping[str, str]) -> SourceOptions:
     >>> any_options({"path": "/data/shop", "subscribe": "orders", "startingOffsets": "latest"}).start
     Everywhere(offset=-1)
     """
-    given = Given(options, "batch reads", "streaming reads")
+    given = GivenOptions(options, "batch reads", "streaming reads")
     return _batch(given) if any(name in given for name in ENDING) else _stream(given)
 
 
-def _batch(given: Given) -> ReadOptions:
+def _batch(given: GivenOptions) -> ReadOptions:
     start = _limit(given, "starting", Everywhere(EARLIEST))
     _refuse(start, LATEST, "startingOffsets", "-1 (latest) is for streaming reads: a batch read would be empty")
     end = _limit(given, "ending", Everywhere(LATEST))
@@ -211,7 +211,7 @@ def _batch(given: Given) -> ReadOptions:
     return ReadOptions(start=start, end=end, **_common(given))
 
 
-def _stream(given: Given) -> StreamOptions:
+def _stream(given: GivenOptions) -> StreamOptions:
     start = _limit(given, "starting", Everywhere(LATEST))
     group, common = given.get("groupId", values.word, None), _common(given)
     if group is not None and len(common["paths"]) > 1:
@@ -221,7 +221,7 @@ def _stream(given: Given) -> StreamOptions:
     return StreamOptions(start=start, limits=_rate_limits(given), group=group, **common)
 
 
-def _common(given: Given) -> dict[str, Any]:
+def _common(given: GivenOptions) -> dict[str, Any]:
     strategy = given.get("startingOffsetsByTimestampStrategy", values.one_of("error", "latest"), "error")
     return {
         "paths": given.required("path", values.paths),
@@ -242,7 +242,7 @@ def _common(given: Given) -> dict[str, Any]:
 # ---- what to read --------------------------------------------------------------------------------------------------------
 
 
-def _subscription(given: Given) -> Subscription:
+def _subscription(given: GivenOptions) -> Subscription:
     names = [name for name in _STRATEGIES if name in given]
     if len(names) != 1:
         found = f"{' and '.join(names)} were given" if names else "none was given"
@@ -254,7 +254,7 @@ def _subscription(given: Given) -> Subscription:
     return Partitions(given.required("assign", values.partitions))
 
 
-def _columns(given: Given) -> tuple[str, ...]:
+def _columns(given: GivenOptions) -> tuple[str, ...]:
     default = (*COLUMNS, HEADERS) if given.get("includeHeaders", values.boolean, False) else COLUMNS
     return given.get("columns", _column_names, default)
 
@@ -267,7 +267,7 @@ def _column_names(name: str, value: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _isolation(given: Given) -> str:
+def _isolation(given: GivenOptions) -> str:
     parse = values.one_of("read_uncommitted", "read_committed")
     levels = {given.required(name, parse) for name in ("isolationLevel", "kafka.isolation.level") if name in given}
     if len(levels) > 1:
@@ -278,7 +278,7 @@ def _isolation(given: Given) -> str:
 # ---- from where to where -------------------------------------------------------------------------------------------------
 
 
-def _limit(given: Given, which: str, default: Limit) -> Limit:
+def _limit(given: GivenOptions, which: str, default: Limit) -> Limit:
     if f"{which}Timestamp" in given:
         return AtTimestamp(given.required(f"{which}Timestamp", values.milliseconds))
     if f"{which}OffsetsByTimestamp" in given:
@@ -318,7 +318,7 @@ def _check_pairs(start: Mapping[TopicPartition, int], end: Mapping[TopicPartitio
 # ---- how much at a time --------------------------------------------------------------------------------------------------
 
 
-def _rate_limits(given: Given) -> RateLimits:
+def _rate_limits(given: GivenOptions) -> RateLimits:
     found = RateLimits(
         max_offsets=given.get("maxOffsetsPerTrigger", values.positive, None),
         min_offsets=given.get("minOffsetsPerTrigger", values.positive, None),

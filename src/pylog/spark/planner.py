@@ -40,7 +40,7 @@ from pylog.spark.options import (
     Topics,
 )
 from pylog.spark.parallel import in_processes
-from pylog.spark.pushdown import NO_PRUNING, Pruning, Range, Ranges, united
+from pylog.spark.pushdown import NO_PRUNING, NumberRange, Pruning, Ranges, united
 from pylog.spark.roots import Root
 from pylog.spark.steady import steadily
 from pylog.spark.values import named
@@ -318,10 +318,10 @@ def check_all_named(limit: Limit, partitions: Iterable[TopicPartition], name: st
 # ---- from where to where -------------------------------------------------------------------------------------------------
 
 
-Home = tuple[TopicPartition, str]  # a partition, and the log directory that has it
+PartitionHome = tuple[TopicPartition, str]  # a partition, and the log directory that has it
 
 
-def _extents_of(options: ReadOptions, pruning: Pruning, homes: Sequence[Home]) -> list[Extent]:
+def _extents_of(options: ReadOptions, pruning: Pruning, homes: Sequence[PartitionHome]) -> list[Extent]:
     """What is read of each partition, in their order. Runs in whatever process: it opens the directories itself."""
     with opened({home for _, home in homes}) as roots:
         looks = [partial(_extents, roots[home], home, partition, options, pruning) for partition, home in homes]
@@ -339,13 +339,13 @@ def _extents(root: Root, home: str, partition: TopicPartition, options: ReadOpti
     by_time = is_by_time(options.start) or is_by_time(options.end)
     if not committed and not by_time and pruning.timestamp is None:
         outline = root.outline(partition)
-        place = Place(home, partition, outline.start_offset, outline.end_offset, options, outline.remote_offsets)
-        return _extents_within(outline, place, options, pruning, None)
+        bounds = PartitionBounds(home, partition, outline.start_offset, outline.end_offset, options, outline.remote_offsets)
+        return _extents_within(outline, bounds, options, pruning, None)
     with contextlib.closing(root.log(partition)) as log:
         state = log.look(committed=committed, reaching=0)  # as it was opened: asking again costs a listing
         latest = state.stable_offset if committed else state.end_offset
-        place = Place(home, partition, state.start_offset, latest, options, state.remote_offsets)
-        return _extents_within(outline_of(state), place, options, pruning, log)
+        bounds = PartitionBounds(home, partition, state.start_offset, latest, options, state.remote_offsets)
+        return _extents_within(outline_of(state), bounds, options, pruning, log)
 
 
 def is_by_time(limit: Limit) -> bool:
@@ -357,10 +357,12 @@ def is_by_time(limit: Limit) -> bool:
     return isinstance(limit, AtTimestamp | AtTimestamps)
 
 
-def _extents_within(outline: Outline, place: Place, options: ReadOptions, pruning: Pruning, log: Log | None) -> list[Extent]:
-    start, end = place.span(options.start, options.end, log)
-    wanted = _wanted(log, start, end, pruning) if pruning.keeps(place.partition) else ()
-    return [extent_between(outline, place.home, place.partition, first, last, options) for first, last in wanted]
+def _extents_within(
+    outline: Outline, bounds: PartitionBounds, options: ReadOptions, pruning: Pruning, log: Log | None
+) -> list[Extent]:
+    start, end = bounds.span(options.start, options.end, log)
+    wanted = _wanted(log, start, end, pruning) if pruning.keeps(bounds.partition) else ()
+    return [extent_between(outline, bounds.home, bounds.partition, first, last, options) for first, last in wanted]
 
 
 def _wanted(log: Log | None, start: int, end: int, pruning: Pruning) -> Ranges:
@@ -369,7 +371,7 @@ def _wanted(log: Log | None, start: int, end: int, pruning: Pruning) -> Ranges:
     if pruning.timestamp is None or log is None or log.recovery_report:
         return ranges
     since = partial(ranges_since, log.look(reaching=0), timestamp=pruning.timestamp)
-    return united(Range(first, last) for part in ranges for first, last in since(*part))
+    return united(NumberRange(first, last) for partition in ranges for first, last in since(*partition))
 
 
 def extent_between(
@@ -401,7 +403,7 @@ def end_of(log: Log, isolation: str) -> int:
 
 
 @dataclass(frozen=True)
-class Place:
+class PartitionBounds:
     """A partition's bounds, what starts and ends mean there, and what to do about offsets beyond them."""
 
     home: str
@@ -544,8 +546,8 @@ def slices(outlined: Outlined, extents: Iterable[Extent], options: SourceOptions
             if len(found) == MAX_SLICES:
                 wanted = "give a greater maxBytesPerPartition or maxRecordsPerPartition"
                 raise InvalidArgumentError(f"the read falls into more than {MAX_SLICES} tasks: {wanted}")
-            part = extent.topic_partition
-            found.append(LogSlice(extent.directory, *part, start, end, ids.get(part.topic)))
+            partition = extent.topic_partition
+            found.append(LogSlice(extent.directory, *partition, start, end, ids.get(partition.topic)))
     return found
 
 
@@ -553,4 +555,4 @@ def _at_most(bounds: Sequence[int], max_records: int | None) -> Iterator[tuple[i
     """The pieces between bounds, cut again where one spans more offsets than `max_records`, into even parts."""
     for start, end in itertools.pairwise(bounds):
         parts = 1 if max_records is None else -(-(end - start) // max_records)
-        yield from itertools.pairwise(start + (end - start) * part // parts for part in range(parts + 1))
+        yield from itertools.pairwise(start + (end - start) * partition // parts for partition in range(parts + 1))

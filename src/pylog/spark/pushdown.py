@@ -48,15 +48,15 @@ _LOW: Final = -(2**80)  # numbers beyond every offset and every time: ranges of 
 _HIGH: Final = 2**80
 
 
-class Range(NamedTuple):
+class NumberRange(NamedTuple):
     """Whole numbers from `start` to before `end`."""
 
     start: int
     end: int
 
 
-Ranges = tuple[Range, ...]  # ascending, none empty, no two that touch
-EVERYTHING: Final[Ranges] = (Range(_LOW, _HIGH),)
+Ranges = tuple[NumberRange, ...]  # ascending, none empty, no two that touch
+EVERYTHING: Final[Ranges] = (NumberRange(_LOW, _HIGH),)
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,8 @@ class Pruning:
 
     >>> Pruning((EqualTo(("topic",), "orders"),)).keeps(TopicPartition("returns", 0))
     False
-    >>> Pruning(offsets=(Range(5, 10), Range(20, 30))).within(7, 25)
-    (Range(start=7, end=10), Range(start=20, end=25))
+    >>> Pruning(offsets=(NumberRange(5, 10), NumberRange(20, 30))).within(7, 25)
+    (NumberRange(start=7, end=10), NumberRange(start=20, end=25))
     """
 
     places: tuple[Filter, ...] = ()
@@ -101,7 +101,7 @@ def pruning(filters: Iterable[Filter]) -> tuple[Pruning, list[Filter]]:
 
     >>> left, residual = pruning([GreaterThan(("offset",), 41), EqualTo(("value",), b"paid")])
     >>> left.within(0, 100), residual
-    ((Range(start=42, end=100),), [EqualTo(attribute=('value',), value=b'paid')])
+    ((NumberRange(start=42, end=100),), [EqualTo(attribute=('value',), value=b'paid')])
     """
     places: list[Filter] = []
     offsets, times = EVERYTHING, EVERYTHING
@@ -203,7 +203,7 @@ def _numbers(each: Filter, number: Number) -> Ranges | None:
             return None if found is None else _complement(found)
         case In(_, values):
             numbers = [number(value) for value in values]
-            return None if None in numbers else united([Range(found, found + 1) for found in numbers if found is not None])
+            return None if None in numbers else united([NumberRange(found, found + 1) for found in numbers if found is not None])
     found_number = number(getattr(each, "value", None))
     return None if found_number is None else _compared(each, found_number)
 
@@ -224,28 +224,33 @@ def _compared(each: Filter, number: int) -> Ranges | None:
 
 
 def _ranges(start: int, end: int) -> Ranges:
-    return (Range(start, end),) if start < end else ()
+    return (NumberRange(start, end),) if start < end else ()
 
 
-def united(ranges: Iterable[Range]) -> Ranges:
+def united(ranges: Iterable[NumberRange]) -> Ranges:
     """Ranges in any order, as `Ranges` are: what overlaps or touches is one."""
-    found: list[Range] = []
+    found: list[NumberRange] = []
     for start, end in sorted(ranges):
         if found and start <= found[-1].end:
-            found[-1] = Range(found[-1].start, max(found[-1].end, end))
+            found[-1] = NumberRange(found[-1].start, max(found[-1].end, end))
         elif start < end:
-            found.append(Range(start, end))
+            found.append(NumberRange(start, end))
     return tuple(found)
 
 
 def _complement(ranges: Ranges) -> Ranges:
     edges = [_LOW, *itertools.chain.from_iterable(ranges), _HIGH]
-    return tuple(Range(start, end) for start, end in zip(edges[::2], edges[1::2], strict=True) if start < end)
+    return tuple(NumberRange(start, end) for start, end in zip(edges[::2], edges[1::2], strict=True) if start < end)
 
 
 def _intersection(left: Ranges, right: Ranges) -> Ranges:
     return united(
-        [Range(max(a.start, b.start), min(a.end, b.end)) for a in left for b in right if a.start < b.end and b.start < a.end]
+        [
+            NumberRange(max(a.start, b.start), min(a.end, b.end))
+            for a in left
+            for b in right
+            if a.start < b.end and b.start < a.end
+        ]
     )
 
 
@@ -258,13 +263,13 @@ def _widened(ranges: Ranges) -> Ranges:
         if later.start - earlier.end >= smallest:
             found.append(later)
         else:
-            found[-1] = Range(found[-1].start, later.end)
+            found[-1] = NumberRange(found[-1].start, later.end)
     return tuple(found)
 
 
 def _in_milliseconds(microseconds: Ranges) -> Ranges:
     """The whole milliseconds among microseconds: records have no finer times. A range may hold none."""
-    return united([Range(_up(start), _up(end)) for start, end in microseconds])
+    return united([NumberRange(_up(start), _up(end)) for start, end in microseconds])
 
 
 def _up(microseconds: int) -> int:

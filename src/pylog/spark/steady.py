@@ -7,12 +7,12 @@ from typing import TypeVar
 
 from pylog.errors import StorageFailedError
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 LOOKS = 10  # while a cleaner or retention replaces files faster than they can be looked at
 
 
-def steadily(act: Callable[[], Found]) -> Found:
+def steadily(act: Callable[[], Result]) -> Result:
     """What `act` finds; it looks again when retention or a compaction has taken a file away under its eyes.
 
     Args:

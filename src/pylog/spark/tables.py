@@ -64,7 +64,7 @@ def carried(schema: StructType) -> dict[str, str]:
     return dict(json.loads(found)) if found is not None else {}
 
 
-class Target(NamedTuple):
+class WriteTarget(NamedTuple):
     """Where a write goes.
 
     Attributes:
@@ -77,7 +77,7 @@ class Target(NamedTuple):
     of_table: bool
 
 
-def write_from(schema: StructType, options: Mapping[str, str]) -> Target:
+def write_from(schema: StructType, options: Mapping[str, str]) -> WriteTarget:
     """The options of a write: the given ones, and in `INSERT INTO` a table those of the table.
 
     Spark does not say which of the two a write is. `INSERT` has no path, and rows with just the columns of the table; a frame
@@ -93,19 +93,19 @@ def write_from(schema: StructType, options: Mapping[str, str]) -> Target:
     >>> from pylog.spark.schema import spark_schema
     >>> table = carrying(spark_schema(["key", "value"]), {"path": "/shop", "subscribe": "orders", "columns": "key,value"})
     >>> write_from(table, {})
-    Target(options={'path': '/shop', 'topic': 'orders'}, of_table=True)
+    WriteTarget(options={'path': '/shop', 'topic': 'orders'}, of_table=True)
     >>> write_from(table, {"path": "/archive"})
-    Target(options={'path': '/archive'}, of_table=False)
+    WriteTarget(options={'path': '/archive'}, of_table=False)
     """
     given, of_table = dict(options), carried(schema)
     if not of_table or "path" in {name.lower() for name in given}:
-        return Target(given, of_table=False)
+        return WriteTarget(given, of_table=False)
     table = any_options(of_table)
     if tuple(schema.fieldNames()) != table.scan.columns:
         raise InvalidArgumentError(
             "the option 'path' is required: the rows come from a table, and it is not taken for the place where they go"
         )
-    return Target(_insert_options(table) | given, of_table=True)
+    return WriteTarget(_insert_options(table) | given, of_table=True)
 
 
 def _insert_options(table: SourceOptions) -> dict[str, str]:

@@ -38,7 +38,7 @@ def words(name: str, value: str) -> tuple[str, ...]:
     >>> words("subscribe", "orders, returns")
     ('orders', 'returns')
     """
-    found = tuple(word for part in value.split(",") if (word := part.strip()))
+    found = tuple(word for partition in value.split(",") if (word := partition.strip()))
     if not found:
         raise InvalidArgumentError(f"{name}={value!r} names nothing")
     return found

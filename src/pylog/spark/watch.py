@@ -26,7 +26,7 @@ LOOKS = 3  # at topics that are deleted and made again meanwhile; the next micro
 
 
 @dataclass(frozen=True)
-class Sight:
+class PartitionsSeen:
     """What there was at one moment.
 
     Attributes:
@@ -51,7 +51,7 @@ class _Kept:
     log: Log | None = None
 
 
-class Watch:
+class PartitionTracker:
     """Looks at the partitions that a query reads. Not thread-safe.
 
     Args:
@@ -64,7 +64,7 @@ class Watch:
         self._roots: dict[str, Root] = {}
         self._kept: dict[TopicPartition, _Kept] = {}
 
-    def look(self, *, strict: bool = False) -> Sight:
+    def look(self, *, strict: bool = False) -> PartitionsSeen:
         """What there is now.
 
         Args:
@@ -135,7 +135,7 @@ class Watch:
 
     # ---- from where to where -------------------------------------------------------------------------------------------------
 
-    def _look(self, homes: Mapping[TopicPartition, str]) -> Sight:
+    def _look(self, homes: Mapping[TopicPartition, str]) -> PartitionsSeen:
         ids = topic_ids(homes)
         self._drop(partition for partition in list(self._kept) if partition not in homes)
         spans = {}
@@ -144,7 +144,7 @@ class Watch:
                 spans[partition] = self._span(partition, home, ids.get(partition.topic))
         found = {partition: homes[partition] for partition in spans}
         starts, ends = ({partition: span[side] for partition, span in spans.items()} for side in (0, 1))
-        return Sight(found, starts, ends, ids)
+        return PartitionsSeen(found, starts, ends, ids)
 
     def _span(self, partition: TopicPartition, home: str, topic_id: str | None) -> tuple[int, int]:
         kept = self._kept.get(partition)

@@ -15,7 +15,7 @@ from pylog.errors import InvalidArgumentError
 from pylog.log.checkpoints import INTERNAL_TOPICS, check_topic_name
 from pylog.record.compression import codec_id
 from pylog.spark import values
-from pylog.spark.given import Given
+from pylog.spark.given import GivenOptions
 from pylog.topics.making import check_partition_count
 
 _BYTES: tuple[type[DataType], ...] = (BinaryType, StringType)
@@ -41,7 +41,7 @@ class WriteOptions:
         compression: a codec's name; the topic's by default.
         durability: the level of the append, as text; the topic's or the store's by default.
         timestamp_type: `CreateTime` or `LogAppendTime`; the topic's by default.
-        of_table: the columns of the rows say where they go (`tables.Target`).
+        of_table: the columns of the rows say where they go (`tables.WriteTarget`).
     """
 
     root: str
@@ -71,7 +71,7 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
     >>> write_options({"path": "/data/shop", "TOPIC": "orders"}).topic
     'orders'
     """
-    given = Given(options, "writing")
+    given = GivenOptions(options, "writing")
     create_topics = given.get("createTopics", values.boolean, False)
     if "partitions" in given and not create_topics:
         raise InvalidArgumentError("the option 'partitions' is for topics that are made: it needs createTopics=true")

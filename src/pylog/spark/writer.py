@@ -20,9 +20,9 @@ import pylog
 from pylog.clock import SystemClock
 from pylog.errors import InvalidArgumentError, NotALogDirectoryError, UnknownTopicOrPartitionError
 from pylog.fs import OsFileSystem, ProcessName, join, parent_process
-from pylog.spark.commit import Place, Splicing, commit_batch, commit_job
+from pylog.spark.commit import CommitOptions, StoreAccess, commit_batch, commit_job
 from pylog.spark.encode import TaskRows
-from pylog.spark.tables import Target
+from pylog.spark.tables import WriteTarget
 from pylog.spark.write_options import WriteOptions, check_rows, write_options
 from pylog.staging.file import StagingFile
 from pylog.staging.intents import StagedFile, needed_names
@@ -92,7 +92,7 @@ class PylogWriter(_Writer, DataSourceArrowWriter):
         """Appends what all tasks have staged; see `pylog.spark.commit.commit_job`, also for what it raises."""
         fs, clock = OsFileSystem(), SystemClock()
         with pylog.open(self._options.root, fs=fs, clock=clock) as store:
-            commit_job(Place(store, fs, clock), self._job, _files(messages), _splicing(self._options))
+            commit_job(StoreAccess(store, fs, clock), self._job, _files(messages), _commit_options(self._options))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:  # noqa: ARG002 - the job's files are known by name
         """Removes what the tasks have staged."""
@@ -114,7 +114,7 @@ class PylogStreamWriter(_Writer, DataSourceStreamArrowWriter):
             return  # a micro-batch without tasks has no rows
         fs, clock = OsFileSystem(), SystemClock()
         with pylog.open(self._options.root, fs=fs, clock=clock) as store:
-            commit_batch(Place(store, fs, clock), queries.pop(), batchId, _files(messages), _splicing(self._options))
+            commit_batch(StoreAccess(store, fs, clock), queries.pop(), batchId, _files(messages), _commit_options(self._options))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002
         """Removes what the tasks have staged, but what was decided already: the repeated micro-batch needs it."""
@@ -147,8 +147,8 @@ def _micro_batch() -> tuple[str, int]:
     return query, int(batch)
 
 
-def _splicing(options: WriteOptions) -> Splicing:
-    return Splicing(
+def _commit_options(options: WriteOptions) -> CommitOptions:
+    return CommitOptions(
         create_topics=options.create_topics,
         partitions=options.partitions,
         durability=options.level,
@@ -163,7 +163,7 @@ def _files(messages: Sequence[WriterCommitMessage | None]) -> list[StagedFile]:
 # ---- made by the source --------------------------------------------------------------------------------------------------
 
 
-def batch_writer(target: Target, schema: StructType, *, overwrite: bool) -> PylogWriter:
+def batch_writer(target: WriteTarget, schema: StructType, *, overwrite: bool) -> PylogWriter:
     """A writer for a batch job.
 
     Raises:

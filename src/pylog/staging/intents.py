@@ -42,7 +42,7 @@ class StagedFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     index_crc: int
 
 
-class Target(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class PartitionIntent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A partition that a micro-batch goes to.
 
     Attributes:
@@ -73,7 +73,7 @@ class Intent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     query: str
     batch: int
     files: tuple[StagedFile, ...] = ()
-    targets: tuple[Target, ...] = ()
+    targets: tuple[PartitionIntent, ...] = ()
     done: bool = False
     version: int = _VERSION
     crc32c: str = ""
@@ -86,7 +86,9 @@ class Intent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def records(self) -> int | None:
         """How many records the micro-batch has; None if that is not known, because it is not done or version 1 noted it.
 
-        >>> Intent("ab", 7, targets=(Target("orders", 0, 40, 2), Target("orders", 1, 50, 3)), done=True).records()
+        >>> Intent(
+        ...     "ab", 7, targets=(PartitionIntent("orders", 0, 40, 2), PartitionIntent("orders", 1, 50, 3)), done=True
+        ... ).records()
         5
         """
         counts = [target.records for target in self.targets if isinstance(target.records, int)]
