@@ -94,7 +94,7 @@ def test_what_is_no_readable_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "latin").write_bytes(b"t,0,\xe9")
     with pytest.raises(InvalidArgumentError, match="latin is not UTF-8: byte 4"):
         read(tmp_path / "latin")
-    with pytest.raises(InvalidArgumentError, match=r"there is no file .*missing; `export`"):
+    with pytest.raises(InvalidArgumentError, match=r"there is no file .*missing; export a group"):
         read(tmp_path / "missing")
     with pytest.raises(StorageFailedError):
         write(tmp_path / "missing" / "plan.csv", "")

@@ -1,1 +1,1 @@
-"""Consumer groups without a coordinator: who is a member and who reads what are records of `__consumer_offsets`."""
+"""Consumer groups without a coordinator: members and assignments are records of `__consumer_offsets`."""

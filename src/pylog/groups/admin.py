@@ -1,4 +1,4 @@
-"""`Group`: what an administrator sees of a consumer group, and may do with it."""
+"""`Group`: describes, resets and deletes one consumer group, for an administrator."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ Scope = str | Iterable[str | PartitionLike]
 
 @dataclass(frozen=True, slots=True)
 class ResetPlan:
-    """What a reset makes of a group.
+    """A reset plan of one group.
 
     Attributes:
-        group: its name.
-        partitions: those that are set, in order.
+        group: the group's name.
+        partitions: the partitions that are reset, in order.
     """
 
     group: str
@@ -57,7 +57,7 @@ class ResetPlan:
 
 
 class Group:
-    """One consumer group, for an administrator. Got from `Store.group`, for any name; it keeps nothing, each call looks again.
+    """One consumer group, for an administrator. `Store.group` returns one for any name. Each call reads the records again.
 
     >>> import pylog, tempfile
     >>> store = pylog.open(tempfile.mkdtemp())
@@ -83,20 +83,20 @@ class Group:
     def __repr__(self) -> str:
         return f"Group({self.name!r})"
 
-    # ---- looking -------------------------------------------------------------------------------------------------------------
+    # ---- reading -------------------------------------------------------------------------------------------------------------
 
     def describe(self) -> GroupDescription:
-        """State, members and, for each partition, what is committed, who reads it and how far it lies behind.
+        """Returns the state, the members and, for each partition, the committed offset, its consumer and the lag.
 
         Returns:
-            What the records say, as Kafka's admin client reports it. Members are those of the records: of a broker's too, also
-            when it is not running.
+            The group, as Kafka's admin client reports it. Members are those in the records, including members of a broker
+            that is not running.
 
         Raises:
             GroupIdNotFoundError: there is no such group.
             CorruptionError: its offsets are damaged, or the log of one of its partitions is.
 
-        Cost: as `OffsetStore.fetch`, and a look at the log of each partition; those not used yet are opened.
+        Cost: as `OffsetStore.fetch`, and a refresh of each partition's log; logs that are not open yet are opened.
 
         Spec: groups-and-transactions 2.7, 2.8.
         """
@@ -105,7 +105,7 @@ class Group:
         return with_ends(found, {partition: self._ends(partition) for partition in assigned | set(found.offsets)})
 
     def lag(self) -> dict[TopicPartition, int]:
-        """How many offsets the group is behind, by partition: those that it has committed for and that there are.
+        """Returns the group's lag in offsets, for each existing partition that it has committed.
 
         Raises:
             As `describe`.
@@ -132,7 +132,7 @@ class Group:
         return state.start_offset, state.end_offset
 
     def export(self, path: PathLike) -> None:
-        """Writes what the group has committed into a file: lines `topic,partition,offset`, as Kafka's tools read and write them.
+        """Writes the group's committed offsets to a file: lines `topic,partition,offset`, as Kafka's tools read and write them.
 
         Args:
             path: of the file, which is replaced as a whole; on the process's own file system, also for a store in memory.
@@ -157,14 +157,14 @@ class Group:
         dry_run: bool = False,
         durability: Durability | None = None,
     ) -> ResetPlan:
-        """Sets what the group will read next. Exactly one of the first four arguments says where to.
+        """Resets the offsets that the group reads next. Exactly one of the first four arguments gives the target.
 
         Args:
             to: `"earliest"` or `"latest"` record; an offset; a time (a `datetime` with a zone, or ISO 8601 text, UTC where it has
                 no zone): the first record that is not older; `"current"`: what is committed, and the end where nothing is.
-            shift_by: so many offsets forward, or back where negative, from what is committed.
-            by_duration: a time, so long before now: a `timedelta`, or text such as `"P1DT12H"`.
-            from_file: offset by offset as a file of `export`, or of Kafka's tools, says.
+            shift_by: the number of offsets forward from the committed one; negative goes back.
+            by_duration: the age of the time to reset to: a `timedelta`, or text such as `"P1DT12H"`.
+            from_file: a file written by `export` or by Kafka's tools.
             scope: topics, or pairs of a topic and a partition; by default all partitions that the group has committed for and
                 that there are. A file has its own.
             dry_run: only plan.
@@ -172,29 +172,27 @@ class Group:
 
         Returns:
             The plan, carried out unless `dry_run`: all or nothing. Offsets outside of a log are clamped to its ends, a time
-            behind the last record becomes the end; each `PlannedOffset` tells.
+            after the last record becomes the end; each `PlannedOffset` reports the adjustment.
 
         Raises:
-            NonEmptyGroupError: members of the group are at work. Here as below, nothing was written.
+            NonEmptyGroupError: the group has active members. For this and all errors below, nothing was written.
             GroupIdNotFoundError: no `scope` is given, and there is no such group.
             UnknownTopicOrPartitionError: a partition of the scope or the file does not exist.
             InvalidArgumentError: the arguments do not name one target, a line of the file is wrong, or nothing is committed for a
                 partition to be shifted.
             ReadOnlyError, CorruptionError, StorageFailedError: as `Log.append`.
 
-        Cost: a look at each log, for a time a search in it, and one append.
+        Cost: a refresh of each log, a search in it for a time, and one append.
 
         Spec: groups-and-transactions 2.9.
         """
         target = target_of(to, shift_by, by_duration, now_ms=self._clock.now_ms)
         if from_file is not None:
             if target is not None or scope is not None:
-                raise InvalidArgumentError("from_file is given with another target or a scope; the file says what goes where")
+                raise InvalidArgumentError("from_file cannot be combined with another target or a scope; give from_file alone")
             return self._reset(_targets(plan_file.parse_plan(*plan_file.read(from_file), self.name)), dry_run, durability)
         if target is None:
-            raise InvalidArgumentError(
-                "a reset needs one of to, shift_by, by_duration and from_file: where is the group to be set?"
-            )
+            raise InvalidArgumentError("a reset needs a target; give one of to, shift_by, by_duration and from_file")
         return self._reset(dict.fromkeys(self._places(scope), target), dry_run, durability)
 
     def _reset(self, wanted: Mapping[TopicPartition, ResetTarget], dry_run: bool, durability: Durability | None) -> ResetPlan:
@@ -268,10 +266,10 @@ class Group:
     # ---- deleting ------------------------------------------------------------------------------------------------------------
 
     def delete(self, *, durability: Durability | None = None) -> None:
-        """Deletes the group: what it has committed, and what is known of its members.
+        """Deletes the group: its committed offsets and its members' records.
 
         Raises:
-            NonEmptyGroupError: members of it are at work. Here as below, nothing was written.
+            NonEmptyGroupError: the group has active members. For this and all errors below, nothing was written.
             GroupIdNotFoundError: there is no such group.
             ReadOnlyError, CorruptionError, StorageFailedError: as `Log.append`.
 
@@ -294,18 +292,18 @@ class Group:
         tell_of(lines)
 
     def delete_offsets(self, scope: Scope, *, durability: Durability | None = None) -> set[TopicPartition]:
-        """Deletes what the group has committed for some partitions, also what waits for a transaction's end.
+        """Deletes the group's committed offsets for some partitions, including offsets pending in open transactions.
 
         Args:
             scope: topics, or pairs of a topic and a partition; they need not exist any more.
             durability: as for `OffsetStore.commit`.
 
         Returns:
-            Those that something was committed for.
+            The partitions whose offsets were deleted.
 
         Raises:
-            GroupSubscribedToTopicError: members that are at work read one of the topics. Here as below, nothing was written.
-            NonEmptyGroupError: members that are no consumers are at work.
+            GroupSubscribedToTopicError: an active member reads one of the topics. Here as below, nothing was written.
+            NonEmptyGroupError: the group has active members that are not consumers.
             GroupIdNotFoundError: there is no such group.
             ReadOnlyError, CorruptionError, StorageFailedError: as `Log.append`.
 
@@ -335,7 +333,7 @@ class Group:
         return chosen
 
     def _refuse_readers(self, view: GroupView, topics: set[str]) -> None:
-        """Raises if members are at work that read one of the topics, or of whom that is not known."""
+        """Raises if an active member reads one of the topics, or if its topics are unknown."""
         living = self._store.offsets.members.at_work(view)
         read = [wanted for member_id, wanted in topics_read(view.image).items() if member_id in living]
         if None in read:
@@ -349,7 +347,7 @@ class Group:
 
 
 def export_offsets(store: Clients, path: PathLike, groups: Iterable[str] | None = None) -> None:
-    """Writes what groups have committed into one file: lines `group,topic,partition,offset`, as Kafka's tools do.
+    """Writes the committed offsets of groups to one file: lines `group,topic,partition,offset`, as Kafka's tools do.
 
     Args:
         store: the `Store`.
@@ -376,7 +374,7 @@ def export_offsets(store: Clients, path: PathLike, groups: Iterable[str] | None 
 def import_offsets(
     store: Clients, path: PathLike, *, dry_run: bool = False, durability: Durability | None = None
 ) -> list[ResetPlan]:
-    """Sets groups to what a file of several groups says.
+    """Resets the offsets of several groups to those in a file.
 
     Args:
         store: the `Store`.

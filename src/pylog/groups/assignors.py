@@ -1,7 +1,7 @@
-"""Who reads what: Kafka's assignors, as pure functions (groups-and-transactions 3.6).
+"""Assigns partitions to members: Kafka's assignors, as pure functions (groups-and-transactions 3.6).
 
-An assignor gets the members with the topics that they want and the partitions that they had, and gives every partition of every
-topic that somebody wants to exactly one member that wants it. The same question always has the same answer.
+An assignor gets each member's subscribed topics and previous partitions. It assigns each partition of each subscribed topic to
+exactly one subscriber. Equal inputs always give equal assignments.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Assignor = Callable[[Collection[Subscriber], Partitions], Assignment]
 
 
 def range_(members: Collection[Subscriber], partitions: Partitions) -> Assignment:
-    """Each topic for itself: its partitions in as many pieces as it has readers, the first pieces larger by one.
+    """Splits the partitions of each topic evenly among its subscribers; the first subscribers get one more.
 
     Args:
         members: those of the group.
-        partitions: the numbers of each topic's partitions, ascending; topics that nobody wants are left out.
+        partitions: the numbers of each topic's partitions, ascending; topics without subscribers are left out.
 
     Returns:
         For each member's id its partitions.
@@ -46,7 +46,7 @@ def range_(members: Collection[Subscriber], partitions: Partitions) -> Assignmen
 
 
 def round_robin(members: Collection[Subscriber], partitions: Partitions) -> Assignment:
-    """All partitions of all topics, dealt out one by one to those who want the topic. As `range_`."""
+    """Assigns partitions one by one to the topic's subscribers in turn. As `range_`."""
     found: dict[str, set[TopicPartition]] = {member.member_id: set() for member in members}
     turns = cycle(_ordered(members))
     wanted = frozenset[str]().union(*(member.topics for member in members))
@@ -66,8 +66,8 @@ def _frozen(found: Mapping[str, set[TopicPartition]]) -> Assignment:
     return {member: frozenset(given) for member, given in found.items()}
 
 
-# Members give up and take partitions one by one whatever the assignor, so the two sticky ones differ in name only: what
-# Kafka's cooperative one leaves out of its first round is what is still its last owner's here.
+# Members release and take partitions one by one with every assignor, so the two sticky assignors differ in name only. Partitions
+# that Kafka's cooperative assignor leaves out of its first round still belong to their last owner here.
 ASSIGNORS: Final[Mapping[str, Assignor]] = {
     "range": range_,
     "roundrobin": round_robin,
@@ -77,10 +77,10 @@ ASSIGNORS: Final[Mapping[str, Assignor]] = {
 
 
 def choose(wishes: Sequence[Sequence[str]]) -> str:
-    """The assignor that a group uses: each member votes for its first one that all have, the most votes win.
+    """Chooses a group's assignor: each member votes for its first one that all members have; the most votes win.
 
     Args:
-        wishes: of each member the names of its assignors, the most wanted first; the eldest member's decide between equals.
+        wishes: the names of each member's assignors, the preferred one first. The first member's order decides a tie.
 
     Raises:
         InconsistentGroupProtocolError: none is in all of them.

@@ -1,4 +1,4 @@
-"""Lines for what changes in a group: members that come and go, and partitions that move. See `pylog.trace`."""
+"""Log lines for changes of a group: members that join or leave, and partitions that move. See `pylog.trace`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pylog.record.types import TopicPartition
 
 
 def tell_of_change(group: str, before: GroupState, after: GroupState, me: str, reasons: Mapping[str, str]) -> None:
-    """Leaves a line for each member that came or went, and one if the partitions were assigned again.
+    """Writes a line for each member that joined or left, and one if the partitions were assigned again.
 
     Args:
         group: its name.

@@ -1,7 +1,7 @@
-"""What becomes of a group when something happens: pure functions from one state to the next. No files, no clocks.
+"""Decides how a group changes: pure functions from one state to the next, without files or clocks.
 
-Whoever decides holds the lock of the group's log and has caught up. The promise is that a partition never has two owners in the
-log: a member gives up what is not its own any more, and only then another takes it.
+The caller holds the lock of the group's log and has caught up. A partition never has two owners in the log: a member takes a
+partition only after its previous owner has released it.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from pylog.record.types import TopicPartition
 CONSUMERS = "consumer"  # the classic protocol's name for them
 
 
-# ---- who is in the group -----------------------------------------------------------------------------------------------------
+# ---- members ----------------------------------------------------------------------------------------------------------------
 
 
 def join(
     state: GroupState, newcomer: Member, available: Topics, *, dead: Collection[str], expired: Collection[str]
 ) -> GroupState:
-    """A member comes.
+    """Adds a member.
 
     Args:
         state: the group.
-        newcomer: it has and is to have nothing yet.
-        available: the topics that there are.
-        dead: members whose processes are gone: a static one's place can be taken.
-        expired: members that are put out.
+        newcomer: it has no partitions and no target yet.
+        available: the existing topics.
+        dead: members whose processes have ended; a static one can be replaced.
+        expired: members to remove.
 
     Raises:
-        InconsistentGroupProtocolError: it has no assignor in common with those that stay, or the group is not one of consumers.
+        InconsistentGroupProtocolError: it shares no assignor with the remaining members, or the group is not one of consumers.
         UnreleasedInstanceIdError: a living member has the same instance id.
     """
     _check_consumers(state)
@@ -41,7 +41,7 @@ def join(
     old = _same_instance(staying, newcomer)
     if old is not None and old.member_id not in dead:
         raise UnreleasedInstanceIdError(
-            f"the group has a member {old.member_id} with group_instance_id={newcomer.instance_id!r} that lives; close that "
+            f"the group has a member {old.member_id} with group_instance_id={newcomer.instance_id!r} that is running; close that "
             "consumer, or give each its own group_instance_id"
         )
     if old is None:
@@ -50,14 +50,14 @@ def join(
     members = {**staying, newcomer.member_id: newcomer._replace(target=old.target)}
     same = (old.topics, old.assignors) == (newcomer.topics, newcomer.assignors)
     if same and len(members) == len(state.members) and not topics_changed(state, available):
-        return _with_members(state, members)  # it goes on where its predecessor was: nobody else notices
+        return _with_members(state, members)  # it takes its predecessor's partitions: no other member changes
     return _shared_out(state, members, available)
 
 
 def _check_consumers(state: GroupState) -> None:
     if state.classic and state.members and state.protocol_type != CONSUMERS:
         raise InconsistentGroupProtocolError(
-            f"the group has {len(state.members)} members of kind {state.protocol_type!r}, not consumers; take another group"
+            f"the group has {len(state.members)} members of kind {state.protocol_type!r}, not consumers; use another group"
         )
 
 
@@ -68,13 +68,13 @@ def _same_instance(members: Mapping[str, Member], newcomer: Member) -> Member | 
 
 
 def remove(state: GroupState, member_ids: Collection[str], available: Topics) -> GroupState:
-    """Members leave, or are put out: their partitions are free at once."""
+    """Removes members, whose partitions are free at once."""
     members = {member_id: each for member_id, each in state.members.items() if member_id not in member_ids}
     return state if len(members) == len(state.members) else _shared_out(state, members, available)
 
 
 def subscribe(state: GroupState, member_id: str, topics: frozenset[str], available: Topics) -> GroupState:
-    """A member wants to read other topics."""
+    """Changes a member's subscription."""
     me = state.members[member_id]
     if me.topics == topics:
         return state
@@ -82,12 +82,12 @@ def subscribe(state: GroupState, member_id: str, topics: frozenset[str], availab
 
 
 def look_at_topics(state: GroupState, available: Topics) -> GroupState:
-    """Topics came, went or gained partitions."""
+    """Assigns partitions again if topics were created or deleted, or have new partitions."""
     return _shared_out(state, state.members, available) if topics_changed(state, available) else state
 
 
 def topics_changed(state: GroupState, available: Topics) -> bool:
-    """Whether the partitions that the group's members want to read are others than those that were shared out."""
+    """Returns whether the partitions of the subscribed topics differ from those that were assigned."""
     wanted = _wanted(state.members, available)
     return wanted.keys() != state.topics.keys() or any(
         (info.topic_id, len(info.numbers)) != (state.ids[name], state.topics[name]) for name, info in wanted.items()
@@ -98,9 +98,9 @@ def created_partitions(before: GroupState, after: GroupState, available: Topics,
     """The partitions that were created while the group had members that follow their topics.
 
     Args:
-        before, after: the group, and what becomes of it.
-        available: the topics that there are.
-        created: topics that came to be while the member was running that decides.
+        before, after: the group before and after the change.
+        available: the existing topics.
+        created: topics that were created while the deciding member was running.
     """
     members = [member for member in before.members.values() if member.assignors]  # a broker's members ended with the broker
     if not members or after.epoch == before.epoch:
@@ -114,38 +114,38 @@ def created_partitions(before: GroupState, after: GroupState, available: Topics,
     return frozenset(found)
 
 
-# ---- who has which partition -------------------------------------------------------------------------------------------------
+# ---- owners of partitions --------------------------------------------------------------------------------------------------
 
 
 def give_up(state: GroupState, member_id: str, partitions: Collection[TopicPartition]) -> GroupState:
-    """A member has stopped to read partitions. It says so even if it is to have them again meanwhile: a revocation that was begun
-    is finished, or the log would say for ever that it has what it does not read.
+    """Releases partitions that a member has stopped reading. A revocation that was begun is completed even if the member is to
+    get the partitions back; otherwise the log would show it as their owner forever.
     """
     me = state.members[member_id]
     return _with_member(state, me._replace(owned=me.owned.difference(partitions)))
 
 
 def to_take(state: GroupState, member_id: str, reading: PartitionSet, blocked: PartitionSet = frozenset()) -> PartitionSet:
-    """The partitions that a member is to have, does not read, and that nobody else has any more.
+    """Returns the partitions in a member's target that it does not read and no other member owns.
 
     Args:
         state: the group.
         member_id: the member.
         reading: what it reads.
-        blocked: partitions for which a transaction has committed offsets that has not ended: nobody knows yet where to go on.
+        blocked: partitions with offsets that an open transaction has committed: the position to read from is not known yet.
     """
     return state.members[member_id].target - reading - blocked - state.owned_by_others(member_id)
 
 
 def is_settled(state: GroupState, member_id: str, reading: PartitionSet, blocked: PartitionSet = frozenset()) -> bool:
-    """Whether the log says what it has to of a member that has given up everything it had to."""
+    """Returns whether the log is up to date for a member that has released everything it must."""
     me = state.members[member_id]
     return me.owned == reading and me.epoch == state.epoch and not to_take(state, member_id, reading, blocked)
 
 
 def settle(state: GroupState, member_id: str, reading: PartitionSet, blocked: PartitionSet = frozenset()) -> GroupState:
-    """A member takes what it is to have and can, lets go of what it neither reads nor is to have, and follows the group's epoch
-    once it has nothing that is not meant for it. As `to_take`.
+    """Gives a member the free partitions of its target, and releases those that it neither reads nor should have. The member
+    moves to the group's epoch once it owns nothing outside its target. As `to_take`.
     """
     me = state.members[member_id]
     owned = me.owned & reading | to_take(state, member_id, reading, blocked)
@@ -156,14 +156,14 @@ def settle(state: GroupState, member_id: str, reading: PartitionSet, blocked: Pa
 
 
 def check_commit(state: GroupState, member_id: str, epoch: int, partitions: Collection[TopicPartition]) -> None:
-    """Whether a member may commit.
+    """Checks that a member may commit.
 
     Raises:
-        FencedMemberError: it is no longer in the group, or has been in it under another epoch, or has not all of the partitions.
+        FencedMemberError: it is no longer in the group, is in it with another epoch, or does not own all of the partitions.
     """
     me = state.members.get(member_id)
     if me is None:
-        raise FencedMemberError(f"member {member_id} is no longer in the group; poll tells what it has lost, and joins again")
+        raise FencedMemberError(f"member {member_id} is no longer in the group; poll to learn what it has lost and to join again")
     if me.epoch != epoch:
         raise FencedMemberError(f"member {member_id} is in the group with epoch {me.epoch}, not {epoch}; poll again")
     foreign = sorted(frozenset(partitions) - me.owned)
@@ -172,7 +172,7 @@ def check_commit(state: GroupState, member_id: str, epoch: int, partitions: Coll
         raise FencedMemberError(f"member {member_id} does not own {told}; it can commit only for what it is assigned")
 
 
-# ---- sharing out -------------------------------------------------------------------------------------------------------------
+# ---- assigning --------------------------------------------------------------------------------------------------------------
 
 
 def _with_members(state: GroupState, members: Mapping[str, Member]) -> GroupState:
@@ -206,7 +206,7 @@ def _shared_out(state: GroupState, members: Mapping[str, Member], available: Top
 
 
 def _without_gone_topics(state: GroupState, member: Member, available: Topics) -> Member:
-    """Partitions of a topic that was deleted are nobody's, also if there is another one of its name now."""
+    """Partitions of a deleted topic have no owner, even if a new topic has its name."""
 
     def there(partition: TopicPartition) -> bool:
         return partition.topic in available and state.ids.get(partition.topic) == available[partition.topic].topic_id

@@ -1,4 +1,4 @@
-"""What is told of a group: its members as its records name them, its offsets, and how far they lie behind the logs' ends."""
+"""Describes a group: the members in its records, its committed offsets and its lag."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ class PartitionDescription:
     """How far a group is in a partition.
 
     Attributes:
-        partition: which.
-        offset: that the group will read next; None where it has committed nothing.
+        partition: the partition.
+        offset: the offset that the group reads next; None without a commit.
         leader_epoch, metadata: committed with it.
-        start_offset, end_offset: of the log; None where the partition is gone.
-        consumer: who reads it; None for nobody.
+        start_offset, end_offset: of the log; None if the partition was deleted.
+        consumer: the member that reads it; None without one.
     """
 
     partition: TopicPartition
@@ -80,7 +80,7 @@ class PartitionDescription:
 
     @property
     def lag(self) -> int | None:
-        """How many offsets lie between, as Kafka's tools count: markers and gaps too; None where one of the two is not known."""
+        """The offsets between commit and log end, with markers and gaps as in Kafka's tools; None if one is unknown."""
         return None if self.offset is None or self.end_offset is None else self.end_offset - self.offset
 
 
@@ -89,16 +89,16 @@ class GroupDescription:
     """A group.
 
     Attributes:
-        name: of the group.
+        name: the group's name.
         type: `"Classic"` or `"Consumer"` (of Kafka's newer protocol), after its records.
         state: `"Empty"`, `"Stable"`, and for type Consumer `"Assigning"` or `"Reconciling"`.
-        protocol_type: `"consumer"`; `""` for a group that nobody has ever joined.
-        assignor: by which partitions are given to members; `""` where nobody has chosen one.
-        epoch: of type Consumer, raised with each change of its members; of type Classic, Kafka's generation. None where nobody
-            has joined.
+        protocol_type: `"consumer"`; `""` for a group that has never had members.
+        assignor: assigns partitions to members; `""` if none was chosen.
+        epoch: of type Consumer, raised with each change of its members; of type Classic, Kafka's generation. None if the
+            group has never had members.
         target_epoch: for which the target was computed; None for type Classic.
         members: in the order of their ids.
-        partitions: those committed for or assigned, in order.
+        partitions: those with a commit or an assignment, in order.
     """
 
     name: str
@@ -114,21 +114,21 @@ class GroupDescription:
 
 @dataclass(frozen=True, slots=True)
 class GroupRecords:
-    """What the records of a group say: a description without partitions, and the offsets."""
+    """The content of a group's records: a description without partitions, and the committed offsets."""
 
     group: GroupDescription
     offsets: dict[TopicPartition, OffsetAndMetadata]
 
 
 def known(name: str, image: GroupImage, topics: Mapping[bytes, str]) -> GroupRecords:
-    """What the records say.
+    """Returns the content of a group's records.
 
     Args:
         name, image: the group.
-        topics: names of topics by their ids of 16 bytes. What is assigned of others is left out: they are gone.
+        topics: names of topics by their ids of 16 bytes. Assignments of unknown topics are left out: those topics were deleted.
 
     Raises:
-        CorruptionError, UnsupportedFormatError: one of them does not parse.
+        CorruptionError, UnsupportedFormatError: a record does not parse.
     """
     group = _consumer(name, image, topics) if image.is_consumer else _classic(name, image.metadata())
     return GroupRecords(group, dict(image.offsets()))
@@ -182,7 +182,7 @@ def _consumer_member(
 
 
 def _assignor(wishes: Sequence[MemberMetadata]) -> str:
-    """Whose assignor it is: of pylog's members the one that all have, of a broker's that most of them name."""
+    """Returns the assignor: pylog's members use one that all have, a broker's members the one that most of them name."""
     ours = [assignors_of(wish.tags) for wish in wishes]
     if ours and all(ours):
         return choose(ours)
@@ -191,7 +191,7 @@ def _assignor(wishes: Sequence[MemberMetadata]) -> str:
 
 
 def by_kind(membership: Mapping[bytes, Entry]) -> Mapping[int, dict[str, bytes]]:
-    """Values of records by kind and member; of kinds that a group has one of, the member is ""."""
+    """Returns the values of records by kind and member; the member is "" for kinds with one record a group."""
     found: dict[int, dict[str, bytes]] = defaultdict(dict)
     for key, entry in membership.items():
         found[key[1]][member_of(key) if key[1] in OF_MEMBERS else ""] = entry.value
@@ -206,11 +206,11 @@ def _places(names: Mapping[bytes, str], given: Iterable[TopicPartitions]) -> tup
 
 
 def with_ends(found: GroupRecords, ends: dict[TopicPartition, tuple[int, int] | None]) -> GroupDescription:
-    """The whole description.
+    """Returns the whole description.
 
     Args:
-        found: what the records say.
-        ends: start and end of the log of each partition, None for one that is gone.
+        found: the content of the records.
+        ends: start and end of each partition's log; None for a deleted partition.
     """
     readers = {partition: member for member in found.group.members for partition in member.assignment}
     rows = []

@@ -1,7 +1,7 @@
-"""Records that put members out of a group whom nobody has at work any more: those that a broker left behind when it stopped.
+"""Records that remove inactive members from a group, for instance members that remained when a broker stopped.
 
-The broker would wait for them when it starts again. Their consumers, told that they are in the group no more, join anew and ask
-what is committed; else they would go on where they were, and commit that.
+The broker would wait for these members when it starts again. After their removal their consumers join again and fetch the
+committed offsets; otherwise they would continue from their old positions and commit those.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from pylog.offsets.schema import CONSUMER_PROTOCOL, format_empty_group, group_ke
 
 
 def member_ids(image: GroupImage) -> set[str]:
-    """The members that a group's records name, of either protocol."""
+    """Returns the members in a group's records, of either protocol."""
     classic = image.metadata()
     found = {member_of(key) for key in image.membership if key[1] == MEMBER}
     return found if classic is None else found | {member.member_id for member in classic.members}
 
 
 def topics_read(image: GroupImage) -> dict[str, frozenset[str] | None]:
-    """The topics that each member reads; None where that is not known: it is no consumer, or has a pattern."""
+    """Returns the topics of each member; None if they are unknown: it is not a consumer, or subscribes with a pattern."""
     classic = image.metadata()
     found: dict[str, frozenset[str] | None] = {}
     if classic is not None:
@@ -48,12 +48,12 @@ def topics_read(image: GroupImage) -> dict[str, frozenset[str] | None]:
 
 
 def dismissed(group: bytes, image: GroupImage, now_ms: int) -> Iterator[KeyValue]:
-    """The records that leave a group without members, as its coordinator writes them when the last one leaves.
+    """Yields the records that remove all members, as a coordinator writes them when the last member leaves.
 
     Args:
-        group: the bytes of its name.
-        image: what its records say.
-        now_ms: since when it is empty.
+        group: the bytes of the group's name.
+        image: the group's records.
+        now_ms: the time at which the group becomes empty.
 
     Spec: groups-and-transactions 1.7 (c), 1.8.
     """

@@ -1,4 +1,4 @@
-"""A member's sign of life, and what it sees of the others'."""
+"""A member's heartbeat, and its view of the other members' heartbeats."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _WRITES_A_HEARTBEAT = 4  # of a member that polls without a pause
 
 
 class Heartbeat:
-    """The slot of a member in the members file, kept alive by a thread of its own: a slow sync in another must not end it.
+    """Keeps a member's slot in the members file alive from its own thread, so that a slow sync elsewhere does not end it.
 
     Args:
         file: with a slot for this member.
-        heartbeat_s: seconds between two signs of life.
-        check_open: raises `ClosedError` once the store is closed, and the like when the log was deleted, which ends them.
-        detector: what the member has seen of the others, also while it tried to join before.
+        heartbeat_s: seconds between two heartbeats.
+        check_open: raises if the store is closed or the log was deleted, which ends the heartbeats.
+        detector: the member's failure detector, kept over all attempts to join.
     """
 
     def __init__(self, file: MembersFile, heartbeat_s: float, check_open: Callable[[], None], detector: FailureDetector) -> None:
@@ -34,7 +34,7 @@ class Heartbeat:
         self._background = Background()
 
     def begin(self) -> None:
-        """Shows from now on that the process lives, until it is ended: by whoever knows this heartbeat already."""
+        """Starts the heartbeats. The caller must have stored this object first, so that an interrupt can end it."""
         self._background.every("beat", self._interval_ms, self._beat)
 
     def _beat(self) -> None:
@@ -48,30 +48,30 @@ class Heartbeat:
             self._check_open()
         except (ClosedError, UnknownTopicOrPartitionError):
             return True
-        except PylogError as error:  # the process lives; what is wrong with the log its next poll will say
+        except PylogError as error:  # the process lives; its next poll raises the log's error
             LOGGER.debug("while a member shows that it lives: %s", error)
         return self._forgotten
 
     def polled(self, now: float) -> None:
-        """Shows that the consumer polls, if that was not shown just before. `now` is the member's own clock, in seconds."""
+        """Counts a poll, unless one was counted just before. `now` is the member's own clock, in seconds."""
         if now >= self._next_write:
             self._next_write = now + self._pause
             self._file.beat(polled=True)
 
     def look(self, others: Iterable[Member], now: float) -> LivenessVerdict:
-        """Judges the other members of the group, of a state read before. Cost: one read, and 1 µs for each slot."""
+        """Judges the other members, given a state that was read before. Cost: one read, and 1 µs for each slot."""
         return self._detector.look(others, self._file.slots(), now)
 
     @property
     def reasons(self) -> dict[str, str]:
-        """Why the last `look` found members expired, by their ids."""
+        """The reason why each expired member of the last `look` is expired, by member id."""
         return self._detector.reasons
 
     def forget(self) -> None:
-        """Lets go with the next sign of life. For the garbage collector, which may run anywhere, so that no lock may be taken."""
+        """Releases the slot at the next heartbeat. For the garbage collector, which must not take a lock."""
         self._forgotten = True
 
     def end(self) -> None:
-        """Lets go of the slot: others see at once that the member is gone."""
+        """Releases the slot: other members see at once that the member has gone."""
         self._file.close()
         self._background.end()

@@ -1,7 +1,7 @@
-"""Which members live: decided from slots of the members file, as one observer sees them (see `members_file`).
+"""Decides which members live, from the slots of the members file as one observer reads them (see `members_file`).
 
-No clock of another process is believed. An observer adds up, on its own clock, for how long it has seen the same counter, and
-counts of the time between two looks at most two heartbeat intervals: who was stopped itself, or suspended, fences nobody for it.
+An observer uses no other process's clock. It adds up, on its own clock, how long each counter has not changed. It counts at most
+two heartbeat intervals between two reads, so that an observer that was stopped or suspended fences no other member.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ class MemberSlot(NamedTuple):
     """A slot of a members file.
 
     Attributes:
-        locked: another process, or another consumer of this one, has its byte.
-        member_id: whose it is or was; None if it cannot be read, or nobody has written it.
-        session_timeout_ms, max_poll_interval_ms: for how long the counters may stand still.
-        beats: counts as long as the process runs.
-        polls: counts as long as the consumer polls.
+        locked: another process, or another consumer of this process, holds the slot's lock.
+        member_id: the current or last member of the slot; None if it cannot be read or was never written.
+        session_timeout_ms, max_poll_interval_ms: how long each counter may stand still.
+        beats: grows while the process runs.
+        polls: grows while the consumer polls.
     """
 
     locked: bool
@@ -34,11 +34,12 @@ class MemberSlot(NamedTuple):
 
 
 class LivenessVerdict(NamedTuple):
-    """What an observer says of the members of its group.
+    """An observer's verdict on the members of its group.
 
     Attributes:
-        dead: their processes are gone, or have let go.
-        expired: those who are to be put out: the dead, and the absent. Static members have some time to come back.
+        dead: members whose processes have ended or released their slots.
+        expired: members to remove: dead ones, and those whose timeout has passed. A dead static member has its session timeout to
+            return.
     """
 
     dead: frozenset[str]
@@ -47,7 +48,7 @@ class LivenessVerdict(NamedTuple):
 
 @dataclass(slots=True)
 class _Seen:
-    """For how many seconds a member was seen with the same counters, and without a process."""
+    """The seconds for which a member's counters have stood still, and for which it has had no process."""
 
     beats: int
     polls: int
@@ -57,39 +58,41 @@ class _Seen:
 
 
 def at_work(members: Iterable[str], slots: Iterable[MemberSlot]) -> set[str]:
-    """The members whose processes are there, as one look tells; all of them while somebody's slot cannot be read."""
+    """Returns the members whose processes are running, from one read; all of them while a locked slot cannot be read."""
     held = [slot.member_id for slot in slots if slot.locked]
     return set(members) if None in held else set(members).intersection(held)
 
 
 class FailureDetector:
-    """What one observer has seen of the others.
+    """Detects failed members, from the successive reads of one observer.
 
     Args:
-        heartbeat_s: its own heartbeat interval, in seconds.
+        heartbeat_s: the observer's heartbeat interval, in seconds.
 
     Attributes:
-        reasons: why each member that the last `look` found expired is expired, by its id.
+        reasons: why each expired member of the last `look` is expired, by member id.
     """
 
     def __init__(self, heartbeat_s: float) -> None:
-        self._longest_gap = 2 * max(heartbeat_s, limits.MEMBER_PROBE_S)  # looks come no more often than either
+        self._longest_gap = 2 * max(heartbeat_s, limits.MEMBER_PROBE_S)  # reads are no more frequent than either
         self._seen: dict[str, _Seen] = {}
         self._looked: float | None = None
         self.reasons: dict[str, str] = {}
 
     def look(self, members: Iterable[Member], slots: Sequence[MemberSlot], now: float) -> LivenessVerdict:
-        """Judges members by their slots, which are at least as new as what is known of the members.
+        """Judges members by their slots, which must have been read after the members.
 
         Args:
-            members: those of the group, without the observer itself.
-            slots: all of the file.
+            members: the group's members except the observer.
+            slots: all slots of the file.
             now: the observer's own clock, in seconds.
         """
         gap = 0.0 if self._looked is None else min(now - self._looked, self._longest_gap)
         self._looked = now
         by_name = {slot.member_id: slot for slot in slots if slot.member_id is not None}
-        obscure = any(slot.locked and slot.member_id is None for slot in slots)  # anybody's: its owner will write it again
+        obscure = any(
+            slot.locked and slot.member_id is None for slot in slots
+        )  # it may belong to any member, which will write it again
         dead = set()
         expired: dict[str, str] = {}
         before, self._seen = self._seen, {}
@@ -123,7 +126,7 @@ def _updated(seen: _Seen | None, slot: MemberSlot, gap: float) -> _Seen:
 
 
 def _why_over(member: Member, slot: MemberSlot, seen: _Seen) -> str | None:
-    """Why a member must be removed; None if it stays."""
+    """Returns why a member must be removed; None if it stays."""
     session_s = slot.session_timeout_ms / 1000
     if not slot.locked:
         if member.instance_id is None:

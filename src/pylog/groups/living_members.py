@@ -1,4 +1,4 @@
-"""Who of a group's members is at work, for those who are none themselves: administrators, and who commits from outside."""
+"""Finds the active members of a group, for callers outside it: administrators and simple commits."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from pylog.offsets.store import GroupView
 
 
 class LivingMembers:
-    """Looks at the members files of the offsets' partitions, as far as can be known from here.
+    """Reads the members files next to the partitions of `__consumer_offsets`.
 
     Args:
-        fs: where the files are.
-        writable: who writes keeps brokers out, and so their members. Who only reads believes the records.
+        fs: the file system of the files.
+        writable: the store is open for writing, which excludes a running broker and its members. A read-only store cannot tell,
+            and counts every member in the records.
     """
 
     def __init__(self, fs: FileSystem, *, writable: bool) -> None:
@@ -22,11 +23,11 @@ class LivingMembers:
         self._writable = writable
 
     def is_possible(self, directory: str) -> bool:
-        """Whether any group of a partition may have members at work: pylog's come with a file. Cost: 2 µs."""
+        """Returns whether any group of a partition may have active members: members of pylog create a file. Cost: 2 µs."""
         return self._fs.exists(join(directory, MEMBERS_FILE))
 
     def at_work(self, view: GroupView) -> set[str]:
-        """The members of a group whose processes are there. Cost: one read of the file, if the records name any."""
+        """Returns the group's members whose processes are running. Cost: one read of the file, if the records name a member."""
         members = member_ids(view.image)
         if not members or not self._writable:
             return members

@@ -1,8 +1,8 @@
-"""`GroupMember`: one consumer's membership of its group. Nobody coordinates: whoever changes the group takes the lock of its
-partition of `__consumer_offsets`, catches up, decides, appends, and lets go.
+"""`GroupMember`: one consumer's membership of its group. There is no coordinator: a member that changes the group locks
+its partition of `__consumer_offsets`, catches up, decides, appends, and releases the lock.
 
-No lock is held when a method returns, and none while code of the user runs. What the log says of this member only the member
-itself writes, until others put it out.
+No lock is held when a method returns, and none while user code runs. Only the member itself writes its records, until another
+member removes it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from pylog.topics.watch import TopicsWatch
 
 _NO_EPOCH = -1
 _NOT_READ = -1
-_DURABILITY = Durability.OS  # of membership: no member survives what takes it back
+_DURABILITY = Durability.OS  # of membership records: no member survives a crash that loses them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,16 +49,16 @@ class MemberOptions:
 
     Attributes:
         client_id: shown by tools.
-        group_instance_id: makes it a static member: its partitions wait for it for `session_timeout_ms` when it is gone.
-        session_timeout_ms: a process that stands still for so long loses its partitions. One that is dead loses them at once.
-        max_poll_interval_ms: so does one that does not poll for so long.
-        heartbeat_interval_ms: how often it shows that it is alive, and looks after topics; less than half of the session timeout.
-        assignors: names of `ASSIGNORS`, the most wanted first. The group uses one that all of its members have.
+        group_instance_id: makes it a static member, which keeps its partitions for `session_timeout_ms` after its process ends.
+        session_timeout_ms: a process that stands still for this long loses its partitions. A dead process loses them at once.
+        max_poll_interval_ms: a member that does not poll for this long loses its partitions.
+        heartbeat_interval_ms: time between heartbeats, and between checks for new topics; less than half of the session timeout.
+        assignors: names of `ASSIGNORS`, the preferred one first. The group uses one that all of its members have.
         commits_new_partitions: commit offset 0 for a partition that is created while the group has members, so that whichever
             member gets it begins at its first record.
 
     Raises:
-        InvalidArgumentError: a value out of its range, or an assignor that does not exist.
+        InvalidArgumentError: a value is out of its range, or an assignor does not exist.
     """
 
     client_id: str = "pylog"
@@ -95,19 +95,19 @@ class PartitionsRevoked(NamedTuple):
 
 
 class PartitionsAssigned(NamedTuple):
-    """A rebalance is done: the partitions that are new, which may be none, with what the group has committed for each.
+    """A rebalance is complete: the new partitions, which may be none, each with the group's committed offset.
 
-    They are the member's already, and no commit can come between that and the offsets given here. A partition whose previous
-    owner takes its time comes later, in another `PartitionsAssigned`.
+    The member owns them already, and no commit can come between that and the offsets given here. A partition whose previous
+    owner has not released it yet follows later, in another `PartitionsAssigned`.
     """
 
     partitions: dict[TopicPartition, OffsetAndMetadata | None]
 
 
 class PartitionsLost(NamedTuple):
-    """Partitions that are not the member's any more, and may be another's already: nothing can be committed for them.
+    """Partitions that the member no longer owns, and another member may own already: commits for them are refused.
 
-    Most often it was put out of the group; then the next `poll` joins again.
+    The usual cause is removal from the group; the next `poll` joins again.
     """
 
     partitions: frozenset[TopicPartition]
@@ -117,7 +117,7 @@ Event = PartitionsRevoked | PartitionsAssigned | PartitionsLost
 
 
 class _Turn(NamedTuple):
-    """What was made of the group in one critical section, and what had been committed then."""
+    """The group after one critical section, and the offsets committed at that moment."""
 
     after: GroupState
     committed: Mapping[TopicPartition, OffsetAndMetadata]
@@ -126,12 +126,12 @@ class _Turn(NamedTuple):
 class GroupMember:
     """One consumer's membership of its group. It belongs to one thread; several consumers of a process are several members.
 
-    Nothing happens before the first `poll` after `subscribe`. The words are those of docs/GROUPS.md.
+    The member joins at the first `poll` after `subscribe`. docs/GROUPS.md defines the terms.
 
     Args:
-        store: open for writing.
+        store: a store that is open for writing.
         group: the group's name.
-        options: how it takes part.
+        options: the member's options.
 
     Raises:
         InvalidArgumentError: the group's name is empty or too long.
@@ -167,32 +167,32 @@ class GroupMember:
         self._offsets = store.offsets
         self._options = options or MemberOptions()
         self._pid = process_id()
-        self._topics: frozenset[str] = frozenset()  # what it wants to read
+        self._topics: frozenset[str] = frozenset()  # its subscription
         self._available = {name: topic_info(topic) for name, topic in store.topics().items()}
         self._topics_watch = TopicsWatch(store, self._options.heartbeat_interval_ms)
         self._created: frozenset[str] = frozenset()  # topics of the subscription that are known to be new
-        self._next_probe = 0.0  # when to look at the others again
+        self._next_probe = 0.0  # time of the next liveness check
         self._member_id = ""
         self._epoch = _NO_EPOCH
         self._told = _NO_EPOCH  # of the last `PartitionsAssigned`
         self._detector = FailureDetector(self._options.heartbeat_interval_ms / 1000)  # over all attempts to join
-        self._heartbeat: Heartbeat | None = None  # None: it is in no group
+        self._heartbeat: Heartbeat | None = None  # None while it is in no group
         self._reading: PartitionSet = frozenset()
         self._revoking = False
-        self._seen: GroupImage | None = None  # what the known state was read from
-        self._changes = _NOT_READ  # of it, by then
+        self._seen: GroupImage | None = None  # the image that the state was read from
+        self._changes = _NOT_READ  # the image's count of changes at that time
         self._state = GroupState()
-        self._blocked: PartitionSet = frozenset()  # by transactions that are open
-        self._is_quiet = False  # nothing is to be done as long as the state is that
+        self._blocked: PartitionSet = frozenset()  # by open transactions
+        self._is_quiet = False  # nothing to do until the state changes
 
     @property
     def member_id(self) -> str:
-        """The id under which it is in the group, "" while it is in none. Joining again gives another one."""
+        """The member's id in the group; "" while it is in no group. Each join gives a new id."""
         return self._member_id
 
     @property
     def epoch(self) -> int:
-        """The number of the rebalance that it has done last, from 1 on; -1 while it is in no group."""
+        """The number of the last rebalance that it completed, from 1; -1 while it is in no group."""
         return self._epoch
 
     @property
@@ -201,36 +201,36 @@ class GroupMember:
         return self._reading
 
     def subscribe(self, topics: Collection[str], created: Collection[str] = ()) -> None:
-        """Says what the member wants to read; the next `poll` joins the group, or changes the subscription.
+        """Sets the member's topics; the next `poll` joins the group, or changes the subscription.
 
         Args:
-            topics: names, at least one. Those that there are not yet are read from when they are made.
-            created: those of them that were created while the member was running, as a pattern finds them.
+            topics: names, at least one. A topic that does not exist yet is read once it is created.
+            created: the topics among them that were created while the member was running, as found by a pattern.
 
         Raises:
-            InvalidTopicError, InvalidArgumentError: a name that is none, or no topics: `leave` ends a subscription.
+            InvalidTopicError, InvalidArgumentError: a name is invalid, or there are no topics: `leave` ends a subscription.
         """
         wanted = frozenset(map(check_topic_name, topics))
         if not wanted or isinstance(topics, str):
-            raise InvalidArgumentError(f"topics={topics!r} are no names of topics; leave ends a subscription")
+            raise InvalidArgumentError(f"topics={topics!r} are not topic names; to end a subscription, leave the group")
         self._topics, self._created = wanted, frozenset(created)
         self._is_quiet = False
 
     # ---- poll ----------------------------------------------------------------------------------------------------------------
 
     def poll(self) -> Event | None:
-        """Does what is due, for the member and for the group, and tells what has become of its partitions.
+        """Does the pending work for the member and the group, and returns the next change of the member's partitions.
 
         Call it before handing out records, including records fetched earlier, until it returns None, and at least once every
         `max_poll_interval_ms`. After `PartitionsRevoked` it returns None or `PartitionsLost` until `acknowledge_revocation`.
 
         Raises:
-            InconsistentGroupProtocolError: joining, and no assignor is known to all members. Nothing was written; poll again.
-            UnreleasedInstanceIdError: joining, and another member with the same `group_instance_id` lives. As above.
+            InconsistentGroupProtocolError: on joining, the members share no assignor. Nothing was written; poll again.
+            UnreleasedInstanceIdError: on joining, another running member has the same `group_instance_id`. As above.
             ClosedError: the store is closed, or this is a forked child, which has no member.
             CorruptionError, StorageFailedError, StoreLockedError: as `Log.append`; poll again.
 
-        Cost: one small read when nothing has happened; a few times a second a probe of each other member (1 µs).
+        Cost: one small read if nothing has changed; a few times a second, a check of each other member (1 µs).
         """
         self._check_process()
         if not self._topics:
@@ -246,10 +246,10 @@ class GroupMember:
 
     def _check_process(self) -> None:
         if process_id() != self._pid:
-            raise ClosedError("a member of a group does not live on in a forked process; open the store and join there again")
+            raise ClosedError("a group member cannot be used in a forked process; open the store and join again there")
 
     def _known_state(self) -> GroupState:
-        """The group as the log says now. Cost: one small read if nobody has changed it."""
+        """Returns the group's current state. Cost: one small read if it has not changed."""
 
         def look(there: OffsetsPartition) -> GroupState:
             with there.image() as image:
@@ -259,7 +259,7 @@ class GroupMember:
         return self._offsets.with_partition(self._group, look)
 
     def _read(self, image: Image) -> GroupState:
-        """What the records say of the group, parsed only when they have changed."""
+        """Returns the group's state, parsed only if its records have changed."""
         group = image.groups.get(self._name)
         count = 0 if group is None else group.changes
         if group is not self._seen or count != self._changes:
@@ -268,7 +268,7 @@ class GroupMember:
         return self._state
 
     def _reconcile(self, state: GroupState, now: float) -> Event | None:
-        """One step from what it reads to what it is to read."""
+        """Takes one step from the partitions it reads to those in its target."""
         me = state.members.get(self._member_id)
         if me is None:
             if self._reading:
@@ -276,7 +276,7 @@ class GroupMember:
             self._tell(trace.MEMBER_FENCED, self._reading, "another process has removed it; see its line in that process")
             lost = self._out_of_group()
             return PartitionsLost(lost) if lost else self._join(now)
-        self._epoch = me.epoch  # which it may have written without being told so
+        self._epoch = me.epoch  # an interrupted call may have written it
         gone = self._reading - me.owned
         if gone:  # a topic was deleted
             self._reading -= gone
@@ -312,8 +312,8 @@ class GroupMember:
         return PartitionsAssigned({partition: turn.committed.get(partition) for partition in sorted(new)})
 
     def _out_of_group(self) -> PartitionSet:
-        """Forgets its membership; what it read is lost."""
-        lost, self._reading = self._reading, frozenset()  # first: who is interrupted behind it owns nothing
+        """Drops the membership and returns the partitions that are lost."""
+        lost, self._reading = self._reading, frozenset()  # first: a member that is interrupted after this owns nothing
         heartbeat, self._heartbeat = self._heartbeat, None
         self._revoking = self._is_quiet = False
         self._member_id, self._epoch, self._told = "", _NO_EPOCH, _NO_EPOCH
@@ -328,7 +328,7 @@ class GroupMember:
     # ---- changing the group --------------------------------------------------------------------------------------------------
 
     def _join(self, now: float) -> PartitionsAssigned | None:
-        """Takes a slot, then joins: in the other order the others would see a member without a process."""
+        """Takes a slot, then joins: in the other order, other members would see a member without a process."""
         self._look_at_topics(now)
         self._member_id = urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")
         try:
@@ -343,7 +343,7 @@ class GroupMember:
         if self._heartbeat is not None:  # of a first attempt
             self._heartbeat.end()
         heartbeat = self._heartbeat = self._appeared(there)
-        heartbeat.begin()  # now that an interrupt finds it, and ends it
+        heartbeat.begin()  # an interrupt from here on finds it and ends it
         options = self._options
         newcomer = Member(
             self._member_id,
@@ -379,12 +379,12 @@ class GroupMember:
         return heartbeat
 
     def _next_turn(self, there: OffsetsPartition) -> _Turn | None:
-        """A turn of one that is in the group; None if it is no longer, which the next poll will notice."""
+        """Takes a turn if it is still in the group; returns None if not, which the next poll reports."""
         with there.exclusively() as image:
             return self._turn(there, lambda known: known) if self._member_id in self._read(image).members else None
 
     def _turn(self, there: OffsetsPartition, decide: Callable[[GroupState], GroupState]) -> _Turn:
-        """Decides, takes what can be taken, and reads where to go on with it: all in one critical section."""
+        """Decides, takes the free partitions of its target, and reads their committed offsets, in one critical section."""
         with there.exclusively() as image:
             before, group = self._read(image), image.groups.get(self._name)
             committed = {} if group is None else dict(group.offsets())
@@ -392,7 +392,7 @@ class GroupMember:
             return _Turn(after, committed | self._append(there, before, after, committed))
 
     def _change(self, decide: Callable[[GroupState], GroupState]) -> None:
-        """Decides and appends, if it is still in the group."""
+        """Applies a decision to the group, if it is still a member."""
 
         def act(there: OffsetsPartition) -> None:
             with there.exclusively() as image:
@@ -409,7 +409,7 @@ class GroupMember:
         after: GroupState,
         committed: Collection[TopicPartition],
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Appends what has changed, and where new partitions begin; returns that."""
+        """Appends the changes and the start offsets of new partitions; returns those offsets."""
         items, starts = changes(self._name, before, after), dict[TopicPartition, OffsetAndMetadata]()
         if self._options.commits_new_partitions:
             new = decisions.created_partitions(before, after, self._available, self._created) - frozenset(committed)
@@ -434,11 +434,11 @@ class GroupMember:
         changes = self._store.topic_changes
         available = {name: topic_info(topic) for name, topic in self._store.topics().items()}
         if available != self._available:
-            self._available, self._changes = available, _NOT_READ  # what the records say depends on which topics there are
+            self._available, self._changes = available, _NOT_READ  # the parsed state depends on the existing topics
         self._topics_watch.looked(now, changes)
 
     def _look_after_group(self, heartbeat: Heartbeat, now: float) -> None:
-        """Nobody leads: whoever polls puts out members that do not live, and sees that topics have changed."""
+        """Removes dead members and notices changed topics. There is no leader: each member that polls does this."""
         self._next_probe = now + limits.MEMBER_PROBE_S
         if self._topics_watch.is_due(now):
             self._look_at_topics(now)
@@ -449,7 +449,7 @@ class GroupMember:
             self._change(lambda known: self._in_order(known, heartbeat, now))
 
     def _in_order(self, state: GroupState, heartbeat: Heartbeat, now: float) -> GroupState:
-        """Under the lock everything is looked at again: who came back, or was put out by another observer."""
+        """Checks everything again under the lock: a member may have returned, or another observer may have removed it."""
         expired = heartbeat.look(self._others(state), now).expired
         return decisions.look_at_topics(decisions.remove(state, expired, self._available), self._available)
 
@@ -457,16 +457,16 @@ class GroupMember:
         return [member for member in state.members.values() if member.member_id != self._member_id]
 
     def expire_topics(self) -> None:
-        """Has the next `poll` list the topics: one of them is gone, as the caller has seen."""
+        """Makes the next `poll` list the topics, because the caller found that one of them was deleted."""
         self._topics_watch.expire()
 
     # ---- what the consumer does ----------------------------------------------------------------------------------------------
 
     def acknowledge_revocation(self, partitions: Collection[TopicPartition]) -> None:
-        """Says that a `PartitionsRevoked` is done: the partitions are anybody's now, and no longer in `assignment`.
+        """Releases the partitions of a `PartitionsRevoked`: other members may take them, and `assignment` no longer has them.
 
         Raises:
-            As `poll`. The partitions are not its own any more also if this raises; the next `poll` says so to the others.
+            As `poll`. The member no longer owns the partitions even if this raises; the next `poll` records it in the log.
         """
         self._check_process()
         given = frozenset(partitions)
@@ -484,15 +484,15 @@ class GroupMember:
         durability: Durability | None = None,
         member_id: str | None = None,
     ) -> None:
-        """Commits offsets as `OffsetStore.commit`, all or none, if they are this member's to commit at that moment.
+        """Commits offsets as `OffsetStore.commit`, all or none, if the member owns the partitions at that moment.
 
         Args:
             offsets, durability: as for `OffsetStore.commit`.
-            member_id: the membership in which the commit was asked for; None is the one of now.
+            member_id: the membership for which the commit was requested; None for the current one.
 
         Raises:
-            FencedMemberError: it is no longer in the group, or one of the partitions is not its own. Nothing was written; `poll`
-                tells what is lost.
+            FencedMemberError: it is no longer in the group, or it does not own one of the partitions. Nothing was written; `poll`
+                returns what is lost.
             As `OffsetStore.commit`.
 
         Cost: one append, under the lock of the group's offsets.
@@ -509,26 +509,28 @@ class GroupMember:
         if self._heartbeat is None:
             raise FencedMemberError(f"the consumer is not in the group {self._group!r}; subscribe and poll, then commit")
         if member_id not in (None, self._member_id):
-            told = f"the consumer was put out of the group {self._group!r} after this commit was asked for, and has joined again"
-            raise FencedMemberError(f"{told}; commit the positions of now")
+            told = (
+                f"the consumer was removed from the group {self._group!r} after this commit was requested, and has joined again"
+            )
+            raise FencedMemberError(f"{told}; commit the current positions")
         if items:
             self._offsets.with_partition(self._group, act)
 
     def leave(self) -> None:
-        """Leaves the group: the partitions are others' at once. A static member stays in it for its session timeout.
+        """Leaves the group: its partitions are free at once. A static member stays in the group for its session timeout.
 
-        Whoever calls it has run the listener and committed before. `subscribe` and `poll` join again. May be called twice; in a
-        forked child it does nothing, and once the store is closed it has nothing to say.
+        The caller must run the listener and commit before. `subscribe` and `poll` join again. A second call, a call in a forked
+        child and a call after the store was closed change nothing.
 
         Raises:
-            As `poll`. It is out of the group also then: others will find that it does not live.
+            As `poll`. The member leaves even then: the other members will find that it is not alive.
         """
         if process_id() != self._pid:
             return
         member_id, is_static = self._member_id, self._options.group_instance_id is not None
         try:
             if self._heartbeat is not None and not is_static:
-                with contextlib.suppress(ClosedError):  # of the store: then others find that the member does not live
+                with contextlib.suppress(ClosedError):  # the store is closed: the other members find that this one is not alive
                     self._change(lambda known: decisions.remove(known, {member_id}, self._available))
         finally:
             self._topics = frozenset()
@@ -536,17 +538,17 @@ class GroupMember:
 
 
 def _is_member(image: Image, member_id: str) -> bool:
-    """Whether there is a member of that id in any of the groups."""
+    """Returns whether any of the groups has a member with this id."""
     return any(member_record_key(MEMBER, name, member_id) in group.membership for name, group in image.groups.items())
 
 
 def _pending(image: Image, group: bytes) -> PartitionSet:
-    """What open transactions have committed of a group."""
+    """Returns the partitions for which open transactions have committed offsets of a group."""
     return frozenset(map(parse_partition_key, image.pending_of(group))) if image.pending else frozenset()
 
 
 def checked_text(name: str, value: object, *, optional: bool) -> None:
-    """Raises InvalidArgumentError for what is not text that a record has room for."""
+    """Raises InvalidArgumentError unless the value is text that fits a record."""
     if value is None and optional:
         return
     if (

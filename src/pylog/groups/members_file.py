@@ -1,8 +1,8 @@
-"""The members file: beside the offsets of some groups, a slot for each living member of them.
+"""The members file: next to a partition of `__consumer_offsets`, a slot for each living member of the groups in it.
 
-A member holds the lock of its slot's first byte for as long as it lives, through a descriptor of its own: the system lets go of
-it when the process dies. What stands in the slot says which member that is, and counts up as it runs and polls. The file is
-derived: it is never synced, and after a restart of the system no byte is locked.
+A member holds the lock of its slot's first byte while it lives, through its own descriptor: the system releases the lock when the
+process dies. The slot holds the member's id, and counters that grow as it runs and polls. The file is derived: it is never
+synced, and no byte is locked after a restart of the system.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ SLOT_BYTES: Final = 128
 _LAYOUT: Final = struct.Struct("<IHHQQQQ64s")  # checksum, version, size of the id, two limits in ms, beats, polls, the id
 _CHECKSUM: Final = struct.Struct("<I")
 _VERSION: Final = 1
-_TRIES: Final = 3  # to read a slot that is just being written
+_TRIES: Final = 3  # to read a slot while it is being written
 
 
 class MembersFile:
     """One member's view of the file, and its slot in it. `beat` may be called from another thread.
 
     Args:
-        fs: where it is.
-        path: made if it is missing.
+        fs: the file system of the file.
+        path: the file, created if it is missing.
 
     Raises:
         StorageFailedError: it cannot be opened.
@@ -50,10 +50,10 @@ class MembersFile:
         self._own: int | None = None
         self._slot = MemberSlot(locked=True)
 
-    # ---- the others ----------------------------------------------------------------------------------------------------------
+    # ---- all slots -----------------------------------------------------------------------------------------------------------
 
     def slots(self) -> list[MemberSlot]:
-        """All slots as they are now. Cost: one read, and 1 µs for each."""
+        """Returns all slots. Cost: one read, and 1 µs for each slot."""
         count = min(self._file.size() // SLOT_BYTES, limits.MEMBER_SLOTS)
         data = self._read(0, count)
         return [self._looked_at(number, data[number * SLOT_BYTES : (number + 1) * SLOT_BYTES]) for number in range(count)]
@@ -70,20 +70,20 @@ class MembersFile:
     def _read(self, first: int, count: int) -> bytes:
         return self._file.read(count * SLOT_BYTES, first * SLOT_BYTES)
 
-    # ---- one's own -----------------------------------------------------------------------------------------------------------
+    # ---- its own slot--------------------------------------------------------------------------------------------------------
 
     def claim(self, member_id: str, session_timeout_ms: int, max_poll_interval_ms: int, is_member: Callable[[str], bool]) -> None:
-        """Takes a slot: first its lock, then what it says. Only then the member may join, or others would find it dead.
+        """Locks a slot, then writes it. The member may join only after this; other members would find it dead before.
 
         Args:
-            member_id: who takes it.
-            session_timeout_ms, max_poll_interval_ms: for how long its counters may stand still.
-            is_member: whether an id is that of a member of any group. The slot of one is left alone until it was put out.
+            member_id: the member.
+            session_timeout_ms, max_poll_interval_ms: how long each counter may stand still.
+            is_member: returns whether an id belongs to a member of any group. The slot of such a member stays until its removal.
 
         Raises:
-            StorageFailedError: the slot cannot be written, or there is none left.
+            StorageFailedError: the slot cannot be written, or no slot is free.
         """
-        known = self.slots()  # behind them others may appear at the same time: then the next one
+        known = self.slots()  # another process may add slots at the same time: try the next one then
         for number in range(limits.MEMBER_SLOTS):
             if (number >= len(known) or not known[number].locked) and self._try_take(number, is_member):
                 with self._guard:
@@ -93,7 +93,7 @@ class MembersFile:
         raise StorageFailedError(f"{self._path} has no free slot for another member; close consumers", path=self._path)
 
     def _try_take(self, number: int, is_member: Callable[[str], bool]) -> bool:
-        """Takes the lock of a slot, unless its last member is still to be put out."""
+        """Takes the lock of a slot, unless its last member has not been removed from its group yet."""
         if not self._locks.try_lock(number * SLOT_BYTES, 1, exclusive=True):
             return False
         last = parse_slot(self._read(number, 1), locked=True).member_id
@@ -103,7 +103,7 @@ class MembersFile:
         return False
 
     def beat(self, *, polled: bool = False) -> None:
-        """Shows that the process runs, and that it polls. Cost: one write of a hundred bytes."""
+        """Counts a heartbeat, and a poll if `polled`. Cost: one write of a hundred bytes."""
         with self._guard:
             if self._own is not None:
                 self._slot = self._slot._replace(beats=self._slot.beats + 1, polls=self._slot.polls + polled)
@@ -114,16 +114,16 @@ class MembersFile:
         self._file.write(memoryview(format_slot(self._slot)), self._own * SLOT_BYTES)
 
     def close(self) -> None:
-        """Lets go of the slot, and closes the file."""
+        """Releases the slot and closes the file."""
         with self._guard:
             self._own = None
             self._locks.close()
-            with contextlib.suppress(StorageFailedError):  # nothing in it has to last
+            with contextlib.suppress(StorageFailedError):  # nothing in the file must last
                 self._file.close()
 
 
 def slots_of(fs: FileSystem, path: str) -> list[MemberSlot]:
-    """The slots of a file, for who is no member; none of one that nobody has made.
+    """Returns the slots of a file, for callers that are not members; an empty list if the file does not exist.
 
     Raises:
         StorageFailedError: it cannot be read.
@@ -138,7 +138,7 @@ def slots_of(fs: FileSystem, path: str) -> list[MemberSlot]:
 
 
 def format_slot(slot: MemberSlot) -> bytes:
-    """The bytes of a slot."""
+    """Returns the bytes of a slot."""
     assert slot.member_id is not None
     name = slot.member_id.encode()
     rest = (slot.session_timeout_ms, slot.max_poll_interval_ms, slot.beats, slot.polls, name)
@@ -147,7 +147,7 @@ def format_slot(slot: MemberSlot) -> bytes:
 
 
 def parse_slot(data: bytes, *, locked: bool) -> MemberSlot:
-    """A slot from its bytes; without a name if they are not what was written.
+    """Parses a slot; the result has no member id if the bytes are damaged.
 
     >>> slot = MemberSlot(True, "m", 45_000, 300_000, 7, 3)
     >>> parse_slot(format_slot(slot), locked=True) == slot, parse_slot(bytes(128), locked=False)

@@ -22,34 +22,34 @@ from pylog.record.types import TopicPartition
 Offsets = Mapping[TopicPartition, int]
 
 _NUMBER: Final = re.compile(r"-?[0-9]{1,19}")
-_PLAIN: Final = 24  # characters: Kafka's writer quotes what is longer without looking
-_FIRST_SAFE: Final = "-"  # and what has a character before this one: blanks, quotes, commas, `#` …
+_PLAIN: Final = 24  # characters: Kafka's writer always quotes longer text
+_FIRST_SAFE: Final = "-"  # and text with a character before this one: blanks, quotes, commas, `#` …
 
 
 PathLike = str | PurePath
 
 
 def write(path: PathLike, text: str) -> None:
-    """Replaces a file as a whole; of a link, that which it leads to.
+    """Replaces a file atomically; a symbolic link is followed.
 
     Raises:
-        InvalidArgumentError: there is something of that name that is no file.
+        InvalidArgumentError: the path exists and is not a file.
         StorageFailedError: it cannot be written.
     """
     replace_file(_checked_path(path), text.encode())
 
 
 def read(path: PathLike) -> tuple[str, str]:
-    """A file's text, and its name.
+    """Returns a file's text and its name.
 
     Raises:
-        InvalidArgumentError: there is no such file, or it holds no text.
+        InvalidArgumentError: the file does not exist, or is not text.
         StorageFailedError: it cannot be read.
     """
     name = _checked_path(path)
     data = OsFileSystem().read(name, limits.MAX_PLAN_BYTES)
     if data is None:
-        raise InvalidArgumentError(f"there is no file {name}; `export` of a group writes one", path=name)
+        raise InvalidArgumentError(f"there is no file {name}; export a group's offsets to create one", path=name)
     try:
         return data.decode(), name
     except UnicodeDecodeError as error:
@@ -63,7 +63,7 @@ def _checked_path(path: PathLike) -> str:
 
 
 def format_plan(offsets: Offsets) -> str:
-    """The file of one group.
+    """Formats the file of one group.
 
     >>> format_plan({TopicPartition("orders", 1): 7, TopicPartition("orders", 0): 3})
     'orders,0,3\\norders,1,7\\n'
@@ -74,7 +74,7 @@ def format_plan(offsets: Offsets) -> str:
 
 
 def format_plans(groups: Mapping[str, Offsets]) -> str:
-    """The file of several groups.
+    """Formats the file of several groups.
 
     >>> format_plans({"to bill": {TopicPartition("orders", 1): 7}})
     '"to bill",orders,1,7\\n'
@@ -90,10 +90,10 @@ def _quoted(text: str) -> str:
 
 
 def parse_plan(text: str, path: str, group: str) -> dict[TopicPartition, int]:
-    """What a file says of one group; it may be that of several.
+    """Returns one group's offsets from a file of one group or of several.
 
     Raises:
-        InvalidArgumentError: a line is none of those above (the error names it), or there is none for the group.
+        InvalidArgumentError: a line is malformed (the error names it), or the group has no line.
     """
     rows = list(_rows(text, path))
     if rows and len(rows[0][1]) == 3:
@@ -106,10 +106,10 @@ def parse_plan(text: str, path: str, group: str) -> dict[TopicPartition, int]:
 
 
 def parse_plans(text: str, path: str) -> dict[str, dict[TopicPartition, int]]:
-    """What a file of several groups says.
+    """Returns each group's offsets from a file of several groups.
 
     Raises:
-        InvalidArgumentError: a line is not of such a file; the error names it.
+        InvalidArgumentError: a line is malformed; the error names it.
     """
     return _by_group(path, list(_rows(text, path)), 4)
 
@@ -119,7 +119,7 @@ def _some(groups: Iterable[str]) -> str:
 
 
 def _rows(text: str, path: str) -> Iterator[tuple[int, list[str]]]:
-    """Lines with their numbers; empty ones are passed over."""
+    """Yields the lines with their numbers; empty lines are skipped."""
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
         for fields in reader:
@@ -130,12 +130,12 @@ def _rows(text: str, path: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _by_group(path: str, rows: list[tuple[int, list[str]]], columns: int) -> dict[str, dict[TopicPartition, int]]:
-    """Groups to partitions to offsets, of rows whose first field is the group.
+    """Returns offsets by group and partition, from rows whose first field is the group.
 
     Args:
-        path: of the file, for errors.
+        path: the file, for errors.
         rows: line numbers and fields.
-        columns: how many a line of this file has.
+        columns: the number of columns in this file.
     """
     found: dict[str, dict[TopicPartition, int]] = {}
     for number, fields in rows:

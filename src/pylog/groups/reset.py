@@ -1,6 +1,6 @@
-"""Where a group is set to: pure functions of what is asked, what was committed and where a log begins and ends.
+"""Computes the offsets of a reset: pure functions of the target, the committed offset and the log's bounds.
 
-Kafka's ways and its clamping (groups-and-transactions 2.9).
+Targets and clamping are Kafka's (groups-and-transactions 2.9).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 class ResetTarget(NamedTuple):
-    """Where to.
+    """The target of a reset.
 
     Attributes:
         kind: `"offset"` N, `"shift"` by N, `"time"` N in milliseconds, or one of those without a value.
@@ -34,12 +34,12 @@ class ResetTarget(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """What is known of a partition.
+    """A partition's log bounds and committed offset.
 
     Attributes:
         start, end: of its log.
-        committed: by the group; None for nothing.
-        offset_for_time: gives the offset of the first record that is not older than some milliseconds, None for none.
+        committed: the group's committed offset; None without one.
+        offset_for_time: returns the offset of the first record at or after a time in milliseconds; None without one.
     """
 
     start: int
@@ -49,16 +49,16 @@ class Bounds(NamedTuple):
 
 
 class PlannedOffset(NamedTuple):
-    """What a reset makes of one partition.
+    """The planned offset of one partition.
 
     Attributes:
-        partition: which.
-        offset: the group will read next.
-        committed: it would have read next; None where it had committed nothing.
-        wanted: the offset asked for, where that is not the one planned; None otherwise, and where no offset was asked for.
-        adjustment: why the plan is not what was asked for: the offset lies `"beyond end"` or `"before start"` of the log; there
-            is `"no such time"` (every record is older: the log's end is taken) or `"nothing committed"` to keep (the end, too).
-            None where it is what was asked for.
+        partition: the partition.
+        offset: the offset that the group will read next.
+        committed: the offset committed before; None without one.
+        wanted: the requested offset, if the plan differs from it; otherwise None.
+        adjustment: why the plan differs from the request. `"beyond end"` and `"before start"`: the offset is outside the log.
+            `"no such time"`: every record is older, so the plan is the log's end. `"nothing committed"`: the plan is the end.
+            None if the plan is the request.
     """
 
     partition: TopicPartition
@@ -69,7 +69,7 @@ class PlannedOffset(NamedTuple):
 
 
 def plan(target: ResetTarget, partition: TopicPartition, bounds: Bounds) -> PlannedOffset:
-    """Where one partition is set to. `"shift"` needs something committed.
+    """Plans one partition. `"shift"` requires a committed offset.
 
     >>> plan(ResetTarget("shift", 5), TopicPartition("orders", 0), Bounds(0, 10, 7, lambda _: None))[1:]
     (10, 7, 12, 'beyond end')
@@ -99,20 +99,20 @@ def _clamped(partition: TopicPartition, wanted: int, bounds: Bounds) -> PlannedO
     return PlannedOffset(partition, wanted, bounds.committed)
 
 
-# ---- what callers give -------------------------------------------------------------------------------------------------------
+# ---- arguments ---------------------------------------------------------------------------------------------------------------
 
 
 def target_of(
     to: object = None, shift_by: object = None, by_duration: object = None, *, now_ms: Callable[[], int]
 ) -> ResetTarget | None:
-    """The target that a caller names in one of three ways; None if in none of them.
+    """Returns the target that a caller gives in one of three arguments; None if all are None.
 
     Raises:
-        InvalidArgumentError: in more than one, or in none that there is.
+        InvalidArgumentError: more than one is given, or the value is invalid.
     """
     given = [name for name, value in (("to", to), ("shift_by", shift_by), ("by_duration", by_duration)) if value is not None]
     if len(given) > 1:
-        raise InvalidArgumentError(f"{' and '.join(given)} are given together; a reset goes one way")
+        raise InvalidArgumentError(f"{' and '.join(given)} are given together; give one of them")
     if shift_by is not None:
         return ResetTarget("shift", _checked_offset("shift_by", shift_by))
     if by_duration is not None:
@@ -133,7 +133,7 @@ def _where(to: object) -> ResetTarget:
 
 
 def _checked_offset(name: str, value: object) -> int:
-    """An offset or a distance: what lies outside the log is clamped to it, so it may be negative."""
+    """Checks an offset or a distance. It may be negative: offsets outside the log are clamped."""
     if isinstance(value, Integral) and not isinstance(value, bool) and -limits.INT64_MAX <= int(value) <= limits.INT64_MAX:
         return int(value)
     others = ", a datetime, 'earliest', 'latest' or 'current'" * (name == "to")
@@ -151,7 +151,7 @@ def _parsed_time(text: str) -> datetime:
 
 
 def _milliseconds_at(moment: datetime) -> int:
-    """The first whole millisecond that is not before it; at 1970 what is older."""
+    """Returns the first whole millisecond at or after a time; 0 for times before 1970."""
     if moment.utcoffset() is None:
         raise InvalidArgumentError(f"to={moment!r} has no time zone; give it one, as in datetime(2024, 1, 31, tzinfo=UTC)")
     return max(0, -((_EPOCH - moment) // _MILLISECOND))

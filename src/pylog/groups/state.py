@@ -1,6 +1,6 @@
-"""What the records of a group say about its members: a fold over them, and the records that make one state of another.
+"""The members of a group: a fold over its records, and the records that lead from one state to another.
 
-A partition's owner is the member whose record says that it has it (kind 8). Who is to have it is in the targets (kind 7).
+The current assignments (kind 8) name the owner of each partition. The target assignments (kind 7) name its future owner.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ from pylog.offsets.schema import GroupMetadata, group_key
 from pylog.record.types import TopicPartition
 from pylog.topics.topic import Topic
 
-# Tagged fields. Of a member: that it is none of the classic protocol, which a broker takes it for if nothing is said; and pylog's
-# own, the names of its assignors, as Kafka's schema has room for one only. Of partitions that a member has: since which epoch.
+# Tagged fields. For a member: it is not of the classic protocol, which is a broker's default; and pylog's
+# own field, the names of its assignors, because Kafka's schema holds only one. For assigned partitions: the epoch of assignment.
 _NOT_CLASSIC: Final = (0, b"\0")
 _ASSIGNORS_TAG: Final = 0x7079
 _ASSIGNMENT_EPOCHS_TAG: Final = 0
@@ -74,16 +74,16 @@ class Member(NamedTuple):
     """A member of a group.
 
     Attributes:
-        member_id: told apart by it from everybody who ever was in the group.
-        topics: what it wants to read.
-        assignors: those that it knows, the most wanted first; none of one that a broker wrote down.
+        member_id: unique among all members that the group ever had.
+        topics: its subscription.
+        assignors: those that it supports, the preferred one first; none for a member that a broker recorded.
         instance_id: of a static member.
         client_id: for tools.
-        rebalance_timeout_ms: how long it may take to give something up.
+        rebalance_timeout_ms: how long it may take to release partitions.
         epoch: the group's, as far as the member has followed; 0 before it has.
         previous_epoch: the one before that.
-        owned: what it has.
-        target: what it is to have.
+        owned: the partitions that it has.
+        target: the partitions that it should have.
     """
 
     member_id: str
@@ -99,20 +99,20 @@ class Member(NamedTuple):
 
     @property
     def standing(self) -> int:
-        """Its state, as its record says it."""
+        """The member's state, in the encoding of its record."""
         return UNREVOKED if self.owned - self.target else UNRELEASED if self.target - self.owned else STABLE
 
 
 class GroupState(NamedTuple):
-    """A group. Nobody changes one: decisions make another.
+    """A group. Immutable: decisions return a new one.
 
     Attributes:
-        epoch: how often its partitions were shared out.
+        epoch: the number of times its partitions were assigned.
         members: by id, in the order of ids.
-        topics: those that its members read, as they were then: how many partitions each had.
-        ids: of these and all other topics.
-        classic: it has a record of Kafka's classic protocol, whose members are its epoch's last.
-        protocol_type: what that says its members are; "consumer" if anything.
+        topics: the number of partitions of each subscribed topic, at the last assignment.
+        ids: the ids of these and all other topics.
+        classic: the group has a record of Kafka's classic protocol.
+        protocol_type: the kind of members in that record; "consumer" for consumers.
     """
 
     epoch: int = 0
@@ -123,12 +123,12 @@ class GroupState(NamedTuple):
     protocol_type: str = ""
 
     def owned_by_others(self, member_id: str) -> PartitionSet:
-        """What everybody else has."""
+        """Returns the partitions that other members own."""
         return frozenset[TopicPartition]().union(*(each.owned for each in self.members.values() if each.member_id != member_id))
 
 
 def topic_info(topic: Topic) -> TopicInfo:
-    """What members have to know of a topic. One from a broker that knew no ids gets one from its name."""
+    """Returns a topic's id and partitions. A topic from a broker without topic ids gets an id derived from its name."""
     if topic.id is None:
         return TopicInfo(hashlib.blake2b(topic.name.encode(), digest_size=16).digest(), topic.partition_ids)
     return TopicInfo(urlsafe_b64decode(topic.id + "=="), topic.partition_ids)
@@ -138,12 +138,12 @@ def topic_info(topic: Topic) -> TopicInfo:
 
 
 def state_of(group: GroupImage | None, available: Topics) -> GroupState:
-    """What a group's records say.
+    """Returns a group's state from its records.
 
     Args:
-        group: its records; None of one that has none.
-        available: the topics that there are: brokers of today write down ids without names. A partition of a topic that is gone
-            is nobody's.
+        group: the records; None if there are none.
+        available: the existing topics, because current brokers record ids without names. A partition of a deleted topic has no
+            owner.
 
     Raises:
         CorruptionError, UnsupportedFormatError: a record does not parse.
@@ -164,7 +164,7 @@ def state_of(group: GroupImage | None, available: Topics) -> GroupState:
 
 
 def _with_classic(found: GroupState, classic: GroupMetadata | None) -> GroupState:
-    """The same with what a record of the classic protocol says: a broker moves a group from one protocol to the other."""
+    """Adds the content of a record of the classic protocol: a broker may move a group from one protocol to the other."""
     if classic is None:
         return found
     old = {each.member_id: Member(each.member_id, frozenset()) for each in classic.members}
@@ -173,7 +173,7 @@ def _with_classic(found: GroupState, classic: GroupMetadata | None) -> GroupStat
 
 
 def _sorted(records: Mapping[bytes, Entry]) -> dict[int, dict[str, Entry]]:
-    """Records by kind and member."""
+    """Returns records by kind and member."""
     found: dict[int, dict[str, Entry]] = defaultdict(dict)
     for key, entry in records.items():
         found[key[1]][member_of(key) if key[1] in OF_MEMBERS else ""] = entry
@@ -205,7 +205,7 @@ def _places(names: Mapping[bytes, str], given: Iterable[TopicPartitions]) -> Par
 
 
 def assignors_of(tags: Tags) -> tuple[str, ...]:
-    """The assignors that a member of pylog has written into its record; none of another's."""
+    """Returns the assignors in the record of a member of pylog; none for other members."""
     for number, value in tags:
         if number == _ASSIGNORS_TAG:
             read = Reader(value)
@@ -218,7 +218,7 @@ def assignors_of(tags: Tags) -> tuple[str, ...]:
 
 
 def changes(group: bytes, before: GroupState, after: GroupState) -> list[KeyValue]:
-    """The records that make one state of another, in the order in which a broker writes them (groups-and-transactions 1.8)."""
+    """Returns the records that lead from one state to another, in a broker's order (groups-and-transactions 1.8)."""
     items: list[KeyValue] = [(group_key(group), None)] if before.classic and not after.classic else []
     gone = [member_id for member_id in before.members if member_id not in after.members and not before.classic]
     items += ((member_record_key(kind, group, member_id), None) for member_id in gone for kind in (CURRENT, TARGET, MEMBER))
@@ -282,7 +282,7 @@ def _currents(group: bytes, before: GroupState, after: GroupState) -> Iterator[K
 
 
 def _with_epoch(assigned: TopicPartitions, epoch: int) -> TopicPartitions:
-    """Brokers since 4.3 want to be told for each partition since which epoch the member has it."""
+    """Brokers since 4.3 require, for each partition, the epoch in which it was assigned."""
     write = Writer()
     write.array([epoch] * len(assigned.partitions), write.int32)
     return assigned._replace(tags=((_ASSIGNMENT_EPOCHS_TAG, bytes(write.data)),))

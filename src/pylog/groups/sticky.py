@@ -1,7 +1,8 @@
-"""Kafka's sticky assignor: balance first, and then as many partitions as can be stay where they were.
+"""Kafka's sticky assignor: balance first, then as many partitions as possible keep their owners.
 
-With equal subscriptions no member has two partitions more than another. With others no partition can go to a member that has two
-fewer than its owner. Kafka's claims by generation do not occur: what a member had is read from the log, where nobody else has it.
+With equal subscriptions no member has two partitions more than another. With unequal ones no partition can move to a subscriber
+that has two fewer than its owner. Kafka's claims by generation do not occur: previous assignments come from the log, in which a
+partition has one owner.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ def sticky(members: Collection[Subscriber], partitions: Partitions) -> Assignmen
     """Assigns as Kafka's StickyAssignor and CooperativeStickyAssignor.
 
     Args:
-        members: with what they had. What two of them say they had is taken as nobody's.
+        members: with their previous partitions. A partition that two members claim counts as unowned.
         partitions: the numbers of each topic's partitions, ascending.
 
     Returns:
         For each member's id its partitions.
 
-    Cost: partitions x members; where they differ and much has to move, up to the square of that.
+    Cost: partitions x members; with unequal subscriptions and many moves, up to the square of that.
 
     >>> both = [Subscriber("a", frozenset("t"), frozenset({TopicPartition("t", 1)})), Subscriber("b", frozenset("t"))]
     >>> {member: sorted(each.partition for each in given) for member, given in sticky(both, {"t": [0, 1]}).items()}
@@ -58,7 +59,7 @@ def sticky(members: Collection[Subscriber], partitions: Partitions) -> Assignmen
 
 
 def _equal(owned: PartitionsByMember, partitions: frozenset[TopicPartition]) -> PartitionsByMember:
-    """Everybody wants the same: all get as many, or one more."""
+    """Assigns for equal subscriptions: each member gets the same number, or one more."""
     if not owned:
         return {}
     least, larger = divmod(len(partitions), len(owned))
@@ -81,7 +82,7 @@ def _equal(owned: PartitionsByMember, partitions: frozenset[TopicPartition]) -> 
 
 
 def _kept(owned: PartitionsByMember, least: int, larger: int) -> tuple[PartitionsByMember, list[str], list[str]]:
-    """What stays where it was; who has less than the least, and who has just that and may get one more."""
+    """Returns the partitions that keep their owners, the members with too few, and the members that may get one more."""
     given: PartitionsByMember = {}
     short, full = [], []
     for member, partitions in owned.items():
@@ -101,7 +102,7 @@ def _kept(owned: PartitionsByMember, least: int, larger: int) -> tuple[Partition
 
 
 class _Balancing:
-    """Partitions of different topics for members that want different ones."""
+    """Assigns for unequal subscriptions."""
 
     def __init__(self, members: Collection[Subscriber], owned: PartitionsByMember, partitions: Iterable[TopicPartition]) -> None:
         self._given = owned
@@ -114,10 +115,10 @@ class _Balancing:
             key=lambda partition: (len(self._readers[partition.topic]), java_order(partition.topic), partition.partition),
         )
         self._owner = {partition: member for member, places in owned.items() for partition in places}
-        self._moves: dict[TopicPartition, tuple[str, str]] = {}  # from whom to whom each was moved
+        self._moves: dict[TopicPartition, tuple[str, str]] = {}  # the source and target of each move
 
     def balanced(self, *, only_new_first: bool) -> PartitionsByMember:
-        """Deals out what nobody has, then moves partitions as long as that makes loads more equal."""
+        """Assigns unowned partitions, then moves partitions while that makes loads more equal."""
         new = [partition for partition in self._partitions if partition not in self._owner]
         for partition in new:
             self._give(partition, self._idlest(partition))
@@ -127,7 +128,7 @@ class _Balancing:
         return self._given
 
     def _idlest(self, partition: TopicPartition) -> str:
-        """Of those who want it the one with the fewest partitions; of several the first."""
+        """Returns the subscriber with the fewest partitions; the first of several."""
         return min(self._readers[partition.topic], key=lambda member: len(self._given[member]))
 
     def _give(self, partition: TopicPartition, member: str) -> None:
@@ -146,7 +147,7 @@ class _Balancing:
                     moved = True
 
     def _best_to_move(self, partition: TopicPartition, source: str, target: str) -> TopicPartition:
-        """Rather one that has come the other way before: then it is back, and none has moved."""
+        """Prefers a partition that moved the other way before: moving it back undoes that move."""
         return next(
             (each for each, pair in self._moves.items() if each.topic == partition.topic and pair == (target, source)), partition
         )

@@ -1,4 +1,4 @@
-"""What assignors are asked and answer."""
+"""The arguments and results of assignors."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Subscriber(NamedTuple):
 
     Attributes:
         member_id: its id.
-        topics: names of what it wants to read.
-        owned: the partitions that it had before.
+        topics: the names of its topics.
+        owned: its previous partitions.
         instance_id: of a static member.
     """
 
