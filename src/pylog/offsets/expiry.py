@@ -10,11 +10,11 @@ from pylog.offsets.schema import GroupMetadata, parse_partition_key, subscribed_
 
 
 class Expiry(NamedTuple):
-    """What is to be deleted of a group.
+    """The deletions in one group.
 
     Attributes:
-        places: of its offsets.
-        group: the group itself too.
+        places: the offsets to delete.
+        group: the group itself is deleted too.
     """
 
     partition_keys: list[bytes]
@@ -30,7 +30,7 @@ def expired(group: GroupImage, pending: Collection[bytes], now_ms: int, retentio
 
     Args:
         group: one that exists.
-        pending: the places of offsets that open transactions have committed: they stay.
+        pending: the keys of offsets that open transactions have committed, which are kept.
         now_ms: the wall clock.
         retention_ms: how long offsets are kept.
         at_work: whether any member that the records name is; asked only if they name one.

@@ -1,7 +1,7 @@
-"""What the records of one partition of `__consumer_offsets` say: a fold over them, in the order of their offsets.
+"""The groups of one partition of `__consumer_offsets`: a fold over its records, in the order of their offsets.
 
-The last record of a key counts. What a transaction commits counts from its marker on, at the place in that order that its record
-has (groups-and-transactions 1.10). Values are kept as they are and parsed when somebody asks.
+The last record of a key counts. A transaction's commits count from its marker on, in the order of their own records
+(groups-and-transactions 1.10). Values are stored unparsed, and parsed on request.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class Image:
         self.pending: dict[int, dict[tuple[bytes, bytes], Entry]] = {}
 
     def pending_of(self, group: bytes) -> set[bytes]:
-        """The places of a group's offsets that open transactions have committed."""
+        """Returns the keys of a group's offsets that open transactions have committed."""
         return {partition_key for entries in self.pending.values() for name, partition_key in entries if name == group}
 
     def committed_for(self, topic: bytes, before: int) -> dict[bytes, list[bytes]]:
@@ -255,7 +255,7 @@ class Image:
 
         Args:
             offset, key, value: of the record.
-            producer: -1, or who has a transaction open.
+            producer: -1, or the id of a producer with an open transaction.
             written: there was one of the same key with a value, which was left out.
 
         Returns:
@@ -349,7 +349,7 @@ class Image:
         else:
             group.membership[key] = Entry(offset, value)
         if kind in (GROUP, GROUP_EPOCH):
-            group.named &= value is not None  # its tombstone deletes the group, whoever has committed for it
+            group.named &= value is not None  # its tombstone deletes the group, even with commits
         if value is None:
             self._drop_if_empty(name)
         return None

@@ -128,14 +128,14 @@ class TopicPartitions(NamedTuple):
 
 
 class TargetAssignment(NamedTuple):
-    """What a member is to have (kind 7)."""
+    """A member's target assignment (kind 7)."""
 
     assigned: tuple[TopicPartitions, ...]
     tags: Tags = ()
 
 
 class CurrentAssignment(NamedTuple):
-    """What a member has (kind 8): both `assigned` and `revoking` are its own until it has given them up."""
+    """A member's current assignment (kind 8). It owns both `assigned` and `revoking` until it has released them."""
 
     epoch: int
     previous_epoch: int

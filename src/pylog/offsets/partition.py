@@ -1,7 +1,7 @@
-"""One partition of `__consumer_offsets`: its log, and what its records say, kept up with what any process appends.
+"""One partition of `__consumer_offsets`: its log, and an image of its records that follows the appends of all processes.
 
-What was replayed once is not read again as long as the file that holds its last record is the same; after anything else (another
-process rolled or compacted the log, or cut it) everything is replayed, because tombstones may be gone.
+Replayed records are not read again while the file that holds the last of them is the same. After any other change (another
+process rolled, compacted or truncated the log) everything is replayed, because tombstones may have been deleted.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class OffsetsPartition:
         self._anchor: LogSegment | None = None  # the segment of the last record replayed
 
     def offsets_of(self, group: bytes) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What a group has committed, as `image` says; the caller does not change it."""
+        """Returns a group's committed offsets, from `image`. The caller must not change the result."""
         with self._guard:
             found = self._caught_up().groups.get(group)
             return {} if found is None else found.offsets()
@@ -64,10 +64,10 @@ class OffsetsPartition:
 
     @contextmanager
     def image(self) -> Iterator[Image]:
-        """What the records say now; nobody changes it inside.
+        """Yields the current image, which no other thread changes inside.
 
         Raises:
-            CorruptionError: one of them is not what was written, so nothing is known of any group here.
+            CorruptionError: a record is damaged, so no group of this partition is known.
         """
         with self._guard:
             yield self._caught_up()
@@ -104,7 +104,7 @@ class OffsetsPartition:
         return self._image
 
     def _take(self, state: LogState) -> None:
-        """Replays what is new; what fails is tried again from the start as long as others change the log (reliability 11e)."""
+        """Replays new records; retries from the start after a failure while other processes change the log (reliability 11e)."""
         while True:
             try:
                 self._replay(state)

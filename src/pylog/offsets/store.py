@@ -67,7 +67,7 @@ def _view(there: OffsetsPartition, image: Image, name: bytes) -> GroupView:
 
 
 class Topics(Protocol):
-    """What is asked of the store around."""
+    """The store's part that offsets use."""
 
     path: str
 
@@ -79,7 +79,7 @@ class Topics(Protocol):
 
 
 class Members(Protocol):
-    """What is asked of those who know which members of groups live."""
+    """Tells which members of a group are active."""
 
     def is_possible(self, directory: str) -> bool:
         """Whether a group that has its records in this partition can have members at work."""
@@ -93,8 +93,8 @@ class Members(Protocol):
 class OffsetStore:
     """Committed offsets by group. Got from `Store.offsets`; every method may be called from any thread and process.
 
-    A committed offset is that of the next record to read. Groups without members are Kafka's simple groups: whoever
-    commits last is right.
+    A committed offset is the offset of the next record to read. Groups without members are Kafka's simple groups: the last commit
+    counts.
 
     Attributes:
         fs, clock: the store's.
@@ -220,16 +220,16 @@ class OffsetStore:
     # ---- fetch ---------------------------------------------------------------------------------------------------------------
 
     def fetch(self, group: str, partitions: Iterable[PartitionLike] | None = None) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What a group has committed.
+        """Returns a group's committed offsets.
 
         Args:
-            group: its name. One that nobody has committed for has no offsets.
-            partitions: only these; where nothing is committed for one, it is left out.
+            group: the group's name. A group without commits has no offsets.
+            partitions: only these partitions; those without a commit are left out.
 
         Raises:
-            CorruptionError: the offsets are damaged, so what the group has committed is not known.
+            CorruptionError: the offsets are damaged, so the group's commits are unknown.
 
-        Cost: a look at the log's end, and a copy. The first call in a process reads the partition of `__consumer_offsets`.
+        Cost: a refresh of the log's end, and a copy. The first call in a process reads the partition of `__consumer_offsets`.
         """
         name = checked_group(group)
         offsets = self._on_partition(group, OffsetsPartition.offsets_of, name) or {}
@@ -245,7 +245,7 @@ class OffsetStore:
     def pending(self, group: str) -> set[TopicPartition]:
         """The partitions for which a transaction that is still open has committed offsets of the group.
 
-        Whoever must not read anything twice waits for its end before fetching them, as Kafka's consumers do.
+        A caller that must not read records twice waits for the transaction's end before it fetches them, as Kafka's consumers do.
         """
         name = checked_group(group)
 
@@ -331,8 +331,8 @@ class OffsetStore:
     def forgetting(self, topic: str) -> Iterator[None]:
         """Deletes what groups had committed for a topic, once it was deleted inside; its store does this.
 
-        What is committed meanwhile stays: it can be for a topic that another process has made under this name. What cannot be
-        deleted is logged, because the topic is gone all the same.
+        Later commits are kept: they can be for a topic that another process has created under the same name. A failed deletion
+        is logged, because the topic is deleted anyway.
         """
         there = list(self._all_partitions())
         ends = [each.end_offset for each in there]
@@ -445,7 +445,7 @@ class OffsetStore:
     def _expired(
         self, there: OffsetsPartition, image: Image, now_ms: int, waiting: Mapping[bytes, set[str]]
     ) -> dict[bytes, Expiry]:
-        """What has expired, by group. Not what retention waits for: its group would begin anew, behind what was kept for it."""
+        """Returns the expired offsets by group, except those that retention waits for: their group would skip records."""
         retention_ms = self._config.retention_minutes * 60_000
         found = {
             name: expired(
@@ -520,7 +520,8 @@ class OffsetStore:
         if not self.fs.exists(join(self._store.path, META_PROPERTIES)):
             return number
         for there in sorted(self._all_partitions(), key=lambda there: there.number != number):  # where it should be first
-            elsewhere = nullcontext() if there.number == number else suppress(CorruptionError)  # damage is for who belongs there
+            # damage elsewhere concerns only the groups that belong there
+            elsewhere = nullcontext() if there.number == number else suppress(CorruptionError)
             with elsewhere, there.image() as image:
                 if name in image.groups:
                     return there.number

@@ -1,6 +1,6 @@
-"""A staging file: batches of many partitions as they came, and at its end an index of what belongs to which.
+"""A staging file: batches of many partitions in order of arrival, followed by an index of each partition's batches.
 
-One process fills it, front to back. It is finished when its index is there; of one that is not nobody knows anything.
+One process fills it from front to back. A file is complete once it has its index; an incomplete one cannot be used.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _Entry(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
 
 
 class _Index(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The index: the partitions, how many each topic was thought to have, and the topics with a record that has no key."""
+    """The index: the partitions, the expected partition counts of the topics, and the topics with a record that has no key."""
 
     counts: dict[str, int]
     entries: list[_Entry]
@@ -53,10 +53,10 @@ class Chunks(NamedTuple):
 
 
 class StagedIndex(NamedTuple):
-    """What is in a staging file.
+    """The content of a staging file.
 
     Attributes:
-        counts: how many partitions each topic was thought to have when rows were sent to them.
+        counts: each topic's number of partitions when rows were assigned to them.
         chunks: by partition.
         keyless: the topics with a record that has no key.
     """
@@ -90,7 +90,7 @@ class StagingFile:
         self.keyless: set[str] = set()
 
     def add(self, partition: TopicPartition, encoded: Encoded | EncodedBatch) -> None:
-        """Takes batches of a partition. What goes on where its last chunk ended is one chunk with it, up to a size."""
+        """Takes batches of a partition. Adjacent batches are merged into one chunk, up to a size."""
         size, count = len(encoded.data), int(encoded.table[COUNT].sum())
         self._file.write(encoded.data, self._position)
         chunks = self._chunks.setdefault(partition, [])
@@ -105,8 +105,8 @@ class StagingFile:
         """Writes the index and closes the file.
 
         Args:
-            counts: how many partitions each topic was thought to have.
-            durable: whether it is to outlive a power loss, once its directory is synced.
+            counts: each topic's number of partitions.
+            durable: whether the file must survive a power loss, once its directory is synced.
         """
         entries = [_Entry(*partition, chunks) for partition, chunks in self._chunks.items()]
         index = msgspec.json.encode(_Index(counts, entries, sorted(self.keyless)))
@@ -126,7 +126,7 @@ def read_index(fs: FileSystem, root: str, staged: StagedFile) -> StagedIndex:
     """The index of a finished staging file.
 
     Raises:
-        StorageFailedError: the file is not there. CorruptionError: it is not as it was finished.
+        StorageFailedError: the file is missing. CorruptionError: it has changed since it was completed.
     """
     path = join(root, staged.name)
     if not fs.exists(path):
@@ -138,7 +138,7 @@ def read_index(fs: FileSystem, root: str, staged: StagedFile) -> StagedIndex:
     finally:
         file.close()
     if len(data) != staged.index_size or crc32c(data) != staged.index_crc:
-        raise CorruptionError(f"{path} is not as its task left it; run the job again", path=path, position=staged.index_position)
+        raise CorruptionError(f"{path} changed after its task; run the job again", path=path, position=staged.index_position)
     index = msgspec.json.decode(data, type=_Index)
     chunks = {TopicPartition(entry.topic, entry.partition): _chunks(entry.chunks) for entry in index.entries}
     return StagedIndex(index.counts, chunks, frozenset(index.keyless))

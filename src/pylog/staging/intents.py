@@ -1,11 +1,11 @@
-"""What a streaming query has decided to append: written, durably, before the first byte of it is.
+"""A streaming query's intent to append a micro-batch, made durable before the first byte is appended.
 
-A file a query, in the store's root, replaced atomically. It says which micro-batch was decided, in which files its batches lie,
-and where each log ended then. A query that comes back after a crash and repeats the batch finds out from the logs how far it
-got, and appends the rest *of what was decided then*: how the batch comes out the second time does not matter.
+Each query has one file in the store's root, which is replaced atomically. It names the micro-batch, the staging files with its
+batches, and the end of each log at that time. A query that repeats the batch after a crash learns from the logs how much was
+appended, and appends the rest *of the recorded batch*: the content of the repeated batch does not matter.
 
-The batches carry a producer's numbers: an id made of the query's, an epoch made of the batch's number, sequences from 0 in each
-log. So a log itself tells how much of a micro-batch it has, whatever others have appended in between.
+The batches carry a producer id derived from the query, an epoch derived from the batch number, and sequences from 0 in each log.
+So each log shows how much of a micro-batch it has, even if other writers have appended in between.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class StagedFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         name: in the store's root.
-        index_position, index_size: where in it its index lies; bytes.
+        index_position, index_size: position and size of its index, in bytes.
         index_crc: CRC-32C of the index.
     """
 
@@ -58,16 +58,16 @@ class PartitionIntent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Intent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a query has decided.
+    """A query's intent.
 
     Attributes:
-        query: its id.
+        query: the query's id.
         batch: the number of the micro-batch.
-        files: what it is made of, in order; none when it is done.
-        targets: the partitions it goes to.
+        files: its staging files, in order; none when it is done.
+        targets: the partitions that it is appended to.
         done: whether all of it is in the logs.
-        version: of the file's format.
-        crc32c: of all that, eight hexadecimal digits.
+        version: the version of the file format.
+        crc32c: the checksum of all other fields, eight hexadecimal digits.
     """
 
     query: str
@@ -105,7 +105,7 @@ def intent_name(query: str) -> str:
 
 
 def read_intent(fs: FileSystem, root: str, query: str) -> Intent | None:
-    """What a query decided last; None if it never did.
+    """Returns a query's last intent; None if it has none.
 
     Raises:
         CorruptionError: the file is damaged. UnsupportedFormatError: a newer pylog wrote it.
@@ -129,7 +129,7 @@ def _parse(data: bytes, path: str) -> Intent:
 
 
 def _damaged(path: str, why: str) -> CorruptionError:
-    message = f"{path} is damaged ({why}): what the query appended last is not known; start it with a new checkpoint"
+    message = f"{path} is damaged ({why}): the query's last micro-batch is unknown; start it with a new checkpoint"
     return CorruptionError(message, path=path)
 
 

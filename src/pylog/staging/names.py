@@ -1,8 +1,8 @@
-"""The names of files on their way, and which of them nobody will come back for.
+"""The names of staging files, and the removal of abandoned ones.
 
-They lie in the store's root, as plain files: a broker ignores unknown files there, and stops at unknown directories (interop
-1.2). A name says which job the file belongs to and which process that job dies with, so that whoever opens the store next can
-tell what a dead job has left. What a decided splice still needs stays, whoever is dead (`intents`).
+They are plain files in the store's root: a broker ignores unknown files there, and fails on unknown directories (interop 1.2). A
+name holds the job and the process that the job dies with, so that the next process that opens the store finds the files of a dead
+job. Files that an intent still needs are kept (`intents`).
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _NAME: Final = re.compile(rf"{PREFIX}\.([0-9a-f-]+)\.([0-9]+)\.([0-9a-f-]+)\.[0-
 
 
 class StagingName(NamedTuple):
-    """What a staging file's name says.
+    """The parts of a staging file's name.
 
     Attributes:
-        job: a batch job's own id, or a streaming query's.
+        job: the id of a batch job or a streaming query.
         batch: the number of the query's micro-batch; 0 of a batch job.
         owner: the process that the job dies with.
     """
@@ -35,12 +35,12 @@ class StagingName(NamedTuple):
     owner: ProcessName
 
     def new(self) -> str:
-        """A file name of this job that nobody else has."""
+        """Returns a new, unique file name of this job."""
         return f"{PREFIX}.{self.job}.{self.batch}.{self.owner}.{secrets.token_hex(8)}{SUFFIX}"
 
     @classmethod
     def parse(cls, name: str) -> StagingName | None:
-        """What a file name says; None if it is not of a staging file.
+        """Parses a file name; None if it is not a staging file's.
 
         >>> StagingName.parse(StagingName("ab-1", 7, ProcessName("a", "b", 0, 1, 2)).new()).batch
         7

@@ -1,8 +1,8 @@
-"""Topics of a store: what the directory's names say, and what `pylog.json` adds (configurations and ids).
+"""Topics of a store: the partition directories, and the configurations and ids in `pylog.json`.
 
-`pylog.json` is pylog's own and optional: a directory that a broker wrote has none. Every topic there has Kafka's defaults, but is
-kept for ever: what a broker was told to keep is not known here. An entry whose id is not that of the directories is of a topic
-that a broker has deleted, and counts no more.
+`pylog.json` is optional: a directory that a broker wrote has none. Every topic there has Kafka's defaults, but its
+records are kept forever, because the broker's retention settings are unknown here. An entry with another id than the directories
+belongs to a topic that a broker has deleted, and is ignored.
 A topic exists when it is named there or has a partition directory, so creation and deletion are each committed by one
 atomic replacement of that file, and completed at the next opening if the process dies on the way.
 """

@@ -29,12 +29,12 @@ from pylog.topics.topic import Topic, changes_between, check_partition
 
 
 class TopicChanges:
-    """Changes the topics of a directory that is open for writing. What a caller is refused has changed nothing.
+    """Changes the topics of a directory that is open for writing. A refused change leaves everything as it was.
 
     Args:
         fs, root: the log directory.
         locks: of the process there.
-        checkpoints: what a partition that goes is to be removed from.
+        checkpoints: the checkpoints that a deleted partition is removed from.
     """
 
     def __init__(self, fs: FileSystem, root: str, locks: StoreLocks, checkpoints: Sequence[Checkpoint]) -> None:
@@ -142,17 +142,17 @@ class TopicChanges:
             checkpoint.update({}, [TopicPartition(topic, number) for number in numbers])
 
     def _rename(self, directory: str, target: str) -> None:
-        """Frees the name of a partition that is deleted, unless somebody who needed it has done so."""
+        """Frees the name of a partition that is deleted, unless another process has already done so."""
         with self._locks.partition(directory).entered(), self._locks.root.entered():
             gone = parse_partition_directory(directory)
             if rename_deleted(self._fs, self._root, directory, target) and gone is not None:
-                self._forget_ends(gone.topic, [gone.partition])  # who had it open may have noted some since
+                self._forget_ends(gone.topic, [gone.partition])  # a process that has it open may have written new lines
 
     @contextmanager
     def _names_free(self, topic: str) -> Iterator[None]:
-        """The root's lock, with no directory there that another store has decided to delete, and may never get to.
+        """Holds the root's lock while no directory of the topic waits for a deletion that another store has decided.
 
-        Who decides that does it under this lock, and renames under those of partitions, which lie outside.
+        A deletion is decided under this lock; the renaming takes the partition's lock first.
         """
         while True:
             self._free_names(topic)

@@ -1,4 +1,4 @@
-"""Whether the directories are those that the catalog names."""
+"""Checks the partition directories against the catalog."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def check_catalog(fs: FileSystem, root: str, catalog: Catalog, *, quiet: bool) -
         catalog: as it is meanwhile.
         quiet: nobody writes files there, no thread of this process either: what looks unfinished is left over.
     """
-    from pylog.log.check import TEMPORARY, UNFINISHED  # with the engine, which who only asks for names does not need
+    from pylog.log.check import TEMPORARY, UNFINISHED  # imports the engine, which callers that list names do not need
     from pylog.log.report import about, of_error
 
     try:
@@ -44,10 +44,10 @@ def check_catalog(fs: FileSystem, root: str, catalog: Catalog, *, quiet: bool) -
 
 
 def was_made(fs: FileSystem, root: str, partition: TopicPartition) -> bool:
-    """Whether a partition without a directory had one, as far as anything tells.
+    """Returns whether a partition without a directory had one, as far as the other files show.
 
-    Who makes a partition removes its lines from the checkpoints and the marker of a clean shutdown before the catalog names it.
-    A checkpoint gets a line of it when it has been written to, and the marker comes back when everything is made.
+    The creator of a partition removes its checkpoint lines and the clean-shutdown marker before the catalog names it. A
+    checkpoint gets a line when the partition has been written to, and the marker returns when all partitions are created.
     """
     return is_told_of(fs, root, partition) or fs.exists(join(root, CLEAN_SHUTDOWN))
 
@@ -66,7 +66,7 @@ def _check_made(fs: FileSystem, root: str, ids: Mapping[TopicPartition, str], la
         if partition in made:
             yield about("missing", root, told)
         else:
-            yield about("unmade", root, f"{told}: who makes the topic has not got to it, or was killed before")
+            yield about("unmade", root, f"{told}: the topic's creator has not created it yet, or was killed before")
 
 
 def _check_id(fs: FileSystem, directory: str, expected: str) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""Deleting topics: the decision is one line in the catalog, the rest can be done again by whoever comes next."""
+"""Deleting topics: the decision is one line in the catalog, the next process can repeat the rest."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def decide_deletion(fs: FileSystem, root: str, topic: Topic) -> dict[str, str]:
 
 
 def deletion_name(name: str) -> str:
-    """What a partition directory is renamed to before it is removed (storage-format 3.2.3)."""
+    """Returns a new name for a partition directory before its removal (storage-format 3.2.3)."""
     suffix = f".{secrets.token_hex(16)}-delete"
     return name[: _DIRECTORY_NAME_CHARACTERS - len(suffix)] + suffix
 
@@ -169,7 +169,7 @@ def remove_strays(fs: FileSystem, root: str) -> None:
 
 
 def _is_stray(fs: FileSystem, directory: str) -> bool:
-    """Whether pylog has deleted it: its header says so, or nobody has written into it. What a broker deletes is left to that."""
+    """Returns whether pylog has deleted it: its header says so, or it is empty. A broker's deletions are left to the broker."""
     with contextlib.suppress(PylogError):
         if {entry.name for entry in fs.list(directory)} <= {PARTITION_METADATA}:
             return True

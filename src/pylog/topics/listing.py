@@ -1,4 +1,4 @@
-"""Which topics a directory has: its names and its catalog together."""
+"""Lists the topics of a directory, from its entries and its catalog."""
 
 from __future__ import annotations
 
@@ -113,10 +113,10 @@ def is_kraft_brokers(fs: FileSystem, root: str) -> bool:
 
 
 def _listed(fs: FileSystem, root: str) -> tuple[Catalog, list[DirectoryEntry]]:
-    """The catalog and what is listed while it is true.
+    """Returns the catalog, and a listing taken while the catalog did not change.
 
-    Who makes a topic writes the catalog first, and who deletes one does so first and last: some of its directories without what
-    the catalog says of them would pass for a broker's topic of as many partitions.
+    Creating a topic writes the catalog first; deleting one writes it first and last. Without the catalog's entry, some of the
+    directories would look like a broker's topic with fewer partitions.
     """
     path = join(root, CATALOG)
     while True:

@@ -46,7 +46,7 @@ def check_partition_directory(fs: FileSystem, directory: str, *, write: bool) ->
 
 
 def for_each_partition(calls: Iterable[Callable[[], Any]]) -> list[Any]:
-    """Makes every call, one for each partition, and then raises the first error. What another process deleted needs nothing."""
+    """Makes each partition's call, then raises the first error. Partitions that another process deleted are skipped."""
     results, errors = [], []
     for call in calls:
         try:
