@@ -56,7 +56,7 @@ class Durability:
             )
 
     @classmethod
-    def INTERVAL(cls, ms: int) -> Durability:  # noqa: N802 - a level beside SYNC and OS, written like them
+    def INTERVAL(cls, ms: int) -> Durability:  # noqa: N802 - a level like SYNC and OS, so in the same case
         """Returns the level that syncs at most `ms` milliseconds after an append."""
         return cls("INTERVAL", ms)
 

@@ -35,7 +35,9 @@ METRICS: Final[Mapping[str, Metric]] = {
     "log_syncs": Metric("counter", "", "Syncs of this process that appends waited for."),
     "log_sync_seconds": Metric("counter", "seconds", "How long appends of this process waited for syncs."),
     "log_unreadable": Metric("gauge", "", "1 if the log is damaged or cannot be opened, else 0."),
-    "log_skipped_records": Metric("gauge", "", "Records of __consumer_offsets that are skipped, because no Kafka writes such."),
+    "log_skipped_records": Metric(
+        "gauge", "", "Records of __consumer_offsets that are skipped, because Kafka never writes them."
+    ),
     "background_failures": Metric("counter", "", "Errors of background work in this process: flushes, ticks, producers."),
     "group_lag": Metric("gauge", "", "Offsets between what a group has committed and the log's end."),
 }

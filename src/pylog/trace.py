@@ -162,24 +162,24 @@ def wanted(event: Event) -> bool:
     return not logger.disabled and logger.manager.disable < event.level >= logger.getEffectiveLevel()
 
 
-def line(event: Event, place: tuple[str, int] | None = None, /, **facts: object) -> None:
+def line(event: Event, partition: tuple[str, int] | None = None, /, **facts: object) -> None:
     """Logs an event. If this thread holds locks, the line waits until they are free.
 
     Args:
         event: an event of this module.
-        place: the topic and partition.
+        partition: the topic's name and the partition's number.
         facts: all other facts, in the order of the line. None is left out.
     """
-    later(event, place, **facts)
+    later(event, partition, **facts)
     if waiting:
         tell()
 
 
-def later(event: Event, place: tuple[str, int] | None = None, /, **facts: object) -> None:
+def later(event: Event, partition: tuple[str, int] | None = None, /, **facts: object) -> None:
     """Like `line`, but the line waits for the next `tell` even if this thread is in no `HELD` block. Cost: 1 µs."""
     if not wanted(event):
         return
-    known = {} if place is None else {"topic": place[0], "partition": place[1]}
+    known = {} if partition is None else {"topic": partition[0], "partition": partition[1]}
     known |= {name: _fact(value) for name, value in facts.items() if value is not None}
     waiting.append(_Line(event, known))
 

@@ -40,7 +40,7 @@ def replace_file(path: str, data: bytes) -> None:
 
 def _check_replaceable(target: str) -> None:
     """Refuses to replace anything but a regular file."""
-    with reported("look at", target):
+    with reported("inspect", target):
         try:
             mode = os.lstat(target).st_mode
         except FileNotFoundError:

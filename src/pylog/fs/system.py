@@ -131,10 +131,10 @@ class OsFile:
         try:
             return os.lseek(self._descriptor, 0, os.SEEK_END)  # a quarter of what fstat costs
         except OSError as error:
-            raise _failed("look at", error, self._path) from error
+            raise _failed("inspect", error, self._path) from error
 
     def identity(self) -> tuple[int, int]:
-        with reported("look at", self._path):
+        with reported("inspect", self._path):
             status = os.fstat(self._descriptor)
             return status.st_dev, status.st_ino
 

@@ -1,1 +1,1 @@
-"""Sparse tables that lead from an offset or a time to a position. All of it is derived from `.log` files and can be rebuilt."""
+"""Kafka's index files: sparse tables from an offset or a timestamp to a position, rebuilt from `.log` files if necessary."""

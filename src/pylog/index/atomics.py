@@ -1,7 +1,7 @@
-"""Loads and stores of one int32 that other threads look at: what a kernel publishes with and what it follows.
+"""Loads and stores of one int32 that threads share: kernels publish and follow links with them.
 
-Everything stored before a `release32` is seen by whoever sees its value through `acquire32`, on every processor. On x86
-both are plain moves, on ARM they are `ldar` and `stlr`. The compiler may neither repeat, drop nor reorder them.
+A thread that sees the value of a `release32` through `acquire32` also sees everything stored before it, on every processor. On
+x86 both are plain moves, on ARM `ldar` and `stlr`. The compiler may not repeat, drop or reorder them.
 """
 
 # ruff: noqa: ARG001 -- numba gives an intrinsic's parameters by name and its code generator's by position, used or not
@@ -22,7 +22,7 @@ if not INTERPRETED:
 
     @intrinsic
     def acquire32(typingctx: Any, at: Any) -> Any:
-        """The int32 at an address divisible by four."""
+        """Loads the int32 at an address divisible by four."""
 
         def codegen(ctx: Any, b: Any, sig: Any, args: Any) -> Any:
             value = b.load_atomic(b.inttoptr(args[0], _I32.as_pointer()), "acquire", 4)

@@ -1,7 +1,7 @@
-"""The indexes of a segment that is being appended to, or rebuilt: one writer, snapshots for any number of readers.
+"""Builds the indexes of the active segment, or rebuilds those of a sealed one: one writer, snapshots for any number of readers.
 
-The tables only grow: bytes below an entry count never change, and a larger table is a new array, so a snapshot stays what it
-was. The writer takes snapshots between two calls of `add` and publishes them; readers never ask a builder.
+The tables only grow: bytes below an entry count never change, and a larger table is a new array, so a snapshot never changes.
+The writer takes snapshots between two calls of `add` and publishes them; readers never use a builder.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _FIRST_CAPACITY: Final = 32  # entries: most segments of most topics are small
 
 
 class SegmentIndexBuilder:
-    """Makes the entries of a segment's offset index and time index, batch by batch, in memory.
+    """Builds the entries of a segment's offset index and time index in memory, batch by batch.
 
     Args:
         base_offset: the segment's first offset.
-        interval_bytes: a batch is indexed when more than so many bytes of batches lie between it and the last indexed one.
+        interval_bytes: a batch is indexed if more than this many bytes of batches precede it since the last indexed batch.
 
     Spec: storage-format 4.2, 4.3, 5.2, 5.3, C.1. Not thread-safe.
 
@@ -61,25 +61,25 @@ class SegmentIndexBuilder:
         self.base_offset = base_offset
         self.interval_bytes = interval_bytes
         self._state = new_state(base_offset)
-        self._numbers = memoryview(self._state)  # the same, in a third of the time for one of them
+        self._numbers = memoryview(self._state)  # the same array; reads one number in a third of the time
         self._grow_from(read_only(b""), read_only(b""))
 
     @classmethod
     def reopened(
         cls, offset_index: OffsetIndex, time_index: TimeIndex, interval_bytes: int = DEFAULT_INDEX_INTERVAL_BYTES
     ) -> SegmentIndexBuilder:
-        """Goes on behind entries that are there, copied from valid indexes (or from what a truncation left of them).
+        """Continues after existing entries, copied from valid indexes (or from the part that a truncation left).
 
-        As in Kafka the byte count restarts at 0, and the largest timestamp is the last time entry's. Batches that neither
-        index covers are to be added.
+        As in Kafka, the byte count restarts at 0, and the largest timestamp is that of the last time entry. The caller must add
+        the batches that neither index covers.
 
         Args:
-            offset_index: the segment's.
-            time_index: the segment's.
-            interval_bytes: as above.
+            offset_index: the segment's offset index.
+            time_index: the segment's time index.
+            interval_bytes: as for the constructor.
 
         Returns:
-            A builder of its own tables. O(n).
+            A builder with its own tables. O(n).
 
         Spec: storage-format 6.9.12, 5.3.1.
 
@@ -98,17 +98,17 @@ class SegmentIndexBuilder:
         return builder
 
     def add(self, columns: Any, count: int, *, first: int = 0, position: int = 0) -> None:
-        """Takes batches that follow those already taken.
+        """Adds batches that follow those added before.
 
         Args:
-            columns: what `scan_batches` fills, int64[COLUMN_COUNT, n].
-            count: batches in it; those from `first` on are taken.
-            first: index of the first one to take.
-            position: bytes; where in the `.log` file the table's positions count from.
+            columns: a table that `scan_batches` filled, int64[COLUMN_COUNT, n].
+            count: the number of batches in it; those from `first` on are added.
+            first: index of the first batch to add.
+            position: the position in the `.log` file, in bytes, that the table's positions count from.
 
         Raises:
-            CorruptionError: a batch lies outside of what an index can name (31 bits), or goes back in offsets. The batches
-                before it are taken.
+            CorruptionError: a batch's offset or position does not fit an index (31 bits), or its offset does not rise. The
+                batches before it are added.
 
         O(1) a batch. Spec: storage-format 4.2.1, 4.2.5, 5.3.
         """
@@ -123,14 +123,14 @@ class SegmentIndexBuilder:
             raise self._refused(int(columns[LAST_OFFSET, first]), position + int(columns[POSITION, first]))
 
     def add_one(self, column: Sequence[int], position: int) -> None:
-        """Takes one batch that follows those already taken, in a fraction of the time if it makes no entry.
+        """Adds one batch that follows those added before. Much faster than `add` if the batch gets no entry.
 
         Args:
-            column: of the batch, as `add` takes many.
-            position: bytes; where in the `.log` file the column's position counts from.
+            column: the batch's column, as in the table of `add`.
+            position: the position in the `.log` file, in bytes, that the column's position counts from.
 
         Raises:
-            CorruptionError: as `add`.
+            CorruptionError: as for `add`.
 
         O(1). Spec: storage-format 4.2.1.
 
@@ -140,16 +140,16 @@ class SegmentIndexBuilder:
         (100, 7)
         """
         numbers, last_offset = self._numbers, column[LAST_OFFSET]
-        since, place = numbers[BYTES_SINCE_ENTRY], position + column[POSITION]
-        if since > self.interval_bytes or not 0 <= last_offset - self.base_offset <= INT32_MAX or place > INT32_MAX:
+        since, batch_position = numbers[BYTES_SINCE_ENTRY], position + column[POSITION]
+        if since > self.interval_bytes or not 0 <= last_offset - self.base_offset <= INT32_MAX or batch_position > INT32_MAX:
             self.add(np.array(column, np.int64).reshape(-1, 1), 1, position=position)
             return
-        if column[MAX_TIMESTAMP] > numbers[LARGEST_TIMESTAMP]:  # strictly: the earliest batch that has it counts
+        if column[MAX_TIMESTAMP] > numbers[LARGEST_TIMESTAMP]:  # strictly: the earliest batch with the largest timestamp counts
             numbers[LARGEST_TIMESTAMP], numbers[LARGEST_TIMESTAMP_OFFSET] = column[MAX_TIMESTAMP], last_offset
         numbers[BYTES_SINCE_ENTRY] = since + column[SIZE]
 
     def finish(self) -> None:
-        """Appends the time entry of a segment that rolls or closes, unless it is there: the largest timestamp. O(1).
+        """Appends the time entry of a segment that rolls or closes, with the largest timestamp, if it is missing. O(1).
 
         Spec: storage-format 5.2.3.
 
@@ -163,13 +163,13 @@ class SegmentIndexBuilder:
             index_last_timestamp(self.base_offset, self._state, self._times)
 
     def entries_left(self, segment_index_bytes: int) -> int:
-        """How many batches can be added for certain before an index is full: each adds at most one entry. O(1).
+        """Returns how many batches certainly fit before an index is full: each adds at most one entry. O(1).
 
         Args:
-            segment_index_bytes: the topic's bound on an index file. The time index is full one entry early (5.3).
+            segment_index_bytes: the topic's limit on an index file. The time index is full one entry early (5.3).
 
         Returns:
-            A count, 0 when the segment should roll.
+            A count; 0 means that the segment should roll.
 
         Spec: storage-format 6.3.1.
 
@@ -181,10 +181,10 @@ class SegmentIndexBuilder:
         return max(0, min(offsets, times))
 
     def is_full(self, segment_index_bytes: int) -> bool:
-        """Whether the segment has to roll before the next append because an index has no room. O(1).
+        """Returns whether the segment must roll before the next append because an index is full. O(1).
 
         Args:
-            segment_index_bytes: the topic's bound on an index file.
+            segment_index_bytes: the topic's limit on an index file.
 
         Spec: storage-format 6.3.1.
 
@@ -194,38 +194,38 @@ class SegmentIndexBuilder:
         return self.entries_left(segment_index_bytes) == 0
 
     def offset_index(self) -> OffsetIndex:
-        """The offset index as it is now; later appends do not touch it. O(1)."""
+        """Returns a snapshot of the offset index; later appends do not change it. O(1)."""
         return OffsetIndex(self.base_offset, self._offset_view, int(self._state[OFFSET_COUNT]))
 
     def time_index(self) -> TimeIndex:
-        """The time index as it is now; later appends do not touch it. O(1)."""
+        """Returns a snapshot of the time index; later appends do not change it. O(1)."""
         return TimeIndex(self.base_offset, self._time_view, int(self._state[TIME_COUNT]))
 
     def offset_bytes(self, first: int = 0) -> bytes:
-        """The `.index` file, or its entries from index `first` on. O(n)."""
+        """Returns the `.index` file, or its entries from index `first` on. O(n)."""
         return self.offset_index().encoded(first)
 
     def time_bytes(self, first: int = 0) -> bytes:
-        """The `.timeindex` file, or its entries from index `first` on; `finish` before the segment rolls or closes. O(n)."""
+        """Returns the `.timeindex` file, or its entries from `first` on. Call `finish` before a roll or close. O(n)."""
         return self.time_index().encoded(first)
 
     @property
     def max_timestamp(self) -> int:
-        """The largest timestamp of the batches added, in milliseconds, -1 without one."""
+        """The largest timestamp of the added batches, in milliseconds; -1 if there is none."""
         return int(self._state[LARGEST_TIMESTAMP])
 
     @property
     def offset_of_max_timestamp(self) -> int:
-        """The last offset of the first batch that holds `max_timestamp`; the base offset without one."""
+        """The last offset of the first batch with timestamp `max_timestamp`; the base offset if there is none."""
         return int(self._state[LARGEST_TIMESTAMP_OFFSET])
 
     @property
     def bytes_since_entry(self) -> int:
-        """Bytes of batches since the last offset entry, its own batch included."""
+        """Bytes of batches since the last offset entry, including the entry's own batch."""
         return int(self._state[BYTES_SINCE_ENTRY])
 
     def _grow_from(self, offsets: Any, times: Any) -> None:
-        """Copies the entries that the state counts to larger tables; readers keep the old ones."""
+        """Copies the counted entries to larger tables; readers keep the old ones."""
         self._offsets = _grown(offsets, int(self._state[OFFSET_COUNT]) * OFFSET_ENTRY_SIZE, OFFSET_ENTRY_SIZE)
         self._times = _grown(times, int(self._state[TIME_COUNT]) * TIME_ENTRY_SIZE, TIME_ENTRY_SIZE)
         self._offset_view, self._time_view = read_only(self._offsets), read_only(self._times)
@@ -234,12 +234,12 @@ class SegmentIndexBuilder:
         if self._state[STATUS] == OUT_OF_RANGE:
             reason = f"ends at offset {last_offset}, too far from the segment's base {self.base_offset} for an index"
         else:
-            reason = f"ends at offset {last_offset}, which is not behind the batches before it"
+            reason = f"ends at offset {last_offset}, which does not follow the batches before it"
         return CorruptionError(f"the batch at position {position} {reason}", position=position, offset=last_offset)
 
 
 def _grown(table: Any, size: int, entry_size: int) -> Any:
-    """A new table that begins with `size` bytes of `table` and has as much room again: copying is O(1) an entry."""
+    """Returns a table that begins with `size` bytes of `table` and can hold as much again: copying is O(1) an entry."""
     larger = np.zeros(2 * size + _FIRST_CAPACITY * entry_size, np.uint8)
     larger[:size] = table[:size]
     return larger

@@ -1,7 +1,7 @@
-"""Kernels over Kafka's index tables; what these are is in `files`.
+"""Kernels over Kafka's index tables; `files` describes the tables.
 
-A table is given as (array, count), and no kernel reads behind either. Searching a damaged table gives a wrong entry but always
-ends, in bounds.
+A table is passed as (array, count), and no kernel reads beyond either. A search of a damaged table may return a wrong entry, but
+always ends and stays within bounds.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from pylog.record.memory import (
 )
 
 # The state of `index_batches`, int64 each.
-BYTES_SINCE_ENTRY: Final = 0  # batch bytes behind the last offset entry, counted from its batch's start
+BYTES_SINCE_ENTRY: Final = 0  # batch bytes since the last offset entry, including its batch
 LARGEST_TIMESTAMP: Final = 1
-LARGEST_TIMESTAMP_OFFSET: Final = 2  # the last offset of the first batch that holds the largest timestamp
+LARGEST_TIMESTAMP_OFFSET: Final = 2  # the last offset of the first batch with the largest timestamp
 OFFSET_COUNT: Final = 3  # entries in the offset table
 INDEXED_OFFSET: Final = 4  # of the last offset entry
 TIME_COUNT: Final = 5  # entries in the time table
@@ -42,9 +42,9 @@ STATUS: Final = 8  # one of the four below
 STATE_SIZE: Final = 9
 
 DONE: Final = 0
-FULL: Final = 1  # an output table has no room: give a larger one and go on with the same batch
+FULL: Final = 1  # an output table is full: call again with a larger one and the same batch
 OUT_OF_RANGE: Final = 2  # the batch's last offset or position does not fit 31 bits
-OUT_OF_ORDER: Final = 3  # the batch's last offset does not lie behind the last entry's
+OUT_OF_ORDER: Final = 3  # the batch's last offset is not larger than the last entry's
 
 _L = types.int64
 _COLUMNS = types.Array(types.int64, 2, "A", readonly=True)  # any layout: callers pass slices of a scan table
@@ -52,7 +52,7 @@ _PAIR = types.UniTuple(types.int64, 2)
 
 
 def new_state(base_offset: int) -> Any:
-    """The state of a segment without entries.
+    """Returns the state of a segment without entries.
 
     Args:
         base_offset: the segment's first offset.
@@ -75,7 +75,7 @@ def new_state(base_offset: int) -> Any:
 
 @inlined
 def offset_floor(at, count, base_offset, offset):  # type: ignore[no-untyped-def]
-    """(offset, position) of the last of `count` offset entries at `at` that is not behind `offset` (4.4.1)."""
+    """Returns (offset, position) of the last of `count` offset entries at `at` whose offset is at most `offset` (4.4.1)."""
     index = -1
     if offset >= base_offset:
         index = floor32(at, OFFSET_ENTRY_SIZE, count, offset - base_offset)
@@ -87,13 +87,13 @@ def offset_floor(at, count, base_offset, offset):  # type: ignore[no-untyped-def
 
 @kernel(_PAIR(BYTES, _L, _L, _L), nogil=False)
 def lookup_offset(table, count, base_offset, offset):  # type: ignore[no-untyped-def]
-    """(offset, position) where a search for `offset` starts; (base_offset, 0) when no entry is that early."""
+    """Returns (offset, position) where a search for `offset` starts; (base_offset, 0) if no entry is that early."""
     return offset_floor(address(table), min(count, len(table) // OFFSET_ENTRY_SIZE), base_offset, offset)
 
 
 @kernel(_PAIR(BYTES, _L, _L, _L), nogil=False)
 def lookup_timestamp(table, count, base_offset, timestamp):  # type: ignore[no-untyped-def]
-    """(timestamp, offset) of the last entry that is not later than `timestamp`; (-1, base_offset) when there is none."""
+    """Returns (timestamp, offset) of the last entry whose timestamp is at most `timestamp`; (-1, base_offset) if none is."""
     at = address(table)
     index = floor64(at, TIME_ENTRY_SIZE, min(count, len(table) // TIME_ENTRY_SIZE), timestamp)
     if index < 0:
@@ -107,13 +107,13 @@ def lookup_timestamp(table, count, base_offset, timestamp):  # type: ignore[no-u
 
 @kernel(_L(_COLUMNS, _L, _L, _L, _L, _L, OUT_LONGS, OUT_BYTES, OUT_BYTES))
 def index_batches(columns, first, end, position, base_offset, interval, state, offset_table, time_table):  # type: ignore[no-untyped-def]
-    """Appends the entries of batches `first` to `end` of a scan table: Kafka's live append and its recovery (4.2.1, 4.3, C.1).
+    """Appends the entries of batches `first` to `end - 1` of a scan table, as Kafka's append and recovery do (4.2.1, 4.3, C.1).
 
-    The test comes before the batch's own size is counted, so a segment's first batch is never indexed. `position` is the
-    place in the file of the byte that the scan table's positions count from.
+    The interval is tested before the batch's own size is counted, so a segment's first batch is never indexed. `position` is the
+    position in the file that the scan table's positions count from.
 
-    Returns the first batch that was not taken, and says why in `state[STATUS]`; the batches before it are in the tables.
-    Calling again with that batch as `first` goes on, and noting its timestamp twice changes nothing.
+    Returns the first batch that was not added, with the reason in `state[STATUS]`; the batches before it are added. A further
+    call continues with that batch as `first`; noting its timestamp twice is harmless.
     """
     offsets, times = address(offset_table), address(time_table)
     if len(state) < STATE_SIZE or columns.shape[0] < COLUMN_COUNT:
@@ -123,11 +123,11 @@ def index_batches(columns, first, end, position, base_offset, interval, state, o
     state[STATUS] = DONE
     while index < end:
         last_offset = columns[LAST_OFFSET, index]
-        place = position + columns[POSITION, index]
-        if last_offset < base_offset or last_offset - base_offset > INT32_MAX or place > INT32_MAX:
+        batch_position = position + columns[POSITION, index]
+        if last_offset < base_offset or last_offset - base_offset > INT32_MAX or batch_position > INT32_MAX:
             state[STATUS] = OUT_OF_RANGE
             break
-        if columns[MAX_TIMESTAMP, index] > state[LARGEST_TIMESTAMP]:  # strictly: the earliest batch that has it counts (4.2.1)
+        if columns[MAX_TIMESTAMP, index] > state[LARGEST_TIMESTAMP]:  # strictly: the earliest batch with it counts (4.2.1)
             state[LARGEST_TIMESTAMP] = columns[MAX_TIMESTAMP, index]
             state[LARGEST_TIMESTAMP_OFFSET] = last_offset
         if state[BYTES_SINCE_ENTRY] > interval:
@@ -142,10 +142,10 @@ def index_batches(columns, first, end, position, base_offset, interval, state, o
                 state[STATUS] = FULL
                 break
             put32(offsets + at, last_offset - base_offset)
-            put32(offsets + at + POSITION_AT, place)
+            put32(offsets + at + POSITION_AT, batch_position)
             state[OFFSET_COUNT] += 1
             state[INDEXED_OFFSET] = last_offset
-            if later:  # else the last entry has that timestamp already (5.3 rule 4)
+            if later:  # otherwise the last entry already has that timestamp (5.3 rule 4)
                 put64(times + time_at, state[LARGEST_TIMESTAMP])
                 put32(times + time_at + TIME_OFFSET_AT, state[LARGEST_TIMESTAMP_OFFSET] - base_offset)
                 state[TIME_COUNT] += 1
@@ -158,7 +158,7 @@ def index_batches(columns, first, end, position, base_offset, interval, state, o
 
 
 def index_last_timestamp(base_offset: int, state: Any, time_table: Any) -> int:
-    """Appends the time entry of a segment that closes or rolls (5.2.3); returns DONE, or FULL when nothing was done."""
+    """Appends the time entry of a segment that closes or rolls (5.2.3). Returns DONE, or FULL if it did nothing."""
     if len(state) < STATE_SIZE or state[TIME_COUNT] >= len(time_table) // TIME_ENTRY_SIZE:
         return FULL
     if state[LARGEST_TIMESTAMP] > state[INDEXED_TIMESTAMP]:

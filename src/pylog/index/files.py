@@ -2,8 +2,8 @@
 
 An offset entry has 8 bytes: relative offset, position. A time entry has 12: timestamp, relative offset.
 
-Indexes are sparse: an entry that is missing costs time, one that is wrong hides records. So when in doubt an entry does not
-count. All of this is numpy and plain Python: a process that only plans is spared numba.
+Indexes are sparse: a missing entry costs time, a wrong one hides records. So a doubtful entry does not count. This module uses
+numpy and plain Python only, so that a process that only plans reads does not load numba.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _INT32: Final = struct.Struct(">i")
 
 
 def count_at_most(table: Any, stride: int, field: int, count: int, key: int) -> int:
-    """How many of the first `count` sorted entries of `stride` bytes have an int32 at byte `field` that is at most `key`."""
+    """Returns how many of the first `count` sorted entries of `stride` bytes have an int32 at byte `field` of at most `key`."""
     if not 0 <= field <= stride - 4:
         return 0
     entries = range(max(0, min(count, len(table) // stride)))
@@ -37,10 +37,10 @@ def count_at_most(table: Any, stride: int, field: int, count: int, key: int) -> 
 
 
 def valid_offset_entries(table: Any, count: int, log_size: int) -> int:
-    """How many leading entries lie in order and point into a `.log` file of `log_size` bytes.
+    """Returns how many leading entries are in order and point into a `.log` file of `log_size` bytes.
 
-    Position 0 ends the table: Kafka never indexes a segment's first batch (4.2.2), a preallocated file is zero behind its
-    entries, and of an entry that a broker is writing the position comes last.
+    Position 0 ends the table: Kafka never indexes a segment's first batch (4.2.2), a preallocated file has zeros after its
+    entries, and a broker writes an entry's position last.
     """
     entries = _whole(table, count, _OFFSET_ENTRY)
     relative, position = entries["relative"].astype(np.int64), entries["position"].astype(np.int64)
@@ -51,10 +51,10 @@ def valid_offset_entries(table: Any, count: int, log_size: int) -> int:
 
 
 def valid_time_entries(table: Any, count: int) -> int:
-    """How many leading entries have rising timestamps from 0 on and offsets that do not fall; an entry of zeros ends the table.
+    """Returns how many leading entries have rising timestamps from 0 on and offsets that do not fall; a zero entry ends them.
 
-    Time 0 at the segment's very first offset looks like the zeros of a preallocated file. It counts as an entry when
-    another one follows, or when it is all there is: a preallocated file is longer. Time 0 at a later offset always counts.
+    Time 0 at the segment's first offset looks like the zeros of a preallocated file. It counts as an entry if another entry
+    follows, or if it is the only one, because a preallocated file is longer. Time 0 at a later offset always counts.
     """
     entries = _whole(table, count, TIME_ENTRY)
     timestamp, relative = entries["timestamp"].astype(np.int64), entries["relative"].astype(np.int64)
@@ -68,16 +68,16 @@ def valid_time_entries(table: Any, count: int) -> int:
 
 
 def _whole(table: Any, count: int, entry: Any) -> Any:
-    """The first `count` entries of a table, or as many as it has."""
+    """Returns the first `count` entries of a table, or all if it has fewer."""
     count = max(0, min(count, len(table) // entry.itemsize))
     return table[: count * entry.itemsize].view(entry)
 
 
 def _leading(good: Any) -> int:
-    """How many come before the first that is not good."""
+    """Returns how many values precede the first false one."""
     return good.size if good.all() else int(np.argmin(good))
 
 
 def zero_filled(table: Any, start: int, end: int) -> bool:
-    """Whether the bytes from `start` to `end` are zero, as far as the table has them."""
+    """Returns whether the bytes from `start` to `end - 1` are zero, as far as the table has them."""
     return not table[max(start, 0) : max(end, 0)].any()

@@ -1,4 +1,4 @@
-"""The offset index, `.index`: from an offset to a position before which no record of that offset or a later one lies.
+"""The offset index, `.index`: from an offset to a position before which there is no record of that offset or a later one.
 
 Entries are (last offset of a batch, position of that batch), sparse, strictly increasing (storage-format 4).
 """
@@ -30,7 +30,7 @@ class OffsetIndex(EntryTable):
         count: how many of them belong to the view.
 
     Raises:
-        InvalidArgumentError: the table has no room for that many entries.
+        InvalidArgumentError: the table is too small for `count` entries.
 
     Spec: storage-format 4.
 
@@ -46,15 +46,15 @@ class OffsetIndex(EntryTable):
 
     @classmethod
     def from_bytes(cls, base_offset: int, data: Any, log_size: int) -> tuple[OffsetIndex, bool]:
-        """Takes what is valid of a file: its leading entries in order; zeros behind them, as of a preallocated file, are fine.
+        """Takes a file's valid leading entries. Zeros after them, as in a preallocated file, are allowed.
 
         Args:
             base_offset: the segment's first offset.
-            data: the file, any bytes. Not copied.
-            log_size: bytes of the `.log` file. Beside a running broker, ask for it after the index was read.
+            data: the file, as any bytes. It is not copied.
+            log_size: bytes of the `.log` file. If a broker may be running, determine it after the index was read.
 
         Returns:
-            The index, and whether the file holds something else too and should be rebuilt. O(n).
+            The index, and whether the file contains anything else and should be rebuilt. O(n).
 
         Spec: storage-format 4.5.2, 4.7.
 
@@ -66,10 +66,10 @@ class OffsetIndex(EntryTable):
         return cls(base_offset, table, count), is_damaged(table, OFFSET_ENTRY_SIZE, count)
 
     def lookup(self, offset: int) -> OffsetPosition:
-        """The last entry whose offset is at most `offset`: where a scan for that offset starts.
+        """Returns the last entry whose offset is at most `offset`: a scan for that offset starts there.
 
         Returns:
-            The entry, or (base offset, 0) when there is none. O(log n).
+            The entry, or (base offset, 0) if there is none. O(log n).
 
         Spec: storage-format 4.4.1.
 
@@ -81,7 +81,7 @@ class OffsetIndex(EntryTable):
         return OffsetPosition(*lookup_offset(self.table, self.count, self.base_offset, offset))
 
     def upper(self, offset: int) -> OffsetPosition | None:
-        """The first entry whose offset is at least `offset`.
+        """Returns the first entry whose offset is at least `offset`.
 
         Returns:
             The entry, or None. O(log n).
@@ -93,10 +93,10 @@ class OffsetIndex(EntryTable):
         return self._at(self._count_before(offset))
 
     def lower(self, offset: int) -> OffsetPosition:
-        """The last entry whose offset is below `offset`.
+        """Returns the last entry whose offset is below `offset`.
 
         Returns:
-            The entry, or (base offset, 0) when there is none. O(log n).
+            The entry, or (base offset, 0) if there is none. O(log n).
 
         >>> index = OffsetIndex(0, read_only(bytes.fromhex("0000000500001388")), 1)
         >>> index.lower(6), index.lower(5)
@@ -106,13 +106,13 @@ class OffsetIndex(EntryTable):
         return self.entry(count - 1) if count else OffsetPosition(self.base_offset, 0)
 
     def upper_bound_offset(self, position: int) -> int | None:
-        """The offset of the first entry whose position is at least `position`: bounds what a fetch of some bytes can reach.
+        """Returns the offset of the first entry whose position is at least `position`: the most that such a fetch can reach.
 
         Args:
-            position: bytes; where the fetch starts plus its size.
+            position: in bytes: the fetch's start plus its size.
 
         Returns:
-            An offset, or None when the fetch may reach the segment's end. O(log n).
+            An offset, or None if the fetch may reach the segment's end. O(log n).
 
         Spec: storage-format 4.4.4.
 
@@ -124,10 +124,10 @@ class OffsetIndex(EntryTable):
         return None if entry is None else entry.offset
 
     def entry(self, index: int) -> OffsetPosition:
-        """The entry at an index from 0 on. O(1).
+        """Returns the entry at an index, counted from 0. O(1).
 
         Raises:
-            InvalidArgumentError: there is no such entry.
+            InvalidArgumentError: there is no entry at that index.
 
         >>> OffsetIndex(10, read_only(bytes.fromhex("0000000500001388")), 1).entry(0)
         OffsetPosition(offset=15, position=5000)
@@ -141,7 +141,7 @@ class OffsetIndex(EntryTable):
         return self.entry(self.count - 1) if self.count else OffsetPosition(self.base_offset, 0)
 
     def truncated(self, offset: int) -> OffsetIndex:
-        """The index without the entries at `offset` and behind it; the table is shared, and no byte of it changes.
+        """Returns the index without the entries from `offset` on. The table is shared, and its bytes do not change.
 
         Returns:
             A view. O(log n).

@@ -3,24 +3,24 @@
 The list lives in arrays: `keys[node]`, `links[level, node]` (the next node of that level, 0 = none) and a Python list
 `values[node]`. Node 0 is the head. Searches are one kernel call.
 
-Why a reader's answer is always one that was right at some moment during its call:
+A reader's answer was always correct at some moment during its call, for these reasons:
 
-1. One thread writes. It writes key, value and links of a node fully before it links the node, and it links from the lowest
-   level up and unlinks from the highest down. So whoever meets a node on any level meets one that was on level 0 too. Being
-   linked on level 0 is being in the list: that one store is the moment an insertion, removal or replacement happens.
-2. Links are stored with release and loaded with acquire order (`index.atomics`), so a reader that sees a link sees what was
-   written before it, kernels that run without the GIL on ARM included. Values are Python objects and are read and written
-   under the GIL: after the kernel that found the node, and before the kernel that links it.
-3. A node never changes its key or value, and is never used again. `replace` puts a new node in the old one's place by one
-   store. Links of a node that was unlinked stay as they were at that moment. A reader standing on it sees the rest of the
-   list as it was then, which is a moment of its call: it came over a link that was read during the call, from a node for
-   which the same holds, and the head is always in the list.
-4. So when the search ends between two nodes, they were neighbours when the link between them was read or, if the first was
-   unlinked by then, at the moment before it was.
-5. When the nodes are used up, the writer copies the living ones to new arrays and publishes those by assigning one
-   reference. Readers that began before keep the old arrays, which never change again: the state at that moment.
-6. The writer clears the value of an unlinked node at once, because readers of a removed segment should not keep its files
-   open. A reader that finds the value gone searches again; the writer has made progress meanwhile.
+1. Only one thread writes. It writes key, value and links of a node before it links the node. It links from the lowest level up
+   and unlinks from the highest level down. So a reader that meets a node on any level meets a node that was on level 0 too.
+   Being in the list means being linked on level 0: that one store is the moment of an insertion, removal or replacement.
+2. Links are stored with release and loaded with acquire order (`index.atomics`). So a reader that sees a link sees everything
+   written before it, also in kernels that run without the GIL on ARM. Values are Python objects, read and written under the
+   GIL: after the kernel that found the node, and before the kernel that links it.
+3. A node never changes its key or value, and is never reused. `replace` puts a new node in the old one's position by one
+   store. The links of an unlinked node stay as they were at that moment, so a reader that stands on it sees the rest of the
+   list as it was then. That moment is within the reader's call: the reader followed a link that it read during the call, from
+   a node for which the same holds, and the head is always in the list.
+4. So if the search ends between two nodes, they were neighbours when the link between them was read. If the first had been
+   unlinked by then, they were neighbours just before it was.
+5. When the nodes are used up, the writer copies the linked ones to new arrays and publishes these by assigning one reference.
+   Readers that began before keep the old arrays, which never change again: the list's state at that moment.
+6. The writer clears the value of an unlinked node at once, so that readers of a removed segment do not keep its files open. A
+   reader that finds a cleared value searches again; the writer has made progress meanwhile.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 _L = types.int64
 _LINKS = types.int32[:, ::1]
-_BRANCHING_BITS: Final = 2  # one node in four is on the next level: fewer levels than one in two, and no more comparisons
+_BRANCHING_BITS: Final = 2  # one node in four is on the next level: fewer levels than with one in two, and no more comparisons
 _FIRST_CAPACITY: Final = 16
 _MAX_LEVELS: Final = 15  # 4 ** 15 nodes are more than an int32 link can name
 _REMOVED: Final = object()
@@ -51,7 +51,7 @@ _REMOVED: Final = object()
 
 @inlined
 def _follow(links, capacity, level, node):  # type: ignore[no-untyped-def]
-    """The next node of a level, 0 at the end."""
+    """Returns the next node of a level, 0 at the end."""
     following = acquire32(links + 4 * (level * capacity + node))
     return following if 0 < following < capacity else 0
 
@@ -63,7 +63,7 @@ def _link(links, capacity, level, node, following):  # type: ignore[no-untyped-d
 
 @kernel(types.UniTuple(_L, 2)(OUT_LONGS, _LINKS, _L, _L), nogil=False)
 def locate(keys, links, key, inclusive):  # type: ignore[no-untyped-def]
-    """(last node whose key is below `key`, or at it when `inclusive` is 1; the node behind that one), 0 for none. O(log n)."""
+    """Returns the last node whose key is below `key` (or equal, if `inclusive`) and the node after it; 0 for none. O(log n)."""
     keys_at, links_at = address(keys), address(links)
     capacity = min(len(keys), links.shape[1])
     node, following = 0, 0
@@ -81,7 +81,7 @@ def locate(keys, links, key, inclusive):  # type: ignore[no-untyped-def]
 
 @inlined
 def _find_path(keys_at, links_at, capacity, levels, key, path):  # type: ignore[no-untyped-def]
-    """Notes the last node below `key` of each level; returns the node that has the key, or 0. Only the writer calls it."""
+    """Stores the last node below `key` of each level; returns the node with the key, or 0. For the writer only."""
     node, following = 0, 0
     for up in range(levels):
         level = levels - 1 - up
@@ -97,7 +97,7 @@ def _find_path(keys_at, links_at, capacity, levels, key, path):  # type: ignore[
 
 @inlined
 def _unlink_above(links_at, capacity, levels, lowest, node, path):  # type: ignore[no-untyped-def]
-    """Takes a node out of the levels from the highest down to `lowest`; returns how many levels it was on from there."""
+    """Unlinks a node from the levels from the highest down to `lowest`; returns how many of those levels it was on."""
     found = 0
     for up in range(levels - lowest):
         level = levels - 1 - up
@@ -109,7 +109,7 @@ def _unlink_above(links_at, capacity, levels, lowest, node, path):  # type: igno
 
 @inlined
 def _link_levels(links_at, capacity, first, end, node, path):  # type: ignore[no-untyped-def]
-    """Puts a node into the levels from `first` up: on each its own link comes before the one that leads to it."""
+    """Links a node into the levels from `first` up: on each level its own link is stored before the link to it."""
     for level in range(first, end):
         _link(links_at, capacity, level, node, _follow(links_at, capacity, level, path[level]))
         _link(links_at, capacity, level, path[level], node)
@@ -117,7 +117,7 @@ def _link_levels(links_at, capacity, first, end, node, path):  # type: ignore[no
 
 @kernel(_L(OUT_LONGS, _LINKS, _L, _L, OUT_LONGS), nogil=False)
 def insert_node(keys, links, node, levels, path):  # type: ignore[no-untyped-def]
-    """Links a node, whose key is written, into the lowest `levels` levels. Returns the node that has its key already, or 0."""
+    """Links a node, whose key is written, into the lowest `levels` levels. Returns a node that already has its key, or 0."""
     links_at, capacity = address(links), min(len(keys), links.shape[1])
     if not 0 < node < capacity or len(path) < links.shape[0]:
         return -1
@@ -129,7 +129,7 @@ def insert_node(keys, links, node, levels, path):  # type: ignore[no-untyped-def
 
 @kernel(_L(OUT_LONGS, _LINKS, _L, OUT_LONGS), nogil=False)
 def remove_node(keys, links, key, path):  # type: ignore[no-untyped-def]
-    """Unlinks the node that has a key and returns it, or 0 when there is none."""
+    """Unlinks the node with a key and returns it; returns 0 if there is none."""
     links_at, capacity = address(links), min(len(keys), links.shape[1])
     if len(path) < links.shape[0]:
         return -1
@@ -141,7 +141,7 @@ def remove_node(keys, links, key, path):  # type: ignore[no-untyped-def]
 
 @kernel(_L(OUT_LONGS, _LINKS, _L, OUT_LONGS), nogil=False)
 def replace_node(keys, links, node, path):  # type: ignore[no-untyped-def]
-    """Puts a node, whose key is written, in the place of the one that has its key; returns that one, or 0 when there is none."""
+    """Links a node, whose key is written, in place of the node with the same key; returns that one, or 0 if there is none."""
     links_at, capacity = address(links), min(len(keys), links.shape[1])
     if not 0 < node < capacity or len(path) < links.shape[0]:
         return -1
@@ -158,12 +158,12 @@ def replace_node(keys, links, node, path):  # type: ignore[no-untyped-def]
 
 
 class _Arrays:
-    """The nodes of a list. `used` counts those that were ever given out, the head included; only the writer looks at it."""
+    """The nodes of a list. `used` counts the allocated nodes, including the head; only the writer reads it."""
 
     __slots__ = ("keys", "links", "path", "used", "values")
 
     def __init__(self, items: list[tuple[int, Any]]) -> None:
-        """Nodes for items in order, linked as a perfect tree, and room for as many again."""
+        """Creates nodes for items in order, linked as a perfect tree, with room for as many again."""
         capacity = max(_FIRST_CAPACITY, 2 * (len(items) + 1))
         levels = min(_MAX_LEVELS, 1 + (capacity.bit_length() - 1) // _BRANCHING_BITS)
         self.used = len(items) + 1
@@ -178,13 +178,13 @@ class _Arrays:
 
 
 class SkipList(Generic[T]):
-    """A sorted mapping from int64 keys to values, for one writing thread and any number of reading ones.
+    """A sorted mapping from int64 keys to values, for one writing thread and any number of reading threads.
 
     Args:
         items: (key, value) pairs in rising order of keys. O(n).
 
     Raises:
-        InvalidArgumentError: the keys do not rise.
+        InvalidArgumentError: the keys are not in rising order.
 
     >>> segments = SkipList([(0, "first"), (100, "second")])
     >>> segments.insert(250, "third")
@@ -208,7 +208,7 @@ class SkipList(Generic[T]):
     # Readers: any thread.
 
     def floor(self, key: int) -> tuple[int, T] | None:
-        """The item with the largest key that is at most `key`, or None. O(log n).
+        """Returns the item with the largest key that is at most `key`, or None. O(log n).
 
         >>> SkipList([(0, "a"), (100, "b")]).floor(99)
         (0, 'a')
@@ -216,7 +216,7 @@ class SkipList(Generic[T]):
         return self._search(key, 1, 0)
 
     def lower(self, key: int) -> tuple[int, T] | None:
-        """The item with the largest key below `key`, or None. O(log n).
+        """Returns the item with the largest key below `key`, or None. O(log n).
 
         >>> SkipList([(0, "a"), (100, "b")]).lower(100)
         (0, 'a')
@@ -224,7 +224,7 @@ class SkipList(Generic[T]):
         return self._search(key, 0, 0)
 
     def ceiling(self, key: int) -> tuple[int, T] | None:
-        """The item with the smallest key that is at least `key`, or None. O(log n).
+        """Returns the item with the smallest key that is at least `key`, or None. O(log n).
 
         >>> SkipList([(0, "a"), (100, "b")]).ceiling(100)
         (100, 'b')
@@ -232,7 +232,7 @@ class SkipList(Generic[T]):
         return self._search(key, 0, 1)
 
     def higher(self, key: int) -> tuple[int, T] | None:
-        """The item with the smallest key above `key`, or None. O(log n).
+        """Returns the item with the smallest key above `key`, or None. O(log n).
 
         >>> SkipList([(0, "a"), (100, "b")]).higher(0)
         (100, 'b')
@@ -241,18 +241,18 @@ class SkipList(Generic[T]):
 
     @property
     def first(self) -> tuple[int, T] | None:
-        """The item with the smallest key, or None. O(log n)."""
+        """Returns the item with the smallest key, or None. O(log n)."""
         return self.ceiling(-INT64_MAX - 1)
 
     @property
     def last(self) -> tuple[int, T] | None:
-        """The item with the largest key, or None. O(log n)."""
+        """Returns the item with the largest key, or None. O(log n)."""
         return self.floor(INT64_MAX)
 
     def items(self, start: int = -INT64_MAX - 1, end: int = INT64_MAX) -> Iterator[tuple[int, T]]:
-        """The items from key `start` to before `end`, in order, each as it is when it is reached.
+        """Yields the items with keys from `start` up to, but not including, `end`, in order, each as it is when reached.
 
-        An item that is there all the time is met once; one that comes or goes meanwhile may be met or not. O(log n) an item.
+        An item that stays in the list is yielded once; an item inserted or removed meanwhile may be missed. O(log n) an item.
 
         >>> list(SkipList([(0, "a"), (100, "b"), (200, "c")]).items(50, 200))
         [(100, 'b')]
@@ -266,7 +266,7 @@ class SkipList(Generic[T]):
         return self.items()
 
     def values(self) -> list[T]:
-        """All values in the order of their keys, as they are at one moment. O(n), and much faster than to iterate.
+        """Returns all values in the order of their keys, as of one moment. O(n), and much faster than iterating.
 
         >>> SkipList([(0, "a"), (100, "b")]).values()
         ['a', 'b']
@@ -283,7 +283,7 @@ class SkipList(Generic[T]):
         """Adds an item. O(log n), amortised over the copying to larger arrays.
 
         Raises:
-            InvalidArgumentError: the key is there already.
+            InvalidArgumentError: the list already has the key.
 
         >>> segments = SkipList[str]()
         >>> segments.insert(5, "five")
@@ -297,10 +297,10 @@ class SkipList(Generic[T]):
         self._size += 1
 
     def remove(self, key: int) -> T:
-        """Takes an item out and returns its value. O(log n).
+        """Removes an item and returns its value. O(log n).
 
         Raises:
-            InvalidArgumentError: there is no such key.
+            InvalidArgumentError: the list does not have the key.
 
         >>> SkipList([(5, "five")]).remove(5)
         'five'
@@ -311,10 +311,10 @@ class SkipList(Generic[T]):
         return old
 
     def replace(self, key: int, value: T) -> T:
-        """Gives a key another value and returns the one it had: no reader misses the key meanwhile. O(log n), amortised.
+        """Gives a key another value and returns the old one. Readers always find the key. O(log n), amortised.
 
         Raises:
-            InvalidArgumentError: there is no such key.
+            InvalidArgumentError: the list does not have the key.
 
         >>> segments = SkipList([(5, "five")])
         >>> segments.replace(5, "FIVE"), segments.floor(5)
@@ -327,7 +327,7 @@ class SkipList(Generic[T]):
         return self._released(arrays, old, key)
 
     def check(self) -> None:
-        """Checks the invariants, for tests: rising keys on each level, each level part of the one below, every value there. O(n).
+        """Checks the invariants, for tests: keys rise on each level, each level is part of the one below, all values exist. O(n).
 
         >>> SkipList([(5, "five")]).check()
         """
@@ -353,7 +353,7 @@ class SkipList(Generic[T]):
                 return arrays.keys.item(node), value
 
     def _new_node(self, key: int, value: T) -> tuple[_Arrays, int]:
-        """A node with key and value that nothing links to yet."""
+        """Allocates an unlinked node with a key and a value."""
         if self._arrays.used == len(self._arrays.keys):
             old = self._arrays
             self._arrays = _Arrays([(int(old.keys[node]), old.values[node]) for node in _level_nodes(old, 0)])
@@ -365,7 +365,7 @@ class SkipList(Generic[T]):
         return arrays, node
 
     def _released(self, arrays: _Arrays, node: int, key: int) -> T:
-        """Clears the value of a node that was unlinked."""
+        """Clears and returns the value of an unlinked node."""
         if node <= 0:
             raise InvalidArgumentError(f"the key {key} is not in the list", offset=key)
         value = arrays.values[node]
@@ -373,9 +373,9 @@ class SkipList(Generic[T]):
         return value
 
     def _choose_levels(self) -> int:
-        """One level, one more for each two zero bits that the hashed count of insertions ends with.
+        """Chooses one level, plus one for each two trailing zero bits of the hashed count of insertions.
 
-        Hashed (splitmix64), because the bare count goes wrong when what is inserted or removed follows a rhythm.
+        The count is hashed (splitmix64), because the plain count fails if insertions and removals follow a rhythm.
         """
         self._insertions += 1
         mixed = self._insertions * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF
@@ -386,7 +386,7 @@ class SkipList(Generic[T]):
 
 
 def _locate(arrays: _Arrays, key: int, inclusive: int) -> tuple[int, int]:
-    """`locate`; in a list that never had more than one item without the kernel: most logs of most programs are one segment."""
+    """Calls `locate`, except for a list that never had more than one item: most logs of most programs have one segment."""
     if arrays.used > 2:
         below, above = locate(arrays.keys, arrays.links, key, inclusive)
         return below, above
@@ -396,7 +396,7 @@ def _locate(arrays: _Arrays, key: int, inclusive: int) -> tuple[int, int]:
 
 
 def _level_nodes(arrays: _Arrays, level: int) -> list[int]:
-    """The nodes of a level at one moment: its links are copied under the GIL, which the writer's kernels keep."""
+    """Returns the nodes of a level at one moment: its links are copied under the GIL, which the writer's kernels hold."""
     nodes, links = [], arrays.links[level].tolist()
     node = links[0]
     while node:

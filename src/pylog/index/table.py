@@ -1,7 +1,7 @@
-"""What the offset index and the time index share: an immutable view of sorted entries in a read-only byte array.
+"""The base of offset index and time index: an immutable view of sorted entries in a read-only byte array.
 
 The array is a mapped file or memory. Entries below a view's count never change, so any thread may search a view while a
-writer appends behind that count.
+writer appends beyond that count.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from pylog.errors import InvalidArgumentError
 from pylog.index.files import count_at_most, zero_filled
 
-TAIL_CHECK_BYTES: Final = 4096  # how far behind the last entry damage is looked for: reading all of a sparse 10 MiB costs 1 ms
+TAIL_CHECK_BYTES: Final = 4096  # how far after the last entry to search for damage: reading all of a sparse 10 MiB costs 1 ms
 
 
 def read_only(data: Any) -> Any:
@@ -43,7 +43,7 @@ class EntryTable:
     """
 
     ENTRY_SIZE: ClassVar[int]
-    OFFSET_AT: ClassVar[int]  # where in an entry the int32 relative offset lies
+    OFFSET_AT: ClassVar[int]  # position of the int32 relative offset in an entry
 
     __slots__ = ("base_offset", "count", "table")
 
@@ -58,32 +58,32 @@ class EntryTable:
         return self.count
 
     def encoded(self, first: int = 0) -> bytes:
-        """The entries from index `first` on as a file holds them. O(n), a copy."""
+        """Returns the entries from index `first` on, in file format. O(n), a copy."""
         return bytes(self.table[first * self.ENTRY_SIZE : self.count * self.ENTRY_SIZE])
 
     def _place(self, index: int) -> int:
-        """Where an entry begins in the table."""
+        """Returns the position of an entry in the table."""
         if not 0 <= index < self.count:
             raise InvalidArgumentError(f"there is no entry {index} in an index of {self.count}", offset=self.base_offset)
         return index * self.ENTRY_SIZE
 
     def _count_before(self, offset: int) -> int:
-        """How many entries name an offset below `offset`. O(log n)."""
+        """Returns how many entries have an offset below `offset`. O(log n)."""
         return count_at_most(self.table, self.ENTRY_SIZE, self.OFFSET_AT, self.count, offset - self.base_offset - 1)
 
 
 def is_damaged(table: Any, entry_size: int, count: int) -> bool:
-    """Whether a file has something other than zeros behind its valid entries, or is no whole number of entries (4.7.1).
+    """Returns whether a file has anything but zeros after its valid entries, or a partial entry at its end (4.7.1).
 
-    The last four bytes of an entry are written last, so an entry that lacks only them is being written, not damaged.
+    The last four bytes of an entry are written last, so an entry that lacks only these is being written, not damaged.
 
     Args:
         table: read-only uint8 array, the whole file.
         entry_size: bytes.
-        count: the valid leading entries.
+        count: the number of valid leading entries.
 
     Returns:
-        Whether the file should be rebuilt. O(1): looks at `TAIL_CHECK_BYTES` at most.
+        Whether the file should be rebuilt. O(1): reads `TAIL_CHECK_BYTES` at most.
 
     >>> is_damaged(read_only(bytes(80)), 8, 0), is_damaged(read_only(bytes(81)), 8, 0)
     (False, True)

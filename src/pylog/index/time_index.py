@@ -1,4 +1,4 @@
-"""The time index, `.timeindex`: from a timestamp to an offset behind which all records of a larger timestamp lie.
+"""The time index, `.timeindex`: from a timestamp to an offset; all records with a larger timestamp come after that offset.
 
 Entries are (largest timestamp so far, last offset of the batch that holds it), strictly increasing (storage-format 5).
 """
@@ -30,7 +30,7 @@ class TimeIndex(EntryTable):
         count: how many of them belong to the view.
 
     Raises:
-        InvalidArgumentError: the table has no room for that many entries.
+        InvalidArgumentError: the table is too small for `count` entries.
 
     Spec: storage-format 5.
 
@@ -46,14 +46,14 @@ class TimeIndex(EntryTable):
 
     @classmethod
     def from_bytes(cls, base_offset: int, data: Any) -> tuple[TimeIndex, bool]:
-        """Takes what is valid of a file: its leading entries in order; zeros behind them, as of a preallocated file, are fine.
+        """Takes a file's valid leading entries. Zeros after them, as in a preallocated file, are allowed.
 
         Args:
             base_offset: the segment's first offset.
-            data: the file, any bytes. Not copied.
+            data: the file, as any bytes. It is not copied.
 
         Returns:
-            The index, and whether the file holds something else too and should be rebuilt. O(n).
+            The index, and whether the file contains anything else and should be rebuilt. O(n).
 
         Spec: storage-format 5.4, 5.7.
 
@@ -65,13 +65,13 @@ class TimeIndex(EntryTable):
         return cls(base_offset, table, count), is_damaged(table, TIME_ENTRY_SIZE, count)
 
     def lookup(self, timestamp: int) -> TimestampOffset:
-        """The last entry whose timestamp is at most `timestamp`; records with a larger one lie behind its offset.
+        """Returns the last entry whose timestamp is at most `timestamp`; records with a larger one come after its offset.
 
         Args:
             timestamp: milliseconds.
 
         Returns:
-            The entry, or (-1, base offset) when there is none. O(log n).
+            The entry, or (-1, base offset) if there is none. O(log n).
 
         Spec: storage-format 5.5.
 
@@ -83,10 +83,10 @@ class TimeIndex(EntryTable):
         return TimestampOffset(*lookup_timestamp(self.table, self.count, self.base_offset, timestamp))
 
     def entry(self, index: int) -> TimestampOffset:
-        """The entry at an index from 0 on. O(1).
+        """Returns the entry at an index, counted from 0. O(1).
 
         Raises:
-            InvalidArgumentError: there is no such entry.
+            InvalidArgumentError: there is no entry at that index.
 
         >>> TimeIndex(10, read_only(bytes.fromhex("00000000000454c300000005")), 1).entry(0)
         TimestampOffset(timestamp=283843, offset=15)
@@ -96,11 +96,11 @@ class TimeIndex(EntryTable):
 
     @property
     def last(self) -> TimestampOffset:
-        """The last entry, which has the largest timestamp, or (-1, base offset) of an empty index (5.3 rule 4). O(1)."""
+        """The last entry, which has the largest timestamp; (-1, base offset) for an empty index (5.3 rule 4). O(1)."""
         return self.entry(self.count - 1) if self.count else TimestampOffset(-1, self.base_offset)
 
     def truncated(self, offset: int) -> TimeIndex:
-        """The index without the entries at `offset` and behind it; the table is shared, and no byte of it changes.
+        """Returns the index without the entries from `offset` on. The table is shared, and its bytes do not change.
 
         Returns:
             A view. O(log n).

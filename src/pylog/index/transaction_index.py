@@ -17,13 +17,13 @@ assert _ENTRY.size == ENTRY_SIZE
 
 
 class AbortedTransaction(NamedTuple):
-    """A transaction that was aborted: what a reader of committed records skips.
+    """A transaction that was aborted: readers of committed records skip its records.
 
     Attributes:
-        producer_id: whose records they are.
-        first_offset: of the transaction; it may lie in an earlier segment.
-        last_offset: of the ABORT marker.
-        last_stable_offset: the end of what was decided when the marker was written.
+        producer_id: the producer of its records.
+        first_offset: offset of its first record, which may be in an earlier segment.
+        last_offset: offset of the ABORT marker.
+        last_stable_offset: the last stable offset when the marker was written.
     """
 
     producer_id: int
@@ -32,7 +32,7 @@ class AbortedTransaction(NamedTuple):
     last_stable_offset: int
 
     def encoded(self) -> bytes:
-        """The entry as a file holds it, 34 bytes.
+        """Returns the entry in file format, 34 bytes.
 
         >>> AbortedTransaction(1, 2, 3, 4).encoded().hex()
         '00000000000000000001000000000000000200000000000000030000000000000004'
@@ -58,21 +58,21 @@ class TransactionIndex:
     def __init__(self, base_offset: int) -> None:
         self.base_offset = base_offset
         self.count = 0
-        # Three lists of equal length that views share. They only grow, and a view looks at its first `count` items.
+        # Three lists of equal length that views share. They only grow, and a view reads only its first `count` items.
         self._entries: list[AbortedTransaction] = []
         self._last_offsets: list[int] = []
         self._stable_offsets: list[int] = []  # the largest so far: sorted even if a file's are not
 
     @classmethod
     def from_bytes(cls, base_offset: int, data: Any) -> tuple[TransactionIndex, bool]:
-        """Takes what is valid of a file: its leading entries in order. A partial entry at the end is ignored.
+        """Takes a file's valid leading entries. A partial entry at the end is ignored.
 
         Args:
             base_offset: the segment's first offset.
-            data: the file, any bytes.
+            data: the file, as any bytes.
 
         Returns:
-            The index, and whether an entry is not one and the file should be rebuilt. O(n).
+            The index, and whether an entry is invalid and the file should be rebuilt. O(n).
 
         Spec: storage-format 3.9.1-3.
 
@@ -94,40 +94,40 @@ class TransactionIndex:
         return self.count
 
     def entry(self, index: int) -> AbortedTransaction:
-        """The entry at an index from 0 on. O(1).
+        """Returns the entry at an index, counted from 0. O(1).
 
         Raises:
-            InvalidArgumentError: there is no such entry.
+            InvalidArgumentError: there is no entry at that index.
         """
         if not 0 <= index < self.count:
             raise InvalidArgumentError(f"there is no entry {index} in an index of {self.count}", offset=self.base_offset)
         return self._entries[index]
 
     def collect(self, fetch_offset: int, upper_bound: int) -> tuple[list[AbortedTransaction], bool]:
-        """The aborted transactions that have records from `fetch_offset` to `upper_bound`, as far as this segment knows.
+        """Returns the aborted transactions that have records in a range of offsets, as far as this segment's index shows.
 
         Args:
-            fetch_offset: the first offset that is read.
-            upper_bound: the end of the offsets that are read.
+            fetch_offset: the first offset to read.
+            upper_bound: the exclusive end of the range.
 
         Returns:
-            The transactions, and whether those are all; if not, the next segment's index is to be asked too.
-            O(log n + m) for m entries between the two.
+            The transactions, and whether they are complete; if not, the next segment's index must be read too.
+            O(log n + m) for m entries in the range.
 
         Spec: storage-format 3.9.5.
         """
-        stop = bisect_left(self._stable_offsets, upper_bound, 0, self.count)  # the entry that says "complete"
+        stop = bisect_left(self._stable_offsets, upper_bound, 0, self.count)  # the entry that proves completeness
         start = bisect_left(self._last_offsets, fetch_offset, 0, self.count)
         entries = self._entries[start : min(stop + 1, self.count)]
         return [entry for entry in entries if entry.first_offset < upper_bound], stop < self.count
 
     def appended(self, entry: AbortedTransaction) -> TransactionIndex:
-        """The index with one more entry; this view stays as it is.
+        """Returns the index with one more entry; this view does not change.
 
         Raises:
-            InvalidArgumentError: the entry does not end behind the last one, behind its own start and in this segment.
+            InvalidArgumentError: the entry does not end after the last one, after its own start, and in this segment.
 
-        O(1), or O(n) when another view was appended to already.
+        O(1), or O(n) if another view has already appended.
 
         Spec: storage-format 3.9.1.
         """
@@ -140,7 +140,7 @@ class TransactionIndex:
         return longer
 
     def truncated(self, offset: int) -> TransactionIndex:
-        """The index without the transactions that end at `offset` or behind it. O(log n).
+        """Returns the index without the transactions that end at `offset` or later. O(log n).
 
         Spec: storage-format 3.9.4.
 
@@ -150,11 +150,11 @@ class TransactionIndex:
         return self._view(bisect_left(self._last_offsets, offset, 0, self.count))
 
     def encoded(self) -> bytes:
-        """The file. O(n)."""
+        """Returns the content of the file. O(n)."""
         return b"".join(entry.encoded() for entry in self._entries[: self.count])
 
     def _accepts(self, entry: AbortedTransaction) -> bool:
-        """Whether an entry may follow. A marker lies behind its transaction's records, so zeros are never an entry."""
+        """Returns whether an entry may follow. A marker comes after its transaction's records, so zeros are never an entry."""
         previous = self._last_offsets[self.count - 1] if self.count else self.base_offset - 1
         return entry.last_offset > previous and entry.last_offset > entry.first_offset
 
@@ -172,7 +172,7 @@ class TransactionIndex:
         return view
 
     def _unshare(self) -> None:
-        """Lists of its own, without the items of other views."""
+        """Copies the lists, without the items of other views."""
         self._entries = self._entries[: self.count]
         self._last_offsets = self._last_offsets[: self.count]
         self._stable_offsets = self._stable_offsets[: self.count]

@@ -1,1 +1,1 @@
-"""Bytes: Kafka's record formats. Nothing here knows of files."""
+"""Kafka's record formats as bytes. This package does not use files."""

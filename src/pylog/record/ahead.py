@@ -1,8 +1,8 @@
-"""Work that another thread does meanwhile: `Worker`; `one_ahead`, which makes the next item while one is used; `by_two`.
+"""Work in another thread: `Worker`; `one_ahead`, which prepares the next item while one is used; `by_two`, for tasks.
 
-Ctrl-C may come between any two steps of Python code, so all that the two threads share is written in C: a queue each way, and a
-lock that says when the other one is done. The locks inside of a `Future` or a `Condition` are taken in one step and known to be
-taken in another: an interrupt between the two keeps them for ever.
+Ctrl-C may come between any two steps of Python code, so the two threads share only objects written in C: a queue in each
+direction, and a lock that tells when the other thread has ended. The locks of a `Future` or a `Condition` are taken in one step
+and recorded in another: an interrupt between the two would leave them locked forever.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from pylog.errors import ClosedError
 from pylog.fs import on_fork
 
 T = TypeVar("T")
-Requests = SimpleQueue[Any]  # each something to call; None or a dead reference: nothing more is to be done
+Requests = SimpleQueue[Any]  # each item is a call to make; None or a dead reference: the thread ends
 _END: Final = object()
 _ASKED: Final = object()
-_OWN: Final = threading.local()  # a worker's thread: its requests
-_AT_WORK: Final[dict[LockType, Requests]] = {}  # of threads that may be at work, by the lock they hold as long
+_OWN: Final = threading.local()  # in a worker's thread: its requests
+_AT_WORK: Final[dict[LockType, Requests]] = {}  # of running threads, by the lock that each holds until it ends
 
 
 def one_ahead(items: Iterator[T]) -> AbstractContextManager[Iterator[T]]:
-    """An iterator over the same items: while one is used the next one is made, and never more.
+    """Returns an iterator over the same items that prepares one item while another is used.
 
-    Who comes back for an item is done with the one before, so the item behind it is asked for at once: a thread that is slower
-    than its user goes on without waiting for the other to wake. The thread ends with the context, whatever happens in it;
-    nothing outlives the call that needs it. An interrupt waits for what is being made. Where no thread can begin, at
-    the interpreter's exit or because there are too many, it is the same iterator without one.
+    The next item is requested as soon as the user asks for the one before it. So a thread that is slower than its user continues
+    without waiting for the user to wake. The thread ends with the context, even if an error ends that; nothing outlives the
+    call. An interrupt waits until the item in preparation is finished. If no thread can start, at the interpreter's exit or
+    because there are too many, the items are prepared in this thread.
 
     >>> with one_ahead(iter("abc")) as letters:
     ...     list(letters)
@@ -49,14 +49,14 @@ def one_ahead(items: Iterator[T]) -> AbstractContextManager[Iterator[T]]:
 
 
 def by_two(tasks: Iterator[Callable[[], T]], *, at_once: int) -> AbstractContextManager[Iterator[T]]:
-    """The results of tasks, in order: another thread does them, and this one does the next whenever it would wait for that one.
+    """Returns the results of tasks, in order. Two threads do them: another one, and this one whenever it would have to wait.
 
-    So both are at work as long as there is any. (Two threads that wake each other for every item seem to need one processor,
-    and Linux lets them share one: measured with two, work done by turns took as long as by one thread.)
+    So both threads stay busy. (Two threads that wake each other for every item seem to need one processor, and Linux lets them
+    share one: with two processors, taking turns was measured to take as long as one thread.)
 
     Args:
-        tasks: each is called once. They are taken in this thread, two of them before the other one can begin them.
-        at_once: the most tasks that are asked for and whose results are not taken.
+        tasks: each is called once. They are taken from the iterator in this thread, two before the other thread can start one.
+        at_once: the most tasks that are started or finished while their results are not taken.
 
     >>> with by_two((letter.upper for letter in "abc"), at_once=4) as letters:
     ...     list(letters)
@@ -66,7 +66,7 @@ def by_two(tasks: Iterator[Callable[[], T]], *, at_once: int) -> AbstractContext
 
 
 class _WithWorker(ABC, Generic[T]):
-    """An iterator that has a worker as long as the context lasts."""
+    """An iterator with a worker thread for as long as the context lasts."""
 
     def __init__(self) -> None:
         self._worker = Worker("pylog-ahead")
@@ -77,7 +77,7 @@ class _WithWorker(ABC, Generic[T]):
     def __exit__(self, *_: object) -> None:
         try:
             self._worker.end()
-        except BaseException:  # an interrupt, which may have come before it had begun
+        except BaseException:  # an interrupt, which may have come before the thread started
             self._worker.end()
             raise
 
@@ -107,8 +107,8 @@ class _ByTwo(_WithWorker[T]):
         super().__init__()
         self._tasks = tasks
         self._at_once = at_once
-        self._results: deque[Any] = deque()  # in order: of this thread, or _ASKED for one of the other
-        self._asked = 0  # how many of the other
+        self._results: deque[Any] = deque()  # in order: results of this thread, and _ASKED for each of the other
+        self._asked = 0  # how many the other thread has
 
     def _taken(self) -> Iterator[T]:
         while True:
@@ -120,7 +120,7 @@ class _ByTwo(_WithWorker[T]):
                 yield self._take()
 
     def _ask(self) -> None:
-        """Sees to it that the other thread has something to do, and something to go on with."""
+        """Gives the other thread a task to do and one to continue with."""
         while self._asked < 2 and len(self._results) < self._at_once and (task := next(self._tasks, None)) is not None:
             if self._worker.ask(task):
                 self._asked += 1
@@ -129,7 +129,7 @@ class _ByTwo(_WithWorker[T]):
                 self._results.append(_outcome(task))
 
     def _do_next(self) -> bool:
-        """Does a task in this thread, if there may be one more."""
+        """Does a task in this thread, unless too many results are waiting."""
         task = next(self._tasks, None) if len(self._results) < self._at_once else None
         if task is not None:
             self._results.append(_outcome(task))
@@ -144,37 +144,37 @@ class _ByTwo(_WithWorker[T]):
 
 
 class _Raised:
-    """What came instead of a result."""
+    """An error in place of a result."""
 
     def __init__(self, error: BaseException) -> None:
         self.error = error
 
 
 def _outcome(work: Callable[[], Any]) -> Any:
-    """The result of some work, or what it raised."""
+    """Returns the result of some work, or the error that it raised."""
     try:
         return work()
-    except Exception as error:  # noqa: BLE001 - raised where the result would have come
+    except Exception as error:  # noqa: BLE001 - raised later, in place of the result
         return _Raised(error)
 
 
 def _given(outcome: Any) -> Any:
-    """The result; raises what the work raised."""
+    """Returns the result; raises the error of the work instead."""
     if type(outcome) is _Raised:
         try:
             raise outcome.error
         finally:
-            del outcome  # whose error has this frame in its traceback
+            del outcome  # its error's traceback refers to this frame
     return outcome
 
 
 class Worker:
-    """A thread that does what it is asked for, one thing after the other. One thread uses it.
+    """A thread that makes requested calls, one after the other. Only one thread may use it.
 
-    It begins with the first request, and ends with `end`, at the interpreter's exit, or when nobody has the worker any more.
+    It starts with the first request. It ends with `end`, at the interpreter's exit, or when the worker is garbage-collected.
 
     Args:
-        name: of the thread.
+        name: the thread's name.
 
     >>> worker = Worker("adder")
     >>> worker.ask(lambda: 1 + 1)
@@ -192,7 +192,7 @@ class Worker:
         self._begun = False
 
     def ask(self, work: Callable[[], Any]) -> bool:
-        """Has something done, unless there is nobody to do it: no thread could begin, or it has ended."""
+        """Requests a call. Returns False if the thread cannot start or has ended."""
         if not self._begun:
             self._begin()
         if self._at_work not in _AT_WORK:
@@ -201,12 +201,12 @@ class Worker:
         return True
 
     def _begin(self) -> None:
-        """Begins the thread, if that can be. Only then is it asked for anything: a thread not known to be there does nothing.
+        """Starts the thread if possible. Requests come only after that: the thread does nothing before it is known to exist.
 
-        The reference that it has ends it also when an interrupt comes before the first step of `end`: when the worker is gone.
+        The thread has a weak reference, so it also ends if an interrupt comes before the first step of `end`: with the worker.
         """
         self._begun = True
-        if sys.is_finalizing():  # a thread would begin, but never have its turn
+        if sys.is_finalizing():  # a thread could start, but would never run
             return
         self._at_work.acquire()
         with contextlib.suppress(RuntimeError):
@@ -216,34 +216,36 @@ class Worker:
 
     @property
     def has_result(self) -> bool:
-        """Whether something that was asked for is done, and its result not taken."""
+        """Whether a requested call has finished and its result has not been taken."""
         return not self._results.empty()
 
     def result(self) -> Any:
-        """The next result, in the order of the requests; waits for it.
+        """Returns the next result, in the order of the requests; waits for it.
 
         Raises:
-            ClosedError: this is a forked child, and the result would be made in the parent. Else what the work raised.
+            ClosedError: this is a forked child, and the result would arrive in the parent. Otherwise, the error of the call.
         """
         if self._at_work not in _AT_WORK and self._results.empty():
-            raise ClosedError("what was begun before a fork does not go on in the forked process; open the store there again")
+            raise ClosedError(
+                "an operation that began before a fork cannot continue in the forked process; open the store again there"
+            )
         return _given(self._results.get())
 
     def end(self) -> None:
-        """Ends the thread, and waits until it has done all that it was asked for. May be called twice."""
+        """Ends the thread, and waits until it has finished all requested calls. May be called twice."""
         self._requests.put(None)
-        if getattr(_OWN, "requests", None) is not self._requests:  # the thread itself collects what had forgotten it
+        if getattr(_OWN, "requests", None) is not self._requests:  # a worker may be collected in its own thread
             _wait_for(self._at_work)
 
 
 def _wait_for(at_work: LockType) -> None:
-    """Waits for a thread to end, however often that is interrupted: who goes on may use what the thread uses."""
+    """Waits for a thread to end, even if interrupted repeatedly: the caller may reuse the objects that the thread uses."""
     interrupt = None
-    while at_work in _AT_WORK and not sys.is_finalizing():  # when no other thread has its turn any more
+    while at_work in _AT_WORK and not sys.is_finalizing():  # at the interpreter's exit other threads no longer run
         try:
             with at_work:
                 pass
-        except BaseException as error:  # noqa: BLE001 - raised when the thread has ended
+        except BaseException as error:  # noqa: BLE001 - raised after the thread has ended
             interrupt = error
     if interrupt is not None:
         raise interrupt
@@ -253,9 +255,9 @@ def _wait_for(at_work: LockType) -> None:
 
 
 def _watch(name: str, requests: Requests, results: SimpleQueue[Any], at_work: LockType, left: ref[Any]) -> None:
-    """Has a thread do the work that debuggers and profilers see, and tells when it is gone.
+    """Starts the thread that debuggers and profilers see, and releases the lock when it has ended.
 
-    `Thread.start` must not be interrupted; here nothing does that: signals are the main thread's.
+    `Thread.start` must not be interrupted; here it is not: only the main thread receives signals.
     """
     is_over = allocate_lock()
     is_over.acquire()
@@ -263,12 +265,12 @@ def _watch(name: str, requests: Requests, results: SimpleQueue[Any], at_work: Lo
         try:
             worker = threading.Thread(target=_work, args=(requests, results, left, is_over), name=name, daemon=True)
             worker.start()
-        except (RuntimeError, MemoryError):  # there are too many; then it is this one's work
+        except (RuntimeError, MemoryError):  # too many threads: this one does the work
             _work(requests, results, left, is_over)
         else:
             with is_over:
                 pass
-            while worker.is_alive():  # a few steps more; `join` would leave an entry for this thread in `threading.enumerate()`
+            while worker.is_alive():  # a few more steps; `join` would leave an entry for this thread in `threading.enumerate()`
                 SystemClock().sleep(0)
     finally:
         _AT_WORK.pop(at_work, None)
@@ -281,16 +283,16 @@ def _work(requests: Requests, results: SimpleQueue[Any], left: ref[Any], is_over
         while (work := requests.get()) is not None and work is not left:
             try:
                 results.put(work())
-            except BaseException as error:  # noqa: BLE001 - raised where the result would have come
+            except BaseException as error:  # noqa: BLE001 - raised later, in place of the result
                 results.put(_Raised(error))
-            del work  # nothing that was used is kept while nothing is to be done
+            del work  # keep no reference to the work while waiting
     finally:
         is_over.release()
 
 
 @atexit.register
 def _end_all() -> None:
-    """Ends threads that were left: what they use may be gone a moment later."""
+    """Ends threads that were left running: the objects that they use may disappear a moment later."""
     for at_work, requests in list(_AT_WORK.items()):
         requests.put(None)
         _wait_for(at_work)
@@ -298,7 +300,7 @@ def _end_all() -> None:
 
 class _InChild:
     def forked(self) -> None:
-        """A forked child has none of the threads."""
+        """Forgets all threads: a forked child has none of them."""
         _AT_WORK.clear()
 
 

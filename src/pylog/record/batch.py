@@ -1,7 +1,7 @@
-"""Batches as a table: the one primitive on which reading, recovery, verification, indexing and planning stand.
+"""A table of batches, on which reading, recovery, verification, indexing and planning are built.
 
-`scan_batches` walks the batch headers of a buffer and returns a `BatchTable`: one column a batch, rows as named in
-`record.format` (POSITION … CRC_STATE), int64 throughout. Record payloads are not looked at, but for their CRC when asked.
+`scan_batches` walks the batch headers of a buffer and returns a table with one column per batch. Its rows are those named in
+`record.format` (POSITION … CRC_STATE), all int64. Payloads are not read, except for their CRC if requested.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ WHY = {
 
 
 class BatchScan(NamedTuple):
-    """What a walk over batch headers found.
+    """The result of a walk over batch headers.
 
     Attributes:
         table: int64[COLUMN_COUNT, n]; POSITION counts from the start of the buffer.
-        position: where the walk stopped: the end of the region, or the first byte that is not a whole batch.
-        status: kernels.OK, FULL (the table is, more may follow), or what is wrong at `position`.
+        position: where the walk stopped: the end of the region, or the first byte that does not begin a whole batch.
+        status: kernels.OK, FULL (the table is full, more batches may follow), or the fault at `position`.
     """
 
     table: Table
@@ -51,8 +51,8 @@ def scan_batches(
     Args:
         buffer: uint8[n], read-only.
         position: a batch's first byte.
-        end: where to stop; the buffer's end by default.
-        verify: also compute each CRC-32C (16 GB/s); the result is in row CRC_STATE, and a bad one does not stop the walk.
+        end: where to stop. Default: the buffer's end.
+        verify: also compute each CRC-32C (16 GB/s). Row CRC_STATE gets the result, and a wrong CRC does not stop the walk.
         capacity: the most batches to return.
 
     Returns:
@@ -70,7 +70,7 @@ def scan_batches(
 
 
 def plain_column(table: Table, batch: int, position: int, size: int) -> Table:
-    """The column of a batch whose records, `size` bytes, lie decompressed behind `HEADER_SIZE` free bytes at `position`."""
+    """Returns the column of a batch whose decompressed records, `size` bytes, follow `HEADER_SIZE` free bytes at `position`."""
     column = table[:, batch].copy()
     column[POSITION] = position
     column[SIZE] = HEADER_SIZE + size
@@ -78,13 +78,13 @@ def plain_column(table: Table, batch: int, position: int, size: int) -> Table:
 
 
 def corruption(table: Table, batch: int, why: str) -> CorruptionError:
-    """The error for a damaged batch of a table; the position counts from the start of its buffer."""
+    """Returns the error for a damaged batch of a table; its position counts from the start of the table's buffer."""
     first, last = int(table[BASE_OFFSET, batch]), int(table[LAST_OFFSET, batch])
     return CorruptionError(f"the batch of offsets {first} to {last} {why}", position=int(table[POSITION, batch]), offset=first)
 
 
 def placed(error: PylogError, table: Table, batch: int) -> PylogError:
-    """The same kind of error with the place of a batch added."""
+    """Returns an error of the same class with a batch's position and offsets added."""
     first, last = int(table[BASE_OFFSET, batch]), int(table[LAST_OFFSET, batch])
     error.args = (f"the batch of offsets {first} to {last}: {error}",)
     error.position, error.offset = int(table[POSITION, batch]), first

@@ -1,6 +1,6 @@
-"""Rows to batches: what is appended becomes columns (`Rows`), and columns become the bytes of batches of magic 2.
+"""Turns appended data into columns (`Rows`), and columns into the bytes of batches of magic 2.
 
-Nothing is written here, and everything that can be wrong with the input is found here, before anything is.
+This module writes nothing. It detects every error in the input before anything is written.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from pylog.record.rows import (
 from pylog.record.timestamps import TimestampBounds
 from pylog.record.types import Header, ProducerBatch
 
-_FEW = 256  # values of one call that are cheaper joined than handed to Arrow
+_FEW = 256  # up to this many values of one call, joining is cheaper than Arrow
 _PRODUCER: Final = struct.Struct(">qhi")  # id, epoch, base sequence
 COLUMNS = ("key", "value", "timestamp", "headers")
 
@@ -64,10 +64,10 @@ COLUMNS = ("key", "value", "timestamp", "headers")
 
 
 def rows_from_arrow(data: Any, now_ms: int) -> Iterator[Rows]:
-    """The rows of a `pyarrow.Table` or `RecordBatch`, a piece at a time.
+    """Returns the rows of a `pyarrow.Table` or `RecordBatch`, a part at a time.
 
-    Columns: `key`, `value` (binary or string), `timestamp` (timestamp or int64 milliseconds; null: now), `headers`
-    (list<struct<key: string, value: binary>>). Those that are missing are null, now and empty.
+    Columns: `key`, `value` (binary or string), `timestamp` (timestamp or int64 milliseconds; null means now), `headers`
+    (list<struct<key: string, value: binary>>). Missing columns default to null, now and empty.
 
     Raises:
         InvalidRecordError: another column, another type, a negative timestamp, or a header without a name.
@@ -77,7 +77,7 @@ def rows_from_arrow(data: Any, now_ms: int) -> Iterator[Rows]:
     unknown = [name for name in data.schema.names if name not in COLUMNS]
     if unknown or len(set(data.schema.names)) != len(data.schema.names):
         raise InvalidRecordError(
-            f"columns {data.schema.names} given; each of {', '.join(COLUMNS)} may be there once, and no other"
+            f"columns {data.schema.names} given; each of {', '.join(COLUMNS)} is allowed once, and no other column"
         )
     casts = _casts(data.schema)
     batches = [data] if isinstance(data, pa.RecordBatch) else data.to_batches()
@@ -87,10 +87,10 @@ def rows_from_arrow(data: Any, now_ms: int) -> Iterator[Rows]:
 
 
 def plain_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch with the columns of records in the layout that everything behind takes; other columns stay as they are.
+    """Returns the batch with record columns in the layout that the encoder needs; other columns stay as they are.
 
     Raises:
-        InvalidRecordError: a column has another type.
+        InvalidRecordError: a column has an unsupported type.
     """
     casts = _casts(batch.schema)
     if all(batch.schema.field(name).type == kind for name, kind in casts.items()):
@@ -107,7 +107,7 @@ def _casts(schema: pa.Schema) -> dict[str, pa.DataType]:
 
 
 def _target(name: str, given: pa.DataType) -> pa.DataType:
-    """The type that a column is cast to, or an error that names the types that can be."""
+    """Returns the type that a column must be cast to, or raises an error that names the supported types."""
     types = pa.types
     if name in ("key", "value"):
         if layouts.is_bytes(given):
@@ -140,14 +140,14 @@ def _cast(name: str, column: pa.Array, target: pa.DataType) -> pa.Array:
             return layouts.plain_headers(column)
         plain = layouts.decoded(column)
         _check_parts_of_a_millisecond(plain)
-        # Parts of a millisecond may go; a time that does not fit into 64 bits of them may not become another one.
+        # Fractions of a millisecond may be lost; a time that does not fit 64 bits must not turn into another one.
         return plain.cast(options=pc.CastOptions(target, allow_time_truncate=True))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise InvalidRecordError(f"column {name} cannot be read as {target}: {error}") from error
 
 
 def _check_parts_of_a_millisecond(column: pa.Array) -> None:
-    """Refuses times of the last millisecond before 1970: the cast rounds towards zero, which would move them into 1970."""
+    """Refuses times in the last millisecond before 1970: the cast rounds towards zero, which would move them into 1970."""
     parts = {"us": 1000, "ns": 1_000_000}.get(column.type.unit) if pa.types.is_timestamp(column.type) else None
     if parts is None or column.null_count == len(column):
         return
@@ -169,13 +169,13 @@ def _timestamps(column: pa.Array | None, count: int, now_ms: int) -> Longs:
 
 
 def check_timestamp(smallest: int) -> None:
-    """Refuses timestamps below -1, which stands for "none" (storage-format 1.6.1)."""
+    """Refuses timestamps below -1; -1 means "no timestamp" (storage-format 1.6.1)."""
     if smallest < -1:
         raise InvalidRecordError(f"timestamp {smallest} is before 1970; Kafka's format takes 0 or more, or -1 for none")
 
 
 def _binary(column: pa.Array | None) -> Binary:
-    """Views of an Arrow binary array's buffers; nothing is copied but the validity bits."""
+    """Returns views of an Arrow binary array's buffers; only validity bits are copied."""
     if column is None or column.null_count == len(column):
         return ALL_NULL
     _, ends, data = column.buffers()
@@ -213,7 +213,7 @@ def _headers(column: pa.Array | None) -> Headers:
 
 
 def rows_from_record(key: Any, value: Any, timestamp: Any, headers: Any, now_ms: int) -> Piece:
-    """One record. As `rows_from_records`, which takes what is not plain bytes. Cost: 1 µs."""
+    """Returns one record as rows; a record that is not plain bytes goes through `rows_from_records`. Cost: 1 µs."""
     made = _plain(key, value, timestamp, headers, now_ms)
     if made is None:
         return rows_from_records([key], [value], [timestamp], [headers] if headers else None, now_ms)
@@ -221,13 +221,13 @@ def rows_from_record(key: Any, value: Any, timestamp: Any, headers: Any, now_ms:
 
 
 def rows_from_few(records: Iterable[tuple[Any, Any, Any, Any]], now_ms: int) -> Piece | None:
-    """A few records (key, value, timestamp, headers); None when `rows_from_records` has to look at one of them."""
+    """Returns a few records (key, value, timestamp, headers); None if one of them needs `rows_from_records`."""
     made = [_plain(*record, now_ms) for record in records]
     return None if None in made else few_rows(cast("list[Plain]", made))
 
 
 def _plain(key: Any, value: Any, timestamp: Any, headers: Any, now_ms: int) -> Plain | None:
-    """A record of the simplest types, checked; None when it is not."""
+    """Returns a record of the simplest types, checked; None if it has other types."""
     if (key is not None and type(key) is not bytes) or (value is not None and type(value) is not bytes):
         return None
     if timestamp is None:
@@ -240,7 +240,7 @@ def _plain(key: Any, value: Any, timestamp: Any, headers: Any, now_ms: int) -> P
 
 def _plain_headers(headers: Any) -> Pairs | None:
     if type(headers) is not list and type(headers) is not tuple:
-        return None  # an iterator could be looked at only once
+        return None  # an iterator can be read only once
     for pair in headers:
         if type(pair) is not tuple or len(pair) != 2 or type(pair[0]) is not str or not pair[0].isascii():
             return None
@@ -256,10 +256,10 @@ def rows_from_records(
     headers: Sequence[Iterable[Header]] | None,
     now_ms: int,
 ) -> Rows:
-    """The same columns from Python lists of equal length.
+    """Returns the same columns from Python lists of equal length.
 
     Raises:
-        InvalidRecordError: a key or value that is not bytes, a header that is not (str, bytes or None), a bad timestamp.
+        InvalidRecordError: a key or value is not bytes, a header is not (str, bytes or None), or a timestamp is invalid.
     """
     if timestamps is None:
         stamps = repeated(now_ms, len(values))
@@ -272,7 +272,7 @@ def rows_from_records(
 
 
 def rows_from_values(values: Sequence[Any], now_ms: int) -> Rows | None:
-    """The same columns from values alone; None when one of them is not bytes. Cost: some 20 ns a record."""
+    """Returns the same columns from values alone; None if one of them is not bytes. Cost: about 20 ns a record."""
     column = packed_column(values)
     return None if column is None else Rows(repeated(now_ms, len(values)), ALL_NULL, column)
 
@@ -284,7 +284,7 @@ def _timestamp(given: Any) -> int:
 
 
 def _bytes_column(name: str, values: Sequence[bytes | None]) -> Binary:
-    """A column of byte strings. Arrow is slower than either, and would first import pandas, where that is installed."""
+    """Returns a column of byte strings. Arrow would be slower, and would first import pandas if that is installed."""
     if len(values) < _FEW and all(type(value) is bytes or value is None for value in values):
         return binary_column(values)
     column = packed_column(values)
@@ -321,14 +321,14 @@ def _header_rows(headers: Sequence[Iterable[Header]] | None) -> Headers:
 class Encoded(NamedTuple):
     """Whole batches, ready to be written one after the other, with their table (POSITION counts from the first byte).
 
-    The first of them may begin behind bytes that are not to be written.
+    The first batch may follow bytes that must not be written.
     """
 
     data: memoryview
     table: Table
 
     def only_batch(self) -> EncodedBatch | None:
-        """The one batch that these are, if there is no other."""
+        """Returns the batch, if there is exactly one."""
         if self.table.shape[1] != 1:
             return None
         column = self.table[:, 0].tolist()
@@ -337,24 +337,24 @@ class Encoded(NamedTuple):
 
 
 def keyless(what: str) -> InvalidRecordError:
-    """The error for a record without a key."""
+    """Returns the error for a record without a key."""
     return InvalidRecordError(
         f"{what} has no key, and the topic is compacted, which keeps the last value of each key and would lose it; give it a key"
     )
 
 
 class BatchEncoder:
-    """Encodes rows as batches of magic 2; its buffers are used again, so what it yields lives until the step after the next.
+    """Encodes rows as batches of magic 2. Its buffers are reused, so a yielded batch is valid until the step after the next.
 
     Args:
         codec: one of `format.CODEC_*`.
-        level: of that codec; None is its default.
+        level: the codec's compression level; None means its default.
         log_append_time: stamp records with the time of the append (attributes bit 3).
-        batch_bytes: record bytes of a batch, before compression; a larger record is a batch of its own.
-        max_message_bytes: the largest batch allowed, header included (storage-format 1.11.1).
-        limit_text: names that limit in errors, with the option that sets it; `max_message_bytes` by default.
-        keyed: refuse records without a key: compaction keeps the last one of each, and nothing else (storage-format 6.2.4).
-        timestamps: which timestamps are taken; None takes all.
+        batch_bytes: record bytes of a batch before compression; a larger record gets its own batch.
+        max_message_bytes: the largest batch allowed, including its header (storage-format 1.11.1).
+        limit_text: the limit and its option, as errors name it. Default: `max_message_bytes`.
+        keyed: refuse records without a key, because compaction keeps only the last record of each key (storage-format 6.2.4).
+        timestamps: the check of timestamps; None accepts all.
     """
 
     def __init__(
@@ -377,7 +377,7 @@ class BatchEncoder:
         self._limit_text = limit_text or f"max_message_bytes={max_message_bytes}"
         self._keyed = keyed
         self._timestamps = timestamps
-        self._turn = 0  # two sets of buffers in turn: one is being written to a file while the other is filled
+        self._turn = 0  # two sets of buffers take turns: one is written to a file while the other is filled
         self._buffers = [np.empty(0, np.uint8), np.empty(0, np.uint8)]
         self._tables = [np.empty((COLUMN_COUNT, 256), np.int64), np.empty((COLUMN_COUNT, 256), np.int64)]
 
@@ -407,7 +407,7 @@ class BatchEncoder:
             )
 
     def check_one_batch(self, rows: Piece, whose: str) -> None:
-        """Raises RecordTooLargeError when the rows may be more than one batch. `whose` it is begins the message."""
+        """Raises RecordTooLargeError if the rows may need more than one batch. The message begins with `whose`."""
         size = rows.size_bound - len(rows) * HEADER_SIZE
         if size > self._max_message_bytes:
             raise RecordTooLargeError(
@@ -418,13 +418,13 @@ class BatchEncoder:
     def encode(
         self, rows: Piece, base_offset: int, leader_epoch: int, producer: ProducerBatch | None = None, *, whole: bool = False
     ) -> Iterable[Encoded | EncodedBatch]:
-        """Whole batches, a few megabytes at a time, with consecutive offsets from `base_offset` on.
+        """Yields whole batches, a few megabytes at a time, with consecutive offsets from `base_offset` on.
 
         Args:
             rows: the records.
-            base_offset, leader_epoch: of the first batch.
-            producer: whose batch it is: all rows are one then, with these numbers.
-            whole: make one batch of them, whatever its size.
+            base_offset, leader_epoch: offset of the first record, and leader epoch of the batches.
+            producer: the producer's numbers; all rows then form one batch with these numbers.
+            whole: form one batch, whatever its size.
 
         Cost: one kernel call a few megabytes; about 30 M records/s of 100 bytes with their CRC.
         """
@@ -435,14 +435,14 @@ class BatchEncoder:
     def _encode_columns(
         self, rows: Rows, base_offset: int, leader_epoch: int, producer: ProducerBatch | None, whole: bool
     ) -> Iterator[Encoded]:
-        """The same by the kernel."""
+        """Does the same with the kernel."""
         columns = (rows.timestamps, *rows.keys, *rows.values, rows.headers.ends, *rows.headers.names[:2], *rows.headers.values)
         kernel = encoding.encode_batches_with_headers if rows.headers.ends.size else encoding.encode_batches
         state = np.array([0, 0, len(rows), base_offset, 0, 0], np.int64)
         room = rows.size_bound if whole else min(limits.APPEND_CHUNK_BYTES, rows.size_bound)
         batch_bytes = limits.MAX_SEGMENT_BYTES if whole else self._batch_bytes
         while state[encoding.E_ROW] < len(rows):
-            self._turn = 1 - self._turn  # once a piece: the one before it is being written
+            self._turn = 1 - self._turn  # one turn per part: the last one is being written
             while True:
                 buffer, table = self._buffer_of(room), self._tables[self._turn]
                 state[encoding.E_POSITION] = state[encoding.E_BATCHES] = 0
@@ -457,15 +457,15 @@ class BatchEncoder:
             yield encoded if self._codec == CODEC_NONE else self._compressed(encoded)
 
     def _buffer_of(self, size: int) -> Bytes:
-        """This turn's buffer, with room for at least `size` bytes."""
+        """Returns this turn's buffer, with room for at least `size` bytes."""
         if self._buffers[self._turn].size < size:
             self._buffers[self._turn] = np.empty(size, np.uint8)
         return self._buffers[self._turn]
 
     def _compressed(self, plain: Encoded) -> Encoded:
-        """The same batches with their records compressed: a batch is compressed as a whole (storage-format 1.10).
+        """Returns the same batches with compressed records: a batch is compressed as a whole (storage-format 1.10).
 
-        What does not compress may grow beyond `max_message_bytes`; such a batch stays as it is.
+        Compression may enlarge a batch beyond `max_message_bytes`; such a batch stays uncompressed.
         """
         parts: list[memoryview] = []
         table = plain.table.copy()
@@ -485,7 +485,7 @@ class BatchEncoder:
 
 
 def _reseal(batch: Bytes, header: memoryview, attributes: int) -> None:
-    """Gives a batch with a new payload behind 61 free bytes its header: length, attributes and CRC follow the payload."""
+    """Writes the header of a batch with a new payload after 61 free bytes: length, attributes and CRC match the payload."""
     view = batch.data
     view[:HEADER_SIZE] = header
     view[LENGTH_AT : LENGTH_AT + 4] = (len(batch) - LOG_OVERHEAD).to_bytes(4, "big")
@@ -494,16 +494,16 @@ def _reseal(batch: Bytes, header: memoryview, attributes: int) -> None:
 
 
 def stamp_producer(encoded: Encoded, producer: ProducerBatch) -> Encoded:
-    """Makes a batch a producer's, where it lies; returns it (storage-format 1.7).
+    """Adds a producer's numbers to a batch in place, and returns it (storage-format 1.7).
 
     Args:
         encoded: one batch without a producer, in writable memory.
-        producer: its numbers.
+        producer: the producer's numbers.
     """
     data, table = encoded
     _PRODUCER.pack_into(data, PRODUCER_ID_AT, *producer)
     if len(data) < limits.LOOKUP_CHUNK_BYTES:
-        crc = crc32c(data[ATTRIBUTES_AT:])  # which copies, but needs no kernel
+        crc = crc32c(data[ATTRIBUTES_AT:])  # a copy, but no kernel
     else:
         crc = int(kernels.checksum(read_only(np.frombuffer(data, np.uint8)), ATTRIBUTES_AT, len(data)))
     data[CRC_AT : CRC_AT + 4] = crc.to_bytes(4, "big")

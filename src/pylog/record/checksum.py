@@ -1,4 +1,4 @@
-"""CRC-32C of bytes, for the small things that are not batches: slots, snapshots, headers written from Python."""
+"""CRC-32C of small pieces of bytes that are not batches: slots, snapshots, headers written from Python."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import google_crc32c
 
 
 def crc32c(data: bytes | bytearray | memoryview) -> int:
-    """CRC-32C (storage-format 1.3.1) of `data`, an unsigned 32-bit number. Cost: 70 ns and 20 GB/s.
+    """Returns the CRC-32C (storage-format 1.3.1) of `data`, an unsigned 32-bit number. Cost: 70 ns and 20 GB/s.
 
     >>> hex(crc32c(b"123456789"))
     '0xe3069283'

@@ -1,11 +1,11 @@
-"""Compaction's two loops over records: which ones a later record of the same key supersedes, and copying those that stay.
+"""Compaction's two loops over records: find those that a later record with the same key supersedes, and copy the others.
 
-Both work on batches whose records lie plain in a buffer. A record is known by its number: records are numbered through in the
-order of the log, and a bitmap has one bit a number, set for what is superseded. Keys are compared by their digests alone:
-SipHash-1-3 with 128 bits, keyed at random, so that nobody can make two keys collide; of these 96 bits are kept.
+Both work on batches whose records are uncompressed in a buffer. Records are numbered in the order of the log, and a bitmap
+has one bit per number, set for superseded records. Keys are compared by their digests alone: SipHash-1-3 with 128 bits and a
+random key, so that an attacker cannot construct two keys that collide. 96 of the bits are kept.
 
 An entry of the key table has 16 bytes: 64 bits of the digest, then 32 more above the number of the key's last record, plus one.
-Its slot is the first free one from the digest's on. A table is a power of two of entries and is never filled completely.
+It is in the first free slot from the digest's slot on. A table has a power of two of entries and is never full.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _round(a, b, c, d):  # type: ignore[no-untyped-def]
 
 @inlined
 def digest(at, size, k0, k1):  # type: ignore[no-untyped-def]
-    """SipHash-1-3 of `size` bytes, 128 bits as two words."""
+    """Returns SipHash-1-3 of `size` bytes: 128 bits as two words."""
     a = k0 ^ u64(0x736F6D6570736575)
     b = k1 ^ u64(0x646F72616E646F6D) ^ u64(0xEE)
     c = k0 ^ u64(0x6C7967656E657261)
@@ -108,7 +108,7 @@ def digest(at, size, k0, k1):  # type: ignore[no-untyped-def]
 
 @kernel(types.void(BYTES, types.int64, types.int64, types.uint64, types.uint64, OUT_WORDS), nogil=False)
 def key_digest(buffer: Any, position: int, end: int, k0: int, k1: int, out: Any) -> None:
-    """The digest of `buffer[position:end]` into the first two words of `out`; nothing when that is no range of it."""
+    """Writes the digest of `buffer[position:end]` to the first two words of `out`; nothing if the range is outside the buffer."""
     if 0 <= position <= end <= buffer.size and out.size >= 2:
         high, low = digest(address(buffer) + position, end - position, k0, k1)
         out[0] = high
@@ -117,20 +117,20 @@ def key_digest(buffer: Any, position: int, end: int, k0: int, k1: int, out: Any)
 
 # ---- which records are superseded ----------------------------------------------------------------------------------------------
 
-SCRATCH_RECORDS: Final = 2048  # looked at before any is looked up: their slots are fetched meanwhile
+SCRATCH_RECORDS: Final = 2048  # records hashed before any is looked up: their slots are prefetched meanwhile
 SCRATCH_WORDS: Final = 4 * SCRATCH_RECORDS  # digest, digest and kind, offset, number
 
 _LOW: Final = u64(0xFFFFFFFF)
-_NULL: Final = u64(1)  # where a digest would be, which has all of its lower 32 bits set there
+_NULL: Final = u64(1)  # in place of a digest: digests have all of their lower 32 bits set there
 
 # The state of index_keys.
 K_BATCH: Final = 0  # next column of the table
-K_END: Final = 1  # column to stop before
-K_NUMBER: Final = 2  # of the batch's first record
-K_KEYS: Final = 3  # in the key table
-K_CAPACITY: Final = 4  # keys that it may hold
-K_FIRST: Final = 5  # offset: records from there on are entered, those before are looked up
-K_LATEST: Final = 6  # offset of the record that was entered last
+K_END: Final = 1  # column at which to stop
+K_NUMBER: Final = 2  # number of the batch's first record
+K_KEYS: Final = 3  # keys in the key table
+K_CAPACITY: Final = 4  # the most keys that it may hold
+K_FIRST: Final = 5  # offset: records from it on are entered, records before it are looked up
+K_LATEST: Final = 6  # offset of the record entered last
 K_SIZE: Final = 7
 
 
@@ -147,11 +147,11 @@ def _set_bit(bits, index):  # type: ignore[no-untyped-def]
 def index_keys(
     buffer: Any, table: Any, state: Any, enter: bool, verify: bool, keys: Any, dead: Any, scratch: Any, k0: int, k1: int
 ) -> int:
-    """Enters the keys of records into a key table, or looks them up there, and marks what is superseded in `dead`.
+    """Enters the keys of records into a key table, or looks them up there, and sets the bits of superseded records in `dead`.
 
-    With `enter` the records from K_FIRST on are entered, each in the place of the key's last one, which is marked; FULL when
-    another key has no room, K_LATEST says how far that got. Without it the records before K_FIRST are looked up: one whose key is
-    there is marked. Records without a key are marked.
+    With `enter`, the records from K_FIRST on are entered. Each replaces the key's previous record, which is marked. FULL if the
+    table has no room for another key; K_LATEST then tells how far it got. Without `enter`, the records before K_FIRST are looked
+    up: a record whose key is found is marked. Records without a key are marked.
     """
     start = address(buffer)
     slots = address(keys)
@@ -253,34 +253,34 @@ def index_keys(
 
 # ---- what stays --------------------------------------------------------------------------------------------------------------
 
-# What is to become of a batch: a sum of these (storage-format 7.6.4 to 7.6.7).
-F_DISCARD: Final = 1  # none of its records stays
-F_RETAIN: Final = 2  # it stays as an empty batch when no record does
-F_TOMBSTONES_GO: Final = 4  # its delete horizon is over
-F_NO_HORIZON: Final = 8  # it has none yet: a tombstone that stays gives it one
-F_CONTROL: Final = 16  # its records are markers: they stay
-F_STAMP: Final = 32  # it gets a delete horizon whatever it holds
+# The fate of a batch: a sum of these (storage-format 7.6.4 to 7.6.7).
+F_DISCARD: Final = 1  # drop all of its records
+F_RETAIN: Final = 2  # keep it as an empty batch if no record stays
+F_TOMBSTONES_GO: Final = 4  # its delete horizon has passed: drop its tombstones
+F_NO_HORIZON: Final = 8  # it has no delete horizon yet: a tombstone that stays sets one
+F_CONTROL: Final = 16  # its records are markers, and stay
+F_STAMP: Final = 32  # set a delete horizon whatever it contains
 
 # The state of keep_records.
 R_BATCH: Final = 0  # next column of the table
-R_END: Final = 1  # column to stop before
-R_NUMBER: Final = 2  # of the batch's first record
-R_LATEST: Final = 3  # offset: what lies behind it stays
-R_HORIZON: Final = 4  # given to batches that need one, milliseconds
+R_END: Final = 1  # column at which to stop
+R_NUMBER: Final = 2  # number of the batch's first record
+R_LATEST: Final = 3  # offset: later records stay
+R_HORIZON: Final = 4  # delete horizon for batches that need one, milliseconds
 R_POSITION: Final = 5  # in the output
-R_RECORDS: Final = 6  # that stayed
-R_CHANGED: Final = 7  # batches that are not as they were, or gone
+R_RECORDS: Final = 6  # records that stayed
+R_CHANGED: Final = 7  # batches that were changed or dropped
 R_SIZE: Final = 8
 
-GROWTH: Final = 16  # bytes that a record may need more with another base timestamp: nine for its delta, and some for its length
+GROWTH: Final = 16  # bytes that a record may gain with another base timestamp: nine for its delta, and some for its length
 
 
 @kernel(types.int64(BYTES, OUT_TABLE, OUT_LONGS, OUT_LONGS, types.boolean, OUT_BYTES, OUT_BYTES))
 def keep_records(buffer: Any, table: Any, fates: Any, state: Any, verify: bool, dead: Any, out: Any) -> int:
-    """Copies batches without the records that go; a batch that loses none is copied as it is, in one piece.
+    """Copies batches without the dropped records; a batch that loses none is copied unchanged, in one piece.
 
-    Offsets stay, and a batch keeps its first and last offset whatever it loses. The bytes of a record change only where its batch
-    gets a delete horizon. FULL when the output may have no room for the next batch.
+    Offsets stay, and a batch always keeps its first and last offset. The bytes of a record change only if its batch gets a delete
+    horizon. FULL if the output may have no room for the next batch.
     """
     start = address(buffer)
     bits = address(dead)
@@ -373,7 +373,7 @@ def keep_records(buffer: Any, table: Any, fates: Any, state: Any, verify: bool, 
             if stamp:
                 source = at + HEADER_SIZE
                 size = end - source
-                if kept < count:  # what stays is behind the header already: it goes out of the way, to the output's end
+                if kept < count:  # the kept records follow the header already: they are moved to the output's end first
                     size = put - to - HEADER_SIZE
                     source = w + out.size - size
                     memcpy(source, to + HEADER_SIZE, size)
@@ -393,7 +393,7 @@ def keep_records(buffer: Any, table: Any, fates: Any, state: Any, verify: bool, 
 
 @inlined
 def _seal(at, end, count, largest):  # type: ignore[no-untyped-def]
-    """What a batch's header says of its records, and the checksum."""
+    """Writes the fields of a batch's header that depend on its records, and the checksum."""
     put32(at + 8, end - at - 12)
     put64(at + 35, largest)
     put32(at + 57, count)
@@ -402,7 +402,7 @@ def _seal(at, end, count, largest):  # type: ignore[no-untyped-def]
 
 @inlined
 def _write_empty(to, at, largest):  # type: ignore[no-untyped-def]
-    """The header of a batch without records (storage-format 1.9.1): it keeps offsets, the producer's numbers and the times."""
+    """Writes the header of a batch without records (storage-format 1.9.1): it keeps offsets, producer numbers and times."""
     memcpy(to, at, HEADER_SIZE)
     put16(to + 21, be16(at + 21) & ~(CODEC_MASK | DELETE_HORIZON_BIT))
     put64(to + 27, -1)
@@ -411,7 +411,7 @@ def _write_empty(to, at, largest):  # type: ignore[no-untyped-def]
 
 @inlined
 def _rebased(to, at, end, base_timestamp, new_base_timestamp):  # type: ignore[no-untyped-def]
-    """Copies records, whose bounds were checked, with their timestamps counted from another base; returns the end."""
+    """Copies records, whose bounds were checked, with timestamps relative to another base; returns the end."""
     while at < end:
         size, q = varint(at, end)
         at = q + size

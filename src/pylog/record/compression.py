@@ -1,13 +1,12 @@
-"""The four codecs of Kafka's batches, through cramjam alone: bounded when reading, readable by Kafka when writing.
+"""The four codecs of Kafka's batches, all through cramjam: reading is bounded, and Kafka can read the output.
 
-Reading writes into a buffer of a known size and never beyond it, so that foreign bytes cost no more memory than
-`limits.MAX_BATCH_DECOMPRESSED_BYTES`, whatever they claim; zstd may take as much again for its window, while it works.
-(cramjam's `decompress(output_len=…)` is no bound but a hint.) Nothing here knows where the bytes came from: the errors carry
-no place, the caller adds it.
+Decompression writes into a buffer of known size and never beyond it. So data from a file costs at most
+`limits.MAX_BATCH_DECOMPRESSED_BYTES` of memory, whatever its headers claim; zstd may use as much again for its window while it
+runs. (cramjam's `decompress(output_len=…)` is only a hint.) The errors of this module carry no position; the caller adds it.
 
-cramjam gives up the GIL for the length of each call. Whether Kafka accepts a payload is decided here where cramjam is more
-lenient (linked lz4 blocks, dictionaries), and where the shape is Kafka's own (snappy). cramjam is the stricter of the two in
-three places, which no known writer visits: anything but a further frame behind a frame, and lz4 content sizes and checksums.
+cramjam releases the GIL during each call. Where cramjam accepts more than Kafka (linked lz4 blocks, dictionaries), and where the
+format is Kafka's own (snappy), this module decides what Kafka accepts. cramjam is stricter than Kafka in three cases, which no
+known writer produces: bytes after a frame that are not a frame, lz4 content sizes, and lz4 content checksums.
 """
 
 from __future__ import annotations
@@ -43,14 +42,14 @@ BytesLike = bytes | bytearray | memoryview | Bytes
 LEVELS: Final = {CODEC_GZIP: (1, 9), CODEC_LZ4: (1, 17), CODEC_ZSTD: (-131072, 22)}  # Kafka's `compression.<name>.level`
 DEFAULT_LEVELS: Final = {CODEC_GZIP: 6, CODEC_LZ4: 9, CODEC_ZSTD: 3}
 
-_FIRST_CAPACITY: Final = 256 << 10  # twice a batch as pylog writes it: ordinary logs never make a scratch grow
+_FIRST_CAPACITY: Final = 256 << 10  # twice a batch as pylog writes it: for ordinary logs a scratch never grows
 
 
 # ---- names -------------------------------------------------------------------------------------------------------------------
 
 
 def codec_id(name: str) -> int:
-    """The number that a batch's attributes have for a codec (storage-format 1.2).
+    """Returns the number of a codec in a batch's attributes (storage-format 1.2).
 
     Args:
         name: one of `none`, `gzip`, `snappy`, `lz4`, `zstd`.
@@ -59,7 +58,7 @@ def codec_id(name: str) -> int:
         0 to 4.
 
     Raises:
-        InvalidArgumentError: there is no codec of that name.
+        InvalidArgumentError: no codec has that name.
 
     >>> codec_id("zstd")
     4
@@ -70,7 +69,7 @@ def codec_id(name: str) -> int:
 
 
 def codec_name(codec: int) -> str:
-    """The name of a codec's number (storage-format 1.2).
+    """Returns the name for a codec's number (storage-format 1.2).
 
     Args:
         codec: bits 0 to 2 of a batch's attributes.
@@ -79,13 +78,13 @@ def codec_name(codec: int) -> str:
         One of `none`, `gzip`, `snappy`, `lz4`, `zstd`.
 
     Raises:
-        UnsupportedFormatError: the number is 5 to 7, which Kafka has not given a meaning, or no codec's at all.
+        UnsupportedFormatError: the number is 5 to 7, which Kafka does not use, or out of range.
 
     >>> codec_name(3)
     'lz4'
     """
     if not 0 <= codec < len(CODEC_NAMES):
-        raise UnsupportedFormatError(f"the batch is compressed with codec {codec}, which this version of pylog does not know")
+        raise UnsupportedFormatError(f"the batch is compressed with codec {codec}, which this version of pylog does not support")
     return CODEC_NAMES[codec]
 
 
@@ -93,12 +92,12 @@ def codec_name(codec: int) -> str:
 
 
 class Scratch:
-    """One buffer to decompress into, used again for every batch, so that a scan allocates nothing after its first batches.
+    """A decompression buffer that is reused for every batch, so that a scan allocates nothing after its first batches.
 
-    It grows fourfold up to the limit and never shrinks. It belongs to one thread at a time.
+    It grows fourfold up to the limit and never shrinks. Only one thread at a time may use it.
 
     Args:
-        reserve: bytes left free in front of each payload, for a header that the caller writes there.
+        reserve: bytes left free before each payload, for a header that the caller writes.
         limit: the most bytes that one payload may decompress to.
 
     >>> scratch = Scratch(reserve=61)
@@ -113,7 +112,7 @@ class Scratch:
 
     @property
     def size(self) -> int:
-        """The bytes that the buffer takes now."""
+        """The current size of the buffer in bytes."""
         return self._buffer.size
 
     def decompress(self, codec: int, source: BytesLike, *, magic: int = 2) -> Bytes:
@@ -122,13 +121,13 @@ class Scratch:
         Args:
             codec: bits 0 to 2 of the batch's attributes.
             source: the compressed bytes.
-            magic: the format of the message around them: in format 0, lz4 has a wrong header checksum (2.7).
+            magic: the format of the enclosing message: in format 0, lz4 has a wrong header checksum (2.7).
 
         Returns:
             A view of the buffer, valid until the next call: first the free bytes, then the payload.
 
         Raises:
-            CorruptionError: the bytes are not of that codec.
+            CorruptionError: the bytes are not valid for that codec.
             DecompressionLimitError: they decompress to more than the limit.
             UnsupportedFormatError: the codec is unknown.
         """
@@ -145,27 +144,27 @@ class Scratch:
         self._allocate(4 * capacity)
 
     def _allocate(self, capacity: int) -> None:
-        self._buffer = np.empty(0, np.uint8)  # frees the old one before the new one is made
+        self._buffer = np.empty(0, np.uint8)  # frees the old buffer before allocating the new one
         self._buffer = np.empty(self._reserve + min(capacity, self._limit), np.uint8)
 
 
 def decompress(
     codec: int, source: BytesLike, *, limit: int = limits.MAX_BATCH_DECOMPRESSED_BYTES, magic: int = 2, reserve: int = 0
 ) -> Bytes:
-    """Decompresses one payload into a buffer of its own; for many, keep a `Scratch` (storage-format 1.10).
+    """Decompresses one payload into a new buffer; for many payloads, use a `Scratch` (storage-format 1.10).
 
     Args:
         codec: bits 0 to 2 of the batch's attributes.
         source: the compressed bytes.
         limit: the most bytes that the payload may decompress to.
-        magic: the format of the message around them.
-        reserve: bytes left free in front of the payload.
+        magic: the format of the enclosing message.
+        reserve: bytes left free before the payload.
 
     Returns:
         The free bytes followed by the payload.
 
     Raises:
-        CorruptionError: the bytes are not of that codec.
+        CorruptionError: the bytes are not valid for that codec.
         DecompressionLimitError: they decompress to more than the limit.
         UnsupportedFormatError: the codec is unknown.
 
@@ -181,14 +180,14 @@ def decompress_into(codec: int, source: BytesLike, out: Bytes, *, magic: int = 2
     Args:
         codec: bits 0 to 2 of the batch's attributes.
         source: the compressed bytes.
-        out: where the payload goes.
-        magic: the format of the message around them.
+        out: the buffer for the payload.
+        magic: the format of the enclosing message.
 
     Returns:
-        The payload's size in bytes, or None when it does not fit; the buffer then holds nothing of use.
+        The payload's size in bytes, or None if it does not fit; the buffer's content is then undefined.
 
     Raises:
-        CorruptionError: the bytes are not of that codec.
+        CorruptionError: the bytes are not valid for that codec.
         UnsupportedFormatError: the codec is unknown.
 
     >>> out = np.empty(4, np.uint8)
@@ -203,7 +202,7 @@ def decompress_into(codec: int, source: BytesLike, out: Bytes, *, magic: int = 2
     except cramjam.DecompressionError as error:
         if str(error) == _words_for_a_full_output():
             return None
-        # Without cramjam's own words: some of them quote values from the payload.
+        # cramjam's own message is left out, because it may quote values from the payload.
         raise CorruptionError(f"the batch's payload is not valid {name}") from None
 
 
@@ -221,7 +220,7 @@ def _decompress_into(codec: int, source: memoryview, out: memoryview, magic: int
 
 @cache
 def _words_for_a_full_output() -> str:
-    """What cramjam says when the output is too small: its errors have no codes, so it is asked once."""
+    """Returns cramjam's message for an output that is too small: its errors have no codes, so the message is determined once."""
     try:
         cramjam.zstd.decompress_into(cramjam.zstd.compress(b"?"), bytearray())
     except cramjam.DecompressionError as error:
@@ -244,13 +243,13 @@ def _view(data: BytesLike) -> memoryview:
 
 
 def compress_bound(size: int) -> int:
-    """The most bytes that a payload takes when compressed, with any codec at any level.
+    """Returns the most bytes that a compressed payload takes, with any codec at any level.
 
     Args:
         size: bytes of the payload.
 
     Returns:
-        Bytes: a fifth more than the payload (snappy's bound is a sixth) and room for headers.
+        Bytes: a fifth more than the payload (snappy's bound is a sixth), plus room for headers.
 
     >>> compress_bound(1000)
     1328
@@ -259,16 +258,16 @@ def compress_bound(size: int) -> int:
 
 
 def compress(codec: int, payload: BytesLike, *, level: int | None = None, reserve: int = 0) -> Bytes:
-    """Compresses one payload as Kafka's readers expect it (storage-format 1.10).
+    """Compresses one payload in the form that Kafka's readers expect (storage-format 1.10).
 
     Args:
         codec: 0 to 4.
         payload: the bytes.
         level: as in Kafka's `compression.<name>.level`; None is the codec's default.
-        reserve: bytes left free in front of the result.
+        reserve: bytes left free before the result.
 
     Returns:
-        The free bytes followed by the compressed ones.
+        The free bytes followed by the compressed bytes.
 
     Raises:
         InvalidArgumentError: the codec has no such level.
@@ -285,17 +284,17 @@ def compress(codec: int, payload: BytesLike, *, level: int | None = None, reserv
 def compress_into(codec: int, payload: BytesLike, out: Bytes, *, level: int | None = None) -> int:
     r"""Compresses one payload into a buffer (storage-format 1.10).
 
-    lz4's level 9, its default, is the fast compressor, as in Kafka; the other levels are those of lz4's slow compressor,
-    where 1 and 2 are 2 and everything above 12 is 12.
+    lz4's level 9, its default, is the fast compressor, as in Kafka. The other levels are those of lz4's slow compressor: level 1
+    means 2, and every level above 12 means 12.
 
     Args:
         codec: 0 to 4.
         payload: the bytes.
-        out: where the compressed bytes go: at least `compress_bound(len(payload))`.
+        out: the buffer for the compressed bytes: at least `compress_bound(len(payload))`.
         level: as in Kafka's `compression.<name>.level`; None is the codec's default.
 
     Returns:
-        How many bytes were written.
+        The number of bytes written.
 
     Raises:
         InvalidArgumentError: the codec has no such level, or the buffer is too small.
@@ -307,7 +306,7 @@ def compress_into(codec: int, payload: BytesLike, out: Bytes, *, level: int | No
     """
     level = check_level(codec, level)
     if out.size < (bound := compress_bound(len(payload))):
-        raise InvalidArgumentError(f"{out.size} bytes are too few to compress {len(payload)} bytes into: give {bound}")
+        raise InvalidArgumentError(f"{out.size} bytes are too few for {len(payload)} compressed bytes: give {bound}")
     return _compress_into(codec, _view(payload), _view(out), level)
 
 
@@ -324,7 +323,7 @@ def _compress_into(codec: int, payload: memoryview, out: memoryview, level: int)
 
 
 def check_level(codec: int, level: int | None) -> int:
-    """The level to compress with: the given one if Kafka allows it for the codec, the codec's default for None.
+    """Returns the level to compress with: the given level if Kafka allows it for the codec, the codec's default for None.
 
     Args:
         codec: 0 to 4.
@@ -364,7 +363,7 @@ _CHUNK_SIZE: Final = struct.Struct(">i")
 def _snappy_decompress_into(stream: memoryview, out: memoryview) -> int | None:
     filled = 0
     for block in _snappy_blocks(stream):
-        size = cramjam.snappy.decompress_raw_len(block)  # as the block declares it; the decoder holds it to that
+        size = cramjam.snappy.decompress_raw_len(block)  # as the block declares it; the decoder enforces it
         if size > len(out) - filled:
             return None
         filled += cramjam.snappy.decompress_raw_into(block, out[filled : filled + size])
@@ -372,11 +371,11 @@ def _snappy_decompress_into(stream: memoryview, out: memoryview) -> int | None:
 
 
 def _snappy_blocks(stream: memoryview) -> Iterator[memoryview]:
-    """The raw snappy blocks of a stream: of each chunk, or the whole stream where there is no header (librdkafka)."""
+    """Yields the raw snappy blocks of a stream: one per chunk, or the whole stream if it has no header (librdkafka)."""
     if len(stream) < len(_SNAPPY_HEADER) or bytes(stream[: len(_SNAPPY_MAGIC)]) != _SNAPPY_MAGIC:
         yield _snappy_block(stream, 0, len(stream))
         return
-    at = len(_SNAPPY_HEADER)  # the versions in it are not looked at, as in Java
+    at = len(_SNAPPY_HEADER)  # its versions are ignored, as in Java
     while len(stream) - at >= _CHUNK_SIZE.size:
         (size,) = _CHUNK_SIZE.unpack_from(stream, at)
         at += _CHUNK_SIZE.size
@@ -408,7 +407,7 @@ def _snappy_compress_into(payload: memoryview, out: memoryview) -> int:
 # ---- lz4 frames: storage-format 1.10.4 ---------------------------------------------------------------------------------------
 
 _LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
-_LZ4_HEADER: Final = _LZ4_MAGIC + b"\x60\x40\x82"  # version 1, independent blocks of 64 KiB, nothing optional, their checksum
+_LZ4_HEADER: Final = _LZ4_MAGIC + b"\x60\x40\x82"  # version 1, independent blocks of 64 KiB, no options, header checksum
 _LZ4_BLOCK_BYTES: Final = 64 << 10
 _LZ4_INDEPENDENT_BIT: Final = 0x20
 _LZ4_CONTENT_SIZE_BIT: Final = 0x08
@@ -418,17 +417,17 @@ _BLOCK_SIZE: Final = struct.Struct("<I")
 
 
 def _checked_lz4_frame(frame: memoryview, magic: int) -> memoryview | bytes:
-    """The frame if Kafka's reader accepts its header; for format 0 with the header's checksum put right."""
+    """Returns the frame if Kafka's reader accepts its header; for format 0 the header's checksum is corrected."""
     if len(frame) < len(_LZ4_HEADER) or bytes(frame[:4]) != _LZ4_MAGIC:
         raise CorruptionError("the batch's payload is not an lz4 frame")
-    # The version, the reserved bits and the block size are cramjam's to check.
+    # cramjam checks the version, the reserved bits and the block size.
     if frame[4] & (_LZ4_INDEPENDENT_BIT | _LZ4_DICTIONARY_BIT) != _LZ4_INDEPENDENT_BIT:
         raise CorruptionError("the batch's lz4 frame has linked blocks or a dictionary, which Kafka refuses")
     return frame if magic > 0 else _with_header_checksum(frame)
 
 
 def _with_header_checksum(frame: memoryview) -> bytes:
-    """Format 0 computed the header's checksum over the magic number too (storage-format 2.7); Kafka does not look at it."""
+    """Corrects the header's checksum: format 0 included the magic number in it (storage-format 2.7). Kafka ignores it."""
     at = 14 if frame[4] & _LZ4_CONTENT_SIZE_BIT else 6
     if len(frame) <= at:
         raise CorruptionError("the batch's lz4 frame ends inside its header")
@@ -437,7 +436,7 @@ def _with_header_checksum(frame: memoryview) -> bytes:
 
 
 def _xxh32(data: bytes) -> int:
-    """xxHash with 32 bits and seed 0, of fewer than 16 bytes."""
+    """Returns xxHash with 32 bits and seed 0 of fewer than 16 bytes."""
     value = 374761393 + len(data)
     words = len(data) // 4
     for word in struct.unpack_from(f"<{words}I", data):
@@ -469,7 +468,7 @@ def _lz4_compress_into(payload: memoryview, out: memoryview, level: int) -> int:
 
 
 def _lz4_fast_block_into(chunk: memoryview, out: memoryview) -> int:
-    """One block with its size in front, stored when compressing gains nothing: byte for byte what Kafka writes."""
+    """Writes one block after its size, stored uncompressed if compression saves nothing: byte for byte as Kafka does."""
     body = _BLOCK_SIZE.size
     size = cramjam.lz4.compress_block_into(chunk, out[body:], store_size=False)
     if size < len(chunk):
@@ -481,10 +480,10 @@ def _lz4_fast_block_into(chunk: memoryview, out: memoryview) -> int:
 
 
 def _lz4_slow_block_into(chunk: memoryview, out: memoryview, level: int) -> int:
-    """The same by the slow compressor, which cramjam has for whole frames only.
+    """Does the same with the slow compressor, which cramjam provides for whole frames only.
 
-    Its frames have linked blocks, which Kafka refuses, but the first block of a frame depends on none: each chunk becomes a
-    frame, and its block is cut out. (`cramjam.lz4.Compressor` makes independent blocks, and holds on to the GIL.)
+    Its frames have linked blocks, which Kafka refuses, but a frame's first block depends on no other. So each chunk becomes a
+    frame, and its block is extracted. (`cramjam.lz4.Compressor` makes independent blocks, but holds the GIL.)
     """
     cramjam.lz4.compress_into(chunk, out, level=level)
     start = 15 if out[4] & _LZ4_CONTENT_SIZE_BIT else 7

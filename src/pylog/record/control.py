@@ -1,7 +1,7 @@
-"""Control records: the markers that end transactions (storage-format 1.8). Read here, shown to nobody.
+"""Control records, which end transactions (storage-format 1.8). They are parsed here and never returned to users.
 
-The types 2 to 6 are those of Kafka's metadata log; an ordinary partition has only ABORT and COMMIT. A type that is not
-known is no error: Kafka ignores such records, and so does pylog.
+Types 2 to 6 belong to Kafka's metadata log; an ordinary partition has only ABORT and COMMIT. An unknown type is not an error:
+Kafka ignores such records, and so does pylog.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ CONTROL_TYPE_NAMES: Final = (
 assert CONTROL_TYPE_NAMES[CONTROL_ABORT] == "ABORT"
 assert CONTROL_TYPE_NAMES[CONTROL_COMMIT] == "COMMIT"
 
-# A higher version is read as version 0, whose fields every later version begins with.
+# A higher version is parsed as version 0: every later version begins with its fields.
 _KEY: Final = struct.Struct(">hh")  # version, type
 _END_TRANSACTION: Final = struct.Struct(">hi")  # version, coordinator epoch
 
 
 class ControlRecord(NamedTuple):
-    """What a control record says.
+    """The content of a control record.
 
     `coordinator_epoch` is None unless the record ends a transaction.
 
@@ -45,7 +45,7 @@ class ControlRecord(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Kafka's name of the type."""
+        """Kafka's name for the type."""
         return CONTROL_TYPE_NAMES[self.type] if 0 <= self.type < len(CONTROL_TYPE_NAMES) else "UNKNOWN"
 
     @property
@@ -55,14 +55,14 @@ class ControlRecord(NamedTuple):
 
 
 def parse_control(key: bytes | None, value: bytes | None) -> ControlRecord:
-    """Reads a control record (storage-format 1.8.2, 1.8.3).
+    """Parses a control record (storage-format 1.8.2, 1.8.3).
 
     Args:
         key: the record's key.
-        value: the record's value; looked at only when the record ends a transaction.
+        value: the record's value; used only if the record ends a transaction.
 
     Returns:
-        Its type and, for an end of a transaction, the coordinator's epoch.
+        Its type and, if it ends a transaction, the coordinator's epoch.
 
     Raises:
         CorruptionError: the key, or the value of a record that ends a transaction, is too short or has a negative version.
@@ -75,13 +75,13 @@ def parse_control(key: bytes | None, value: bytes | None) -> ControlRecord:
 
 
 def control_type(key: bytes | None) -> int:
-    """The type in a control record's key (storage-format 1.8.2).
+    """Returns the type in a control record's key (storage-format 1.8.2).
 
     Args:
         key: the record's key.
 
     Returns:
-        0 for ABORT, 1 for COMMIT; another number for what Kafka ignores in an ordinary partition.
+        0 for ABORT, 1 for COMMIT; Kafka ignores other numbers in an ordinary partition.
 
     Raises:
         CorruptionError: the key is missing, shorter than 4 bytes, or has a negative version.
@@ -93,7 +93,7 @@ def control_type(key: bytes | None) -> int:
 
 
 def end_transaction_epoch(value: bytes | None) -> int:
-    """The coordinator's epoch in the value of a record that ends a transaction (storage-format 1.8.3).
+    """Returns the coordinator's epoch in the value of a record that ends a transaction (storage-format 1.8.3).
 
     Args:
         value: the record's value.
@@ -111,10 +111,10 @@ def end_transaction_epoch(value: bytes | None) -> int:
 
 
 def _field(layout: struct.Struct, data: bytes | None, what: str) -> int:
-    """The field behind the version."""
+    """Returns the field after the version."""
     if data is None or len(data) < layout.size:
         size = "no" if data is None else len(data)
-        raise CorruptionError(f"a control record's {what} has {size} bytes, fewer than the {layout.size} that it must have")
+        raise CorruptionError(f"a control record's {what} has {size} bytes, fewer than the required {layout.size}")
     version, field = layout.unpack_from(data)
     if version < 0:
         raise CorruptionError(f"a control record's {what} has version {version}")

@@ -1,7 +1,7 @@
-"""Batches to Arrow: the records of a table of batches become `pyarrow.RecordBatch`es of the columns asked for.
+"""Decodes batches to Arrow: the records of a table of batches become `pyarrow.RecordBatch`es with the requested columns.
 
-Key and value bytes are copied once, from the file's bytes to Arrow's. What is not asked for is not decoded. A batch whose CRC
-is wrong, or whose records do not parse, ends decoding with a `CorruptionError`, after everything before it was handed out.
+Key and value bytes are copied once, from the file's bytes to Arrow's. Other columns are not decoded. A batch with a wrong CRC or
+malformed records ends decoding with a `CorruptionError`, after all records before it were yielded.
 """
 
 from __future__ import annotations
@@ -54,17 +54,17 @@ TYPES: dict[str, pa.DataType] = {
     "sequence": pa.int32(),
 }
 DEFAULT_COLUMNS = ("offset", "timestamp", "key", "value")
-_ZEROS = np.zeros(limits.SCAN_ROWS + 1, np.int32)  # the ends of as many empty lists, for all frames
+_ZEROS = np.zeros(limits.SCAN_ROWS + 1, np.int32)  # the ends of as many empty lists, shared by all frames
 _ZEROS.flags.writeable = False
 _NO_PAIRS = pa.nulls(0, HEADERS_TYPE.value_type)
 _BATCH_FIELDS = {"leader_epoch": LEADER_EPOCH, "producer_id": PRODUCER_ID, "producer_epoch": PRODUCER_EPOCH}
 
 
 def schema_of(columns: Sequence[str]) -> pa.Schema:
-    """The Arrow schema of a choice of columns, in the order given.
+    """Returns the Arrow schema for a choice of columns, in the given order.
 
     Raises:
-        InvalidArgumentError: a column that does not exist, or one named twice.
+        InvalidArgumentError: a column does not exist, or is named twice.
 
     >>> schema_of(["offset", "value"]).names
     ['offset', 'value']
@@ -76,7 +76,7 @@ def schema_of(columns: Sequence[str]) -> pa.Schema:
 
 
 class _Buffers:
-    """Memory for one Arrow batch. Used again when nobody has that batch: touching fresh pages costs as much as decoding."""
+    """Memory for one Arrow batch. It is reused once the batch is freed: touching fresh pages costs as much as decoding."""
 
     def __init__(self, rows: int, size: int, wanted: int) -> None:
         keys, values = bool(wanted & kernels.WANT_KEYS), bool(wanted & kernels.WANT_VALUES)
@@ -93,7 +93,7 @@ class _Buffers:
 
     @property
     def arrays(self) -> tuple[Any, ...]:
-        """In the order in which decode_records takes them."""
+        """The arrays in the order of decode_records."""
         return (
             self.offset,
             self.timestamp,
@@ -106,32 +106,32 @@ class _Buffers:
         )
 
     def references(self) -> int:
-        """The references to the array that has most."""
+        """Returns the number of references to the array that has most."""
         return max(sys.getrefcount(array) for array in self.arrays)
 
     def are_free(self) -> bool:
-        """Whether no scan fills them and no Arrow array refers to them: each one that does keeps a reference to its array."""
+        """Returns whether no scan fills the arrays and no Arrow array refers to them: each Arrow array keeps a reference."""
         return not self.filling and self.references() <= _OWN_REFERENCES
 
 
-_OWN_REFERENCES = _Buffers(0, 0, 0).references()  # the attribute and what counting takes: not the same in every Python
+_OWN_REFERENCES = _Buffers(0, 0, 0).references()  # by the attribute and by counting: differs between Python versions
 
 
 class _SpareBuffers(threading.local):
-    """The buffers that this thread's scans used last. Bounded: three sets, none larger than one Arrow batch of usual size."""
+    """The buffers that this thread's scans used last: at most three sets, none larger than one Arrow batch of usual size."""
 
     def __init__(self) -> None:
         self._kept: list[_Buffers] = []
 
     def take(self, rows: int, size: int, wanted: int) -> _Buffers:
-        """Buffers that nobody has any more, if some are large enough; else new ones."""
+        """Returns unused buffers if some are large enough; else new ones."""
         for buffers in self._kept:
             if buffers.wanted == wanted and buffers.rows >= rows and buffers.size >= size and buffers.are_free():
                 buffers.filling = True
                 return buffers
         made = _Buffers(_roomy(rows), _roomy(size), wanted)
         if made.size <= 2 * limits.SCAN_BYTES:
-            self._kept = [*self._kept[-2:], made]  # one is being filled, one in the caller's hands, one on its way back
+            self._kept = [*self._kept[-2:], made]  # one is being filled, one is in use by the caller, one is being returned
         return made
 
 
@@ -139,12 +139,12 @@ _SPARES = _SpareBuffers()
 
 
 def _roomy(count: int) -> int:
-    """A capacity with room to spare, so that the next batch, a little larger, fits as well."""
+    """Returns a capacity with spare room, so that a slightly larger next batch fits too."""
     return count + max(1024, count // 8)
 
 
 class _Output:
-    """One Arrow batch while it is being filled, with so many rows at most."""
+    """One Arrow batch with a fixed number of rows, while it is being filled."""
 
     def __init__(self, buffers: _Buffers, wanted: int, rows: int) -> None:
         self.buffers = buffers
@@ -155,25 +155,25 @@ class _Output:
         self.state = np.zeros(kernels.D_SIZE, np.int64)
         self.headers: list[pa.Array] = []  # of the rows before `headed`
         self.headed = 0
-        self.batches: list[tuple[Table, NDArray[np.int64]]] = []  # batches decoded so far, and the rows before each
+        self.batches: list[tuple[Table, NDArray[np.int64]]] = []  # the decoded batches, and the number of rows before each
 
     @property
     def rows(self) -> int:
         return int(self.state[kernels.D_ROWS])
 
     def origins(self) -> tuple[Table, NDArray[np.int64]]:
-        """The batches that the rows come from, and how many come from each."""
+        """Returns the batches that the rows come from, and the number of rows from each."""
         table = np.concatenate([part for part, _ in self.batches], axis=1)
         return table, np.diff(np.concatenate([*(before for _, before in self.batches), [self.rows]]))
 
     def without_headers(self, end: int) -> None:
-        """The rows up to `end` that have no headers column yet have no headers."""
+        """Adds empty lists for the rows up to `end` that have no headers yet."""
         if end > self.headed:
             self.headers.append(_no_headers(end - self.headed))
             self.headed = end
 
     def binary(self, ends: Any, data: Any, valid: Any, used: int, nulls: int) -> pa.Array:
-        """The finished key or value column."""
+        """Returns the finished key or value column."""
         bitmap = pa.py_buffer(valid) if nulls else None
         parts = [bitmap, pa.py_buffer(ends[: self.rows + 1]), pa.py_buffer(data[:used])]
         return pa.Array.from_buffers(pa.binary(), self.rows, parts, nulls)
@@ -186,9 +186,9 @@ class RecordDecoder:
     """Turns tables of batches into Arrow batches of chosen columns.
 
     Args:
-        columns: names from `TYPES`, in the order wanted.
-        start, end: offsets outside of [start, end) are left out.
-        max_rows: the most rows of one Arrow batch.
+        columns: names from `TYPES`, in the requested order.
+        start, end: records outside offsets [start, end) are left out.
+        max_rows: the most rows in one Arrow batch.
         verify: check each batch's CRC.
     """
 
@@ -215,11 +215,11 @@ class RecordDecoder:
         self._unpacker = Unpacker(verify=verify)
 
     def feed(self, buffer: Bytes, table: Table) -> Iterator[pa.RecordBatch]:
-        """Decodes data batches (no control batches), yielding Arrow batches as they fill; `finish` yields the last.
+        """Decodes data batches (no control batches) and yields Arrow batches as they fill; `finish` yields the last one.
 
         Raises:
-            CorruptionError: with `position` in the buffer and `offset` of the first batch that is not what was written.
-            UnsupportedFormatError, DecompressionLimitError: as named.
+            CorruptionError: with `position` in the buffer and `offset` of the first damaged batch.
+            UnsupportedFormatError, DecompressionLimitError: a batch has an unknown format, or decompresses to too much.
         """
         plain = (table[MAGIC] == 2) & ((table[ATTRIBUTES] & CODEC_MASK) == 0)
         changes = np.flatnonzero(np.diff(plain)) + 1
@@ -232,15 +232,15 @@ class RecordDecoder:
             first = last
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """Yields what has been decoded and not yet handed out."""
+        """Yields the decoded rows that have not been yielded yet."""
         output, self._output = self._output, None
         if output is not None and output.rows:
             frame = self._finished(output)
-            output.buffers.filling = False  # from here on the frame's references tell
+            output.buffers.filling = False  # from here on the frame's references show whether it is used
             yield from self._cut(frame)
 
     def _plain(self, buffer: Bytes, table: Table, first: int, last: int, verify: bool) -> Iterator[pa.RecordBatch]:
-        """Batches whose records lie uncompressed in the buffer: a kernel call for as many as the output holds."""
+        """Decodes batches with uncompressed records in the buffer: one kernel call for as many as the output holds."""
         wanted = self._wanted | (kernels.VERIFY_CRC if verify else 0)
         rows_before = np.empty(table.shape[1], np.int64)
         while first < last:
@@ -265,7 +265,7 @@ class RecordDecoder:
             first = done
 
     def _damaged(self, buffer: Bytes, table: Table, first: int, bad: int, status: int, verify: bool) -> Iterator[pa.RecordBatch]:
-        """Hands out what lies before a damaged batch, then raises."""
+        """Yields the rows before a damaged batch, then raises."""
         self._output = self._output if self._output is not None and self._output.batches else None
         if bad > first:
             yield from self._plain(buffer, table, first, bad, verify)
@@ -273,32 +273,32 @@ class RecordDecoder:
         raise corruption(table, bad, WHY[status])
 
     def _new_output(self, table: Table, first: int, last: int) -> _Output:
-        """Room for what is left of this run, between what the first batch needs and what one Arrow batch may hold."""
-        rows = np.cumsum(np.minimum(table[COUNT, first:last], table[SIZE, first:last]))  # a count may lie
+        """Creates an output for the rest of this run, between the first batch's size and one Arrow batch's limit."""
+        rows = np.cumsum(np.minimum(table[COUNT, first:last], table[SIZE, first:last]))  # a count may be wrong
         sizes = np.cumsum(table[SIZE, first:last])
         row_room = max(int(rows[0]), min(int(rows[-1]), self._max_rows))
         byte_room = max(int(sizes[0]), min(int(sizes[-1]), limits.SCAN_BYTES))
-        if int(rows[-1]) < self._max_rows // 2:  # a small batch may be followed by more: leave them room
+        if int(rows[-1]) < self._max_rows // 2:  # more batches may follow a small one: leave room for them
             row_room, byte_room = (
                 max(row_room, min(self._max_rows, 16 * row_room)),
                 max(byte_room, min(limits.SCAN_BYTES, 16 * byte_room)),
             )
         wanted = self._wanted & (kernels.WANT_KEYS | kernels.WANT_VALUES)
         buffers = _SPARES.take(row_room + 1, byte_room + (last - first + 1) * kernels.SLACK, wanted)
-        self._output = _Output(buffers, self._wanted, max(int(rows[0]), self._max_rows))  # what is more would be cut off again
+        self._output = _Output(buffers, self._wanted, max(int(rows[0]), self._max_rows))  # more rows would be cut off again
         return self._output
 
     def _account(
         self, output: _Output, buffer: Bytes, table: Table, first: int, done: int, before: int, rows_before: NDArray[np.int64]
     ) -> None:
-        """Remembers which rows came from which batch, and reads headers while their bytes are still in the buffer."""
+        """Stores which rows came from which batch, and reads headers while their bytes are still in the buffer."""
         if done > first:
             output.batches.append((table[:, first:done], rows_before[first:done]))
             if self._wanted & kernels.WANT_HEADERS and output.rows > before:
                 self._add_headers(output, buffer, before)
 
     def _add_headers(self, output: _Output, buffer: Bytes, before: int) -> None:
-        """Takes the headers of the rows from `before` on; most records have none."""
+        """Reads the headers of the rows from `before` on; most records have none."""
         if output.state[kernels.D_WITH_HEADERS]:
             output.state[kernels.D_WITH_HEADERS] = 0
             output.without_headers(before)
@@ -306,7 +306,7 @@ class RecordDecoder:
             output.headed = output.rows
 
     def _wrapped(self, buffer: Bytes, table: Table, first: int, last: int) -> Iterator[pa.RecordBatch]:
-        """Batches that must be unpacked first: of magic 0 or 1 one by one, compressed ones in groups."""
+        """Decodes batches that must be unpacked first: magic 0 or 1 one by one, compressed batches in groups."""
         try:
             while first < last:
                 if table[MAGIC, first] < 2:
@@ -324,7 +324,7 @@ class RecordDecoder:
             raise
 
     def _compressed(self, buffer: Bytes, table: Table, first: int, last: int) -> Iterator[pa.RecordBatch]:
-        """Compressed batches, made plain a group at a time."""
+        """Decodes compressed batches, a decompressed group at a time."""
         with closing(self._unpacker.groups(buffer, table, first, last)) as groups:
             for group in groups:
                 yield from self._group_frames(table, group)
@@ -337,7 +337,7 @@ class RecordDecoder:
             raise corruption(table, batch, WHY[kernels.BAD_RECORD]) from error
 
     def _legacy(self, buffer: Bytes, table: Table, batch: int) -> pa.RecordBatch:
-        """The records of a batch of magic 0 or 1."""
+        """Decodes the records of a batch of magic 0 or 1."""
         entry = _entry(buffer, table, batch)
         try:
             if self._verify and not legacy.legacy_crc_ok(entry):
@@ -360,7 +360,7 @@ class RecordDecoder:
         return frame if all(inside) else frame.filter(pa.array(inside))
 
     def _finished(self, output: _Output) -> pa.RecordBatch:
-        """The Arrow batch of an output, cut to the offsets asked for."""
+        """Returns the Arrow batch of an output, cut to the requested offsets."""
         arrays = [self._column(output, field.name) for field in self.schema]
         frame = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
         offsets = output.buffers.offset[: output.rows]
@@ -395,7 +395,7 @@ class RecordDecoder:
         return output.numbers(self._spread(name, table, counts, output).astype(kind), TYPES[name])
 
     def _spread(self, name: str, table: Table, counts: NDArray[np.int64], output: _Output) -> NDArray[np.int64]:
-        """A field of the batches, repeated for each of their rows."""
+        """Returns a field of the batches, repeated for each of their rows."""
         if name == "timestamp_type":
             appended = (table[ATTRIBUTES] & LOG_APPEND_TIME_BIT) != 0
             return np.repeat(np.where(appended, LOG_APPEND_TIME, CREATE_TIME), counts)
@@ -404,14 +404,14 @@ class RecordDecoder:
         return np.repeat(table[_BATCH_FIELDS[name]], counts)
 
     def _sequences(self, table: Table, counts: NDArray[np.int64], output: _Output) -> NDArray[np.int64]:
-        """Base sequence plus offset delta, wrapping from INT32_MAX to 0 (storage-format 1.1.3)."""
+        """Returns base sequence plus offset delta, wrapping from INT32_MAX to 0 (storage-format 1.1.3)."""
         base = np.repeat(table[BASE_SEQUENCE], counts)
         offsets = output.buffers.offset[: output.rows]
         sequence = base + offsets - np.repeat(table[BASE_OFFSET], counts)
         return np.where(base < 0, -1, sequence & limits.INT32_MAX)
 
     def _cut(self, frame: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Slices of at most `max_rows` rows; nothing when there are none."""
+        """Yields slices of at most `max_rows` rows; none if there are no rows."""
         for first in range(0, frame.num_rows, self._max_rows):
             yield frame.slice(first, self._max_rows)
 
@@ -422,13 +422,13 @@ def _entry(buffer: Bytes, table: Table, batch: int) -> Bytes:
 
 
 def _no_headers(rows: int) -> pa.Array:
-    """A headers column of empty lists."""
+    """Returns a headers column of empty lists."""
     ends = _ZEROS if rows < _ZEROS.size else np.zeros(rows + 1, np.int32)
     return pa.Array.from_buffers(HEADERS_TYPE, rows, [None, pa.py_buffer(ends)], 0, children=[_NO_PAIRS])
 
 
 def _read_headers(buffer: Bytes, headers_at: NDArray[np.int64]) -> pa.Array:
-    """The headers column of some rows, whose positions decode_records found good."""
+    """Returns the headers column of some rows, whose positions decode_records has checked."""
     rows = len(headers_at)
     room = np.array([rows * 2 + 16, 4096, 4096], np.int64)
     headers_at.flags.writeable = False
@@ -451,7 +451,7 @@ def _read_headers(buffer: Bytes, headers_at: NDArray[np.int64]) -> pa.Array:
 
 
 def _names(count: int, ends: NDArray[np.int32], data: Bytes) -> pa.Array:
-    """Header names as strings. Java's reader replaces what is not UTF-8, so does this."""
+    """Returns header names as strings. Invalid UTF-8 is replaced, as in Java's reader."""
     column = pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(ends), pa.py_buffer(data)])
     try:
         column.validate(full=True)
@@ -466,7 +466,7 @@ RECORD_COLUMNS = ("offset", "timestamp", "key", "value", "headers")
 
 
 def records_of(frame: pa.RecordBatch, topic: str, partition: int) -> list[Record]:
-    """The rows of a batch of `RECORD_COLUMNS` as `Record` objects, about 0.2 µs each."""
+    """Returns the rows of a batch of `RECORD_COLUMNS` as `Record` objects, about 0.2 µs each."""
     offset, timestamp, key, value, headers = frame.columns
     return list(
         map(
@@ -483,7 +483,7 @@ def records_of(frame: pa.RecordBatch, topic: str, partition: int) -> list[Record
 
 
 def record_chunks(frames: Iterable[pa.RecordBatch], topic: str, partition: int) -> Iterator[list[Record]]:
-    """Lists of `Record` objects, few enough at a time to stay in the processor's cache."""
+    """Yields lists of `Record` objects, each small enough to stay in the processor's cache."""
     for frame in frames:
         for first in range(0, frame.num_rows, limits.RECORD_CHUNK_ROWS):
             yield records_of(frame.slice(first, limits.RECORD_CHUNK_ROWS), topic, partition)

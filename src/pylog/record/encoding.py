@@ -1,6 +1,6 @@
-"""The encode kernel: rows in Arrow's form become batches of magic 2, header and CRC included, in one pass.
+"""The encoding kernel: rows in Arrow's form become batches of magic 2, including header and CRC, in one pass.
 
-The rules of `record.kernels` hold here too.
+The rules of `record.kernels` apply here too.
 """
 
 from __future__ import annotations
@@ -55,18 +55,18 @@ from pylog.record.memory import (
 READ_INTS: Final = types.Array(types.int32, 1, "C", readonly=True)
 
 # The state of encode_batches.
-E_POSITION: Final = 0  # where the next batch goes in the output
+E_POSITION: Final = 0  # output position of the next batch
 E_ROW: Final = 1  # next row
-E_END: Final = 2  # row to stop before
+E_END: Final = 2  # row at which to stop
 E_OFFSET: Final = 3  # offset of the next row
 E_BATCHES: Final = 4  # batches written
-E_NEEDED: Final = 5  # bytes that the record at hand wants, after FULL
+E_NEEDED: Final = 5  # after FULL: bytes that the current record needs
 E_SIZE: Final = 6
 
 
 @inlined
 def _is_null(bits, size, index):  # type: ignore[no-untyped-def]
-    """Whether a validity bitmap (empty: all valid) says null; `bits` is its address."""
+    """Returns whether a validity bitmap (empty: all valid) marks a null; `bits` is its address."""
     return size > 0 and (load8(bits + (index >> 3)) >> u64(index & 7)) & u64(1) == u64(0)
 
 
@@ -94,7 +94,7 @@ _ENCODE: Final = types.int64(
 
 
 def _encoder(with_headers: bool) -> Any:
-    """One loop, two kernels: without headers it compiles in two thirds of the time, and most records have none."""
+    """Returns the loop as one of two kernels: without headers, as in most records, it compiles in two thirds of the time."""
 
     def encode(
         out: Any,
@@ -117,10 +117,10 @@ def _encoder(with_headers: bool) -> Any:
         header_values: Any,
         header_value_valid: Any,
     ) -> int:
-        """Writes rows as batches of magic 2, header and CRC included, each of about `batch_bytes` record bytes.
+        """Writes rows as batches of magic 2, including header and CRC, each of about `batch_bytes` record bytes.
 
-        Columns come in Arrow's form: n + 1 offsets and bytes, a validity bitmap (empty: all valid). Empty `key_ends` means
-        null keys, empty `value_ends` null values. Each batch also fills a column of `table`, as `scan_batches` would.
+        Columns are in Arrow's form: n + 1 offsets and bytes, and a validity bitmap (empty: all valid). Empty `key_ends` means
+        null keys, empty `value_ends` null values. Each batch also fills a column of `table`, like `scan_batches`.
         """
         start = address(out)
         stop = start + out.size

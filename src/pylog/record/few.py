@@ -1,6 +1,6 @@
-"""A few records in plain Python: as one batch, in a tenth of the time that arrays and a kernel take to be called for them.
+"""Encodes a few records as one batch in plain Python, in a tenth of the time that calls of arrays and a kernel take.
 
-Byte for byte what `record.encoding` writes; a test holds the two together.
+The result is byte for byte that of `record.encoding`; a test compares the two.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ Plain = tuple[int, bytes | None, bytes | None, Pairs]  # timestamp, key, value, 
 
 
 class FewRows(msgspec.Struct, frozen=True):
-    """At most `limits.FEW_RECORDS` records as Python objects: what `Rows` are, where making columns would be most of the work.
+    """At most `limits.FEW_RECORDS` records as Python objects, for calls in which building columns would be most of the work.
 
     Attributes:
         records: timestamp in milliseconds, key, value, and headers as (name, value), all as bytes.
-        size_bound: at least the bytes that they take when encoded.
+        size_bound: an upper bound on their encoded bytes.
     """
 
     records: list[Plain]
@@ -41,28 +41,28 @@ class FewRows(msgspec.Struct, frozen=True):
         return len(self.records)
 
     def stamped(self, now_ms: int) -> FewRows:
-        """As `Rows.stamped`."""
+        """See `Rows.stamped`."""
         return FewRows([(now_ms, key, value, headers) for _, key, value, headers in self.records], self.size_bound)
 
     def largest_record(self) -> int:
-        """As `Rows.largest_record`."""
+        """See `Rows.largest_record`."""
         return max(map(_room_for, self.records))
 
     def lacks_a_key(self) -> bool:
-        """As `Rows.lacks_a_key`."""
+        """See `Rows.lacks_a_key`."""
         return any(key is None for _, key, _, _ in self.records)
 
     def time_range(self) -> tuple[int, int]:
-        """As `Rows.time_range`."""
+        """See `Rows.time_range`."""
         stamps = [record[0] for record in self.records]
         return min(stamps, default=-1), max(stamps, default=-1)
 
     def smallest_timestamp(self) -> int:
-        """As `Rows.smallest_timestamp`."""
+        """See `Rows.smallest_timestamp`."""
         return min((record[0] for record in self.records if record[0] >= 0), default=-1)
 
     def columns(self) -> Rows:
-        """The same as columns."""
+        """Returns the same records as columns."""
         stamps, keys, values, headers = zip(*self.records, strict=True)
         return Rows(read_only(np.array(stamps, np.int64)), binary_column(keys), binary_column(values), _header_columns(headers))
 
@@ -71,7 +71,7 @@ Piece = Rows | FewRows
 
 
 def few_rows(records: list[Plain]) -> FewRows:
-    """A few records, with the room that they need."""
+    """Returns a few records, with a bound on their size."""
     room = _room_for(records[0]) if len(records) == 1 else sum(map(_room_for, records))
     return FewRows(records, HEADER_SIZE + room)
 
@@ -83,7 +83,7 @@ def _room_for(record: Plain) -> int:
 
 
 def few_of(rows: Piece) -> FewRows:
-    """The same records as Python objects."""
+    """Returns the same records as Python objects."""
     if isinstance(rows, FewRows):
         return rows
     count = len(rows)
@@ -96,7 +96,7 @@ class EncodedBatch(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         data: its bytes.
-        column: what `scan_batches` would say of it; its position is 0.
+        column: the batch's column as `scan_batches` would fill it, at position 0.
     """
 
     data: memoryview
@@ -111,7 +111,7 @@ class EncodedBatch(msgspec.Struct, frozen=True, gc=False):
 def encode_few(
     rows: FewRows, base_offset: int, leader_epoch: int, attributes: int, producer: ProducerBatch | None = None
 ) -> EncodedBatch:
-    """One batch of all rows, with its producer's numbers. Cost: some 3 µs and 1 µs a record.
+    """Encodes all rows as one batch, with its producer's numbers. Cost: about 3 µs plus 1 µs a record.
 
     Spec: storage-format 1.1, 1.4, 1.5, 1.7.
     """
@@ -131,7 +131,7 @@ def encode_few(
 
 
 def _encoded(row: int, first: int, given: Plain) -> bytes:
-    """A record, with its size before it."""
+    """Returns an encoded record after its size."""
     stamp, key, value, headers = given
     place = varint(_between(first, stamp)) + varint(row) if row else b"\0\0"
     record = b"\0" + place + _sized(key) + _sized(value) + (varint(len(headers)) if headers else b"\0")
@@ -141,13 +141,13 @@ def _encoded(row: int, first: int, given: Plain) -> bytes:
 
 
 def _between(first: int, stamp: int) -> int:
-    """The difference as 64 bits hold it and readers add it up again: -1 and the largest timestamp are 2^63 apart."""
+    """Returns the difference modulo 2^64, which readers reverse: -1 and the largest timestamp are 2^63 apart."""
     delta = stamp - first
     return delta if delta <= limits.INT64_MAX else delta - (1 << 64)
 
 
 def varint(value: int) -> bytes:
-    """A zig-zag varint (storage-format 1.4).
+    """Returns a zig-zag varint (storage-format 1.4).
 
     >>> varint(-1), varint(150)
     (b'\\x01', b'\\xac\\x02')
@@ -178,7 +178,7 @@ def _sized(data: bytes | None) -> bytes:
 
 
 def _items(column: Binary, count: int) -> list[bytes | None]:
-    """The values of a column as bytes."""
+    """Returns the values of a column as bytes."""
     if not column.ends.size:
         return [None] * count
     ends = column.ends.tolist()
@@ -204,7 +204,7 @@ def _header_lists(rows: Rows) -> list[Pairs]:
 
 
 def joined_rows(parts: Sequence[Piece]) -> Piece:
-    """The records of several calls as those of one.
+    """Joins the records of several calls.
 
     >>> len(joined_rows([few_rows([(0, None, b"a", ())]), few_rows([(0, None, b"b", ())])]))
     2
@@ -226,7 +226,7 @@ def _header_columns(lists: Sequence[Pairs]) -> Headers:
 
 
 def binary_column(items: Sequence[bytes | None], *, null_as_empty: bool = False) -> Binary:
-    """A column from bytes and None; all null is an empty column, unless it must have its offsets."""
+    """Returns a column from bytes and None. If all are None the column is empty, unless it must have its offsets."""
     present = [item for item in items if item is not None]
     if not present and not (null_as_empty and items):
         return Binary(NO_INTS, NO_BYTES, NO_BYTES)

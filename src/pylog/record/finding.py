@@ -1,6 +1,6 @@
-"""The kernels that look for one thing: a good batch behind damage, a record by its offset and time.
+"""Kernels that search: for a good batch after damage, and for a record by offset and timestamp.
 
-The rules of `record.kernels` hold here too.
+The rules of `record.kernels` apply here too.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from pylog.record.memory import (
 
 @kernel(types.int64(BYTES, types.int64, types.int64, types.int64, types.int64, OUT_LONGS))
 def find_batch(buffer: Any, position: int, end: int, first_offset: int, budget: int, result: Any) -> int:
-    """Looks byte by byte for a whole batch with an offset of at least `first_offset`: how reading goes on behind damage.
+    """Searches byte by byte for a whole batch with an offset of at least `first_offset`: reading continues there after damage.
 
-    result = [position, status]: OK with a batch of magic 2 whose CRC is good, NOT_PLAIN with what may be one of magic 0 or 1
-    (its CRC is the caller's to check). At most `budget` bytes are hashed: hostile bytes could look like headers everywhere.
+    result = [position, status]: OK for a batch of magic 2 whose CRC is good, NOT_PLAIN for a possible batch of magic 0 or 1,
+    whose CRC the caller must check. At most `budget` bytes are hashed, because crafted bytes can look like headers everywhere.
     """
     start = address(buffer)
     stop = start + min(end, buffer.size)
@@ -83,8 +83,8 @@ F_VALUE_SIZE: Final = 5
 F_HEADERS_AT: Final = 6
 F_BATCH_AT: Final = 7
 F_LEADER_EPOCH: Final = 8
-F_LAST_OFFSET: Final = 9  # of the record's batch
-F_NEXT_AT: Final = 10  # position behind that batch
+F_LAST_OFFSET: Final = 9  # last offset of the record's batch
+F_NEXT_AT: Final = 10  # position after that batch
 F_SIZE: Final = 11
 
 ANY_TIMESTAMP: Final = -(1 << 63)
@@ -109,12 +109,12 @@ def find_record(
     controls: bool,
     result: Any,
 ) -> int:
-    """The first record at or above an offset and a timestamp: index search, batch, CRC and record in one call.
+    """Finds the first record at or above an offset and a timestamp: index search, batch, CRC and record in one call.
 
-    `index` holds `count` entries of an offset index, whose positions are hints; the walk begins at the one for `from_offset`.
-    The batch there must have a fitting offset, and a good CRC unless the next one follows on from it. Records of control batches
-    count only with `controls`. Whatever the status, result[F_BATCH_AT] is the position of the last batch looked at: NOT_PLAIN
-    means one that this kernel does not open.
+    `index` holds `count` entries of an offset index, whose positions are hints; the walk begins at the entry for `from_offset`.
+    The batch there must have a matching offset. Its CRC must be good unless the next batch continues from it. Records of control
+    batches count only with `controls`. For every status, result[F_BATCH_AT] is the position of the last batch visited. NOT_PLAIN
+    means that this kernel cannot open that batch.
     """
     start = address(buffer)
     stop = start + min(end, buffer.size)
@@ -138,10 +138,10 @@ def find_by_time(
     timestamp: int,
     result: Any,
 ) -> int:
-    """The first record at or above an offset and a timestamp, where a time index leads to: as `find_record`, controls included.
+    """Finds the first record at or above an offset and a timestamp, through a time index. Like `find_record`, with controls.
 
-    `times` holds `time_count` entries. What the last one at or below `timestamp` names must be there, a batch that has the
-    entry's timestamp: BAD_HEADER else, as an entry that is wrong hides records.
+    `times` holds `time_count` entries. The last entry at or below `timestamp` must name an existing batch with the entry's
+    timestamp. If it does not, the status is BAD_HEADER, because a wrong entry would hide records.
     """
     start = address(buffer)
     stop = start + min(end, buffer.size)
@@ -158,7 +158,7 @@ def find_by_time(
 
 @inlined
 def _has_batch(at, stop, offset, timestamp):  # type: ignore[no-untyped-def]
-    """Whether the batch of an offset, this one or a later one, has that largest timestamp."""
+    """Returns whether the batch that contains an offset, this one or a later one, has that largest timestamp."""
     while at < stop:
         status, size = frame(at, stop)
         if status != OK or load8(at + 16) != u64(2) or header_status(at) != OK:
@@ -171,8 +171,8 @@ def _has_batch(at, stop, offset, timestamp):  # type: ignore[no-untyped-def]
 
 @shared
 def _first_record(start, at, stop, hinted, previous, from_offset, offset, timestamp, controls, result):  # type: ignore[no-untyped-def]
-    """Walks from the batch at an address to the record; `hinted` when an index led there, `previous` is the offset before it."""
-    unproven = i64(0)  # the batch that the index led to, while only its header speaks for it
+    """Walks from a batch to the record; `hinted` if an index led to the batch, `previous` is the offset before it."""
+    unproven = i64(0)  # the batch that the index led to, while nothing but its header has been checked
     result[F_BATCH_AT] = at - start
     while at < stop:
         status, size = frame(at, stop)
@@ -184,7 +184,7 @@ def _first_record(start, at, stop, hinted, previous, from_offset, offset, timest
         if header_status(at) != OK or be64(at) <= previous:
             return BAD_HEADER
         if hinted and at > start and be64(at) > from_offset:
-            return BAD_HEADER  # the index led behind the record
+            return BAD_HEADER  # the index led past the record
         if unproven != 0 and be64(at) != previous + 1 and not good_crc(unproven, at):
             return BAD_CRC
         batch_end = at + size
@@ -215,7 +215,7 @@ def _first_record(start, at, stop, hinted, previous, from_offset, offset, timest
 
 @inlined
 def _indexed_position(index, count, relative, size):  # type: ignore[no-untyped-def]
-    """The position of the last entry at or below a relative offset, 0 when there is none or it lies outside the file."""
+    """Returns the position of the last entry at or below a relative offset, 0 if there is none or it is outside the file."""
     low = i64(0)
     high = i64(count)
     while low < high:
@@ -232,7 +232,7 @@ def _indexed_position(index, count, relative, size):  # type: ignore[no-untyped-
 
 @inlined
 def _record_in(start, at, end, offset, timestamp, result):  # type: ignore[no-untyped-def]
-    """The first record of a plain batch at or above an offset and a timestamp."""
+    """Finds the first record of an uncompressed batch at or above an offset and a timestamp."""
     base = be64(at)
     appended = (be16(at + 21) & LOG_APPEND_TIME_BIT) != 0
     base_timestamp = be64(at + 35) if appended else be64(at + 27)

@@ -1,4 +1,4 @@
-"""Kafka's record formats as constants (storage-format 1 and 2). No code paths live here.
+"""Constants of Kafka's record formats (storage-format 1 and 2).
 
 Positions are relative to the start of a batch. Sizes are derived, and checked when this module is imported.
 """
@@ -12,8 +12,8 @@ from typing import Final
 OFFSET_AT: Final = 0
 LENGTH_AT: Final = 8
 MAGIC_AT: Final = 16
-LOG_OVERHEAD: Final = 12  # bytes that the length field does not count
-FRAME_SIZE: Final = 17  # offset, length, four bytes, magic: what it takes to classify a batch
+LOG_OVERHEAD: Final = 12  # bytes that the length field excludes
+FRAME_SIZE: Final = 17  # offset, length, four bytes, magic: enough to classify a batch
 
 # Magic 2: storage-format 1.1.
 LEADER_EPOCH_AT: Final = 12
@@ -28,9 +28,9 @@ BASE_SEQUENCE_AT: Final = 53
 COUNT_AT: Final = 57
 HEADER_SIZE: Final = 61
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")  # base offset … records count, in the order above
-HEADER_FRONT: Final = struct.Struct(">qiibI")  # what a batch's CRC does not cover, and the CRC
+HEADER_FRONT: Final = struct.Struct(">qiibI")  # the fields outside a batch's CRC, and the CRC
 PREFIX_SIZE: Final = HEADER_FRONT.size
-HEADER_CHECKED: Final = struct.Struct(">hiqqqhii")  # what it covers of the header
+HEADER_CHECKED: Final = struct.Struct(">hiqqqhii")  # the header fields that the CRC covers
 assert HEADER.size == HEADER_SIZE == HEADER_FRONT.size + HEADER_CHECKED.size
 
 # Magic 0 and 1: storage-format 2.1.
@@ -70,12 +70,12 @@ NO_SEQUENCE: Final = -1
 CONTROL_ABORT: Final = 0
 CONTROL_COMMIT: Final = 1
 
-# The rows of the table that `scan_batches` fills, one column a batch (record/batch.py). All int64.
-POSITION: Final = 0  # of the batch in the buffer, bytes
-SIZE: Final = 1  # of the whole batch, bytes
+# The rows of the table that `scan_batches` fills, with one column per batch (record/batch.py). All int64.
+POSITION: Final = 0  # position of the batch in the buffer, bytes
+SIZE: Final = 1  # size of the whole batch, bytes
 BASE_OFFSET: Final = 2
 LAST_OFFSET: Final = 3
-COUNT: Final = 4  # records; -1 for magic 0 and 1, which do not say
+COUNT: Final = 4  # records; -1 for magic 0 and 1, which do not store it
 BASE_TIMESTAMP: Final = 5
 MAX_TIMESTAMP: Final = 6
 ATTRIBUTES: Final = 7
@@ -90,4 +90,4 @@ COLUMN_COUNT: Final = 15
 
 CRC_BAD: Final = 0
 CRC_GOOD: Final = 1
-CRC_UNCHECKED: Final = 2  # not asked for, or magic 0 and 1, whose CRC is another one
+CRC_UNCHECKED: Final = 2  # not requested; or magic 0 and 1, whose CRC is different

@@ -1,4 +1,4 @@
-"""One batch's header, without a kernel."""
+"""Parses one batch's header without a kernel."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pylog.record.format import CRC_UNCHECKED, HEADER, HEADER_SIZE, LOG_OVERHEAD
 
 
 def header_column(head: Any, position: int) -> tuple[int, ...] | None:
-    """What `scan_batches` says of the batch of magic 2 whose first bytes these are, at `position`; None if it cannot be one."""
+    """Returns the column of the batch of magic 2 with these first bytes, at `position`; None if they cannot be one."""
     if len(head) < HEADER_SIZE:
         return None
     base, length, epoch, magic, crc, attributes, delta, first, largest, *numbers, count = HEADER.unpack(head)

@@ -1,8 +1,8 @@
 """The hot loops: free functions over whole buffers, compiled when first called.
 
-A kernel is given `(buffer, position, end)` in one form or another, compares with the end before every read
-(`length > end - at`, never `at + length > end`), returns a status, allocates nothing and never raises. `tests/reference.py`
-has the plain-Python meaning of each.
+A kernel receives `(buffer, position, end)` in some form. It compares with the end before every read (`length > end - at`, never
+`at + length > end`), returns a status, allocates nothing and never raises. `tests/reference.py` has an equivalent of each in
+plain Python.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ from pylog.record.memory import (
 
 READ_LONGS: Final = types.Array(types.int64, 1, "C", readonly=True)
 
-# What a kernel answers.
-OK: Final = 0  # all of the region was used
+# Statuses that kernels return.
+OK: Final = 0  # the region was used up: no fault
 FULL: Final = 1  # the output has no room for the next batch or record
 TORN: Final = 2  # the region ends inside a batch
 BAD_LENGTH: Final = 3  # a length field that no batch can have
@@ -73,10 +73,10 @@ BAD_MAGIC: Final = 4  # a format that is not 0, 1 or 2
 BAD_HEADER: Final = 5  # negative offsets or counts
 BAD_CRC: Final = 6
 BAD_RECORD: Final = 7  # the records inside a batch do not parse
-NOT_PLAIN: Final = 8  # a compressed or legacy batch: not for this kernel
+NOT_PLAIN: Final = 8  # a compressed or legacy batch, which this kernel cannot decode
 NOT_FOUND: Final = 9
 
-SLACK: Final = 32  # bytes behind a field that vector copies may touch
+SLACK: Final = 32  # bytes after a field that vector copies may touch
 
 
 # ---- framing -----------------------------------------------------------------------------------------------------------------
@@ -84,7 +84,7 @@ SLACK: Final = 32  # bytes behind a field that vector copies may touch
 
 @inlined
 def frame(at, end):  # type: ignore[no-untyped-def]
-    """(status, size) of the batch at an address: storage-format 1.12, with stricter bounds."""
+    """Returns (status, size) of the batch at an address: storage-format 1.12, with stricter limits."""
     if end - at < 17:
         return TORN, 0
     length = be32(at + 8)
@@ -105,7 +105,7 @@ def good_crc(at, end):  # type: ignore[no-untyped-def]
 
 @inlined
 def header_status(at):  # type: ignore[no-untyped-def]
-    """Whether offsets and counts of a batch of magic 2 can be true."""
+    """Returns whether offsets and counts of a batch of magic 2 are possible."""
     base = be64(at)
     delta = be32(at + 23)
     count = be32(at + 57)
@@ -116,7 +116,7 @@ def header_status(at):  # type: ignore[no-untyped-def]
 
 @kernel(types.int64(BYTES, OUT_LONGS, types.boolean, OUT_TABLE))
 def scan_batches(buffer: Any, state: Any, verify: bool, table: Any) -> int:
-    """Fills one column of `table` a batch; state = [position, end, columns filled], moved on past what was filled."""
+    """Fills one column of `table` per batch. state = [position, end, columns filled], advanced past the filled batches."""
     start = address(buffer)
     at = start + state[0]
     end = start + min(state[1], buffer.size)
@@ -180,7 +180,7 @@ def scan_batches(buffer: Any, state: Any, verify: bool, table: Any) -> int:
 
 @inlined
 def headers_end(at, end):  # type: ignore[no-untyped-def]
-    """The address after a record's headers, FAR when they are broken (storage-format 1.5.1)."""
+    """Returns the address after a record's headers, FAR if they are malformed (storage-format 1.5.1)."""
     count, at = varint(at, end)
     if at > end or count < 0 or count > end - at:
         return i64(FAR)
@@ -200,16 +200,16 @@ def _clear_bit(bits, index):  # type: ignore[no-untyped-def]
     store8(bits + (index >> 3), i64(load8(bits + (index >> 3))) & ~(1 << (index & 7)))
 
 
-# What decode_records is asked for: a sum of these.
+# The outputs requested of decode_records: a sum of these.
 WANT_OFFSETS: Final = 1  # offsets and timestamps
 WANT_KEYS: Final = 2
 WANT_VALUES: Final = 4
-WANT_HEADERS: Final = 8  # where each record's headers are; decode_headers reads them
+WANT_HEADERS: Final = 8  # the position of each record's headers; decode_headers reads them
 VERIFY_CRC: Final = 16
 
 # The state of decode_records.
 D_BATCH: Final = 0  # next column of the table
-D_END: Final = 1  # column to stop before
+D_END: Final = 1  # column at which to stop
 D_ROWS: Final = 2
 D_KEY_BYTES: Final = 3
 D_VALUE_BYTES: Final = 4
@@ -253,9 +253,9 @@ def decode_records(
     headers_at: Any,
     rows_before: Any,
 ) -> int:
-    """Decodes the batches of a table into Arrow's buffers, whole batches only; the payloads lie plain in `buffer`.
+    """Decodes the batches of a table into Arrow's buffers, whole batches only; the payloads are uncompressed in `buffer`.
 
-    `wanted` is a sum of WANT_*; outputs not wanted may be empty. `rows_before[i]` becomes the rows before batch i.
+    `wanted` is a sum of WANT_*; other outputs may be empty. `rows_before[i]` becomes the number of rows before batch i.
     """
     start = address(buffer)
     limit = start + buffer.size
@@ -318,7 +318,7 @@ def decode_records(
                 status = BAD_RECORD
                 break
             record_end = q + size
-            prefetch(q + ahead)  # the same place in the next batch, whose checksum would wait for memory else
+            prefetch(q + ahead)  # the same position in the next batch, whose checksum would otherwise wait for memory
             prefetch(q + ahead + LINE)
             timestamp_delta, q = varint(q + 1, record_end)
             offset_delta, q = varint(q, record_end)
@@ -397,9 +397,9 @@ def decode_headers(
     value_bytes: Any,
     value_valid: Any,
 ) -> int:
-    """Headers of the rows from state[0] to state[1], at positions that decode_records found good, into Arrow's buffers.
+    """Decodes the headers of rows state[0] to state[1] - 1, at positions checked by decode_records, into Arrow's buffers.
 
-    state = [row, end row, headers, name bytes, value bytes, value nulls]. FULL when an output has no room.
+    state = [row, end row, headers, name bytes, value bytes, value nulls]. FULL if an output is full.
     """
     start = address(buffer)
     end = start + buffer.size
@@ -456,7 +456,7 @@ def decode_headers(
 
 @kernel(types.int64(BYTES, types.int64, types.int64))
 def checksum(buffer: Any, position: int, end: int) -> int:
-    """CRC-32C of `buffer[position:end]`, clamped to the buffer."""
+    """Returns the CRC-32C of `buffer[position:end]`, clamped to the buffer."""
     start = address(buffer)
     end = min(max(end, 0), buffer.size)
     return crc32c(start + min(max(position, 0), end), start + end)
@@ -464,7 +464,7 @@ def checksum(buffer: Any, position: int, end: int) -> int:
 
 @kernel(types.int64(BYTES, OUT_TABLE, types.int64, types.int64))
 def first_bad_crc(buffer: Any, table: Any, first: int, end: int) -> int:
-    """The first batch of a table, of those from `first` to before `end`, that does not match its checksum; `end` when all do."""
+    """Returns the first of the batches `first` to `end - 1` of a table that does not match its checksum; `end` if all match."""
     start = address(buffer)
     for batch in range(max(first, 0), min(end, table.shape[1])):
         position = table[POSITION, batch]
@@ -478,18 +478,18 @@ def first_bad_crc(buffer: Any, table: Any, first: int, end: int) -> int:
 
 @kernel(types.int64(BYTES, OUT_TABLE, types.int64, OUT_LONGS, OUT_LONGS, OUT_LONGS, OUT_BYTES), nogil=False)
 def compare_marks(buffer: Any, table: Any, shift: int, positions: Any, digests: Any, state: Any, differs: Any) -> int:
-    """Compares the CRC-32C of all batches' prefixes up to each mark with what it was when the segment was sealed.
+    """Compares the CRC-32C of all batches' prefixes up to each mark with its value when the segment was sealed.
 
-    Marks are rising positions in the file, where `buffer` begins at `shift`, and the CRC up to there. state[0] is the CRC of what
-    lies before the table, -1 when it is not known: then comparing begins at the next mark. `differs` becomes 1 for a mark whose
-    CRC is another, or that no batch ends at. BAD_HEADER: a batch lies outside of the buffer.
+    Marks are rising positions in the file, each with the CRC up to it; `buffer` begins at position `shift`. state[0] is the CRC
+    of the batches before the table, or -1 if unknown: comparing then begins at the next mark. `differs` becomes 1 for a mark
+    whose CRC differs, or at which no batch ends. BAD_HEADER: a batch is outside the buffer.
     """
     start = address(buffer)
     digest = state[0]
     batch = 0
     reached = shift
     for mark in range(min(positions.size, digests.size, differs.size) + 1):
-        last = mark == min(positions.size, digests.size, differs.size)  # what lies behind the last mark
+        last = mark == min(positions.size, digests.size, differs.size)  # the part after the last mark
         while batch < table.shape[1] and (last or reached < positions[mark]):
             position = table[POSITION, batch]
             if position < 0 or buffer.size - position < PREFIX_SIZE:

@@ -1,4 +1,4 @@
-"""Which records of a log are superseded: the last record of each key, in bounded memory (storage-format 7.4, 7.5)."""
+"""Finds the superseded records of a log: the last record of each key, in bounded memory (storage-format 7.4, 7.5)."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from pylog.record.plain import Opener, raise_damaged, runs
 
 _ENTRY_BYTES = 16
 _FEWEST_SLOTS = 4
-_MOST_NUMBERS = 1 << 31  # an entry has 32 bits for one
+_MOST_NUMBERS = 1 << 31  # an entry has 32 bits for a number
 
 
 class KeyMap:
-    """The last record of each key from an offset on, and a mark for each record that another one supersedes.
+    """The last record of each key from an offset on, and a mark for each superseded record.
 
-    Records are numbered in the order in which batches are given, those of batches that do not count too: who gives the same
-    batches again in the same order finds the same numbers. Keys are compared by digests of 96 bits under a random key.
+    Records are numbered in the order of the given batches, including records of batches that do not count. So the same batches in
+    the same order get the same numbers. Keys are compared by digests of 96 bits under a random key.
 
     Args:
-        size: bytes that the table of keys may take. The marks take up to a quarter of that, or 2 MiB, beside it.
-        records: how many there will be at most, as far as is known: a smaller table is faster.
-        first_offset: records from there on are entered.
+        size: the most bytes of the key table. The marks take up to a quarter of that, or 2 MiB, in addition.
+        records: the expected maximum of records: a smaller table is faster.
+        first_offset: records from this offset on are entered.
 
     Attributes:
-        first_offset: as given.
-        latest: the offset up to which records are entered; below `first_offset` when there is none.
-        number: the next record's.
-        dead: a bit for each number, set when the record is superseded or has no key.
+        first_offset: the argument.
+        latest: the offset up to which records are entered; below `first_offset` if none is.
+        number: the next record's number.
+        dead: a bit for each number, set if the record is superseded or has no key.
 
     Cost: 16 bytes a key, with a quarter of the table free; about 0.1 µs a record.
 
@@ -57,24 +57,24 @@ class KeyMap:
         self._opener = Opener()
 
     def make_room(self, end: int) -> None:
-        """Makes sure that there are marks for all numbers below `end`."""
+        """Makes room for the marks of all numbers below `end`."""
         if end > self.dead.size * 8:
             larger = np.zeros(max(2 * self.dead.size, -(-end // 8)), np.uint8)
             larger[: self.dead.size] = self.dead
             self.dead = larger
 
     def enter(self, buffer: Bytes, table: Table, counts: NDArray[np.bool_]) -> bool:
-        """Enters the records of the batches that count, and numbers all of them.
+        """Enters the records of the batches that count, and numbers the records of all batches.
 
         Args:
             buffer, table: whole batches that follow those given before.
-            counts: for each whether its records do.
+            counts: for each batch, whether its records count.
 
         Returns:
-            False when memory is used up: `latest` says how far it got, and nothing more can be entered.
+            False if the memory is used up: `latest` tells how far it got, and no more records can be entered.
 
         Raises:
-            CorruptionError: a batch is not what was written; position and offset are the batch's.
+            CorruptionError: a batch is damaged; position and offset are the batch's.
         """
         for first, end, plain in runs(table):
             if plain:
@@ -93,7 +93,7 @@ class KeyMap:
     def _enter_run(
         self, buffer: Bytes, table: Table, first: int, end: int, counts: NDArray[np.bool_], *, verify: bool = True
     ) -> bool:
-        """Enters plain batches, those that count, in as few calls as there are stretches of them."""
+        """Enters those of some uncompressed batches that count, in one call per run of them."""
         if self.number + int(table[COUNT, first:end].sum()) > self._most_marks * 8 and self.latest >= self.first_offset:
             return False
         turns = (np.flatnonzero(np.diff(counts[first:end])) + 1 + first).tolist()
@@ -112,12 +112,12 @@ class KeyMap:
         return True
 
     def mark_older(self, buffer: Bytes, table: Table, first: int, end: int, dead: Bytes, number: int, *, verify: bool) -> None:
-        """Marks the records before `first_offset`, in plain batches, whose keys are there, and those that have no key.
+        """Marks the records before `first_offset`, in uncompressed batches, whose keys are in the table or that have no key.
 
         Args:
             buffer, table, first, end: the batches.
-            dead: takes the marks; there is room for them.
-            number: of the first batch's first record.
+            dead: receives the marks; it has room for them.
+            number: number of the first batch's first record.
             verify: check each batch's CRC.
         """
         state = self._state(first, end, number)

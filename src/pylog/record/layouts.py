@@ -1,7 +1,7 @@
-"""Arrow's layouts of the same values: large and view types, dictionaries, runs, lists of every kind become the plain ones.
+"""Converts Arrow's layouts of the same values: large and view types, dictionaries, runs and all kinds of lists become plain ones.
 
-polars writes large and view types, pandas dictionaries, DuckDB and Spark plain types. A layout is not a value: what each of them
-calls text, bytes or a list of pairs is the same record.
+polars writes large and view types, pandas dictionaries, DuckDB and Spark plain types. A layout is not a value: the same text,
+bytes or list of pairs in any layout is the same record.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LISTS: Final = (
 
 
 def value_type(given: pa.DataType) -> pa.DataType:
-    """The type of the values behind an encoding: a dictionary, runs, an extension type.
+    """Returns the type of the values inside an encoding: a dictionary, runs, an extension type.
 
     >>> value_type(pa.dictionary(pa.int8(), pa.large_string()))
     DataType(large_string)
@@ -50,13 +50,13 @@ def value_type(given: pa.DataType) -> pa.DataType:
 
 
 def is_bytes(given: pa.DataType) -> bool:
-    """Whether the values are text or bytes, or all null."""
+    """Returns whether the values are text or bytes, or all null."""
     kind = value_type(given)
     return any(test(kind) for test in _BYTES)
 
 
 def is_headers(given: pa.DataType) -> bool:
-    """Whether the values are lists of pairs: a map, or any list of structs of a key and a value."""
+    """Returns whether the values are lists of pairs: a map, or any list of structs of a key and a value."""
     kind = value_type(given)
     if pa.types.is_null(kind):
         return True
@@ -70,7 +70,7 @@ def is_headers(given: pa.DataType) -> bool:
 
 
 def decoded(column: pa.Array) -> pa.Array:
-    """The values without an encoding around them."""
+    """Returns the values without their encoding."""
     while column.type != value_type(column.type):
         if isinstance(column, pa.ExtensionArray):
             column = column.storage
@@ -82,12 +82,12 @@ def decoded(column: pa.Array) -> pa.Array:
 
 
 def plain_headers(column: pa.Array) -> pa.Array:
-    """A column of headers as `HEADERS_TYPE`, with an empty list for each null.
+    """Returns a column of headers as `HEADERS_TYPE`, with an empty list for each null.
 
-    Arrow's own casts are of no use here: from list views with nulls they make lists that end the process when they are read.
+    Arrow's own casts are unusable here: from list views with nulls they produce lists that crash the process when read.
 
     Raises:
-        pa.ArrowInvalid: a name is not UTF-8, or there are more than 2 GiB of them.
+        pa.ArrowInvalid: a name is not UTF-8, or the names exceed 2 GiB.
     """
     column = decoded(column)
     if pa.types.is_null(column.type):
@@ -95,14 +95,14 @@ def plain_headers(column: pa.Array) -> pa.Array:
     starts, sizes = _ranges(column)
     total = int(sizes.sum())
     if total > np.iinfo(np.int32).max:
-        raise pa.ArrowInvalid(f"{total} headers are in one piece; {np.iinfo(np.int32).max} can be")
+        raise pa.ArrowInvalid(f"the column has {total} headers; the limit is {np.iinfo(np.int32).max}")
     ends = np.concatenate(([0], np.cumsum(sizes)))
     pairs = _pairs(column).take(pa.array(np.repeat(starts - ends[:-1], sizes) + np.arange(total)))
     return pa.ListArray.from_arrays(pa.array(ends.astype(np.int32)), pairs, type=HEADERS_TYPE)
 
 
 def _ranges(column: Any) -> tuple[Longs, Longs]:
-    """Where in the column's pairs each list begins, and how many it has: none of a null."""
+    """Returns where each list begins in the column's pairs, and its length: 0 for a null."""
     count, kind = len(column), column.type
     if pa.types.is_fixed_size_list(kind):
         starts, sizes = (np.arange(count) + column.offset) * kind.list_size, np.full(count, kind.list_size)
@@ -117,7 +117,7 @@ def _ranges(column: Any) -> tuple[Longs, Longs]:
 
 
 def _pairs(column: Any) -> pa.Array:
-    """The pairs of all lists of a column, in the types of `HEADERS_TYPE`."""
+    """Returns the pairs of all lists of a column, in the types of `HEADERS_TYPE`."""
     if pa.types.is_map(column.type):
         names, values, absent = column.keys, column.items, None
     else:

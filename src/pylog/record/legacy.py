@@ -1,10 +1,10 @@
-"""Message formats 0 and 1 (storage-format 2): what brokers wrote before Kafka 0.11. Read; written only when one is compacted.
+"""Message formats 0 and 1 (storage-format 2), which brokers wrote before Kafka 0.11. Read; written only in compaction.
 
-An entry is a record, or a wrapper whose value is a compressed series of entries. Whether an entry is sound is settled before
-its first record is handed out: a wrapper is read completely or not at all. As in Kafka, the checksums of inner entries are
-not looked at (the wrapper's covers them), and a series that ends inside an entry ends before it.
+An entry is a record, or a wrapper whose value is a compressed series of entries. An entry is checked completely before its
+first record is returned, so a wrapper is read as a whole or not at all. As in Kafka, the checksums of inner entries are ignored,
+because the wrapper's covers them, and a series that ends inside an entry ends before that entry.
 
-Nothing here knows where the bytes came from: the errors carry no place, the caller adds it.
+The errors of this module carry no position; the caller adds it.
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ class LegacyRecord(NamedTuple):
 
 
 class LegacyHeader(NamedTuple):
-    """An entry's fixed fields; `size` is the whole entry's, `timestamp` is -1 in format 0.
+    """An entry's fixed fields; `size` is the size of the whole entry, `timestamp` is -1 in format 0.
 
-    A wrapper has its last record's offset and, unless its type is log append time, its latest record's timestamp.
+    A wrapper has its last record's offset and its latest record's timestamp, unless its type is log append time.
     """
 
     offset: int
@@ -97,7 +97,7 @@ class LegacyHeader(NamedTuple):
 
 
 def legacy_header(entry: BytesLike) -> LegacyHeader:
-    """Reads the fixed fields of one whole entry (storage-format 2.1); O(1).
+    """Parses the fixed fields of one whole entry (storage-format 2.1); O(1).
 
     Args:
         entry: the entry from its offset to its last byte, and nothing else.
@@ -106,7 +106,7 @@ def legacy_header(entry: BytesLike) -> LegacyHeader:
         The fields.
 
     Raises:
-        CorruptionError: the entry's length is not that of its bytes, or too small for its format; the offset is negative.
+        CorruptionError: the entry's length is not that of its bytes, or too small for its format; or the offset is negative.
         UnsupportedFormatError: the magic is not 0 or 1.
 
     >>> entry = bytes.fromhex("0000000000000000000000200685b364010000000000000454c3000000046b6579310000000676616c756531")
@@ -118,19 +118,19 @@ def legacy_header(entry: BytesLike) -> LegacyHeader:
         raise CorruptionError(f"a message of {len(view)} bytes is shorter than any message can be")
     header = _header(view)
     if header.magic not in (0, 1):
-        raise UnsupportedFormatError(f"magic {header.magic} is not that of an old message format")
+        raise UnsupportedFormatError(f"magic {header.magic} is not 0 or 1, the magic of old message formats")
     _check_header(header, len(view))
     return header
 
 
 def legacy_crc_ok(entry: BytesLike) -> bool:
-    """Tells whether an entry's checksum, a CRC-32 as in zlib, is that of its bytes (storage-format 2.2); O(size).
+    """Returns whether an entry's checksum, a CRC-32 as in zlib, matches its bytes (storage-format 2.2); O(size).
 
     Args:
         entry: the entry from its offset to its last byte, and nothing else.
 
     Returns:
-        False also for an entry that is too short to have a checksum.
+        False also for an entry that is too short for a checksum.
 
     >>> entry = bytes.fromhex("0000000000000000000000200685b364010000000000000454c3000000046b6579310000000676616c756531")
     >>> legacy_crc_ok(entry), legacy_crc_ok(entry[:-1] + b"2")
@@ -144,17 +144,17 @@ def legacy_crc_ok(entry: BytesLike) -> bool:
 
 
 def decode_legacy(entry: BytesLike, *, scratch: Scratch | None = None) -> list[LegacyRecord]:
-    """Reads the records of one whole entry, plain or wrapper (storage-format 2.5 to 2.9). Does not check its checksum.
+    """Decodes the records of one whole entry, plain or wrapper (storage-format 2.5 to 2.9). Does not check its checksum.
 
     Args:
         entry: the entry from its offset to its last byte, and nothing else.
-        scratch: a buffer to decompress into, free again afterwards; it bounds what a wrapper may decompress to.
+        scratch: a buffer to decompress into, free again afterwards; it limits the size of a decompressed wrapper.
 
     Returns:
-        The records in the order of their storage, at least one.
+        The records in stored order, at least one.
 
     Raises:
-        CorruptionError: lengths, offsets or the compressed bytes are not possible, or the wrapper breaks a rule of Kafka's.
+        CorruptionError: lengths, offsets or the compressed bytes are impossible, or the wrapper breaks one of Kafka's rules.
         DecompressionLimitError: the wrapper decompresses to more than the limit.
         UnsupportedFormatError: the magic or the codec is unknown.
 
@@ -166,17 +166,17 @@ def decode_legacy(entry: BytesLike, *, scratch: Scratch | None = None) -> list[L
 
 
 def iterate_legacy(entry: BytesLike, *, scratch: Scratch | None = None) -> Iterator[LegacyRecord]:
-    """The same one after the other: a wrapper of 64 MiB may have millions of records.
+    """Decodes the same records one by one: a wrapper of 64 MiB may have millions.
 
     Args:
         entry: the entry from its offset to its last byte, and nothing else; it must not change meanwhile.
-        scratch: a buffer to decompress into, taken until the last record was read.
+        scratch: a buffer to decompress into, in use until the last record was read.
 
     Returns:
-        An iterator, which is made only after everything has been checked.
+        An iterator, which is returned only after all checks.
 
     Raises:
-        CorruptionError: lengths, offsets or the compressed bytes are not possible, or the wrapper breaks a rule of Kafka's.
+        CorruptionError: lengths, offsets or the compressed bytes are impossible, or the wrapper breaks one of Kafka's rules.
         DecompressionLimitError: the wrapper decompresses to more than the limit.
         UnsupportedFormatError: the magic or the codec is unknown.
 
@@ -193,9 +193,9 @@ def iterate_legacy(entry: BytesLike, *, scratch: Scratch | None = None) -> Itera
 
 
 def inner_checksums(entry: BytesLike) -> Iterator[tuple[int, bool]]:
-    """The checksums of an entry's records, in the order of their storage: as stored, and whether they are right.
+    """Returns the stored checksum of each of an entry's records, in stored order, and whether it is right.
 
-    A wrapper's own covers those inside, and nothing else looks at them.
+    A wrapper's own checksum covers the inner entries, so nothing else checks theirs.
 
     Args:
         entry: the entry from its offset to its last byte, and nothing else.
@@ -220,7 +220,7 @@ def _view(entry: BytesLike) -> memoryview:
 
 
 def _header(view: memoryview) -> LegacyHeader:
-    """The fields of the entry at the start; it has the 18 bytes that both formats begin with."""
+    """Parses the fields of the entry at the start of the bytes, which have at least the 18 bytes common to both formats."""
     offset, length, _, magic, attributes = _START.unpack_from(view)
     timestamp = NO_TIMESTAMP
     if magic == 1 and len(view) >= LEGACY_TIMESTAMP_AT + _TIMESTAMP.size:
@@ -230,7 +230,7 @@ def _header(view: memoryview) -> LegacyHeader:
 
 def _check_header(header: LegacyHeader, size: int) -> None:
     if header.size != size:
-        raise CorruptionError(f"a message says that it has {header.size} bytes, and has {size}")
+        raise CorruptionError(f"a message has {size} bytes, but its length field says {header.size}")
     if size < LEGACY_HEADER_SIZE[header.magic]:
         raise CorruptionError(f"a message of {size} bytes is too short for its format, magic {header.magic}")
     if header.offset < 0:
@@ -240,12 +240,12 @@ def _check_header(header: LegacyHeader, size: int) -> None:
 def _key_and_value(header: LegacyHeader, view: memoryview) -> tuple[memoryview | None, memoryview | None]:
     key_at = LEGACY_HEADER_SIZE[header.magic] - 2 * _LENGTH.size
     key, value_at = _sized(view, key_at)
-    value, _ = _sized(view, value_at)  # Kafka does not mind bytes behind the value, so they are no damage
+    value, _ = _sized(view, value_at)  # Kafka accepts bytes after the value, so they are no damage
     return key, value
 
 
 def _sized(view: memoryview, at: int) -> tuple[memoryview | None, int]:
-    """The bytes behind a length, None for a negative one, and the position behind them."""
+    """Returns the bytes after a length field, None for a negative length, and the position after them."""
     if len(view) - at < _LENGTH.size:
         raise CorruptionError("a message ends inside the length of its key or value")
     (length,) = _LENGTH.unpack_from(view, at)
@@ -253,7 +253,7 @@ def _sized(view: memoryview, at: int) -> tuple[memoryview | None, int]:
     if length < 0:
         return None, at
     if length > len(view) - at:
-        raise CorruptionError(f"a message has a key or value of {length} bytes, and {len(view) - at} bytes are left")
+        raise CorruptionError(f"a message has a key or value of {length} bytes, but only {len(view) - at} bytes are left")
     return view[at : at + length], at + length
 
 
@@ -271,7 +271,7 @@ def _bytes(view: memoryview | None) -> bytes | None:
 
 def _decompressed(header: LegacyHeader, view: memoryview, scratch: Scratch) -> memoryview:
     if header.codec == CODEC_ZSTD:
-        raise CorruptionError(f"a message of format {header.magic} is compressed with zstd, which that format does not have")
+        raise CorruptionError(f"a message of format {header.magic} is compressed with zstd, which that format does not support")
     _, value = _key_and_value(header, view)
     if value is None:
         raise CorruptionError("a compressed message has no value")
@@ -279,12 +279,12 @@ def _decompressed(header: LegacyHeader, view: memoryview, scratch: Scratch) -> m
 
 
 def _inner_entries(entries: memoryview) -> Iterator[tuple[LegacyHeader, memoryview]]:
-    """The entries in a wrapper; an incomplete last one is left out, as by Kafka."""
+    """Yields the entries in a wrapper. An incomplete last entry is ignored, as in Kafka."""
     at = 0
     while len(entries) - at >= LOG_OVERHEAD:
         _, length = _FRAME.unpack_from(entries, at)
         if length < MIN_LENGTH:
-            raise CorruptionError(f"a message in a compressed one has the length {length}, less than {MIN_LENGTH}")
+            raise CorruptionError(f"a message in a compressed message has length {length}, less than {MIN_LENGTH}")
         if length > len(entries) - at - LOG_OVERHEAD:
             return
         inner = entries[at : at + LOG_OVERHEAD + length]
@@ -293,40 +293,44 @@ def _inner_entries(entries: memoryview) -> Iterator[tuple[LegacyHeader, memoryvi
 
 
 def _checked_offsets(entries: memoryview) -> tuple[int, int]:
-    """Checks all entries of a wrapper; the last one's offset and the highest one."""
+    """Checks all entries of a wrapper; returns the last one's offset and the highest offset."""
     last = highest = -1
     for inner, body in _inner_entries(entries):
         if inner.magic not in (0, 1):
-            raise CorruptionError(f"a message in a compressed one has magic {inner.magic}")
+            raise CorruptionError(f"a message in a compressed message has magic {inner.magic}")
         _check_header(inner, len(body))
         if inner.codec != CODEC_NONE:
-            raise CorruptionError("a message in a compressed one is compressed itself")
+            raise CorruptionError("a message in a compressed message is compressed itself")
         _key_and_value(inner, body)
         last, highest = inner.offset, max(highest, inner.offset)
     if last < 0:
-        raise CorruptionError("a compressed message holds no message")
+        raise CorruptionError("a compressed message contains no message")
     return last, highest
 
 
 def _base_offset(wrapper: LegacyHeader, inner: tuple[int, int]) -> int:
-    """What to add to inner offsets: they are absolute in format 0, and relative in format 1.
+    """Returns the number to add to inner offsets: they are absolute in format 0, and relative in format 1.
 
-    A wrapper of format 1 with offset 0 comes from a producer that did not set it.
+    A wrapper of format 1 with offset 0 comes from a producer that did not set the offset.
     """
     if wrapper.magic == 0 or wrapper.offset == 0:
         return 0
     last, highest = inner
     if wrapper.offset < last:
-        raise CorruptionError(f"a compressed message has offset {wrapper.offset}, less than {last} of the last message in it")
+        raise CorruptionError(
+            f"a compressed message has offset {wrapper.offset}, less than the offset {last} of its last message"
+        )
     if wrapper.offset - last > INT64_MAX - highest:
-        raise CorruptionError(f"a compressed message with offset {wrapper.offset} holds messages beyond the highest offset")
+        raise CorruptionError(
+            f"a compressed message with offset {wrapper.offset} contains messages beyond the highest possible offset"
+        )
     return wrapper.offset - last
 
 
 def _inner_record(wrapper: LegacyHeader, base: int, inner: LegacyHeader, body: memoryview) -> LegacyRecord:
-    """An inner entry's record: the wrapper says what kind of timestamp it is, and gives the time when that is append time.
+    """Returns an inner entry's record. The wrapper determines the timestamp type, and with append time also the timestamp.
 
-    The formats of the two may differ, by an old bug of Kafka's; format 0 then still has no timestamp.
+    The two formats may differ because of an old bug in Kafka; format 0 then still has no timestamp.
     """
     record = _record(inner, body)._replace(offset=base + inner.offset)
     if inner.magic == 0:
@@ -339,14 +343,14 @@ def _inner_record(wrapper: LegacyHeader, base: int, inner: LegacyHeader, body: m
 
 
 def encode_legacy(entry: BytesLike, records: list[LegacyRecord]) -> NDArray[np.uint8]:
-    """A wrapper with fewer records: of the same format and codec, each record at its offset (storage-format 7.6.8).
+    """Encodes a wrapper with fewer records: the same format and codec, each record at its offset (storage-format 7.6.8).
 
     Args:
-        entry: the wrapper as it was.
-        records: those that stay, at least one, in order.
+        entry: the original wrapper.
+        records: the records to keep, at least one, in order.
 
     Returns:
-        The new entry. Its offset is that of its last record, its time that of its latest one.
+        The new entry, with the offset of its last record and the timestamp of its latest record.
 
     >>> one = bytes.fromhex("0000000000000000000000200685b364010000000000000454c3000000046b6579310000000676616c756531")
     >>> encode_legacy(one, decode_legacy(one)).tobytes() == one

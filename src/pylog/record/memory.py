@@ -1,11 +1,11 @@
-"""What kernels are built from: loads, stores and copies at addresses, varints, CRC-32C by the processor's instruction.
+"""Building blocks of kernels: loads, stores and copies at addresses, varints, CRC-32C with the processor's instruction.
 
-An array used inside an inlined function costs reference counting in the loop (measured: half the speed, at worst a fifth).
-So a kernel takes arrays, asks for their addresses once, and its loops touch addresses only; the caller's arrays stay alive
+An array used inside an inlined function costs reference counting in the loop (measured: between a fifth and half of the speed).
+So a kernel takes arrays, gets their addresses once, and its loops use addresses only; the caller keeps the arrays alive
 meanwhile. Nothing here checks bounds: each kernel compares with the end of its buffer before it reads.
 
-With NUMBA_DISABLE_JIT=1 the same kernels run as plain Python on the same addresses, and each load and store is checked
-against the arrays whose addresses were taken: a kernel that would touch a foreign byte raises there.
+With NUMBA_DISABLE_JIT=1 the same kernels run as plain Python on the same addresses. Each load and store is then checked against
+the arrays whose addresses were taken: a kernel that would touch any other byte raises.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pylog.fs import hold_over_forks
 
 u8, u32, u64, i64 = np.uint8, np.uint32, np.uint64, np.int64
 
-# Argument types of kernels: bytes are always given as read-only arrays, so that one compiled version serves all.
+# Argument types of kernels: bytes are always passed as read-only arrays, so that one compiled version serves all.
 BYTES = types.Array(types.uint8, 1, "C", readonly=True)
 OUT_BYTES = types.uint8[::1]
 OUT_INTS = types.int32[::1]
@@ -39,16 +39,16 @@ OUT_TABLE = types.int64[:, ::1]
 
 INTERPRETED = bool(config.DISABLE_JIT)
 
-SOURCES = ("index", "record", "limits.py")  # of the package: where helpers and constants of kernels come from
+SOURCES = ("index", "record", "limits.py")  # files of the package that contain helpers and constants of kernels
 
 _I8, _I32, _I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 _V32 = ir.VectorType(_I8, 32)
 
 
 def kernel(signature: Any, *, nogil: bool = True) -> Any:
-    """Declares a kernel: explicit types, compiled when first called and cached on disk where that is possible.
+    """Declares a kernel with explicit types. It is compiled when first called, and cached on disk if possible.
 
-    A kernel of less than some 10 µs keeps the GIL: getting it back among busy threads costs more than the kernel does.
+    A kernel that runs less than about 10 µs keeps the GIL: among busy threads, taking it again costs more than the kernel.
     """
 
     def decorate(function: Any) -> Any:
@@ -61,7 +61,7 @@ def kernel(signature: Any, *, nogil: bool = True) -> Any:
 
 @functools.cache
 def source_digest() -> str:
-    """What tells the sources of all kernels from earlier ones. Cost: 2 ms, once in a process."""
+    """Returns a digest of the sources of all kernels. Cost: 2 ms, once in a process."""
     digest = hashlib.blake2b(digest_size=8)
     for name in SOURCES:
         part = resources.files("pylog") / name
@@ -73,7 +73,7 @@ def source_digest() -> str:
 
 
 class _LazyKernel:
-    """A kernel that is compiled, or loaded from numba's cache, when it is first called and not when it is imported."""
+    """A kernel that is compiled, or loaded from numba's cache, when it is first called instead of when it is imported."""
 
     def __init__(self, function: Any, signature: Any, nogil: bool) -> None:
         self.py_func = function
@@ -84,13 +84,13 @@ class _LazyKernel:
         self.__name__ = function.__name__
 
     def compile(self) -> Any:
-        """Makes the kernel ready. numba's cache asks only whether the file of the kernel itself is the same, so it gets a name
-        for the others too: after an upgrade an old kernel would count with old constants.
+        """Compiles the kernel. numba's cache compares only the kernel's own file, so the kernel's name depends on the other
+        files too: after an upgrade an old kernel would otherwise use old constants.
         """
         self.py_func.__qualname__ = f"{self.__name__}.{source_digest()}"
         try:
             self._compiled = self._made(cache=True)
-        except Exception as error:  # noqa: BLE001 - of reading or writing a cache there are many; one of compiling comes again
+        except Exception as error:  # noqa: BLE001 - cache errors are of many kinds; a compilation error is raised again
             self._compiled = self._made(cache=self._is_healed(error))
         return self._compiled
 
@@ -98,8 +98,8 @@ class _LazyKernel:
         return njit(self._signature, nogil=self._nogil, cache=cache)(self.py_func)
 
     def _is_healed(self, error: Exception) -> bool:
-        """Empties what the cache has of this kernel, if that was to blame: a power loss leaves files of it short or empty."""
-        if isinstance(error, OSError | RuntimeError):  # it cannot be written; RuntimeError: there is no directory for it
+        """Removes this kernel from the cache if that caused the error: a power loss leaves cache files short or empty."""
+        if isinstance(error, OSError | RuntimeError):  # OSError: the cache cannot be written; RuntimeError: it has no directory
             return False
         try:
             FunctionCache(self.py_func).flush()
@@ -112,14 +112,14 @@ class _LazyKernel:
 
 
 if not INTERPRETED:
-    hold_over_forks(global_compiler_lock.acquire, global_compiler_lock.release)  # what is being compiled is waited for
+    hold_over_forks(global_compiler_lock.acquire, global_compiler_lock.release)  # a fork waits for a running compilation
 
     inlined = njit(forceinline=True)
-    shared = njit(nogil=True)  # compiled once, called: a helper that many places use would make its callers slow to compile
+    shared = njit(nogil=True)  # called, not inlined: inlining a widely used helper would slow the compilation of its callers
 
     @intrinsic
     def address(typingctx: Any, array: Any) -> Any:
-        """The address of an array's first byte."""
+        """Returns the address of an array's first byte."""
 
         def codegen(ctx: Any, b: Any, sig: Any, args: Any) -> Any:
             return b.ptrtoint(make_array(sig.args[0])(ctx, b, args[0]).data, _I64)
@@ -172,12 +172,12 @@ if not INTERPRETED:
 
         return copy
 
-    memcpy = _copier(cgutils.raw_memcpy)  # of `size` bytes; the two regions do not overlap
-    memmove = _copier(cgutils.raw_memmove)  # they may
+    memcpy = _copier(cgutils.raw_memcpy)  # of `size` bytes; the two regions must not overlap
+    memmove = _copier(cgutils.raw_memmove)  # the same for regions that may overlap
 
     @intrinsic
     def copy32(typingctx: Any, target: Any, source: Any) -> Any:
-        """Exactly 32 bytes, one vector load and one store."""
+        """Copies exactly 32 bytes: one vector load and one store."""
 
         def codegen(ctx: Any, b: Any, sig: Any, args: Any) -> Any:
             value = b.load(b.inttoptr(args[1], _V32.as_pointer()), align=1)
@@ -188,7 +188,7 @@ if not INTERPRETED:
 
     @intrinsic
     def leading_zeros(typingctx: Any, bits: Any) -> Any:
-        """How many of 64 bits are zero before the first one; 64 of 0."""
+        """Returns how many of 64 bits are zero before the first one bit; 64 for 0."""
 
         def codegen(ctx: Any, b: Any, sig: Any, args: Any) -> Any:
             return b.ctlz(args[0], ir.IntType(1)(0))
@@ -202,7 +202,7 @@ if not INTERPRETED:
 
     @intrinsic
     def prefetch(typingctx: Any, at: Any) -> Any:
-        """Asks for a cache line ahead of its use; any address is allowed."""
+        """Prefetches a cache line before its use; any address is allowed."""
 
         def codegen(ctx: Any, b: Any, sig: Any, args: Any) -> Any:
             _prefetch(b, args[0])
@@ -229,7 +229,7 @@ else:
     def _check(at: Any, size: Any) -> int:
         at = int(at)
         if not any(start <= at and at + int(size) <= start + extent for start, (extent, _) in _known.items()):
-            raise IndexError(f"a kernel touches {int(size)} bytes at {at:#x}, outside of its arrays")
+            raise IndexError(f"a kernel accesses {int(size)} bytes at {at:#x}, outside its arrays")
         return at
 
     def _pair(size: int, signed: bool, order: Any, kind: Any) -> tuple[Any, Any]:
@@ -266,7 +266,7 @@ else:
 
 @inlined
 def copy(target, source, size, slack):  # type: ignore[no-untyped-def]
-    """`size` bytes; with `slack` (32 bytes behind both ends may be touched) short ones go by vectors instead of a call."""
+    """Copies `size` bytes. With `slack` (32 bytes after both ends may be touched) short copies use vectors instead of a call."""
     if slack and size <= 256:
         copy32(target, source)
         done = 32
@@ -279,12 +279,12 @@ def copy(target, source, size, slack):  # type: ignore[no-untyped-def]
 
 # ---- varints: storage-format 1.4 -------------------------------------------------------------------------------------------
 
-FAR = 1 << 62  # an address beyond any end: what reading a broken varint leads to
+FAR = 1 << 62  # an address beyond any end: the result of reading a malformed varint
 
 
 @inlined
 def varint(at, end):  # type: ignore[no-untyped-def]
-    """(value, next address) of a zig-zag varint; the address is FAR when it runs out of bytes or has more than ten."""
+    """Returns (value, next address) of a zig-zag varint; the address is FAR if it is cut off or has more than ten bytes."""
     if at >= end:
         return i64(0), i64(FAR)
     byte = load8(at)
@@ -303,13 +303,13 @@ def varint(at, end):  # type: ignore[no-untyped-def]
 
 @inlined
 def zigzag(value):  # type: ignore[no-untyped-def]
-    """The unsigned form of a signed value: 0, -1, 1, -2 become 0, 1, 2, 3."""
+    """Returns the unsigned form of a signed value: 0, -1, 1, -2 become 0, 1, 2, 3."""
     return (u64(i64(value)) << u64(1)) ^ u64(i64(value) >> i64(63))
 
 
 @inlined
 def varint_width(bits):  # type: ignore[no-untyped-def]
-    """How many bytes the unsigned form takes: one for each 7 bits, at least one."""
+    """Returns how many bytes the unsigned form takes: one for each 7 bits, at least one."""
     return (70 - leading_zeros(bits | u64(1))) // 7
 
 
@@ -329,7 +329,7 @@ def put_varint(at, bits):  # type: ignore[no-untyped-def]
 
 @inlined
 def floor32(at, stride, count, key):  # type: ignore[no-untyped-def]
-    """The last index whose int32, at `at + index * stride`, is at most `key`; -1 when there is none."""
+    """Returns the last index whose int32, at `at + index * stride`, is at most `key`; -1 if there is none."""
     low, high = 0, count
     while low < high:
         middle = (low + high) >> 1
@@ -342,7 +342,7 @@ def floor32(at, stride, count, key):  # type: ignore[no-untyped-def]
 
 @inlined
 def floor64(at, stride, count, key):  # type: ignore[no-untyped-def]
-    """The same for an int64."""
+    """Does the same for an int64."""
     low, high = 0, count
     while low < high:
         middle = (low + high) >> 1
@@ -355,15 +355,15 @@ def floor64(at, stride, count, key):  # type: ignore[no-untyped-def]
 
 # ---- CRC-32C -----------------------------------------------------------------------------------------------------------------
 
-LANE = 256  # bytes of each of the three lanes: the instruction takes three cycles but one can start every cycle
-FOLDED = 256  # bytes that are folded onto the next ones in one step: four registers of 64
+LANE = 256  # bytes of each of the three lanes: the instruction takes three cycles, but one can start every cycle
+FOLDED = 256  # bytes folded onto the next ones in one step: four registers of 64
 AHEAD = 4096  # prefetch distance: lifts the speed from memory from 10 to 16 GB/s
 LINE = 64  # bytes of a cache line
 _POLYNOMIAL = 0x82F63B78
 
 
 def _zeros_tables(length: int) -> Any:
-    """T with T[0][c & 255] ^ T[1][c >> 8 & 255] ^ … = the register c after `length` zero bytes (a power of a GF(2) matrix)."""
+    """Returns T with T[0][c & 255] ^ T[1][c >> 8 & 255] ^ … = register c after `length` zero bytes (powers of a matrix)."""
 
     def times(matrix: Any, values: Any) -> Any:
         picked = (values[:, None] >> np.arange(32, dtype=u32)) & u32(1)
@@ -383,12 +383,12 @@ _BYTE_TABLE = _zeros_tables(1)
 
 
 def _features() -> set[str]:
-    """What this processor has, in LLVM's words. LLVM aborts the process on an instruction that it may not use."""
+    """Returns this processor's features in LLVM's names. LLVM aborts the process on an unsupported instruction."""
     return set() if INTERPRETED else set(registry.cpu_target.target_context.codegen()._tm_features.split(","))
 
 
 def _instruction() -> tuple[str, int] | None:
-    """(LLVM's name, register bits) of this processor's CRC instruction."""
+    """Returns (LLVM's name, register bits) of this processor's CRC instruction."""
     triple = llvm.get_process_triple()
     if triple.startswith("x86_64") and "+sse4.2" in _features():
         return "llvm.x86.sse42.crc32.64.64", 64
@@ -404,7 +404,7 @@ if _HARDWARE is not None:
 
     @intrinsic
     def _crc8(typingctx: Any, crc: Any, word: Any) -> Any:
-        """The register after eight more bytes, by the processor's instruction."""
+        """Returns the register after eight more bytes, by the processor's instruction."""
 
         def codegen(ctx: Any, b: Any, sig: Any, args: Any) -> Any:
             kind = ir.IntType(_BITS)
@@ -420,7 +420,7 @@ else:
 
     @inlined
     def _crc8(crc, word):  # type: ignore[no-untyped-def]
-        """The same by tables, eight bytes at a time: 3 GB/s."""
+        """Returns the same by tables, eight bytes at a time: 3 GB/s."""
         mixed = crc ^ word
         result = u64(0)
         for k in range(8):
@@ -432,7 +432,7 @@ if _HARDWARE is not None and {"+avx512f", "+vpclmulqdq"} <= _features():  # carr
     _V512 = ir.VectorType(_I64, 8)
 
     def _power(bits: int) -> int:
-        """x to the power of `bits` modulo the polynomial, in the reflected form that a carry-less product takes."""
+        """Returns x to the power of `bits` modulo the polynomial, in the reflected form that a carry-less product takes."""
         register = 1 << 31  # x to the power of 0
         for _ in range(bits):
             register = register >> 1 ^ (_POLYNOMIAL if register & 1 else 0)
@@ -442,10 +442,10 @@ if _HARDWARE is not None and {"+avx512f", "+vpclmulqdq"} <= _features():  # carr
 
     @intrinsic
     def _folded(typingctx: Any, crc: Any, at: Any, count: Any) -> Any:
-        """The register after `count` times `FOLDED` bytes, at least once.
+        """Returns the register after `count` times `FOLDED` bytes, at least once.
 
-        A message stays the same modulo the polynomial when its first bytes are multiplied by a power of x and added to later
-        ones. What is left when all are folded onto the last ones goes through the CRC instruction.
+        Modulo the polynomial, a message stays the same if its first bytes are multiplied by a power of x and added to later ones.
+        After all bytes are folded onto the last ones, the rest goes through the CRC instruction.
         """
 
         def codegen(ctx: Any, b: Any, sig: Any, args: Any) -> Any:
@@ -481,7 +481,7 @@ if _HARDWARE is not None and {"+avx512f", "+vpclmulqdq"} <= _features():  # carr
 
     @inlined
     def _whole_blocks(crc, at, end):  # type: ignore[no-untyped-def]
-        """(register, next address) after as many bytes as are taken many at a time: 28 GB/s in the cache."""
+        """Returns (register, next address) after as many bytes as large steps can take: 28 GB/s in the cache."""
         count = (end - at) // FOLDED
         return (_folded(crc, at, count), at + count * FOLDED) if count > 0 else (crc, at)
 
@@ -498,7 +498,7 @@ else:
 
     @inlined
     def _whole_blocks(crc, at, end):  # type: ignore[no-untyped-def]
-        """The same by three lanes of the CRC instruction: 11 GB/s on the same processor."""
+        """Returns the same by three lanes of the CRC instruction: 11 GB/s on the same processor."""
         while end - at >= 3 * LANE:
             second = u64(0)
             third = u64(0)
@@ -517,7 +517,7 @@ else:
 
 @inlined
 def _last_bytes(crc, at, end):  # type: ignore[no-untyped-def]
-    """The register after the bytes from `at` to `end`, few of them."""
+    """Returns the register after the few bytes from `at` to `end`."""
     while end - at >= 8:
         crc = _crc8(crc, load64(at))
         at += 8
@@ -529,12 +529,12 @@ def _last_bytes(crc, at, end):  # type: ignore[no-untyped-def]
 
 @inlined
 def crc32c(at, end):  # type: ignore[no-untyped-def]
-    """CRC-32C of the bytes from `at` to `end` (storage-format 1.3.1)."""
+    """Returns the CRC-32C of the bytes from `at` to `end` (storage-format 1.3.1)."""
     crc, at = _whole_blocks(u64(0xFFFFFFFF), at, end)
     return i64(_last_bytes(crc, at, end) ^ u64(0xFFFFFFFF))
 
 
 @inlined
 def crc32c_on(value, at, end):  # type: ignore[no-untyped-def]
-    """The same of these bytes, few of them, behind others whose CRC-32C is `value`."""
+    """Returns the CRC-32C of bytes with CRC-32C `value` followed by these few bytes."""
     return i64(_last_bytes(u64(value) ^ u64(0xFFFFFFFF), at, end) ^ u64(0xFFFFFFFF))

@@ -1,6 +1,6 @@
-"""Lists of byte strings as columns: msgspec lays a list out as MessagePack, and a kernel takes out what stands between them.
+"""Turns lists of byte strings into columns: msgspec writes a list as MessagePack, and a kernel removes the bytes in between.
 
-Of a thousand values of 100 bytes that takes half of what Arrow takes, which looks at each object through a builder.
+For a thousand values of 100 bytes this takes half as long as Arrow, which passes each object through a builder.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from pylog.record.rows import NO_BYTES, Binary, read_only
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _BIN_8, _BIN_16, _BIN_32 = 0xC4, 0xC5, 0xC6  # a size of one, two or four bytes follows, and the string
-_ARRAY_16, _ARRAY_32 = 16, 1 << 16  # from so many on the count before them has two or four bytes
+_ARRAY_16, _ARRAY_32 = 16, 1 << 16  # from this count on, the count before the values has two or four bytes
 
 
 @kernel(types.int64(OUT_BYTES, types.int64, types.int64, OUT_INTS), nogil=False)
 def join_packed(buffer: Any, position: int, end: int, ends: Any) -> int:
-    """Moves the byte strings that MessagePack has from `position` on together, to the buffer's front.
+    """Joins the byte strings that MessagePack has from `position` on, at the buffer's front.
 
-    `ends` gets Arrow's offsets: a place more than there are strings to be. TORN: they are fewer. BAD_RECORD: one is something
-    else. FULL: they are more than 2 GiB.
+    `ends` receives Arrow's offsets: one more than the expected strings. TORN: there are fewer strings. BAD_RECORD: one is not a
+    byte string. FULL: they exceed 2 GiB.
     """
     start = address(buffer)
     at = start + max(position, 0)
@@ -66,9 +66,9 @@ def join_packed(buffer: Any, position: int, end: int, ends: Any) -> int:
 
 
 def packed_column(values: Sequence[Any]) -> Binary | None:
-    """A column of byte strings; None when they are more than 2 GiB, or when one of them is something else, or null.
+    """Returns a column of byte strings; None if they exceed 2 GiB, or one of them is not bytes, or is null.
 
-    Cost: some 15 ns a value of 100 bytes; nothing where the first one is not bytes.
+    Cost: about 15 ns a value of 100 bytes; nothing if the first one is not bytes.
 
     >>> packed_column([b"a", bytearray(b"bc")]).ends.tolist()
     [0, 1, 3]
@@ -79,7 +79,7 @@ def packed_column(values: Sequence[Any]) -> Binary | None:
     data = bytearray()
     try:
         _ENCODER.encode_into(values, data)
-    except (TypeError, ValueError, OverflowError, BufferError, RecursionError):  # of what is no byte string
+    except (TypeError, ValueError, OverflowError, BufferError, RecursionError):  # values that are not byte strings
         return None
     buffer, ends = np.frombuffer(data, np.uint8), np.empty(len(values) + 1, np.int32)
     before = 1 if len(values) < _ARRAY_16 else 3 if len(values) < _ARRAY_32 else 5

@@ -1,4 +1,4 @@
-"""Batches with their records plain: uncompressed ones as they are, compressed and old ones opened into memory of their own."""
+"""Opens batches: plain ones stay in place, compressed and legacy ones are unpacked into separate memory."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from pylog.record.legacy import LegacyRecord, decode_legacy, legacy_crc_ok
 
 
 class Run(NamedTuple):
-    """Consecutive batches of a table, `first` to before `end`; `plain` when their records lie uncompressed where they are."""
+    """Consecutive batches of a table, `first` to `end - 1`; `plain` if their records are uncompressed in place."""
 
     first: int
     end: int
@@ -39,7 +39,7 @@ class Run(NamedTuple):
 
 
 def runs(table: Table) -> Iterator[Run]:
-    """The runs of a table: plain batches together, each other one alone.
+    """Returns the runs of a table: plain batches together, each other batch alone.
 
     >>> table = np.zeros((15, 3), np.int64)
     >>> table[MAGIC], table[ATTRIBUTES, 2] = 2, 1
@@ -60,12 +60,12 @@ def runs(table: Table) -> Iterator[Run]:
 
 
 class Opened(NamedTuple):
-    """One batch with plain records.
+    """One batch with uncompressed records.
 
     Attributes:
         buffer: its header, or room for one, and its records.
-        table: its one column.
-        records: those of a batch of magic 0 or 1, None of another.
+        table: the table with its one column.
+        records: the records of a batch of magic 0 or 1, else None.
     """
 
     buffer: Bytes
@@ -74,17 +74,17 @@ class Opened(NamedTuple):
 
 
 class Opener:
-    """Opens batches one after the other; what it returns lives until the next call. Their checksums are verified."""
+    """Opens batches one after the other; a result is valid until the next call. Checksums are verified."""
 
     def __init__(self) -> None:
         self._scratch = Scratch(reserve=HEADER_SIZE)
 
     def open(self, buffer: Bytes, table: Table, batch: int) -> Opened:
-        """A compressed batch, or one of an old format, with plain records.
+        """Returns a compressed or legacy batch with uncompressed records.
 
         Raises:
-            CorruptionError: it is not what was written; position and offset are the batch's.
-            DecompressionLimitError, UnsupportedFormatError: as named.
+            CorruptionError: the batch is damaged; position and offset are the batch's.
+            DecompressionLimitError, UnsupportedFormatError: it decompresses to too much, or has an unknown format.
         """
         position = int(table[POSITION, batch])
         entry = buffer[position : position + int(table[SIZE, batch])]
@@ -97,7 +97,7 @@ class Opener:
         if kernels.checksum(entry, ATTRIBUTES_AT, entry.size) != int(table[CRC, batch]):
             raise CorruptionError(WHY[kernels.BAD_CRC])
         room = entry[:HEADER_SIZE].copy()
-        if table[COUNT, batch]:  # an empty batch is not looked into (storage-format 1.5.4)
+        if table[COUNT, batch]:  # an empty batch has no payload to decompress (storage-format 1.5.4)
             room = self._scratch.decompress(int(table[ATTRIBUTES, batch]) & CODEC_MASK, entry[HEADER_SIZE:])
             room[:HEADER_SIZE] = entry[:HEADER_SIZE]
         room.flags.writeable = False
@@ -116,7 +116,7 @@ class Opener:
 
 
 def _as_plain(record: LegacyRecord, base_offset: int, base_timestamp: int) -> bytes:
-    """A record of an old format as one of magic 2."""
+    """Converts a legacy record to one of magic 2."""
     delta = record.timestamp - base_timestamp
     body = b"\0" + varint(delta if abs(delta) <= limits.INT64_MAX else 0) + varint(record.offset - base_offset)
     for data in (record.key, record.value):
@@ -125,7 +125,7 @@ def _as_plain(record: LegacyRecord, base_offset: int, base_timestamp: int) -> by
 
 
 def raise_damaged(status: int, table: Table, batch: int) -> None:
-    """Raises for what a kernel answered, unless that is OK or FULL.
+    """Raises the error for a kernel's status, unless that is OK or FULL.
 
     Raises:
         CorruptionError: with the position and the offset of the batch.

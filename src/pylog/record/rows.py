@@ -1,4 +1,4 @@
-"""Records as columns, in Arrow's form: what the encoder takes."""
+"""Records as columns in Arrow's form, the encoder's input."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NO_BYTES: Bytes = np.empty(0, np.uint8)
 NO_INTS.flags.writeable = False
 NO_BYTES.flags.writeable = False
 MAX_RECORD_OVERHEAD = 21 + HEADER_SIZE  # storage-format 1.5.5, and the batch around it
-_CHUNK_ROWS = 16_384  # rows looked at together: temporaries stay in the cache
+_CHUNK_ROWS = 16_384  # rows examined together: temporaries stay in the cache
 
 
 class Binary(NamedTuple):
@@ -31,7 +31,7 @@ class Binary(NamedTuple):
     valid: Bytes
 
     def slice(self, first: int, end: int) -> Binary:
-        """The byte strings from `first` to before `end`; copies nothing but validity bits."""
+        """Returns the byte strings `first` to `end - 1`; copies only validity bits."""
         if not self.ends.size:
             return self
         valid = self.valid
@@ -51,7 +51,7 @@ class Headers(NamedTuple):
     values: Binary
 
     def slice(self, first: int, end: int) -> Headers:
-        """The lists from `first` to before `end`; copies nothing."""
+        """Returns the lists `first` to `end - 1`; copies nothing."""
         return self._replace(ends=self.ends[first : end + 1]) if self.ends.size else self
 
 
@@ -71,39 +71,39 @@ class Rows:
         return len(self.timestamps)
 
     def slice(self, first: int, end: int) -> Rows:
-        """The records from `first` to before `end`; copies next to nothing."""
+        """Returns the records `first` to `end - 1`; copies only validity bits."""
         return Rows(
             self.timestamps[first:end], self.keys.slice(first, end), self.values.slice(first, end), self.headers.slice(first, end)
         )
 
     def stamped(self, now_ms: int) -> Rows:
-        """The same records with the time of the append as timestamp (LogAppendTime)."""
+        """Returns the same records with the time of the append as timestamp (LogAppendTime)."""
         return replace(self, timestamps=repeated(now_ms, len(self)))
 
     @property
     def size_bound(self) -> int:
-        """At least the bytes that they take when encoded."""
+        """An upper bound on their encoded bytes."""
         size = len(self) * MAX_RECORD_OVERHEAD + HEADER_SIZE
         for column in (self.keys, self.values):
             if column.ends.size:
                 size += column.ends.item(-1) - column.ends.item(0)
         if self.headers.ends.size:
-            first, end = int(self.headers.ends[0]), int(self.headers.ends[-1])  # of a slice: not all that its columns hold
+            first, end = int(self.headers.ends[0]), int(self.headers.ends[-1])  # of a slice: only a part of its columns' bytes
             size += 10 * (end - first + 1)
             for column in (self.headers.names, self.headers.values):
                 size += int(column.ends[end] - column.ends[first])
         return size
 
     def columns(self) -> Rows:
-        """These, as they are columns already."""
+        """Returns itself, because these are columns already."""
         return self
 
     def largest_record(self) -> int:
-        """An upper bound, in bytes, of the largest record with its batch header. Cost: one pass over the sizes."""
+        """Returns an upper bound, in bytes, of the largest record with its batch header. Cost: one pass over the sizes."""
         headers = self.header_sizes()
         columns = [column.ends for column in (self.keys, self.values) if column.ends.size]
         largest = 0
-        for first in range(0, len(self), _CHUNK_ROWS):  # small pieces: fresh memory would cost more than the sums
+        for first in range(0, len(self), _CHUNK_ROWS):  # small parts: fresh memory would cost more than the sums
             end = min(first + _CHUNK_ROWS, len(self))
             sizes = [np.diff(ends[first : end + 1]) for ends in columns]
             if headers is not None:
@@ -114,23 +114,23 @@ class Rows:
         return largest + MAX_RECORD_OVERHEAD
 
     def lacks_a_key(self) -> bool:
-        """Whether any record has no key."""
+        """Returns whether any record has no key."""
         if not self.keys.ends.size:
             return len(self) > 0
         return bool(self.keys.valid.size) and not np.unpackbits(self.keys.valid, count=len(self), bitorder="little").all()
 
     def time_range(self) -> tuple[int, int]:
-        """The smallest and the largest timestamp; (-1, -1) without rows. Cost: two passes over the timestamps."""
+        """Returns the smallest and the largest timestamp; (-1, -1) without rows. Cost: two passes over the timestamps."""
         stamps = self.timestamps
         return (int(stamps.min()), int(stamps.max())) if len(stamps) else (-1, -1)
 
     def smallest_timestamp(self) -> int:
-        """The smallest timestamp of the records that have one; -1 if none has."""
+        """Returns the smallest timestamp of the records that have one; -1 if none has."""
         stamps = self.timestamps[self.timestamps >= 0]
         return int(stamps.min()) if stamps.size else -1
 
     def header_sizes(self) -> Longs | None:
-        """Bytes of each record's headers at most; None when no record has any."""
+        """Returns an upper bound on the bytes of each record's headers; None if no record has any."""
         if not self.headers.ends.size:
             return None
         names, values = self.headers.names.ends, self.headers.values.ends
@@ -139,7 +139,7 @@ class Rows:
 
 
 def read_only(array: Any) -> Any:
-    """The array, or a view of it, that cannot be written: what kernels take."""
+    """Returns the array, or a view of it, as read-only, as kernels require."""
     if array.flags.writeable:
         array = array.view()
         array.flags.writeable = False
@@ -147,7 +147,7 @@ def read_only(array: Any) -> Any:
 
 
 def repeated(number: int, count: int) -> Longs:
-    """The same number so often, for kernels. Cost: less than `np.full`, which is Python."""
+    """Returns an array that repeats a number, for kernels. Cost: less than `np.full`, which is Python."""
     array: Longs = np.empty(count, np.int64)
     array.fill(number)
     array.flags.writeable = False

@@ -1,7 +1,7 @@
-"""What compaction leaves of batches: finished bytes, some megabytes at a time (storage-format 7.6.5 to 7.6.8).
+"""Copies the records that compaction keeps: finished bytes, some megabytes at a time (storage-format 7.6.5 to 7.6.8).
 
-A batch that loses nothing is copied as it is, compressed or not. One that loses records keeps its offsets, its producer's numbers
-and its codec; only its delete horizon may be new.
+A batch that loses nothing is copied unchanged, compressed or not. A batch that loses records keeps its offsets, its producer's
+numbers and its codec; only its delete horizon may change.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _NUMBER = struct.Struct(">I")
 
 
 class Judgement(NamedTuple):
-    """What is to become of the batches of a table.
+    """Decisions on the batches of a table.
 
     Attributes:
-        fates: for each a sum of `compacting.F_*`.
-        number: of the first batch's first record in the key map; None when its records were not entered there.
+        fates: for each batch a sum of `compacting.F_*`.
+        number: number of the first batch's first record in the key map; None if its records were not entered.
     """
 
     fates: NDArray[np.int64]
@@ -49,31 +49,31 @@ class Judgement(NamedTuple):
 
 
 class Survivors:
-    """Copies batches without the records that go.
+    """Copies batches without the dropped records.
 
     Args:
-        keys: says what is superseded.
-        horizon_ms: the delete horizon of batches that need one: until then a tombstone stays.
+        keys: tells which records are superseded.
+        horizon_ms: the delete horizon for batches that need one: a tombstone stays until then.
 
     Attributes:
-        changed: batches that are gone or not as they were.
-        records, kept: how many came in and how many stay.
+        changed: how many batches were dropped or changed.
+        records, kept: how many records came in, and how many of them were kept.
     """
 
     def __init__(self, keys: KeyMap, horizon_ms: int) -> None:
         self._keys = keys
         self._horizon_ms = horizon_ms
         self._opener = Opener()
-        self._rooms = [np.empty(0, np.uint8), np.empty(0, np.uint8)]  # one is filled, the other one is being written
+        self._rooms = [np.empty(0, np.uint8), np.empty(0, np.uint8)]  # one is filled while the other is written
         self._used = 0
         self._repacked = np.empty(0, np.uint8)
         self.changed = self.records = self.kept = 0
 
     def feed(self, buffer: Bytes, table: Table, judged: Judgement) -> Iterator[Bytes]:
-        """Takes batches, yielding what is finished; each piece lives until the step after the next.
+        """Copies batches, yielding finished parts; each part is valid until the step after the next.
 
         Raises:
-            CorruptionError: a batch is not what was written; position and offset are the batch's.
+            CorruptionError: a batch is damaged; position and offset are the batch's.
         """
         number = judged.number
         for first, end, plain in runs(table):
@@ -96,7 +96,7 @@ class Survivors:
             number = None if number is None else number + count
 
     def finish(self) -> Iterator[Bytes]:
-        """Yields what has not been yielded yet."""
+        """Yields the finished bytes that have not been yielded yet."""
         if self._used:
             yield self._rooms[0][: self._used]
             self._rooms.reverse()
@@ -105,7 +105,7 @@ class Survivors:
     def _marks(
         self, opened: Opened, columns: tuple[int, int], number: int | None, count: int, *, verify: bool
     ) -> tuple[Bytes, int]:
-        """The bitmap for some batches and the number of their first record there."""
+        """Returns the bitmap for some batches, and the number of their first record in it."""
         if number is not None:
             self._keys.make_room(number + count)
         dead, start = (np.zeros(count // 8 + 1, np.uint8), 0) if number is None else (self._keys.dead, number)
@@ -134,7 +134,7 @@ class Survivors:
         self.changed += int(state[compacting.R_CHANGED])
 
     def _make_room(self, needed: int) -> Iterator[Bytes]:
-        """Yields what is finished, and goes on with the other room, which has at least so many bytes."""
+        """Yields the finished bytes, and switches to the other buffer, which then has at least the given room."""
         yield from self.finish()
         if self._rooms[0].size < needed:
             self._rooms[0] = np.empty(max(needed, limits.APPEND_CHUNK_BYTES), np.uint8)
@@ -148,7 +148,7 @@ class Survivors:
         self._used += data.size
 
     def _packed(self, opened: Opened, entry: Bytes, fate: NDArray[np.int64], dead: Bytes, number: int) -> Bytes:
-        """What is left of a compressed batch: itself if nothing was lost."""
+        """Returns what remains of a compressed batch: the batch itself if nothing was lost."""
         needed = _room_for(opened.table, 0)
         if self._repacked.size < needed:
             self._repacked = np.empty(needed + needed // 4, np.uint8)
@@ -164,7 +164,7 @@ class Survivors:
         return left if left.size <= HEADER_SIZE else _compressed(left, codec)
 
     def _old(self, opened: Opened, entry: Bytes, dead: Bytes, number: int, fate: int) -> Bytes:
-        """What is left of a batch of magic 0 or 1."""
+        """Returns what remains of a batch of magic 0 or 1."""
         assert opened.records is not None
         kept = [record for at, record in enumerate(opened.records, number) if self._stays(record, at, dead, fate)]
         self.kept += len(kept)
@@ -181,12 +181,12 @@ class Survivors:
 
 
 def _room_for(table: Table, batch: int) -> int:
-    """The room that a batch may need while its records are copied."""
+    """Returns the room that a batch may need while its records are copied."""
     return int(2 * table[SIZE, batch] + table[COUNT, batch] * compacting.GROWTH)
 
 
 def _compressed(batch: Bytes, codec: int) -> Bytes:
-    """A batch with its records compressed, at the codec's default level, and its length and checksum right again."""
+    """Returns a batch with its records compressed at the codec's default level, and its length and checksum updated."""
     made = compression.compress(codec, batch[HEADER_SIZE:], reserve=HEADER_SIZE)
     made[:HEADER_SIZE] = batch[:HEADER_SIZE]
     _NUMBER.pack_into(made.data, LENGTH_AT, made.size - LOG_OVERHEAD)

@@ -1,4 +1,4 @@
-"""How far a record's timestamp may be from now (storage-format 6.2.4), and the mistake of giving seconds for milliseconds."""
+"""Checks how far timestamps are from now (storage-format 6.2.4), and warns about seconds given as milliseconds."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from pylog.record.few import FewRows, Piece
 
 LOGGER = logging.getLogger("pylog.timestamps")
 _SECONDS_END: Final = 10**10
-_SECONDS: Final = range(10**9, _SECONDS_END)  # 2001 to 2286 in seconds; in milliseconds a few months of 1970
+_SECONDS: Final = range(10**9, _SECONDS_END)  # 2001 to 2286 in seconds; as milliseconds a few months of 1970
 
 
 class TimestampBounds:
     """Checks the timestamps of records before they are appended.
 
     Args:
-        topic: for messages.
+        topic: the topic's name, for messages.
         before_max_ms: how far in the past a timestamp may be, in milliseconds.
-        after_max_ms: how far in the future.
-        warned: topics for which a warning was logged; shared by the logs of a store. None: no warning is logged.
+        after_max_ms: how far in the future a timestamp may be, in milliseconds.
+        warned: topics that were warned about; shared by the logs of a store. None disables warnings.
 
     >>> from pylog.record.few import few_rows
     >>> bounds = TimestampBounds("orders", limits.INT64_MAX, 3_600_000)
@@ -39,7 +39,7 @@ message_timestamp_after_max_ms=3600000 after now (1700000000000); give milliseco
         self._warned = warned
 
     def check(self, rows: Piece, now_ms: int) -> None:
-        """Raises InvalidTimestampError for the first of two: a timestamp too far in the future, or too far in the past.
+        """Raises InvalidTimestampError if a timestamp is too far in the future, or else too far in the past.
 
         Records without a timestamp (-1) pass.
 
@@ -54,13 +54,13 @@ message_timestamp_after_max_ms=3600000 after now (1700000000000); give milliseco
         else:
             smallest, largest = rows.time_range()
         if smallest >= _SECONDS_END and largest - now_ms <= self._after_max_ms and now_ms - smallest <= self._before_max_ms:
-            return  # as most are
+            return  # the usual case
         if smallest < 0 and self._before_max_ms != limits.INT64_MAX:
             smallest = rows.smallest_timestamp()
         self.check_range(smallest, largest, now_ms)
 
     def check_range(self, smallest: int, largest: int, now_ms: int) -> None:
-        """The same for records whose smallest timestamp, as far as they have any, and largest timestamp are known."""
+        """Does the same for known smallest and largest timestamps of the records that have one."""
         if largest - now_ms > self._after_max_ms:
             raise self._refused(largest, "after", self._after_max_ms, now_ms)
         if smallest >= 0 and now_ms - smallest > self._before_max_ms:
@@ -79,7 +79,7 @@ message_timestamp_after_max_ms=3600000 after now (1700000000000); give milliseco
             warned.add(self._topic)
             LOGGER.warning(
                 "topic %r: timestamp %d is in the year 1970 if it is milliseconds; timestamps are milliseconds, not seconds. "
-                "The records were taken as they are; this warning is logged once for a topic",
+                "The records were appended unchanged; this warning is logged once per topic",
                 self._topic,
                 timestamp,
             )

@@ -1,4 +1,4 @@
-"""The values that pylog hands out: plain, frozen, cheap to make by the million."""
+"""The values that pylog returns: plain and frozen, and cheap enough to create by the million."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Header = tuple[str, bytes | None]
 class Record(msgspec.Struct, frozen=True, gc=False):
     """One record of a log.
 
-    `gc=False` keeps the garbage collector from walking millions of records that cannot form cycles; building one takes
-    about 80 ns instead of 400.
+    `gc=False` spares the garbage collector millions of records that cannot form cycles; creating one takes about 80 ns instead
+    of 400.
 
     >>> Record("orders", 0, 7, 1_700_000_000_000, b"42", b"paid").offset
     7
@@ -38,11 +38,11 @@ class _Found(NamedTuple):
 
 
 class OffsetAndTimestamp(_Found):
-    """An answer to a search by time: the pair of a record's offset and its timestamp in milliseconds.
+    """The result of a search by time: a pair of a record's offset and its timestamp in milliseconds.
 
     Attributes:
-        offset, timestamp: the pair.
-        leader_epoch: of the record's batch; None where the format has none (magic 0 and 1). Not part of the pair.
+        offset, timestamp: the items of the pair.
+        leader_epoch: leader epoch of the record's batch; None if the format has none (magic 0 and 1). Not an item of the pair.
 
     >>> offset, timestamp = OffsetAndTimestamp(7, 1_700_000_000_000, leader_epoch=2)
     >>> offset, OffsetAndTimestamp(7, timestamp) == (7, timestamp)
@@ -58,20 +58,20 @@ class OffsetAndTimestamp(_Found):
 
 
 class TopicPartition(NamedTuple):
-    """A partition's full name."""
+    """A partition's full name: topic and partition number."""
 
     topic: str
     partition: int
 
 
 class OffsetAndMetadata(NamedTuple):
-    """What a consumer group has committed for a partition.
+    """A consumer group's commit for a partition.
 
     Attributes:
-        offset: of the next record that the group will read.
-        metadata: text of the application, of 4096 UTF-16 code units at most.
-        leader_epoch: of the batch of the last record read; None where that is not known.
-        commit_timestamp: when it was committed, in milliseconds; set by the store, and not looked at when it is given.
+        offset: offset of the next record that the group will read.
+        metadata: text of the application, at most 4096 UTF-16 code units.
+        leader_epoch: leader epoch of the batch of the last record read; None if unknown.
+        commit_timestamp: time of the commit, in milliseconds. The store sets it; a given value is ignored.
     """
 
     offset: int
@@ -81,12 +81,12 @@ class OffsetAndMetadata(NamedTuple):
 
 
 class ProducerBatch(NamedTuple):
-    """What an idempotent producer numbers a batch with, so that a log takes it once however often it is sent.
+    """The numbers of an idempotent producer's batch, so that a log appends it once even if it is sent again.
 
     Attributes:
-        producer_id: of the producer, 0 or more.
-        epoch: raised by one when the producer's numbering begins again at 0; the log then refuses batches of lower ones.
-        sequence: of the batch's first record: the number of records before it in this epoch; it wraps to 0 behind 2^31 - 1.
+        producer_id: the producer's id, 0 or more.
+        epoch: rises by one when the producer's numbering restarts at 0; the log then refuses batches of lower epochs.
+        sequence: number of the batch's first record: how many records preceded it in this epoch. It wraps from 2^31 - 1 to 0.
     """
 
     producer_id: int
@@ -98,13 +98,13 @@ _PRODUCER_LIMITS = {"producer_id": limits.INT64_MAX, "epoch": 2**15 - 1, "sequen
 
 
 def check_producer_batch(batch: object) -> ProducerBatch:
-    """A producer's numbers, checked.
+    """Checks and returns a producer's numbers.
 
     Args:
         batch: a `ProducerBatch`.
 
     Raises:
-        InvalidArgumentError: it is something else, or one of the numbers does not fit its field of a batch's header.
+        InvalidArgumentError: the argument is not one, or a number does not fit its field of a batch's header.
 
     Spec: storage-format 1.7.1.
 
@@ -121,12 +121,12 @@ def check_producer_batch(batch: object) -> ProducerBatch:
 
 
 class Acknowledgement(NamedTuple):
-    """What an append of one batch answers.
+    """The result of an append of one batch.
 
     Attributes:
-        offsets: of its records.
-        durability: the level that the answer waited for.
-        duplicate: the log had the batch already, at these offsets; nothing was written.
+        offsets: the records' offsets.
+        durability: the durability level that the append waited for.
+        duplicate: whether the log already had the batch, at these offsets; then nothing was written.
     """
 
     offsets: range

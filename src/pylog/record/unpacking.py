@@ -1,6 +1,6 @@
-"""Decompressing runs of batches: some at a time, one behind the other, so that one kernel call decodes them like plain ones.
+"""Decompresses runs of batches: several at a time into one buffer, so that one kernel call decodes them like plain ones.
 
-Two threads share the work: this one decodes what is decompressed, and decompresses too whenever it would have to wait.
+Two threads share the work: this one decodes decompressed batches, and decompresses too whenever it would have to wait.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _AT_ONCE = 4  # groups that are being decompressed, or wait to be decoded
 
 
 class Group(NamedTuple):
-    """Compressed batches, `first` to before `end` of a table, whose records lie plain in `room` as `table` says."""
+    """Compressed batches, `first` to `end - 1` of a table, with decompressed records in `room` as `table` describes."""
 
     room: Bytes
     table: Table
@@ -41,15 +41,15 @@ class Unpacker:
 
     def __init__(self, *, verify: bool) -> None:
         self._verify = verify
-        self._rooms: list[Bytes] = []  # that no group lies in
-        self._large_room: Bytes = np.empty(0, np.uint8)  # for batches that have no place in one of these
-        self._expansion = 4.0  # bytes that a compressed one has become: what the next group is likely to take
+        self._rooms: list[Bytes] = []  # that no group uses
+        self._large_room: Bytes = np.empty(0, np.uint8)  # for batches that do not fit one of these
+        self._expansion = 4.0  # compressed size times this estimates the decompressed size of the next group
 
     def groups(self, buffer: Bytes, table: Table, first: int, last: int) -> Generator[Group]:
-        """The batches `first` to before `last` of a table, in order; a group is good until the next one is asked for.
+        """Yields the batches `first` to `last - 1` of a table, in order. A group is valid until the next one is requested.
 
         Raises:
-            CorruptionError, DecompressionLimitError, UnsupportedFormatError: about the first batch that has not been handed out.
+            CorruptionError, DecompressionLimitError, UnsupportedFormatError: for the first batch that has not been yielded.
         """
         tasks = self._tasks(buffer, table, first, last)
         if last - first < _WORTH_A_THREAD:
@@ -61,13 +61,13 @@ class Unpacker:
                     yield from self._completed(buffer, table, group, end)
 
     def _tasks(self, buffer: Bytes, table: Table, first: int, last: int) -> Iterator[Callable[[], tuple[Group, int]]]:
-        """Each makes a group, and says before which batch it was meant to end."""
-        behind = np.cumsum(table[SIZE, first:last])
+        """Yields tasks, each of which returns a group and the batch before which it was planned to end."""
+        sizes_up_to = np.cumsum(table[SIZE, first:last])
         at = first
         while at < last:
             size = int(limits.UNPACKED_GROUP_BYTES / self._expansion)
-            wanted = size + (int(behind[at - first - 1]) if at > first else 0)
-            end = max(at + 1, first + int(np.searchsorted(behind, wanted)))
+            wanted = size + (int(sizes_up_to[at - first - 1]) if at > first else 0)
+            end = max(at + 1, first + int(np.searchsorted(sizes_up_to, wanted)))
             room = self._rooms.pop() if self._rooms else np.empty(min(limits.UNPACKED_ROOM_BYTES, _largest_room()), np.uint8)
             yield partial(self._unpacked, room, buffer, table, at, end)
             at = end
@@ -76,7 +76,7 @@ class Unpacker:
         return self._group(room, buffer, table, first, self._checked(buffer, table, first, end)), end
 
     def _completed(self, buffer: Bytes, table: Table, group: Group, end: int) -> Iterator[Group]:
-        """A group, and behind it what it was meant to hold: batches that had no place there, or are not what they should be."""
+        """Yields a group, and then the batches planned for it that did not fit, or raises the error of the first faulty one."""
         self._note_expansion(table, group)
         room = group.room
         while True:
@@ -93,9 +93,9 @@ class Unpacker:
             self._expansion = max(1.0, int(group.table[SIZE].sum()) / packed)
 
     def _checked(self, buffer: Bytes, table: Table, first: int, end: int) -> int:
-        """How far batches match their checksums.
+        """Returns how far batches match their checksums.
 
-        All of them in one call: each gives up the GIL, and may wait for it longer than it works.
+        One call checks all of them: each call releases the GIL, and may wait longer for it than it works.
         """
         if not self._verify:
             return end
@@ -105,7 +105,7 @@ class Unpacker:
         return good
 
     def _large(self, buffer: Bytes, table: Table, first: int, end: int) -> Group:
-        """The next group in the large room, which grows until one batch has a place in it."""
+        """Returns the next group in the large buffer, which grows until one batch fits."""
         good = self._checked(buffer, table, first, end)
         while True:
             group = self._group(self._large_room, buffer, table, first, good)
@@ -117,7 +117,7 @@ class Unpacker:
                 raise placed(error, table, first) from error
 
     def _group(self, room: Bytes, buffer: Bytes, table: Table, first: int, last: int) -> Group:
-        """As many batches as have a place in a room. Any error is about the batch `first`; the next group meets the others."""
+        """Returns as many batches as fit a buffer. An error is about the batch `first`; later groups report the others."""
         sizes: list[int] = []
         used = 0
         for position, size, attributes, count in table[_ENTRY, first:last].T.tolist():
@@ -139,17 +139,17 @@ class Unpacker:
 
 
 def _unpack(codec: int, payload: Bytes, count: int, out: Bytes) -> int | None:
-    """Decompresses into a buffer: the size, or None if it is too small."""
+    """Decompresses a batch into a buffer. Returns the size, or None if the buffer is too small."""
     if not out.size:
         return None
-    return compression.decompress_into(codec, payload, out) if count else 0  # else it is not looked into (storage-format 1.5.4)
+    return compression.decompress_into(codec, payload, out) if count else 0  # an empty batch: storage-format 1.5.4
 
 
 def _larger_room(room: Bytes) -> Bytes:
-    """Four times the room to decompress into, up to the limit on one batch.
+    """Returns four times the room to decompress into, up to the limit for one batch.
 
     Raises:
-        DecompressionLimitError: it is that large already.
+        DecompressionLimitError: the room has reached the limit.
     """
     if room.size >= _largest_room():
         raise DecompressionLimitError(f"decompresses to more than {limits.MAX_BATCH_DECOMPRESSED_BYTES} bytes")

@@ -1,1 +1,1 @@
-"""Files: one segment of a log, its names on disk, its bytes and its indexes."""
+"""One segment of a log: its file names, its bytes and its indexes."""

@@ -1,9 +1,9 @@
-"""How old a segment is: by the timestamps of its records, and of those that have none by the time of their append.
+"""Determines how old a segment is, by its records' timestamps and by the time of their append.
 
-Kafka's rule holds where every record has a timestamp that is not in the future: the largest one decides (storage-format 6.11.4).
-Kafka takes the file's time only if no record has a timestamp, so next to a record with an old timestamp it deletes one without a
-timestamp that was appended a moment ago; and a timestamp in the future keeps a segment until that time comes. Here neither
-happens: a record without a timestamp, or with one in the future, is as old as its append.
+Kafka's rule applies if every record has a timestamp that is not in the future: the largest timestamp decides (storage-format
+6.11.4). Kafka uses the file's modification time only if no record has a timestamp. So it deletes a record without a timestamp
+right after its append if the segment's other timestamps are old, and keeps a segment with a future timestamp until that time.
+pylog does neither: a record without a timestamp, or with one in the future, is as old as its append.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ def is_older(segment: LogSegment, size: int, age_ms: int, now_ms: int) -> bool:
     """Returns whether every record of a segment is older than an age.
 
     Args:
-        segment, size: the segment, and how many bytes of it count.
+        segment, size: the segment, and how many of its bytes count.
         age_ms: milliseconds.
         now_ms: the wall clock, in milliseconds.
 
-    Cost: O(1). All timestamps are read, once, in two cases: the timestamps are that old and the last append is not, as after an
-    import; or the last append is that old, and a timestamp is in the future.
+    Cost: O(1), except that all timestamps are read once in two cases: the largest timestamp is old but the last append is recent,
+    as after an import; or the last append is old and a timestamp is in the future.
     """
     largest, appended = segment.largest_timestamp(), segment.appends.last(now_ms)
     newest = largest if 0 <= largest <= now_ms else appended
@@ -48,11 +48,11 @@ def is_older(segment: LogSegment, size: int, age_ms: int, now_ms: int) -> bool:
 
 
 def begun(segment: LogSegment, before: LogSegment | None, now_ms: int) -> int:
-    """Returns since when a segment has had records: the time of its first one, or an earlier one.
+    """Returns a time, in milliseconds, at or before which a segment got its first record.
 
     Args:
-        segment: not empty.
-        before: the segment before it, None for the log's first one.
+        segment: a segment that is not empty.
+        before: the segment before it; None if it is the log's first.
         now_ms: the wall clock, in milliseconds.
     """
     first = segment.first_timestamp()
@@ -60,7 +60,7 @@ def begun(segment: LogSegment, before: LogSegment | None, now_ms: int) -> int:
 
 
 def note_begun(last: Sequence[LogSegment], now_ms: int) -> None:
-    """Notes when the active segment of a log was begun, for rolling by time, unless that is known.
+    """Stores when the active segment was begun, for rolling by time, unless this is known.
 
     Args:
         last: the log's last two segments, or its only one.
@@ -70,9 +70,9 @@ def note_begun(last: Sequence[LogSegment], now_ms: int) -> None:
 
 
 def _begun_by_append(segment: LogSegment, before: LogSegment | None, now_ms: int) -> int:
-    """The same by the time of the append, whatever timestamp the first record has.
+    """Returns the same by the time of the append, whatever the first record's timestamp.
 
-    A segment that another process began was begun when the one before it had its last append, or after that.
+    A segment that another process began was begun at or after the last append to the segment before it.
     """
     known = segment.appends.begun_ms
     if known is not None and known <= now_ms:
@@ -81,7 +81,7 @@ def _begun_by_append(segment: LogSegment, before: LogSegment | None, now_ms: int
 
 
 def _examined(segment: LogSegment, size: int, now_ms: int) -> Examined:
-    """Reads all timestamps. What cannot be read counts as a record without one."""
+    """Reads all timestamps. An unreadable record counts as a record without a timestamp."""
     untimed, newest = False, -1
     for region in segment.regions(0, size):
         try:
@@ -94,7 +94,7 @@ def _examined(segment: LogSegment, size: int, now_ms: int) -> Examined:
 
 
 def _times(buffer: Bytes, table: Table, now_ms: int) -> tuple[bool, int]:
-    """Whether a record of some batches has no timestamp, and the largest timestamp that is not in the future."""
+    """Returns whether a record of some batches has no timestamp, and the largest timestamp that is not in the future."""
     largest = table[MAX_TIMESTAMP]
     missing = bool(((largest < 0) & (table[COUNT] != 0)).any())
     newest = int(largest[largest <= now_ms].max(initial=-1))

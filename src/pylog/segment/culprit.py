@@ -1,7 +1,7 @@
-"""Which one batch of an interval has the header that is not what was sealed, so that its neighbours stay readable.
+"""Finds the batch with the altered header in an interval, so that the interval's other batches stay readable.
 
-A seal vouches for intervals of batches. When one fails, the usual cause is one flipped bit: whichever bit, flipped back, makes
-the digest right again shows where it is. A CRC tells any two bits of an interval apart, so there is no second answer.
+A seal covers intervals of batches. If an interval fails its check, the usual cause is one flipped bit. The bit that makes the
+digest right again when flipped back shows where. A CRC distinguishes any two bits of an interval, so there is only one answer.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from pylog.segment.segment import LogSegment
 
 _FIELDS: Final = (range(OFFSET_AT, LENGTH_AT), range(LEADER_EPOCH_AT, PREFIX_SIZE))  # a wrong length breaks the walk itself
 _BITS: Final = [(byte, 1 << bit) for field in _FIELDS for byte in field for bit in range(8)]
-_MOST_BATCHES: Final = 256  # of an interval: beyond, looking would cost more than it is worth
+_MOST_BATCHES: Final = 256  # of an interval: searching more would cost more than it is worth
 
 
 def narrowed(segment: LogSegment, seal: Seal, altered: Altered) -> Altered:
-    """The batch of an interval in which one bit was flipped; the whole interval when that is not what happened.
+    """Returns the batch of an interval in which one bit was flipped, or the whole interval if something else happened.
 
-    Cost: 136 digests of what follows a batch, for each batch of the interval.
+    Cost: for each batch of the interval, 136 digests of the batches after it.
     """
     digest, expected = seal.digest_at(altered.start), seal.digest_at(altered.end)
     headers, places = _headers(segment, altered)
@@ -37,7 +37,7 @@ def narrowed(segment: LogSegment, seal: Seal, altered: Altered) -> Altered:
 
 
 def _headers(segment: LogSegment, altered: Altered) -> tuple[list[bytes], list[Altered]]:
-    """The prefixes of the batches of an interval, and where each lies."""
+    """Returns the prefixes of the batches of an interval, and the range of each batch."""
     headers: list[bytes] = []
     places: list[Altered] = []
     for region in segment.regions(altered.start, altered.end):
@@ -49,5 +49,5 @@ def _headers(segment: LogSegment, altered: Altered) -> tuple[list[bytes], list[A
 
 
 def _flipped(header: bytes) -> list[bytes]:
-    """The header with each bit flipped that does not break the walk from batch to batch."""
+    """Returns copies of a header with one bit flipped, for each bit that does not break the walk from batch to batch."""
     return [header[:byte] + bytes((header[byte] ^ bit,)) + header[byte + 1 :] for byte, bit in _BITS]

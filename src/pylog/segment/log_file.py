@@ -1,4 +1,4 @@
-"""The bytes of a `.log` file, region by region: mapped when the file never changes again, read in chunks otherwise."""
+"""Reads the bytes of a `.log` file, region by region: mapped if the file never changes again, otherwise in chunks."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ RESIDENT = ResidentPages()
 
 
 _NOTHING: Final = np.empty(0, np.uint8)
-_LARGE_BATCH: Final = 16 << 10  # bytes: to read its header alone costs less than to read all of it
-_LARGE: Final = 2 * limits.VERIFY_CHUNK_BYTES  # what a thread is begun for
+_LARGE_BATCH: Final = 16 << 10  # bytes: for a larger batch, reading the header alone is cheaper
+_LARGE: Final = 2 * limits.VERIFY_CHUNK_BYTES  # bytes: for a smaller walk, starting a thread does not pay
 
 
 class Region(NamedTuple):
     """Some whole batches of a file.
 
     Attributes:
-        buffer: uint8[n], read-only; valid until the next region is asked for.
+        buffer: uint8[n], read-only; valid until the next region is requested.
         table: the batches, POSITION counting from the buffer's start.
         shift: position in the file of the buffer's first byte.
-        end: position in the file behind the last batch.
-        status: kernels.OK, or what is wrong with the bytes at `end`.
+        end: position in the file after the last batch.
+        status: kernels.OK, or the fault of the bytes at `end`.
     """
 
     buffer: Bytes
@@ -46,8 +46,8 @@ class LogFile:
     """One `.log` file, open for reading.
 
     Args:
-        fs, path: where it is.
-        mapped: whether it may be mapped: only a file that nobody cuts or writes any more.
+        fs, path: the file system and the file's path.
+        mapped: whether the file may be mapped: only if it is never truncated or written again.
     """
 
     def __init__(self, fs: FileSystem, path: str, *, mapped: bool) -> None:
@@ -57,18 +57,18 @@ class LogFile:
 
     @property
     def mapping(self) -> Bytes | None:
-        """The whole file as one array, when it is mapped."""
+        """The whole file as one array, if it is mapped; else None."""
         return self._view
 
     def size(self) -> int:
-        """Bytes in the file now."""
+        """Returns the file's current size in bytes."""
         if self._view is not None:
             return self._view.size
         assert self._file is not None
         return self._file.size()
 
     def read(self, position: int, size: int) -> Bytes:
-        """At most `size` bytes from `position` on, as an array of their own (or a view of the mapping)."""
+        """Returns at most `size` bytes from `position` on, as a new array (or a view of the mapping)."""
         if self._view is not None:
             return self._view[position : position + size]
         return self._read(np.empty(size, np.uint8), position)
@@ -81,16 +81,16 @@ class LogFile:
         return view
 
     def copy(self, position: int, end: int, target: File, at: int) -> None:
-        """Writes the bytes from `position` to `end` into another file, from `at` on, some megabytes at a time."""
+        """Copies the bytes from `position` to `end` into another file at `at`, some megabytes at a time."""
         for start in range(position, end, limits.READ_CHUNK_BYTES):
             part = self.read(start, min(limits.READ_CHUNK_BYTES, end - start))
             target.write(part.data, start - position + at)
 
     def regions(self, position: int, end: int, *, verify: bool = False) -> Iterator[Region]:
-        """Walks the batches from `position` to `end`; the last region says how the walk ended.
+        """Walks the batches from `position` to `end`; the last region's status tells how the walk ended.
 
-        Cost: one pass over the headers; memory for some chunks, or for the largest batch. With `verify` the next chunk of a
-        large file is read in another thread while one is checked, which takes as long.
+        Cost: one pass over the headers; memory for some chunks, or for the largest batch. With `verify`, another thread reads the
+        next chunk of a large file while this one checks a chunk, which takes as long.
         """
         if self._view is not None:
             return self._mapped_regions(position, end, verify)
@@ -129,15 +129,15 @@ class LogFile:
             position += scan.position
             if scan.status not in (kernels.OK, kernels.FULL) or (at_end and scan.status == kernels.OK):
                 return
-            if len(buffer) < limits.SCAN_CHUNK_BYTES:  # who goes on reading wants fewer chunks
+            if len(buffer) < limits.SCAN_CHUNK_BYTES:  # a long walk needs fewer chunks
                 buffer = np.empty(max(1, min(4 * len(buffer), limits.SCAN_CHUNK_BYTES, end - position)), np.uint8)
 
     def _regions_read_ahead(self, position: int, end: int) -> Iterator[Region]:
-        """As `_read_regions`, with the checksums; behind a batch that is larger than its buffers that goes on."""
+        """Does the same with checksums and a reading thread. Falls back to `_read_regions` at a batch larger than its buffers."""
         room, tail = limits.VERIFY_CHUNK_BYTES, np.empty(0, np.uint8)
         with one_ahead(self._chunks(position, end, room)) as chunks:
             for buffer, got in chunks:
-                buffer[room - tail.size : room] = tail  # a batch that the chunk before cut off goes on in this one
+                buffer[room - tail.size : room] = tail  # a batch cut off by the last chunk continues in this one
                 chunk = buffer[room - tail.size : room + got]
                 chunk.flags.writeable = False
                 at_end, done = got < len(buffer) - room or position + len(chunk) >= end, 0
@@ -151,11 +151,11 @@ class LogFile:
                 position += done
                 if len(chunk) - done > room:
                     break
-                tail = chunk[done:].copy()  # the next chunk but one takes its place
+                tail = chunk[done:].copy()  # the next chunk but one overwrites it
         yield from self._read_regions(position, end, verify=True)
 
     def _chunks(self, position: int, end: int, room: int) -> Iterator[tuple[Bytes, int]]:
-        """A file's bytes in order: buffers with free room before them, and how many each got; two buffers take turns."""
+        """Yields a file's bytes in order: buffers with free room in front, and the bytes in each. Two buffers take turns."""
         assert self._file is not None
         buffers = [np.empty(room + limits.VERIFY_CHUNK_BYTES, np.uint8) for _ in range(2)]
         for number, at in enumerate(range(position, end, limits.VERIFY_CHUNK_BYTES)):
@@ -164,7 +164,7 @@ class LogFile:
 
     @staticmethod
     def _larger(chunk: Bytes, room: int) -> int:
-        """The size of a buffer for the batch that begins a chunk and does not fit: what its length says, within the file."""
+        """Returns the buffer size for a batch that begins a chunk and does not fit: by its length field, within the file."""
         size = 12 + int.from_bytes(chunk[8:12].tobytes(), "big", signed=True) if len(chunk) >= 12 else 0
         return max(1, min(max(size, 2 * len(chunk)), room))
 
@@ -172,9 +172,9 @@ class LogFile:
         return Region(buffer, scan.table, shift, shift + scan.position, scan.status)
 
     def tables(self, position: int, end: int) -> Iterator[Region]:
-        """As `regions`, for who needs no records: large batches are not read, only their headers, and come without a buffer.
+        """Like `regions`, for callers that need no records: of large batches only the headers are read, without a buffer.
 
-        Cost: a pread for each large batch, or for many small ones.
+        Cost: one pread for each large batch, or for many small ones.
         """
         columns: list[tuple[int, ...]] = []
         while position < end and (column := self._large_at(position, end)) is not None:
@@ -193,9 +193,9 @@ class LogFile:
         return column if column is not None and _LARGE_BATCH <= column[SIZE] <= end - position else None
 
     def find_batch(self, position: int, end: int, first_offset: int) -> int | None:
-        """The position of the first whole, good batch at or behind `position` with an offset of at least `first_offset`.
+        """Returns the position of the first whole, good batch at or after `position` with an offset of at least `first_offset`.
 
-        This is how reading goes on behind damage: byte by byte, about 1 GB/s, with a bound on what is hashed.
+        Reading continues after damage this way: byte by byte, about 1 GB/s, with a limit on the bytes hashed.
         """
         window = 4 * limits.READ_CHUNK_BYTES
         budget = limits.RESYNC_HASHED_BYTES
@@ -220,25 +220,25 @@ class LogFile:
         return None
 
     def is_blank(self, position: int, end: int) -> bool:
-        """Whether all bytes of a range are zero. Cost: one pass over the zeros."""
+        """Returns whether all bytes of a range are zero. Cost: one pass over the zeros."""
         step = limits.READ_CHUNK_BYTES
         return not any(self.read(start, min(step, end - start)).any() for start in range(position, end, step))
 
     def close(self) -> None:
-        """Lets go of the file; views of a mapping stay good for as long as they live."""
+        """Closes the file; views of a mapping stay valid as long as they exist."""
         if self._file is not None:
             self._file.close()
         self._view = None
 
 
 def _headers_only(columns: list[tuple[int, ...]]) -> Region:
-    """A region without its bytes: positions count from the file's start."""
+    """Returns a region without its bytes: positions count from the file's start."""
     table = np.ascontiguousarray(np.array(columns, np.int64).T)
     return Region(_NOTHING, table, 0, int(table[POSITION, -1] + table[SIZE, -1]), kernels.OK)
 
 
 def _scans(chunk: Bytes, *, at_end: bool) -> Iterator[BatchScan]:
-    """The batches of a chunk with their checksums, a table full at a time; one that its end cuts off is the next one's."""
+    """Yields the batches of a chunk with their checksums, one full table at a time. A cut-off batch belongs to the next chunk."""
     position = 0
     while True:
         scan = scan_batches(chunk, position, verify=True)

@@ -1,6 +1,6 @@
-"""Names in a partition's directory, and what a loader makes of them (storage-format 3.3, 6.9.1 to 6.9.3).
+"""File names in a partition's directory, and the loader's plan for them (storage-format 3.3, 6.9.1 to 6.9.3).
 
-Pure: no file is touched here. A name that neither Kafka nor pylog gave is nobody's business and left alone.
+This module is pure: it touches no file. Names that neither Kafka nor pylog uses are ignored.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NUMBERED = re.compile(r"([0-9]{1,19}|[0-9]{20})(\.[^.]+)((?:\.[^.]+)*)")
 
 
 def file_name(base_offset: int, suffix: str) -> str:
-    """A segment file's name.
+    """Returns a segment file's name.
 
     >>> file_name(42, LOG)
     '00000000000000000042.log'
@@ -43,7 +43,7 @@ def file_name(base_offset: int, suffix: str) -> str:
 
 
 def files_of(base_offset: int, names: Container[str]) -> list[str]:
-    """Those of some names that are a segment's files, `.log` first: when they go in this order, a crash leaves orphans at most.
+    """Returns the names of a segment's files, `.log` first: deleted in this order, a crash leaves at most orphans.
 
     >>> files_of(42, ["00000000000000000042.index", "00000000000000000042.log", "00000000000000000042.torn.0"])
     ['00000000000000000042.log', '00000000000000000042.index']
@@ -60,7 +60,7 @@ class NumberedName(NamedTuple):
 
 
 def parse(name: str) -> NumberedName | None:
-    """The parts of a numbered name, or None.
+    """Returns the parts of a numbered name, or None.
 
     >>> parse("00000000000000000042.log.swap")
     NumberedName(offset=42, suffix='.log', state='.swap')
@@ -77,14 +77,14 @@ def parse(name: str) -> NumberedName | None:
 
 
 class LoadPlan(NamedTuple):
-    """What to do with the files of a partition before its segments are opened.
+    """The changes to a partition's files before its segments are opened.
 
     Attributes:
-        segments: base offset → the name of its `.log` file as it is now (with `.swap` where a swap is to be completed).
-        removals: names to remove. What is unfinished is a dead process's, because it is written under the partition's lock; only
-            an index may be one that a reader is making, who does without the file.
-        renames: (old name, new name), when the removals are durable: until then a `.swap` file tells what is to go.
-        cleaned: what a compaction has not finished; or is at, if it is under way in another process.
+        segments: base offset → current name of the `.log` file (ending in `.swap` if a swap must be completed).
+        removals: names to remove. Unfinished files belong to a dead process, because they are written under the partition's lock;
+            only an index may belong to a live reader that is rebuilding it, and that reader can continue without the file.
+        renames: (old name, new name), once the removals are durable: until then a `.swap` file shows what to remove.
+        cleaned: files of an unfinished compaction, or of one that another process is running.
         snapshots: offsets of the producer snapshots that stay.
     """
 
@@ -95,18 +95,18 @@ class LoadPlan(NamedTuple):
     snapshots: list[int]
 
     def current(self, name: str) -> str:
-        """The name under which a file can be found before the renames are done."""
+        """Returns the name of a file before the renames are done."""
         if not self.renames:
             return name
         return next((old for old, new in self.renames if new == name), name)
 
     def pending(self, base_offset: int) -> frozenset[str]:
-        """The suffixes of a segment's files that have the name of a swap before the renames are done."""
+        """Returns the suffixes of a segment's files that have a swap's name before the renames are done."""
         parsed = (parse(new) for _, new in self.renames)
         return frozenset(found.suffix for found in parsed if found is not None and found.offset == base_offset)
 
     def unindexed(self, names: Container[str]) -> list[int]:
-        """The bases of the sealed segments that have no `.index` file among the directory's names."""
+        """Returns the base offsets of the sealed segments without an `.index` file among the directory's names."""
         expected = [(base, file_name(base, INDEX)) for base in list(self.segments)[:-1]]
         if self.renames:
             expected = [(base, self.current(name)) for base, name in expected]
@@ -116,15 +116,15 @@ class LoadPlan(NamedTuple):
 def plan_load(
     names: Iterable[str], end_of_swap: Callable[[str], int], replaced: Callable[[str], Sequence[int]] = lambda _: ()
 ) -> LoadPlan:
-    """Kafka's first three loading passes as a decision, and what is left of a swap of pylog's own.
+    """Decides Kafka's first three loading passes, and the completion of pylog's own unfinished swaps.
 
     Args:
         names: the directory's files.
-        end_of_swap: the next offset of a complete `.log.swap` file, by name.
-        replaced: the bases of the segments that the segment of a `.seal.swap` file has replaced, by its name.
+        end_of_swap: the next offset of each complete `.log.swap` file, by name.
+        replaced: the base offsets that the segment of each `.seal.swap` file has replaced, by name.
 
     Returns:
-        The plan. Of files whose names are not numbered only leader epochs that were not finished are anybody's business.
+        The plan. Among files without a numbered name it covers only unfinished leader-epoch files.
 
     >>> plan = plan_load(["00000000000000000000.log", "00000000000000000005.log.deleted"], lambda name: 0)
     >>> plan.segments, plan.removals
@@ -141,7 +141,7 @@ def plan_load(
     ]
     removals += [name for name in names if name == _EPOCHS_UNFINISHED]
     swaps = [name for name, found in parsed.items() if found.state == SWAP]
-    if cleaned:  # the swap was not complete when the process died: a smaller `.cleaned` was still to be renamed
+    if cleaned:  # the swap was not complete when the process died: a smaller `.cleaned` was not renamed yet
         first = min(parsed[name].offset for name in cleaned)
         removals += [name for name in swaps if parsed[name].offset >= first]
         swaps = [name for name in swaps if parsed[name].offset < first]
@@ -157,7 +157,7 @@ def plan_load(
     }
     segments.update({parsed[name].offset: name for name in swaps if parsed[name].suffix == LOG})
     seals = [name for name, found in parsed.items() if found[1:] == (SEAL, "") and name not in gone]
-    removals += [name for name in seals if parsed[name].offset not in segments]  # a broker removes segments without them
+    removals += [name for name in seals if parsed[name].offset not in segments]  # a broker removes segments without their seals
     snapshots = [
         found.offset for name, found in parsed.items() if found.suffix == SNAPSHOT and not found.state and name not in gone
     ]
@@ -165,16 +165,16 @@ def plan_load(
 
 
 def plain_plan(names: Iterable[str]) -> LoadPlan | None:
-    """The plan of a directory where nothing was left half done, None of any other: a fifth of the time, and nearly all are.
+    """Returns the plan for a directory without unfinished work, None for any other. Five times as fast, and the usual case.
 
     Args:
-        names: in their order.
+        names: the directory's files, sorted.
     """
     segments, snapshots, known = {}, [], ""
     for name in names:
         number, suffix = name[:20], name[20:]
         if suffix in _PLAIN and (number == known or (number.isdigit() and number.isascii() and number < _END_OF_OFFSETS)):
-            known = number  # the files of a segment come together
+            known = number  # the files of a segment are adjacent
             if suffix == LOG:
                 segments[int(number)] = name
             elif suffix == SNAPSHOT:
@@ -187,7 +187,7 @@ def plain_plan(names: Iterable[str]) -> LoadPlan | None:
 
 
 def _superseded(parsed: dict[str, NumberedName], swaps: list[str], end_of_swap: Callable[[str], int]) -> list[str]:
-    """Files whose offsets a completed compaction has replaced (6.9.2): logs, indexes, snapshots and sidecars alike."""
+    """Returns files whose offsets a completed compaction has replaced (6.9.2): logs, indexes, snapshots and sidecars."""
     if not swaps:
         return []
     first = min(parsed[name].offset for name in swaps)

@@ -1,11 +1,11 @@
-"""What Kafka's checksums leave open: a digest over the batch headers of a segment, and the `.seal` file that keeps it.
+"""The `.seal` file and its digest of a segment's batch headers, which covers the bytes that Kafka's checksums do not.
 
 A batch's CRC covers neither its offset, its length nor its leader epoch. The digest is a running CRC-32C over the first 21
-bytes of each batch, its CRC among them, so together the two cover every byte (reliability 6.3). A seal holds the digest of a
-whole segment, and marks: the digest so far, once per index interval, so that damage is found where it is.
+bytes of each batch, including its CRC, so digest and CRCs together cover every byte (reliability 6.3). A seal holds the digest
+of a whole segment, and marks: the digest so far, once per index interval, which show where damage is.
 
-A seal carries the identity of its file. One that belongs to another file, because a broker cut or compacted the segment, is
-foreign: it says nothing. Seals are pylog's own and derived; Kafka ignores them.
+A seal contains the identity of its file. A seal of another file, because a broker cut or compacted the segment, is foreign: it
+proves nothing. Seals are pylog's own derived files; Kafka ignores them.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ _VERSION: Final = 1
 _KIND = struct.Struct("<4sH")
 _HEAD = struct.Struct("<4sHHqqqQIIIII")  # … flags, base, end, size, inode, last CRC, batches, digest, bases replaced, marks
 _BASE = struct.Struct("<q")
-_MARK = struct.Struct("<II")  # position behind a batch, digest up to there; the file has all positions, then all digests
+_MARK = struct.Struct("<II")  # position after a batch, digest up to there; the file has all positions, then all digests
 _CRC = struct.Struct("<I")
 
 Numbers = NDArray[np.uint32]
 
 
 class HeaderDigest:
-    """The digest of a segment's batches, as they are appended or read.
+    """The digest of a segment's batches, updated as they are appended or read.
 
     Args:
-        interval_bytes: a mark is noted when more than so many bytes of batches lie since the last one.
+        interval_bytes: a mark is set once more than this many bytes of batches follow the last mark.
 
     Attributes:
         value: CRC-32C of the prefixes so far.
-        batches: how many.
-        position: in the file, behind the last of them, in bytes.
-        last_crc: the last one's own checksum; 0 without one.
+        batches: number of batches.
+        position: position in the file after the last batch, in bytes.
+        last_crc: the last batch's own checksum; 0 if there is none.
 
     Spec: reliability 6.3. Not thread-safe.
 
@@ -81,20 +81,20 @@ class HeaderDigest:
 
     @property
     def marks(self) -> tuple[Numbers, Numbers]:
-        """The marks so far: positions behind batches, and the digests up to there. Copies, O(n)."""
+        """Returns the marks so far: positions after batches, and the digests up to there. Copies, O(n)."""
         positions, digests = np.frombuffer(bytes(self._marks), "<u4").reshape(-1, 2).T
         return np.ascontiguousarray(positions), np.ascontiguousarray(digests)
 
     def add(self, data: memoryview | Bytes, table: Table, first: int, end: int, shift: int) -> None:
-        """Takes batches that follow those already taken.
+        """Adds batches that follow those added before.
 
         Args:
             data: the bytes that the table's positions count from.
-            table: of `scan_batches`.
-            first, end: the columns to take.
+            table: a table from `scan_batches`.
+            first, end: the columns to add.
             shift: position in the file of the first byte of `data`.
 
-        Cost: 1 µs for one batch; for many some 20 ns each, and 0.4 µs a mark.
+        Cost: 1 µs for one batch; for many about 20 ns each, and 0.4 µs a mark.
         """
         if end - first == 1:
             start = table.item(POSITION, first)
@@ -104,7 +104,7 @@ class HeaderDigest:
             self._add_many(prefixes(data, columns), (columns[POSITION] + columns[SIZE] + shift).tolist())
 
     def add_one(self, data: memoryview | Bytes, position: int) -> None:
-        """Takes the batch whose bytes `data` begins with, and that ends at a position of the file."""
+        """Adds the batch at the start of `data`, which ends at the given position of the file."""
         prefix = bytes(data[:PREFIX_SIZE])
         self._took(extend(self.value, prefix), prefix, 1, position)
         if position - self._marked > self._interval_bytes:
@@ -112,7 +112,7 @@ class HeaderDigest:
             self._marked = position
 
     def _add_many(self, joined: bytes, ends: list[int]) -> None:
-        """Takes batches mark by mark."""
+        """Adds batches mark by mark."""
         value, marked, first = self.value, self._marked, 0
         while (last := bisect_right(ends, marked + self._interval_bytes, first)) < len(ends):
             value, marked = extend(value, joined[first * PREFIX_SIZE : (last + 1) * PREFIX_SIZE]), ends[last]
@@ -127,31 +127,31 @@ class HeaderDigest:
         self.batches += batches
 
     def copy(self) -> HeaderDigest:
-        """An independent copy. Cost: O(marks), 8 bytes each."""
-        made = HeaderDigest(self._interval_bytes)
+        """Returns an independent copy. Cost: O(marks), 8 bytes each."""
+        copied = HeaderDigest(self._interval_bytes)
         for name in self.__slots__:
-            setattr(made, name, getattr(self, name))
-        made._marks = self._marks[:]
-        return made
+            setattr(copied, name, getattr(self, name))
+        copied._marks = self._marks[:]
+        return copied
 
 
 def prefixes(data: memoryview | Bytes, table: Table) -> bytes:
-    """The first 21 bytes of each batch of a table, one after the other. Cost: 10 ns a batch."""
+    """Returns the first 21 bytes of each batch of a table, joined. Cost: 10 ns a batch."""
     count = max(0, len(data) - PREFIX_SIZE + 1)
-    every: NDArray[Any] = np.ndarray((count,), f"V{PREFIX_SIZE}", data, strides=(1,))  # one begins at each byte
+    every: NDArray[Any] = np.ndarray((count,), f"V{PREFIX_SIZE}", data, strides=(1,))  # one element begins at each byte
     return bytes(every[table[POSITION]].tobytes())
 
 
 def digest_of(segment: LogSegment, end: int, interval_bytes: int = limits.DEFAULT_INDEX_INTERVAL_BYTES) -> HeaderDigest:
-    """The digest of a segment's batches below a position, read from its file.
+    """Returns the digest of a segment's batches below a position, read from its file.
 
     Args:
-        segment: sealed or active.
-        end: in bytes, behind a batch.
-        interval_bytes: of the marks.
+        segment: a sealed or active segment.
+        end: the position in bytes; a batch must end there.
+        interval_bytes: the interval of the marks.
 
     Raises:
-        CorruptionError: there are no whole batches up to `end`.
+        CorruptionError: no batch ends at `end`.
 
     Cost: one pass over the headers.
     """
@@ -168,18 +168,18 @@ def digest_of(segment: LogSegment, end: int, interval_bytes: int = limits.DEFAUL
 
 
 class Seal(NamedTuple):
-    """What a sealed segment is known by.
+    """The content of a `.seal` file, which identifies a sealed segment.
 
     Attributes:
         base_offset: the segment's.
-        end_offset: the offset behind its last record; the next segment begins there.
+        end_offset: the offset after its last record; the next segment begins there.
         size: bytes of its `.log` file.
-        inode: of that file, 0 when it is not known: a file that is shorter and the same has lost its end, another was compacted.
-        last_crc: the stored checksum of its last batch, 0 without one.
-        batches: how many.
-        digest: of all of them.
-        replaces: base offsets of the segments that a compaction replaced by this one.
-        positions, digests: the marks: rising positions behind batches, and the digests up to there.
+        inode: inode of that file, 0 if unknown. A shorter file with the same inode was cut; with another inode it was compacted.
+        last_crc: the stored checksum of its last batch, 0 if there is none.
+        batches: number of batches.
+        digest: digest of all of them.
+        replaces: base offsets of the segments that this one replaced in a compaction.
+        positions, digests: the marks: rising positions after batches, and the digests up to there.
     """
 
     base_offset: int
@@ -194,48 +194,48 @@ class Seal(NamedTuple):
     digests: Numbers
 
     def mark_before(self, position: int) -> int:
-        """The position of the last mark at or before one, 0 when there is none: where a checked walk can start. O(log n)."""
+        """Returns the position of the last mark at or before another, or 0: a checked walk can start there. O(log n)."""
         count = self.marks_until(position)
         return self.positions.item(count - 1) if count else 0
 
     def mark_behind(self, position: int) -> int:
-        """The position of the first mark behind one; the segment's end when there is none. O(log n)."""
+        """Returns the position of the first mark after another, or the segment's end. O(log n)."""
         count = self.marks_until(position)
         return self.positions.item(count) if count < len(self.positions) else self.size
 
     def digest_at(self, position: int) -> int | None:
-        """The digest of the batches before a position; None unless it is 0, a mark or the end. O(log n)."""
+        """Returns the digest of the batches before a position; None unless that is 0, a mark or the end. O(log n)."""
         if position in (0, self.size):
             return self.digest if position else 0
         count = self.marks_until(position)
         return self.digests.item(count - 1) if count and self.positions[count - 1] == position else None
 
     def marks_until(self, position: int) -> int:
-        """How many marks lie at or before a position. O(log n): the number is of the array's type, so nothing is converted."""
+        """Returns how many marks are at or before a position. O(log n): the array's own number type avoids a conversion."""
         return int(self.positions.searchsorted(np.uint32(position), "right"))
 
 
 def make_seal(base_offset: int, end_offset: int, digest: HeaderDigest, replaces: Sequence[int] = (), *, inode: int = 0) -> Seal:
-    """The seal of a segment whose batches a digest has taken, all of them.
+    """Returns the seal of a segment all of whose batches a digest has taken.
 
     >>> make_seal(0, 0, HeaderDigest()).size
     0
     """
     summary = (digest.position, inode, digest.last_crc, digest.batches, digest.value)
     positions, digests = digest.marks
-    step = len(positions) // limits.MAX_SEAL_MARKS + 1  # fewer marks find damage in a longer interval
+    step = len(positions) // limits.MAX_SEAL_MARKS + 1  # with fewer marks, damage is located to a longer interval
     positions, digests = positions[::step], digests[::step]
     return Seal(base_offset, end_offset, *summary, tuple(replaces), positions, digests)
 
 
 def unmarked_seal(base_offset: int, position: int, digest: int) -> Seal:
-    """What vouches for the batches below a position of a segment that is appended to: their digest, and nothing else."""
+    """Returns a seal for the batches below a position of an active segment: their digest, and no marks."""
     nothing = np.empty(0, np.uint32)
     return Seal(base_offset, base_offset, position, 0, 0, 0, digest, (), nothing, nothing)
 
 
 def encode_seal(seal: Seal) -> bytes:
-    """The bytes of a `.seal` file.
+    """Returns the bytes of a `.seal` file.
 
     >>> parse_seal(encode_seal(make_seal(7, 9, HeaderDigest())), "x").end_offset
     9
@@ -247,29 +247,29 @@ def encode_seal(seal: Seal) -> bytes:
 
 
 def parse_seal(data: bytes, path: str) -> Seal:
-    """A seal from the bytes of its file.
+    """Parses a `.seal` file.
 
     Raises:
-        UnsupportedFormatError: it is of a later version.
-        CorruptionError: it is damaged.
+        UnsupportedFormatError: the seal has a later version.
+        CorruptionError: the seal is damaged.
     """
     if len(data) < _HEAD.size + _CRC.size or data[:4] != _MAGIC:
-        raise CorruptionError(f"{path} is not a seal; remove it, which costs only what it proves", path=path)
+        raise CorruptionError(f"{path} is not a seal; remove it; you only lose its check of the segment", path=path)
     version = _KIND.unpack_from(data)[1]
     if version != _VERSION:
-        raise UnsupportedFormatError(f"{path} has version {version}; this pylog knows version {_VERSION}", path=path)
+        raise UnsupportedFormatError(f"{path} has version {version}; this pylog supports version {_VERSION}", path=path)
     if crc32c(data[: -_CRC.size]) != _CRC.unpack(data[-_CRC.size :])[0]:
-        raise CorruptionError(f"{path} does not match its checksum; remove it, which costs only what it proves", path=path)
+        raise CorruptionError(f"{path} does not match its checksum; remove it; you only lose its check of the segment", path=path)
     if _HEAD.unpack_from(data)[2]:
-        raise UnsupportedFormatError(f"{path} has flags that this pylog does not know", path=path)
+        raise UnsupportedFormatError(f"{path} has flags that this pylog does not support", path=path)
     seal = _fields(data)
     if seal is None:
-        raise CorruptionError(f"{path} contradicts itself; remove it, which costs only what it proves", path=path)
+        raise CorruptionError(f"{path} contradicts itself; remove it; you only lose its check of the segment", path=path)
     return seal
 
 
 def _fields(data: bytes) -> Seal | None:
-    """A seal from bytes whose checksum is right; None when they make no sense all the same."""
+    """Returns a seal from bytes with the right checksum, or None if they are inconsistent."""
     _, _, _, *fields, bases, marks = _HEAD.unpack_from(data)
     marks_at = _HEAD.size + bases * _BASE.size
     if len(data) != marks_at + marks * _MARK.size + _CRC.size:
@@ -282,32 +282,32 @@ def _fields(data: bytes) -> Seal | None:
 
 
 def read_seal(fs: FileSystem, segment: LogSegment) -> Seal | None:
-    """A segment's seal, None when it has none.
+    """Reads a segment's seal. Returns None if it has none.
 
     Raises:
-        UnsupportedFormatError, CorruptionError: as `parse_seal`; and a seal of another segment is damage.
+        UnsupportedFormatError, CorruptionError: as for `parse_seal`; a seal of another segment counts as damage.
     """
     path = segment.path_of(SEAL)
     data, fault, _ = read_derived(fs, path, limits.MAX_SEAL_BYTES)
     if fault is not None:
-        raise CorruptionError(f"{path} cannot be used: {fault}; remove it, which costs only what it proves", path=path)
+        raise CorruptionError(f"{path} cannot be used: {fault}; remove it; you only lose its check of the segment", path=path)
     if data is None:
         return None
     seal = parse_seal(data, path)
     if seal.base_offset != segment.base_offset:
-        raise CorruptionError(f"{path} is the seal of another segment, that of offset {seal.base_offset}", path=path)
+        raise CorruptionError(f"{path} is the seal of another segment, which begins at offset {seal.base_offset}", path=path)
     return seal
 
 
 def replaced_by(fs: FileSystem, path: str) -> tuple[int, ...]:
-    """The bases of the segments that a compaction has replaced by one, as its seal says; none when that cannot be read."""
+    """Returns the base offsets that a compaction replaced by one segment, from its seal; none if the seal is unreadable."""
     with contextlib.suppress(CorruptionError, UnsupportedFormatError):
         return parse_seal(read_derived(fs, path, limits.MAX_SEAL_BYTES).data or b"", path).replaces
     return ()
 
 
 def write_seal(fs: FileSystem, directory: str, seal: Seal) -> None:
-    """Writes, or replaces, the seal of a segment; it is synced before it has its name."""
+    """Writes or replaces a segment's seal. It is synced before it gets its name."""
     write_atomically(fs, directory, file_name(seal.base_offset, SEAL), encode_seal(seal))
 
 
@@ -315,37 +315,37 @@ def write_seal(fs: FileSystem, directory: str, seal: Seal) -> None:
 
 
 class Altered(NamedTuple):
-    """Bytes between two marks, batch headers among which are not what was sealed. Positions in the file."""
+    """Bytes between two marks that contain altered batch headers. Positions in the file."""
 
     start: int
     end: int
 
 
 class SealedReader:
-    """Compares the headers of batches with their segment's seal while they are read.
+    """Compares batch headers with their segment's seal as they are read.
 
-    Batches are given in order. Where they do not go on where the last ones ended (behind damage, or in the middle of a segment),
-    comparing begins at the next mark; a walk that starts at `Seal.mark_before` leaves none out.
+    Batches are given in order. If they do not continue the previous ones (after damage, or in the middle of a segment), comparing
+    starts at the next mark; a walk that starts at `Seal.mark_before` misses none.
 
     Args:
-        seal: the segment's; not a foreign one.
-        ahead: the segment, to look at the headers up to the next mark when batches end between two: then every batch that was
-            given has been compared when `altered` returns. None when the following batches are given anyway.
+        seal: the segment's seal, not a foreign one.
+        ahead: the segment. If batches end between two marks, the headers up to the next mark are read from it, so that `altered`
+            has compared every given batch when it returns. None if the following batches will be given anyway.
 
-    Cost: some 10 ns a batch; with `ahead` the headers of an interval more.
+    Cost: about 10 ns a batch; with `ahead` the headers of one interval more.
     """
 
     def __init__(self, seal: Seal, ahead: LogSegment | None = None) -> None:
         self._seal = seal
         self._ahead = ahead
-        self._position = 0  # everything before was given, or left out
-        self._digest: int | None = 0  # of what lies before, None until the next mark
+        self._position = 0  # everything before it was given, or skipped
+        self._digest: int | None = 0  # of the batches before it; None until the next mark
 
     def altered(self, buffer: Bytes, table: Table, shift: int) -> list[Altered]:
-        """The intervals with altered headers among some consecutive batches, in order.
+        """Returns the intervals with altered headers among some consecutive batches, in order.
 
         Args:
-            buffer, table, shift: the batches, as a `Region` has them.
+            buffer, table, shift: the batches, as in a `Region`.
         """
         if not table.shape[1]:
             return []
@@ -364,7 +364,7 @@ class SealedReader:
             self._position, self._digest = position, self._seal.digest_at(position)
 
     def _marks_within(self, position: int, end: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The marks behind a position and not behind `end`; the segment's end is one of them."""
+        """Returns the marks after a position and up to `end`; the segment's end counts as a mark."""
         seal = self._seal
         within = slice(seal.marks_until(position), seal.marks_until(end))
         positions, digests = seal.positions[within].astype(np.int64), seal.digests[within].astype(np.int64)
@@ -373,7 +373,7 @@ class SealedReader:
         return positions, digests
 
     def _look_ahead(self) -> list[Altered]:
-        """Compares the interval that the batches given so far end in."""
+        """Compares the interval in which the given batches end."""
         if self._ahead is None or self._digest is None or self._seal.digest_at(self._position) is not None:
             return []
         end = self._seal.mark_behind(self._position)
@@ -382,17 +382,17 @@ class SealedReader:
             digest, position = extend(digest, prefixes(region.buffer, region.table)), region.end
         if position == end and digest == self._seal.digest_at(end):
             return []
-        self._digest = None  # told: nothing more of it is compared
+        self._digest = None  # reported: its rest is not compared
         return [Altered(self._seal.mark_before(end - 1), end)]
 
 
 class Mismatch(NamedTuple):
-    """The first thing about a `.log` file that its seal does not say.
+    """The first difference between a `.log` file and its seal.
 
     Attributes:
-        foreign: the seal belongs to another file; nothing is said about this one.
-        position, size: the bytes concerned; of a foreign seal all of the file.
-        why: what is wrong, in words that follow the file's name.
+        foreign: the seal belongs to another file and proves nothing about this one.
+        position, size: the range of bytes; for a foreign seal the whole file.
+        why: the fault, in words that follow the file's name.
     """
 
     foreign: bool
@@ -405,8 +405,8 @@ def first_mismatch(segment: LogSegment, seal: Seal) -> Mismatch | None:
     """Compares a segment's batch headers with its seal.
 
     Returns:
-        None when all are what was sealed; else where the first that is not may lie, to the interval between two marks. Bytes
-        behind the headers are for the batches' own checksums.
+        None if nothing was altered; else the range of the first altered header, to the precision of two marks. The batches' own
+        checksums cover the bytes after the headers.
 
     Cost: one pass over the headers.
     """
@@ -430,16 +430,16 @@ def _altered(segment: LogSegment, seal: Seal) -> Iterator[Altered]:
 
 
 def is_foreign(segment: LogSegment, seal: Seal, size: int) -> bool:
-    """Whether a seal belongs to another `.log` file than the one that is there: a broker cut it, or compacted it.
+    """Returns whether a seal belongs to another `.log` file than the existing one, because a broker cut or compacted it.
 
-    The file has another size, or it ends with another batch, a good one. A last batch that only has another offset is damage.
+    The file has another size, or ends with another good batch. A last batch that differs only in its offset is damage.
 
     Args:
-        segment: whose file is there.
-        seal: as it was found.
-        size: of the file, in bytes.
+        segment: the segment with the existing file.
+        seal: the seal as it was read.
+        size: size of the file, in bytes.
 
-    Cost: the headers behind the last mark, and one batch's checksum when it is another.
+    Cost: the headers after the last mark, and one batch's checksum if the last batch differs.
     """
     if size != seal.size:
         return True
@@ -450,13 +450,12 @@ def is_foreign(segment: LogSegment, seal: Seal, size: int) -> bool:
 
 
 def has_lost_its_end(segment: LogSegment, seal: Seal, size: int) -> bool:
-    """Whether the file is the very one that was sealed, and shorter now. A compaction makes another file; who cuts this one loses
-    what was in it.
+    """Returns whether the file is the sealed one, but shorter. A compaction writes another file; cutting this one loses records.
 
     Args:
         segment, seal, size: as for `is_foreign`.
 
-    Cost: one pass over the headers, of a file that is shorter.
+    Cost: for a shorter file, one pass over the headers.
     """
     if size >= seal.size or not seal.inode or segment.inode() != seal.inode:
         return False
@@ -467,7 +466,7 @@ def has_lost_its_end(segment: LogSegment, seal: Seal, size: int) -> bool:
 
 
 def _ends_well(region: Region) -> bool:
-    """Whether the last batch of a region has the checksum that it says."""
+    """Returns whether the last batch of a region matches its stored checksum."""
     table = region.table
     position, size = int(table[POSITION, -1]), int(table[SIZE, -1])
     if table[MAGIC, -1] < 2:
@@ -476,7 +475,7 @@ def _ends_well(region: Region) -> bool:
 
 
 def foreign_reason(seal: Seal, size: int) -> str:
-    """Why a seal is not its file's, in words that follow the file's name."""
+    """Returns why a seal does not belong to its file, in words that follow the file's name."""
     if size != seal.size:
-        return f"has {size} bytes, its seal is of a file with {seal.size}: another program has written since"
-    return "ends with another batch than the one that was sealed: another program has written since"
+        return f"has {size} bytes, but its seal is for a file of {seal.size}: another program has changed it since"
+    return "ends with a different batch than the sealed file: another program has changed it since"

@@ -1,8 +1,8 @@
 """One segment of a log: a `.log` file with its indexes (storage-format 3.3, 4, 5).
 
-A sealed segment never changes: its indexes come from their files, or are made again from the batch headers when they are
-missing or damaged. The active segment's are made as it grows, in memory, and written when it is sealed or closed. Positions
-from an index are hints: what is found there is checked, and the segment is walked from its start when it does not fit.
+A sealed segment never changes: its indexes are read from their files, or rebuilt from the batch headers if a file is missing or
+damaged. The active segment's indexes are built in memory as it grows, and written when it is sealed or closed. Positions from
+an index are hints: they are checked, and if one does not fit, the segment is walked from its start.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ _EMPTY: Bytes = np.empty(0, np.uint8)
 
 
 class Owner(Protocol):
-    """Who keeps a file open until it is asked to let go of it."""
+    """An object that keeps a file open until it is asked to release it."""
 
     def release(self) -> None: ...
 
 
 class OpenFiles:
-    """Bounds how many files a store keeps open: beyond the limit the one opened first lets go of its file.
+    """Limits how many files a store keeps open: beyond the limit the file opened first is released.
 
-    It keeps nobody alive: segments that are gone from their log go when the last reader has let go of them.
+    It keeps no owner alive: a deleted segment is freed when its last reader drops it.
     """
 
     def __init__(self, capacity: int = limits.OPEN_FILES) -> None:
@@ -65,22 +65,22 @@ class OpenFiles:
         self._guard = threading.Lock()
 
     def opened(self, owner: Owner) -> None:
-        """Takes one that has opened its file."""
+        """Adds an owner that has opened its file."""
         with self._guard:
             self._open[id(owner)] = weakref.ref(owner)
             while len(self._open) > self._capacity:
                 oldest = self._open.popitem(last=False)[1]()
                 if oldest is not None:
-                    oldest.release()  # a reader that is in it keeps the file until it is done
+                    oldest.release()  # a reader inside it keeps the file until it has finished
 
     def closed(self, owner: Owner) -> None:
-        """Forgets one that needs it no more."""
+        """Removes an owner that has closed its file."""
         with self._guard:
             self._open.pop(id(owner), None)
 
 
 class LogSegment:
-    """A segment, sealed or active.
+    """One segment, sealed or active.
 
     Args:
         fs: the file system.
@@ -88,13 +88,13 @@ class LogSegment:
         base_offset: no record of the segment has a smaller offset.
         size: bytes of whole batches in a sealed segment.
         mtime_ms: when its file last changed, in milliseconds.
-        open_files: the store's bound on open files.
-        sealed: whether nothing will be appended any more.
-        mapped: whether its file may be mapped once it is sealed.
-        writable: whether indexes that had to be made again may be written.
-        interval_bytes: of the index, when it must be made again.
-        log_name: the `.log` file's name where it is not the usual one (a swap to be completed).
-        pending: the suffixes of its other files that still have the name of a swap, where the `.log` file has its own already.
+        open_files: the store's limit on open files.
+        sealed: whether the segment is closed for appends.
+        mapped: whether its file may be mapped once the segment is sealed.
+        writable: whether rebuilt indexes may be written.
+        interval_bytes: the index interval for rebuilt indexes.
+        log_name: the `.log` file's name if it is not the usual one (when a swap must be completed).
+        pending: the suffixes of its other files that still have a swap's name although the `.log` file has its final name.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class LogSegment:
         self.base_offset = base_offset
         self.size = size
         self.appends = AppendTimes(mtime_ms)
-        self.examined: Examined | None = None  # what `age` found out by reading it
+        self.examined: Examined | None = None  # the result of `age`'s reading of its timestamps
         self.sealed = sealed
         self.log_name = log_name or file_name(base_offset, LOG)
         self.pending = pending
@@ -132,9 +132,9 @@ class LogSegment:
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
         self._transactions: TransactionIndex | None = None
-        self.sealed_by: tuple[Any, bool] | None = None  # its seal or None, and whether its end is lost; noted by who walks it
-        self.builder: SegmentIndexBuilder | None = None  # of the active segment: it makes the indexes
-        self.index_is_of_headers = False  # made again from the batch headers: it cannot vouch for them
+        self.sealed_by: tuple[Any, bool] | None = None  # its seal or None, and whether its end is lost; set by a walk
+        self.builder: SegmentIndexBuilder | None = None  # only of the active segment, whose indexes it builds
+        self.index_is_of_headers = False  # rebuilt from the batch headers, so it is no evidence about them
         self.index_ends_early = False  # the same, and damage ended it before the segment's end
 
     def __repr__(self) -> str:
@@ -142,18 +142,18 @@ class LogSegment:
 
     @property
     def path(self) -> str:
-        """The `.log` file's path."""
+        """The path of the `.log` file."""
         return join(self.directory, self.log_name)
 
     def path_of(self, suffix: str) -> str:
-        """The path of another of its files."""
-        state = self._suffix or (SWAP if suffix in self.pending else "")  # what has its name now may be a source's
+        """Returns the path of another of its files."""
+        state = self._suffix or (SWAP if suffix in self.pending else "")  # the final name may still belong to another segment
         return join(self.directory, file_name(self.base_offset, suffix) + state)
 
     # ---- bytes ---------------------------------------------------------------------------------------------------------------
 
     def file(self) -> LogFile:
-        """The open `.log` file. Keep the reference while reading: others may let go of theirs."""
+        """Returns the open `.log` file. Keep the reference while reading, because the segment may release its own."""
         file = self._file
         if file is None:
             file = self._file = LogFile(self.fs, self.path, mapped=self._mapped and self.sealed)
@@ -161,37 +161,37 @@ class LogSegment:
         return file
 
     def release(self) -> None:
-        """Lets go of the open file; the next use opens it again."""
+        """Releases the open file; the next use opens it again."""
         if not self._kept:
             self._file = None
 
     def keep(self) -> None:
-        """Opens all its files for as long as anybody has it: their names are about to be other files', or nobody's."""
+        """Opens all its files, for readers that still use it: their names will be deleted or reused."""
         self._kept = True
         self.file()
         self.offset_index()
         self.transactions()
 
     def inode(self) -> int:
-        """The number of its `.log` file in the file system, another one for each file that ever has this name."""
+        """Returns the inode of its `.log` file, which differs for each file that ever has this name."""
         return inode_of(self.fs, self.path)
 
     def regions(self, position: int, end: int | None = None, *, verify: bool = False) -> Iterator[Region]:
-        """Walks its batches from a batch's position on; see `LogFile.regions`."""
+        """Yields its batches from a batch's position on; see `LogFile.regions`."""
         return self.file().regions(position, self.size if end is None else end, verify=verify)
 
     # ---- indexes -------------------------------------------------------------------------------------------------------------
 
     def offset_index(self) -> OffsetIndex:
-        """Its offset index. Cost: O(1) after the first use."""
-        builder = self.builder  # one look: sealing takes it away
+        """Returns its offset index. Cost: O(1) after the first use."""
+        builder = self.builder  # read once: sealing sets it to None
         if builder is not None:
             return builder.offset_index()
         index = self._offset_index
         return index if index is not None else self._load_indexes()[0]
 
     def time_index(self) -> TimeIndex:
-        """Its time index. Cost: O(1) after the first use."""
+        """Returns its time index. Cost: O(1) after the first use."""
         builder = self.builder
         if builder is not None:
             return builder.time_index()
@@ -199,18 +199,18 @@ class LogSegment:
         return index if index is not None else self._load_indexes()[1]
 
     def transactions(self) -> TransactionIndex:
-        """Its aborted transactions; empty when there is no `.txnindex`."""
+        """Returns its aborted transactions; empty if there is no `.txnindex`."""
         index = self._transactions
         if index is None:
             data, fault, _ = read_derived(self.fs, self.path_of(TRANSACTION_INDEX), limit_of(TRANSACTION_INDEX, self.size))
             if fault is not None:
-                self._tell_rebuilt(fault)
+                self._log_rebuilt(fault)
             index, _ = TransactionIndex.from_bytes(self.base_offset, np.frombuffer(data or b"", np.uint8))
             self._transactions = index
         return index
 
     def add_aborted(self, found: list[AbortedTransaction]) -> None:
-        """Adds aborted transactions that a replay found and its `.txnindex` lacks, to the file too where that is allowed."""
+        """Adds aborted transactions that a replay found and its `.txnindex` lacks, also to the file if that may be written."""
         index = self.transactions()
         known = index.entry(len(index) - 1).last_offset if len(index) else -1
         missing = [entry for entry in found if entry.last_offset > known]
@@ -221,7 +221,7 @@ class LogSegment:
             write_atomically(self.fs, self.directory, file_name(self.base_offset, TRANSACTION_INDEX), index.encoded())
 
     def _load_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
-        """Takes the indexes from their files; makes both again when one is missing or damaged."""
+        """Loads the indexes from their files; rebuilds both if one is missing or damaged."""
         offset_bytes, time_bytes = self._index_bytes(INDEX), self._index_bytes(TIME_INDEX)
         if offset_bytes is not None and time_bytes is not None:
             offset_index, bad_offsets = OffsetIndex.from_bytes(self.base_offset, offset_bytes, self.size)
@@ -240,14 +240,14 @@ class LogSegment:
             data, fault, _ = read_derived(self.fs, path, limit)
             found = np.frombuffer(data, np.uint8) if data is not None else None
         if fault is not None:
-            self._tell_rebuilt(fault)
+            self._log_rebuilt(fault)
         return found
 
-    def _tell_rebuilt(self, fault: str) -> None:
+    def _log_rebuilt(self, fault: str) -> None:
         trace.later(trace.REBUILT, path=self.directory, reason=fault)
 
     def _plausible(self, offset_index: OffsetIndex, time_index: TimeIndex) -> bool:
-        """Whether the last entries fit what the file holds; entries before them are checked when they are used."""
+        """Returns whether the last entries match the file; earlier entries are checked when they are used."""
         if len(offset_index) and not self._fits(offset_index.last):
             return False
         if not len(time_index):
@@ -257,12 +257,12 @@ class LogSegment:
         return not self.sealed or not self._outgrown(time_index, offset_index.last.position)
 
     def _names(self, entry: TimestampOffset, offset_index: OffsetIndex) -> bool:
-        """Whether a time entry's offset lies in a batch whose largest timestamp is the entry's; legacy batches say too little."""
+        """Returns whether a time entry's batch has the entry's timestamp as its largest. Legacy batches cannot be checked."""
         position = offset_index.lookup(entry.offset).position
         while self.size - position >= HEADER_SIZE:
             data = self.file().read(position, HEADER_SIZE)
             if len(data) < HEADER_SIZE:
-                return False  # another file has the name by now, and a shorter one
+                return False  # the name now belongs to another, shorter file
             head = HEADER.unpack(data.data)
             base, length, magic, delta, largest = head[0], head[1], head[3], head[6], head[8]
             if magic != 2 or length < HEADER_SIZE - LOG_OVERHEAD or delta < 0:
@@ -273,21 +273,21 @@ class LogSegment:
         return False
 
     def _outgrown(self, time_index: TimeIndex, position: int) -> bool:
-        """Whether batches from a position on have a larger timestamp than the last entry: the index has lost its end."""
+        """Returns whether batches after a position have a larger timestamp than the last entry: the index has lost its end."""
         last = time_index.last.timestamp
         return any(int(region.table[MAX_TIMESTAMP].max(initial=-1)) > last for region in self.regions(position))
 
     def indexed_to(self, size: int) -> SegmentIndexBuilder:
-        """Indexes of its batches below a position, made in memory. Cost: one pass over their headers."""
+        """Returns indexes of its batches below a position, built in memory. Cost: one pass over their headers."""
         builder = SegmentIndexBuilder(self.base_offset, self._interval_bytes)
         for region in self.regions(0, size):
             builder.add(region.table, region.table.shape[1], position=region.shift)
         return builder
 
     def rebuild_indexes(self) -> SegmentIndexBuilder:
-        """Makes both indexes again from the batch headers, and writes them where that is allowed.
+        """Rebuilds both indexes from the batch headers, and writes them if they may be written.
 
-        Damage ends them early: what lies behind it is found by looking for it. Cost: one pass over the headers.
+        Damage ends the indexes early; records after it are found by searching. Cost: one pass over the headers.
         """
         builder = SegmentIndexBuilder(self.base_offset, self._interval_bytes)
         for region in self.regions(0):
@@ -300,21 +300,21 @@ class LogSegment:
         self.index_is_of_headers = True
         self._offset_index, self._time_index = builder.offset_index(), builder.time_index()
         if self._writable and self.sealed:
-            with contextlib.suppress(StorageFailedError):  # a full disk, or another process at the same, hinders no reading
+            with contextlib.suppress(StorageFailedError):  # a full disk, or another process doing the same, does not stop reads
                 self.write_indexes(builder)
         return builder
 
     def write_indexes(self, builder: SegmentIndexBuilder) -> None:
-        """Replaces both index files; each is synced before it has its name."""
+        """Replaces both index files; each is synced before it gets its name."""
         for suffix, data in ((INDEX, builder.offset_bytes()), (TIME_INDEX, builder.time_bytes())):
             write_atomically(self.fs, self.directory, file_name(self.base_offset, suffix), data)
 
     # ---- finding -------------------------------------------------------------------------------------------------------------
 
     def locate(self, offset: int) -> int:
-        """A batch's position at or before which no record of `offset` or later begins. Cost: O(log n).
+        """Returns a batch's position such that no record of `offset` or later begins before it. Cost: O(log n).
 
-        The index's answer is checked; when it leads nowhere, the indexes are made again.
+        The index's answer is checked; if it is wrong, the indexes are rebuilt.
         """
         entry = self.offset_index().lookup(offset)
         if entry.position == 0 or self._fits(entry):
@@ -327,7 +327,7 @@ class LogSegment:
         return 0
 
     def times_lag(self) -> bool:
-        """Whether the time index has lost its end: it knows no timestamp as large as the last indexed batch's."""
+        """Returns whether the time index has lost its end: its last timestamp is below the last indexed batch's."""
         entry = self.offset_index().last
         head = self.file().read(entry.position, HEADER_SIZE)
         if entry.position == 0 or len(head) < HEADER_SIZE or head[MAGIC_AT] != 2:
@@ -335,9 +335,9 @@ class LogSegment:
         return int(HEADER.unpack(head.data)[8]) > self.time_index().last.timestamp
 
     def time_entry(self, timestamp: int) -> TimestampOffset:
-        """The last time entry at or before a timestamp: records with a larger one lie behind its offset. Cost: O(log n).
+        """Returns the last time entry at or before a timestamp: records with a larger one come after its offset. Cost: O(log n).
 
-        An entry that does not fit its batch is not used: the indexes are made again.
+        If an entry does not match its batch, the indexes are rebuilt.
         """
         entry = self.time_index().lookup(timestamp)
         if self.builder is None and entry.timestamp >= 0 and not self._names(entry, self.offset_index()):
@@ -346,7 +346,7 @@ class LogSegment:
         return entry
 
     def _fits(self, entry: OffsetPosition) -> bool:
-        """Whether a batch that an entry can mean lies where it says. Cost: its header, if it is of magic 2."""
+        """Returns whether an entry can refer to the batch at its position. Cost: its header, if it is of magic 2."""
         head = self.file().read(entry.position, max(0, min(HEADER_SIZE, self.size - entry.position)))
         column = header_column(head, entry.position)
         if column is not None:
@@ -360,11 +360,11 @@ class LogSegment:
         return self._in_reach(entry, first if scan.table[MAGIC, 0] == 2 else last, first, last)
 
     def _in_reach(self, entry: OffsetPosition, lowest: int, first: int, last: int) -> bool:
-        """Whether a batch of these offsets is one of the segment, and one that an entry can mean."""
+        """Returns whether a batch with these offsets belongs to the segment, and an entry can refer to it."""
         return self.base_offset <= lowest and first <= entry.offset and last <= entry.offset + limits.MAX_RELATIVE_OFFSET
 
     def _long_batch_fits(self, head: Bytes, entry: OffsetPosition) -> bool:
-        """The same for a batch larger than what was read of it: its offset field decides."""
+        """Does the same check for a batch larger than the bytes read, by its offset field."""
         if len(head) < 17:
             return False
         size = 12 + int.from_bytes(head[8:12].tobytes(), "big", signed=True)
@@ -372,23 +372,23 @@ class LogSegment:
         return len(head) < size <= self.size - entry.position and self.base_offset <= base <= entry.offset
 
     def largest_timestamp(self) -> int:
-        """The largest timestamp of its records in milliseconds, -1 if none has one. Compaction may have removed that record."""
+        """Returns its largest timestamp in milliseconds, -1 if it has none. Compaction may have removed that record."""
         builder = self.builder
         return builder.max_timestamp if builder is not None else self.time_index().last.timestamp
 
     def note_others(self, now_ms: int) -> None:
-        """Notes that appends of another process to it were taken over, at this time in milliseconds."""
+        """Notes that appends of another process to it were discovered, at this time in milliseconds."""
         self.appends.note_others(now_ms, partial(modification_time, self.fs, self.directory, self.log_name))
 
     def first_timestamp(self) -> int:
-        """The largest timestamp of its first batch in milliseconds, -1 without one."""
+        """Returns the largest timestamp of its first batch in milliseconds, -1 if there is none."""
         scan = scan_batches(self.file().read(0, min(limits.READ_CHUNK_BYTES, self.size)), capacity=1)
         return int(scan.table[MAX_TIMESTAMP, 0]) if scan.table.shape[1] else -1
 
     # ---- life ----------------------------------------------------------------------------------------------------------------
 
     def seal(self, size: int) -> None:
-        """Ends appending: from now on the segment never changes. Its index files are written already."""
+        """Closes it for appends: from now on it never changes. Its index files must have been written."""
         assert self.builder is not None
         self._offset_index, self._time_index = self.builder.offset_index(), self.builder.time_index()
         self.size = size
@@ -397,30 +397,30 @@ class LogSegment:
         self._file = None
 
     def renamed(self, suffix: str) -> None:
-        """Its files have got another suffix: readers that are in it and have not opened them yet still can."""
+        """Notes that its files have another suffix, so that readers can still open them."""
         self.log_name += suffix
         self._suffix += suffix
 
     def close(self) -> None:
-        """Lets go of its file for good."""
+        """Closes its files for good."""
         self._open_files.closed(self)
-        self._file = self._offset_index = self._time_index = self._transactions = None  # maps hold descriptors
+        self._file = self._offset_index = self._time_index = self._transactions = None  # mappings hold descriptors
 
 
 def ordered_batches(region: Region, base_offset: int) -> int:
-    """How many batches of a region, from its first, an index can name: offsets rise, and stay within reach of the base."""
+    """Returns how many leading batches of a region an index can hold: offsets must rise and stay near the base."""
     last = region.table[LAST_OFFSET]
     bad = (last < base_offset) | (last - base_offset > limits.MAX_RELATIVE_OFFSET) | (np.diff(last, prepend=-1) <= 0)
     return int(np.argmax(bad)) if bad.any() else int(last.size)
 
 
 def modification_time(fs: FileSystem, directory: str, name: str) -> int:
-    """The modification time of a file in milliseconds; 0 if it is not there."""
+    """Returns the modification time of a file in milliseconds; 0 if it does not exist."""
     return max((entry.mtime_ms for entry in fs.list(directory, sizes=name) if entry.name == name), default=0)
 
 
 def limit_of(suffix: str, size: int) -> int:
-    """The most bytes that an index file can have, beside a segment of so many: an entry a batch, or what Kafka preallocates.
+    """Returns the most bytes that an index file can have for a segment of a size: an entry a batch, or Kafka's preallocation.
 
     >>> limit_of(INDEX, 0) == limits.LEAST_INDEX_LIMIT_BYTES
     True
@@ -430,7 +430,7 @@ def limit_of(suffix: str, size: int) -> int:
 
 
 def inode_of(fs: FileSystem, path: str) -> int:
-    """The number of a file in its file system."""
+    """Returns the inode of a file."""
     file = fs.open(path)
     try:
         return file.identity()[1]
@@ -439,5 +439,5 @@ def inode_of(fs: FileSystem, path: str) -> int:
 
 
 def vanished(error: StorageFailedError) -> bool:
-    """Whether a failed open means that the file is gone: retention or a compaction of another process removed it."""
+    """Returns whether a failed open means that the file was deleted, by retention or compaction in another process."""
     return error.errno == 2

@@ -1,10 +1,10 @@
-"""When records were appended to a segment, as far as that is known.
+"""Records when a segment was appended to, as far as that is known.
 
-A record without a timestamp has the time of its append. The process that appends notes its store's clock. Of a segment that was
-opened the file's modification time is known: a writer that seals or closes a segment sets it to the time of the last append.
+A record without a timestamp has the time of its append. The process that appends notes its store's clock. For a segment that was
+opened, the file's modification time is used: a writer that seals or closes a segment sets it to the time of the last append.
 
-All of these are upper bounds: a record may be older than its segment's last append, never younger. A time that cannot be right, 0
-or one in the future, counts as the moment in which it was noticed, so that nothing is taken for older than it is.
+All these times are upper bounds: a record may be older than its segment's last append, but never younger. An impossible time (0,
+or one in the future) counts as the moment it was noticed, so that no record is taken for older than it is.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import NamedTuple
 
 
 class Examined(NamedTuple):
-    """What reading a segment's timestamps has found.
+    """The result of reading a segment's timestamps.
 
     Attributes:
         size: bytes that were read.
         now_ms: the wall clock at that time, in milliseconds.
-        untimed: a record has no timestamp, or that cannot be excluded.
+        untimed: a record has no timestamp, or may have none.
         newest_ms: the largest timestamp that was not in the future.
     """
 
@@ -33,10 +33,10 @@ class AppendTimes:
     """The times of a segment's appends, in milliseconds since 1970.
 
     Args:
-        file_ms: modification time of the segment's file; 0 or less if it is not known.
+        file_ms: modification time of the segment's file; 0 or less if unknown.
 
     Attributes:
-        begun_ms: when the segment was begun, or before; None if that is not known.
+        begun_ms: when the segment was begun, or earlier; None if unknown.
 
     >>> times = AppendTimes(5000)
     >>> times.last(9000), times.last(4000)
@@ -50,20 +50,20 @@ class AppendTimes:
 
     def __init__(self, file_ms: int) -> None:
         self._latest = file_ms
-        self._recent = 0  # the last append, or what stands for it, as the clock went then: for a clock that was set back
-        self._others_ms = 0  # when another process's appends were taken over
+        self._recent = 0  # the last append, or its substitute, by the clock of that time: for a clock that was set back
+        self._others_ms = 0  # when another process's appends were discovered
         self._modified: Callable[[], int] | None = None
         self.begun_ms: int | None = None
 
     @classmethod
     def of_several(cls, parts: Iterable[AppendTimes]) -> AppendTimes:
-        """The times of a segment that takes the place of several others: that of their last append."""
+        """Returns the times of a segment that replaces several others: their last append."""
         known = [part.file_ms for part in parts]
         return cls(max(known) if all(time > 0 for time in known) else 0)
 
     @property
     def file_ms(self) -> int:
-        """The time of the last append for the file's modification time; 0 if it is not known."""
+        """The time of the last append, to be set as the file's modification time; 0 if unknown."""
         return self._latest
 
     def note(self, now_ms: int) -> None:
@@ -76,17 +76,17 @@ class AppendTimes:
         self._others_ms = 0
 
     def note_others(self, now_ms: int, modified: Callable[[], int]) -> None:
-        """Notes that appends of another process were taken over: they came before now.
+        """Notes that appends of another process were discovered: they happened before now.
 
         Args:
             now_ms: the wall clock.
-            modified: gives the file's modification time, which is asked for only if the time of the append matters.
+            modified: returns the file's modification time; called only if the time of the append matters.
         """
         self._recent = self._others_ms = now_ms
         self._modified = modified
 
     def last(self, now_ms: int) -> int:
-        """When the last record was appended: at that time or before, and not after now.
+        """Returns a time at or after that of the last append, and not after now.
 
         Args:
             now_ms: the wall clock.
@@ -100,7 +100,7 @@ class AppendTimes:
         return self._recent
 
     def _take_others(self) -> None:
-        """Has the file tell when another process appended, if its time can be right."""
+        """Takes the time of another process's appends from the file, if that time is plausible."""
         modified = 0 if self._modified is None else self._modified()
         fits = self._latest <= modified <= self._others_ms
         self._latest = modified if fits else max(self._latest, self._others_ms)
