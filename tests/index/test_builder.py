@@ -178,7 +178,7 @@ def test_what_was_written_reads_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("last_offset", "reason"), [(1, "not behind the batches before"), (-1, "too far from"), (INT32_MAX + 1, "too far from")]
+    ("last_offset", "reason"), [(1, "does not follow the batches before"), (-1, "too far from"), (INT32_MAX + 1, "too far from")]
 )
 def test_a_batch_that_cannot_be_indexed_is_corruption_and_those_before_it_are_taken(last_offset: int, reason: str) -> None:
     table = equal_batches(4, 100)
@@ -193,7 +193,7 @@ def test_a_batch_that_cannot_be_indexed_is_corruption_and_those_before_it_are_ta
 def test_a_largest_timestamp_at_an_offset_that_goes_back_is_corruption() -> None:
     time_index, _ = TimeIndex.from_bytes(0, bytes.fromhex("000000000000000500000050"))
     builder = SegmentIndexBuilder.reopened(OffsetIndex(0, time_index.table, 0), time_index, 0)
-    with pytest.raises(CorruptionError, match="not behind"):
+    with pytest.raises(CorruptionError, match="does not follow"):
         builder.add(equal_batches(2, 100, first_timestamp=6), 2)
 
 

@@ -54,7 +54,7 @@ def test_interpreted_kernels_may_touch_their_arrays_only() -> None:
         lambda: memory.load8(at - 1),
         lambda: memory.store8(at + 8, 0),
     ):
-        with pytest.raises(IndexError, match="outside of its arrays"):
+        with pytest.raises(IndexError, match="outside its arrays"):
             touch()
 
 

@@ -226,9 +226,7 @@ class Worker:
             ClosedError: this is a forked child, and the result would arrive in the parent. Otherwise, the error of the call.
         """
         if self._at_work not in _AT_WORK and self._results.empty():
-            raise ClosedError(
-                "an operation that began before a fork cannot continue in the forked process; open the store again there"
-            )
+            raise ClosedError("an operation from before a fork cannot continue in the forked process; open the store again there")
         return _given(self._results.get())
 
     def end(self) -> None:

@@ -306,7 +306,7 @@ def compress_into(codec: int, payload: BytesLike, out: Bytes, *, level: int | No
     """
     level = check_level(codec, level)
     if out.size < (bound := compress_bound(len(payload))):
-        raise InvalidArgumentError(f"{out.size} bytes are too few for {len(payload)} compressed bytes: give {bound}")
+        raise InvalidArgumentError(f"the output has {out.size} bytes; to compress {len(payload)} bytes, give it {bound}")
     return _compress_into(codec, _view(payload), _view(out), level)
 
 

@@ -284,7 +284,7 @@ def _inner_entries(entries: memoryview) -> Iterator[tuple[LegacyHeader, memoryvi
     while len(entries) - at >= LOG_OVERHEAD:
         _, length = _FRAME.unpack_from(entries, at)
         if length < MIN_LENGTH:
-            raise CorruptionError(f"a message in a compressed message has length {length}, less than {MIN_LENGTH}")
+            raise CorruptionError(f"a compressed message contains a message of length {length}, less than {MIN_LENGTH}")
         if length > len(entries) - at - LOG_OVERHEAD:
             return
         inner = entries[at : at + LOG_OVERHEAD + length]
@@ -297,10 +297,10 @@ def _checked_offsets(entries: memoryview) -> tuple[int, int]:
     last = highest = -1
     for inner, body in _inner_entries(entries):
         if inner.magic not in (0, 1):
-            raise CorruptionError(f"a message in a compressed message has magic {inner.magic}")
+            raise CorruptionError(f"a compressed message contains a message with magic {inner.magic}")
         _check_header(inner, len(body))
         if inner.codec != CODEC_NONE:
-            raise CorruptionError("a message in a compressed message is compressed itself")
+            raise CorruptionError("a compressed message contains another compressed message")
         _key_and_value(inner, body)
         last, highest = inner.offset, max(highest, inner.offset)
     if last < 0:

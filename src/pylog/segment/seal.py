@@ -254,17 +254,19 @@ def parse_seal(data: bytes, path: str) -> Seal:
         CorruptionError: the seal is damaged.
     """
     if len(data) < _HEAD.size + _CRC.size or data[:4] != _MAGIC:
-        raise CorruptionError(f"{path} is not a seal; remove it; you only lose its check of the segment", path=path)
+        raise CorruptionError(f"{path} is not a seal; remove it, and you lose only its check of the segment", path=path)
     version = _KIND.unpack_from(data)[1]
     if version != _VERSION:
         raise UnsupportedFormatError(f"{path} has version {version}; this pylog supports version {_VERSION}", path=path)
     if crc32c(data[: -_CRC.size]) != _CRC.unpack(data[-_CRC.size :])[0]:
-        raise CorruptionError(f"{path} does not match its checksum; remove it; you only lose its check of the segment", path=path)
+        raise CorruptionError(
+            f"{path} does not match its checksum; remove it, and you lose only its check of the segment", path=path
+        )
     if _HEAD.unpack_from(data)[2]:
         raise UnsupportedFormatError(f"{path} has flags that this pylog does not support", path=path)
     seal = _fields(data)
     if seal is None:
-        raise CorruptionError(f"{path} contradicts itself; remove it; you only lose its check of the segment", path=path)
+        raise CorruptionError(f"{path} contradicts itself; remove it, and you lose only its check of the segment", path=path)
     return seal
 
 
@@ -290,7 +292,7 @@ def read_seal(fs: FileSystem, segment: LogSegment) -> Seal | None:
     path = segment.path_of(SEAL)
     data, fault, _ = read_derived(fs, path, limits.MAX_SEAL_BYTES)
     if fault is not None:
-        raise CorruptionError(f"{path} cannot be used: {fault}; remove it; you only lose its check of the segment", path=path)
+        raise CorruptionError(f"{path} cannot be used: {fault}; remove it, and you lose only its check of the segment", path=path)
     if data is None:
         return None
     seal = parse_seal(data, path)
