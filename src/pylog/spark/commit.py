@@ -1,7 +1,7 @@
-"""What the driver does when all tasks have staged their rows: it splices them into the logs, of a streaming query exactly once.
+"""Commits on the driver: appends the staged rows of all tasks to the logs, for a streaming query exactly once.
 
-A streaming query's micro-batch is decided first, durably (`pylog.staging.intents`); from then on it is what it was then, and
-every try goes on where the one before ended. Who repeats it is told by the logs how much of it they have.
+A streaming query's micro-batch is first recorded in a durable intent (`pylog.staging.intents`). Its content is then fixed,
+and each retry continues where the last one ended: the logs show how much of it they have.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class CommitOptions:
 
 
 class StoreAccess(NamedTuple):
-    """Where everything is: an open store, and the file system and clock that it has."""
+    """An open store, with its file system and clock."""
 
     store: Store
     fs: FileSystem
@@ -134,10 +134,10 @@ def _check_turn(intent: Intent, batch: int) -> None:
 
 
 def _check_rows(intent: Intent, count: int) -> None:
-    """Whether a micro-batch that is there already, and comes again, can be what it was.
+    """Checks that a repeated micro-batch, which is in the logs already, can have the same rows.
 
-    Only the number of rows tells: keys, values and partitions of the same rows may come out otherwise each time. If the number
-    is another one Spark has planned the micro-batch anew, and nobody would ever append what is new in it. No rows lose nothing.
+    Only the number of rows can show that: keys, values and partitions of the same rows may differ each time. With another number,
+    Spark has planned the micro-batch again, and its new rows would never be appended. A repeat without rows loses nothing.
     """
     known = intent.records()
     if known is None or count in {0, known}:
@@ -146,7 +146,7 @@ def _check_rows(intent: Intent, count: int) -> None:
         f"micro-batch {intent.batch} of query {intent.query} comes with {count} rows, and was appended already with {known}: "
         f"{_where(intent)}. Nothing was appended now. Either the query's checkpoint has lost what the micro-batch was (its file "
         f"offsets/{intent.batch}): put it back, or start the query with a new checkpoint, where offsets/{intent.batch - 1} of "
-        "the old one ends or behind the rows that are there. Or its rows are not the same each time: start it with a new "
+        "the old one ends, or after the rows that are there. Or its rows are not the same each time: start it with a new "
         f"checkpoint, where offsets/{intent.batch} ends"
     )
 
@@ -217,7 +217,7 @@ def _appended(store: Store, partition: TopicPartition, target: PartitionIntent, 
         rows += batch.num_rows
     trimmed = known is None and start > target.end_offset
     if trimmed or (rows < end - first and store.topic(target.topic).config.is_compacted):
-        how = f"begins at offset {start} now" if trimmed else f"has been compacted behind offset {first}"
+        how = f"begins at offset {start} now" if trimmed else f"has been compacted after offset {first}"
         raise OffsetOutOfRangeError(
             f"{target.topic}-{target.partition} {how}: whether micro-batch {intent.batch} of query "
             f"{intent.query}, which broke off when the log ended at {target.end_offset}, was in what is gone cannot be told; "
@@ -260,7 +260,7 @@ def _append(
     producer: ProducerBatch | None = None,
     done: int = 0,
 ) -> None:
-    """Appends a partition's batches, some megabytes at a time, from the record behind the first `done` on."""
+    """Appends a partition's batches, some megabytes at a time, starting after the first `done` records."""
     log = access.store.log(*partition)
     parts: list[Part] = []
     try:

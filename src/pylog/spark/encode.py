@@ -38,12 +38,12 @@ _OF_A_LOG = ("offset", "timestampType")  # columns that only rows have which wer
 
 
 class Route(NamedTuple):
-    """What a task knows of a topic.
+    """A topic as a task writes to it.
 
     Attributes:
-        numbers: of its partitions.
-        encoders: as its configuration wants them.
-        partitioner: for rows that name no partition.
+        numbers: the numbers of its partitions.
+        encoders: encoders for its configuration.
+        partitioner: for rows without a partition.
     """
 
     numbers: NDArray[np.int64]

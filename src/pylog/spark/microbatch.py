@@ -1,7 +1,7 @@
-"""One micro-batch of a stream: where it ends, and what of each partition it reads. Decided on plain data.
+"""One micro-batch of a stream: where it ends, and which offsets of each partition it reads. Decided on plain data.
 
-Where it ends is decided once, written into Spark's checkpoint, and planned after that: perhaps much later, by another
-process, when the topics are no longer what they were. What has gone until then is a loss, and every loss is told.
+The end is decided once and written into Spark's checkpoint. Planning follows, perhaps much later and in another process, when the
+topics may have changed. Records deleted in between are a loss, and every loss is reported.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from pylog.spark.watch import PartitionsSeen
 
 
 class OffsetRange(NamedTuple):
-    """What of a partition a micro-batch reads; nothing if `end` is not above `start`."""
+    """The offsets of a partition that a micro-batch reads; none if `end` is not above `start`."""
 
     start: int
     end: int
 
 
 class Loss(NamedTuple):
-    """What is not there any more: a sentence, and the partition and offset where it begins."""
+    """A loss of records: a message, and the partition and offset where the loss begins."""
 
     message: str
     partition: TopicPartition
@@ -48,11 +48,11 @@ def _known(start: StreamOffset, ids: Mapping[str, str]) -> dict[TopicPartition, 
 
 
 def ranges(start: StreamOffset, end: StreamOffset, sight: PartitionsSeen) -> tuple[dict[TopicPartition, OffsetRange], list[Loss]]:
-    """What a micro-batch reads, and what it should have read but cannot.
+    """Returns the ranges that a micro-batch reads, and the losses.
 
     Args:
         start, end: of the micro-batch.
-        sight: what there is now.
+        sight: the partitions as they are now.
     """
     gone = sorted(start.positions.keys() - end.positions.keys())
     losses = [Loss(f"{named(partition)} is gone", partition, start.positions[partition]) for partition in gone]
@@ -72,7 +72,7 @@ def ranges(start: StreamOffset, end: StreamOffset, sight: PartitionsSeen) -> tup
 
 
 def _late(partition: TopicPartition, was: int | None, there: OffsetRange) -> Iterator[Loss]:
-    """What is lost of a partition that is new, or that was made again when it had been read up to `was`."""
+    """Yields the loss in a partition that is new, or that was created again after it had been read up to `was`."""
     if was is not None:
         yield Loss(
             f"topic {partition.topic} was deleted and made again: what {named(partition)} had from offset {was} on is gone",
@@ -84,7 +84,7 @@ def _late(partition: TopicPartition, was: int | None, there: OffsetRange) -> Ite
 
 
 def _missing(partition: TopicPartition, wanted: OffsetRange, there: OffsetRange) -> Iterator[Loss]:
-    """What is lost at both ends of what is wanted."""
+    """Yields the losses at both ends of the wanted range."""
     name = named(partition)
     if wanted.end < wanted.start:
         yield Loss(f"{name} ended at {wanted.end} when it had been read up to {wanted.start} already", partition, wanted.end)

@@ -86,7 +86,7 @@ Limit = Everywhere | AtOffsets | AtTimestamp | AtTimestamps
 
 @dataclass(frozen=True)
 class ScanOptions:
-    """What a task must know: small, because it travels to every one of them.
+    """The options that every task needs. Small, because they are sent to each task.
 
     Attributes:
         columns: the schema's columns, in its order.

@@ -1,7 +1,7 @@
 """Planning a store of thousands of partitions in several processes: Python's threads would take turns.
 
-Each process imports pylog anew and opens the store itself, so nothing is shared, and nothing that the planning process has open
-(Spark's sockets, threads) goes with it.
+Each process imports pylog and opens the store itself. It shares nothing with the planning process, and inherits none of its
+sockets and threads.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 ITEMS_OF_A_PROCESS = 1000  # fewer are done before another process has started
-_PARTS = 4  # of a process: partitions differ, and who is done sooner takes more
+_PARTS = 4  # of a process: partitions differ, and a faster process takes more parts
 
 
 def in_processes(work: Callable[[Sequence[T]], list[R]], items: Sequence[T]) -> Iterable[R]:
-    """What work on all items gives, in their order; in this process unless they are many.
+    """Returns the results of work on all items, in order; runs in this process unless there are many items.
 
     Args:
         work: makes results of some of the items; it and they travel to other processes.

@@ -1,7 +1,7 @@
-"""What a read will read, decided on the driver: which partitions, from where to where, cut into how many tasks.
+"""Plans a read on the driver: the partitions, their ranges of offsets, and the tasks.
 
-Only metadata is looked at: directories, index files, batch headers. What is planned is what is read: every slice has its
-end, so that records appended later are not in the result. Slices follow bytes, because after compaction or transactions
+Planning reads only metadata: directories, index files and batch headers. Every slice has a fixed end, so that records appended
+later are not in the result. Slices follow bytes, because after compaction or transactions
 offsets say nothing about size, and they meet at batch boundaries.
 """
 
@@ -103,7 +103,7 @@ Outlined = Callable[[str, TopicPartition], Outline]  # of a partition in a direc
 
 @dataclass(frozen=True)
 class Extent:
-    """What of one partition is read: how many bytes, and the offsets at which its pieces meet, with its start and its end."""
+    """The part of a partition that is read: its bytes, and the offsets where slices begin and end."""
 
     directory: str
     topic_partition: TopicPartition
@@ -322,16 +322,16 @@ PartitionHome = tuple[TopicPartition, str]  # a partition, and the log directory
 
 
 def _extents_of(options: ReadOptions, pruning: Pruning, homes: Sequence[PartitionHome]) -> list[Extent]:
-    """What is read of each partition, in their order. Runs in whatever process: it opens the directories itself."""
+    """Returns the extents of each partition, in order. Runs in any process, because it opens the directories itself."""
     with opened({home for _, home in homes}) as roots:
         looks = [partial(_extents, roots[home], home, partition, options, pruning) for partition, home in homes]
         return [extent for look in looks for extent in steadily(look)]
 
 
 def _extents(root: Root, home: str, partition: TopicPartition, options: ReadOptions, pruning: Pruning) -> list[Extent]:
-    """What is read of one. If predicates leave nothing of it, it is looked at only if an option may be wrong about it.
+    """Returns the extents of one partition. If predicates exclude it, it is read only to check options that name it.
 
-    It is opened only where more is asked of it than its outline: transactions, or times.
+    It is opened only if its outline is not enough, for transactions or times.
     """
     if not pruning.keeps(partition) and isinstance(options.start, Everywhere) and isinstance(options.end, Everywhere):
         return []
@@ -366,7 +366,7 @@ def _extents_within(
 
 
 def _wanted(log: Log | None, start: int, end: int, pruning: Pruning) -> Ranges:
-    """What predicates leave of a range. Where the log is damaged its time indexes need not know all of it."""
+    """Returns the parts of a range that predicates keep. The time indexes of a damaged log may be incomplete and are not used."""
     ranges = pruning.within(start, end)
     if pruning.timestamp is None or log is None or log.recovery_report:
         return ranges

@@ -1,4 +1,4 @@
-"""What a query's predicates leave of a read: which partitions, which ranges of offsets, and from which time on.
+"""Prunes a read by a query's predicates: to partitions, ranges of offsets, and a first timestamp.
 
 Spark hands a reader the predicates that it could translate, all of which must hold. Those on `topic` and `partition` are decided
 for each partition as a whole, and those on `offset` become ranges of offsets: nothing is left of them for Spark to do, unless the
@@ -38,7 +38,7 @@ from pyspark.sql.datasource import (
 from pylog import limits
 from pylog.record.types import TopicPartition
 
-# A hole between two ranges of offsets costs a task of its own behind it: it must be worth one, and there is a limit to them.
+# A hole between two ranges of offsets costs a further task, so it must be large enough, and the number of ranges is limited.
 SMALLEST_HOLE: Final = limits.SCAN_ROWS
 MOST_RANGES: Final = 100  # of one partition
 
@@ -61,7 +61,7 @@ EVERYTHING: Final[Ranges] = (NumberRange(_LOW, _HIGH),)
 
 @dataclass(frozen=True)
 class Pruning:
-    """What is to be read of what the options ask for.
+    """The part of a read that predicates keep.
 
     Attributes:
         places: predicates on topics and partitions, all of which must hold.
@@ -91,13 +91,13 @@ NO_PRUNING: Final = Pruning()
 
 
 def pruning(filters: Iterable[Filter]) -> tuple[Pruning, list[Filter]]:
-    """What a query's predicates leave of a read.
+    """Splits a query's predicates into a pruned read and the rest.
 
     Args:
         filters: predicates, all of which must hold.
 
     Returns:
-        What is to be read, and the predicates that Spark must apply to what was read.
+        The pruning, and the predicates that Spark must apply to the rows.
 
     >>> left, residual = pruning([GreaterThan(("offset",), 41), EqualTo(("value",), b"paid")])
     >>> left.within(0, 100), residual

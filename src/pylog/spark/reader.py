@@ -3,8 +3,8 @@
 Its memory does not depend on the size of the slice: a batch is at most 65,536 rows or about 16 MiB. The columns `topic` and
 `partition` are slices of one constant array; keys, values and offsets are the scan's own arrays, not copied again.
 
-What was planned is what is read. Records that have gone since are an error or, if the user said so, a warning; they are
-never just not there.
+The task reads what was planned. Records deleted since then are an error or, with `failOnDataLoss=false`, a warning; they are
+never skipped silently.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ class PylogDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> PylogStreamWriter:
         """A writer for a streaming query; arguments and errors as those of `writer`.
 
-        What the rows' columns carry is of the table that they were read from, also with `toTable`; so it never counts.
+        Options in the rows' columns belong to the table that the rows were read from, even with `toTable`, so they are ignored.
         """
         from pylog.spark.writer import stream_writer
 
@@ -124,7 +124,7 @@ class PylogReader(DataSourceReader):
         self._scan = options.scan
 
     def __getstate__(self) -> dict[str, object]:
-        """What goes to the executors with every task: not the offsets of ten thousand partitions."""
+        """Returns the state that is sent to executors with every task, without the offsets of thousands of partitions."""
         return {"_options": None, "_scan": self._scan}
 
     def partitions(self) -> list[InputPartition]:

@@ -1,4 +1,4 @@
-"""Looking at logs whose files other processes take away meanwhile: who looks again finds what is there now."""
+"""Retries reads of logs whose files another process deletes at the same time: the next attempt finds the current files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LOOKS = 10  # while a cleaner or retention replaces files faster than they can b
 
 
 def steadily(act: Callable[[], Result]) -> Result:
-    """What `act` finds; it looks again when retention or a compaction has taken a file away under its eyes.
+    """Returns the result of `act`, which is called again if retention or a compaction deletes a file during the call.
 
     Args:
         act: looks at logs, from the beginning each time.

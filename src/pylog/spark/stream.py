@@ -42,7 +42,7 @@ class PylogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._driver = Driver(options, clock or SystemClock())
 
     def __getstate__(self) -> dict[str, object]:
-        """What goes to the executors with every task."""
+        """Returns the state that is sent to executors with every task."""
         return {"_scan": self._scan}
 
     def initialOffset(self) -> Json:
@@ -67,7 +67,7 @@ class PylogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._driver.end_here()
 
     def reportLatestOffset(self) -> Json | None:
-        """Where the topics ended when the last micro-batch was decided: Spark shows it beside the micro-batch's own end."""
+        """Where the topics ended when the last micro-batch was decided: Spark shows it next to the micro-batch's end."""
         return self._driver.latest()
 
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:

@@ -1,6 +1,7 @@
-"""The partitions that a streaming query reads, kept open between its micro-batches: a look costs little when little is new.
+"""Tracks the partitions that a streaming query reads. They stay open between micro-batches, so that a refresh without changes is
+cheap.
 
-Other processes append, delete and compact meanwhile. What a look finds is plain data, and decisions are made on that.
+Other processes append, delete and compact at the same time. A refresh returns plain data, and decisions are made on that.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ LOOKS = 3  # at topics that are deleted and made again meanwhile; the next micro
 
 @dataclass(frozen=True)
 class PartitionsSeen:
-    """What there was at one moment.
+    """The partitions at one moment.
 
     Attributes:
         homes: each partition's log directory.
-        starts, ends: from where to where it could be read.
+        starts, ends: the range of offsets that could be read.
         ids: of the topics, as far as they have any.
     """
 
@@ -52,7 +53,7 @@ class _Kept:
 
 
 class PartitionTracker:
-    """Looks at the partitions that a query reads. Not thread-safe.
+    """Tracks the partitions that a query reads. Not thread-safe.
 
     Args:
         options: of the query.
@@ -153,7 +154,7 @@ class PartitionTracker:
             seen = None if self._committed else self._roots[home].glance(partition)  # open transactions are not seen at a glance
             kept = self._kept[partition] = _Kept(home, topic_id, seen)
         elif kept.seen is not None and not self._is_still_so(partition, kept.seen):
-            kept.seen = None  # records come: from now on the log is followed, which costs less than to look at it anew
+            kept.seen = None  # it has new records: following the open log costs less than reading its metadata again
         try:
             return self._span_of(partition)
         except UnknownTopicOrPartitionError:
@@ -168,7 +169,7 @@ class PartitionTracker:
         return state.start_offset, state.stable_offset if self._committed else state.end_offset
 
     def _is_still_so(self, partition: TopicPartition, seen: Glance) -> bool:
-        with contextlib.suppress(StorageFailedError):  # who opens it finds out
+        with contextlib.suppress(StorageFailedError):  # opening it reports the error
             return self._roots[self._kept[partition].home].is_still_so(partition, seen)
         return False
 

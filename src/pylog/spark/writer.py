@@ -38,11 +38,11 @@ _SPARKS = {"checkpointlocation", "queryname"}  # options of the query, which Spa
 
 @dataclass(frozen=True)
 class Staged(WriterCommitMessage):
-    """What a task tells the driver.
+    """A task's message to the driver.
 
     Attributes:
-        query: the streaming query that it is part of; empty in a batch job.
-        file: name of the staging file, place and checksum of its index; None of a task without rows.
+        query: the id of the streaming query; empty in a batch job.
+        file: name of the staging file, position, size and checksum of its index; None for a task without rows.
     """
 
     query: str
