@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import socket
@@ -190,6 +191,59 @@ def test_missing_permissions_are_named(closed: str, mode: int, target: str, acti
         changed = {path: state for path, state in listing(parent / "data").items() if before.get(path) != state}
         locks = {".lock", "pylog.lock"} if action == "append" else set()  # the store itself could be opened
         assert set(changed) - {closed.removeprefix("data/")} <= locks
+
+
+@contextmanager
+def mounted_read_only(patched: pytest.MonkeyPatch, path: Path) -> Iterator[None]:
+    """A file system that is mounted at a path and cannot be written."""
+    access, statvfs = os.access, os.statvfs
+
+    def flags_of(at: str) -> os.statvfs_result:
+        found = list(statvfs(at))
+        return os.statvfs_result([*found[:8], found[8] | (os.ST_RDONLY if str(at) == str(path) else 0), *found[9:]])
+
+    with patched.context() as within:
+        within.setattr(os, "access", lambda at, mode: access(at, mode) and not (str(at) == str(path) and mode & os.W_OK))
+        within.setattr(os, "statvfs", flags_of)
+        yield
+
+
+def test_a_read_only_file_system_is_called_so_and_not_a_missing_permission(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pylog.open(tmp_path / "data") as store:
+        store.create_topic("t")
+        store.log("t").append(b"kept")
+    told = "read-only file system; mount it for writing"
+    with mounted_read_only(monkeypatch, tmp_path / "data"):
+        with pytest.raises(pylog.NotALogDirectoryError, match=told):
+            pylog.open(tmp_path / "data")
+        with pylog.open(tmp_path / "data", "r") as store:
+            assert store.log("t").end_offset == 1
+    with pylog.open(tmp_path / "data") as store:
+        with mounted_read_only(monkeypatch, tmp_path / "data" / "t-0"), pytest.raises(pylog.NotALogDirectoryError, match=told):
+            store.log("t").append(b"more")
+        assert store.log("t").append(b"more") == 1
+
+
+@pytest.mark.parametrize("call", ["open", "pwrite", "replace", "mkdir"])
+def test_a_file_system_that_becomes_read_only_is_called_so_by_every_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    real = getattr(os, call)
+
+    def refuse(*given: Any, **options: Any) -> Any:
+        if call == "open" and not given[1] & (os.O_WRONLY | os.O_RDWR):
+            return real(*given, **options)
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    with pylog.open(tmp_path / "data") as store:
+        store.create_topic("t")
+        with monkeypatch.context() as patched:
+            patched.setattr(os, call, refuse)
+            with pytest.raises(pylog.StorageFailedError, match="the file system is read-only; mount it") as caught:
+                store.log("t").append(b"x") if call in ("open", "pwrite") else store.create_topic("u")
+        assert caught.value.errno == errno.EROFS
 
 
 # ---- topics ----------------------------------------------------------------------------------------------------------------

@@ -57,6 +57,19 @@ def test_only_the_partition_column_can_be_asked_for(shop: Path) -> None:
     assert pylog.read_table(shop, "orders", columns=["partition"]).column_names == ["partition"]
 
 
+def test_a_table_without_columns_keeps_its_number_of_rows(shop: Path) -> None:
+    table = pylog.read_table(shop, "orders", columns=[])
+    assert (table.num_rows, table.column_names) == (ROWS, [])
+    assert pylog.read_table(shop, "orders", 1, start=120, end=300, columns=()).num_rows == 180
+    assert sum(batch.num_rows for batch in pylog.read_batches(shop, "orders", columns=[])) == ROWS
+    assert pylog.read_table(shop, "orders", 2, columns=[]).num_rows == 0
+    committed = {"columns": [], "isolation": "read_committed"}
+    path = case("4.3.0", "txn").log_directory
+    assert (
+        pylog.read_table(path, "txn", **committed).num_rows == pylog.read_table(path, "txn", isolation="read_committed").num_rows
+    )
+
+
 def test_an_empty_topic_is_a_table_without_rows(shop: Path) -> None:
     table = pylog.read_table(shop, "orders", 2)
     assert table.num_rows == 0

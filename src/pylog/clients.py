@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import weakref
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from pylog.log.log import Log
 from pylog.metrics import Sample
 from pylog.monitoring import samples_of
 from pylog.offsets.store import OffsetStore
+from pylog.record.types import TopicPartition
 from pylog.topics.topic import Topic
 
 if TYPE_CHECKING:
@@ -67,6 +69,9 @@ class Clients(ABC):
 
     @abstractmethod
     def log(self, topic: str, partition: int = 0) -> Log: ...
+
+    @abstractmethod
+    def start_and_end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int] | None]: ...
 
     @abstractmethod
     def _check_writable(self) -> None: ...

@@ -33,6 +33,7 @@ def read_table(
         topic, partition: the topic, and the partition; without a partition all of them, one after the other.
         start, end: offsets in that partition, `end` exclusive. Default: all records that existed at the time of the call.
         columns: `partition` (int32) and the columns of `Log.scan`, in the order you want. Other columns are not decoded.
+            With `columns=[]` the table has no columns, and `num_rows` is the number of records.
         isolation: `read_committed` hides aborted and open transactions.
 
     Returns:
@@ -113,4 +114,4 @@ def _batches(store: Store, scans: Sequence[tuple[int, Iterator[pa.RecordBatch]]]
             for batch in scan:
                 here = {PARTITION: pa.repeat(pa.scalar(number, pa.int32()), batch.num_rows)} if PARTITION in schema.names else {}
                 arrays = [here[name] if name in here else batch.column(name) for name in schema.names]
-                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+                yield pa.RecordBatch.from_arrays(arrays, schema=schema) if arrays else batch.select([])  # which has its rows

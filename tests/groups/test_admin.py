@@ -493,3 +493,64 @@ def test_a_member_that_died_is_put_out_by_a_reset(fs: MemoryFileSystem) -> None:
         assert [each.member_id for each in store.group("g").describe().members] == [lost.member_id]
         assert store.group("g").reset("latest", scope="t").offsets == {T0: 5}
         assert (store.group("g").describe().state, store.group("g").describe().members) == ("Empty", ())
+
+
+# ---- many partitions -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.pair("groups", "truncation")
+@pytest.mark.pair("groups", "delete_records")
+@pytest.mark.pair("groups", "roll")
+@pytest.mark.pair("groups", "second process")
+@pytest.mark.parametrize("mode", ["r", "rw"])
+def test_starts_and_ends_are_those_of_the_logs_whatever_happened_to_them(tmp_path: Path, mode: str) -> None:
+    with pylog.open(tmp_path) as writer, pylog.open(tmp_path, mode) as store:
+        writer.create_topic("t", partitions=6, segment_bytes=300)
+        places = [TopicPartition("t", number) for number in range(6)]
+        for number in range(5):
+            writer.log("t", number).append_many([b"x"] * 5)
+
+        def check() -> None:
+            found = {place: (writer.log(*place).start_offset, writer.log(*place).end_offset) for place in places}
+            assert store.start_and_end_offsets(places) == found
+
+        check()
+        writer.log("t", 0).append_many([b"more"] * 7)
+        writer.log("t", 1).delete_records(3)
+        writer.log("t", 2).truncate(2)
+        for _ in range(9):
+            writer.log("t", 3).append(bytes(100))  # rolls
+        writer.log("t", 4).delete_records(5)
+        check()
+        store.log("t", 0)  # open from now on
+        writer.log("t", 0).truncate(1)
+        check()
+        gone = [TopicPartition("t", 6), TopicPartition("other", 0)]
+        assert store.start_and_end_offsets(gone) == dict.fromkeys(gone)
+        writer.delete_topic("t")
+        assert store.start_and_end_offsets(places) == dict.fromkeys(places)
+
+
+def test_a_log_that_was_not_closed_cleanly_is_opened_to_say_where_it_ends() -> None:
+    fs = MemoryFileSystem()
+    with opened(fs) as store:
+        store.create_topic("t")
+        store.log("t").append_many([b"x"] * 5)
+        image = fs.image(durable=False)
+    with opened(MemoryFileSystem(image=image), mode="r") as store:
+        assert store.start_and_end_offsets([T0]) == {T0: (0, 5)}
+
+
+def test_a_description_opens_no_log_of_a_store_that_was_closed_cleanly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pylog.open(tmp_path) as store:
+        store.create_topic("t", partitions=30)
+        for number in range(30):
+            store.log("t", number).append_many([b"x"] * 5)
+        store.offsets.commit("g", {("t", number): 3 for number in range(30)})
+    with pylog.open(tmp_path, "r") as store:
+        store.offsets.fetch("g")
+        asked: list[tuple[Any, ...]] = []
+        log = Store.log
+        monkeypatch.setattr(Store, "log", lambda self, *given: asked.append(given) or log(self, *given))
+        assert store.group("g").lag() == {TopicPartition("t", number): 2 for number in range(30)}
+        assert [given for given in asked if given[0] == "t"] == []

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+import tracemalloc
 
+import pyarrow as pa
 import pytest
 
 import pylog
@@ -67,6 +69,43 @@ def test_an_atomic_append_is_one_batch_however_many_records_it_has(count: int) -
         with pytest.raises(pylog.CorruptionError) as caught:  # a flipped bit anywhere takes all of them
             list(log.records())
         assert (caught.value.offset, caught.value.next_offset) == (0, None)
+
+
+@pytest.mark.parametrize("producer", [None, pylog.ProducerBatch(1, 0, 0)])
+def test_a_table_too_large_for_one_batch_is_refused_before_its_rows_become_objects(producer: pylog.ProducerBatch | None) -> None:
+    part = pa.record_batch({"value": pa.array([bytes(20)] * 50_000)})
+    table = pa.Table.from_batches([part] * 4)
+    with pylog.open("/data", fs=MemoryFileSystem()) as store:
+        store.create_topic("t")
+        log = store.log("t")
+        log.append_batch(table.slice(0, 10))
+        tracemalloc.start()
+        try:
+            with pytest.raises(pylog.RecordTooLargeError, match="batch of up to"):
+                log.append_batch(table, **({"atomic": True} if producer is None else {"producer": producer}))
+            taken = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert taken < 20 * table.num_rows  # as objects they take some hundred bytes each
+        assert log.end_offset == 10
+
+
+def test_an_atomic_append_of_a_table_in_parts_is_taken_up_to_the_same_size_as_in_one_part() -> None:
+    whole = pa.record_batch({"value": pa.array([bytes(100)] * 200)})
+    parts = pa.Table.from_batches([whole.slice(at, 10) for at in range(0, 200, 10)])
+
+    def fits(table: pa.Table | pa.RecordBatch, size: int) -> bool:
+        with pylog.open("/data", fs=MemoryFileSystem()) as store:
+            store.create_topic("t", max_message_bytes=size)
+            try:
+                store.log("t").append_batch(table, atomic=True)
+            except pylog.RecordTooLargeError:
+                return False
+            return True
+
+    least = next(size for size in range(20_000, 40_000, 50) if fits(whole, size))
+    assert fits(parts, least)
+    assert not fits(parts, least - 50)
 
 
 def test_an_atomic_append_that_does_not_fit_is_refused() -> None:

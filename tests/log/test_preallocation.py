@@ -12,6 +12,7 @@ from neighbours import HookedFileSystem, values
 from pylog import Durability, limits
 from pylog.log.active_file import ActiveFile
 from pylog.log.checkpoints import CLEAN_SHUTDOWN
+from pylog.segment.segment import LogSegment
 from pylog.store import Store
 from pylog.testing import FaultyFileSystem, MemoryFileSystem
 from pylog.tools.dump import documents
@@ -170,6 +171,27 @@ def test_a_failed_append_is_cut_off_with_them(fs: MemoryFileSystem) -> None:
         append(log, 4)
         assert values(log) == [VALUE] * 8
         assert store.check().ok
+
+
+def test_a_failed_append_reads_the_segment_once_to_go_back_and_knows_what_it_knew(
+    fs: MemoryFileSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    walks, regions = [], LogSegment.regions
+    faulty = FaultyFileSystem(fs)
+    with pylog.open("/data", fs=faulty, clock=fs.clock) as store:
+        log = store.create_topic("t", index_interval_bytes=100, segment_bytes=3000) and store.log("t")
+        append(log, 10)
+        with monkeypatch.context() as patched:
+            patched.setattr(LogSegment, "regions", lambda *given, **options: walks.append(given) or regions(*given, **options))
+            faulty.fail("short write ENOSPC", of=".log")
+            with pytest.raises(pylog.StorageFailedError):
+                log.append(VALUE)
+            assert len(walks) == 1
+        faulty.heal()
+        append(log, 40)  # sealed meanwhile, by the digest and the index that go on
+        assert values(log) == [VALUE] * 50
+        assert len(log.segments) > 1
+        assert store.verify().ok
 
 
 @pytest.mark.parametrize("kind", ["write ENOSPC", "write EIO", "short write ENOSPC"])

@@ -23,7 +23,8 @@ from pylog.log.outline import Outline
 from pylog.log.planning import Cut, cut
 from pylog.spark import planner
 from pylog.spark.options import read_options
-from pylog.spark.planner import LogSlice, plan, shares
+from pylog.spark.planner import LogSlice, plan, shares, with_more
+from pylog.spark.reader import read_slice
 
 TIME = 1_700_000_000_000
 BATCH = 10  # records
@@ -232,6 +233,45 @@ def test_min_partitions_is_reached_and_shared_out_by_size(shop: Path):
     counts = [len([part for part in parts if part[1] == partition]) for partition in (0, 1)]
     assert sum(counts) >= 12
     assert counts[0] > counts[1] > 1
+
+
+@pytest.mark.pair("Spark", "compaction")
+@pytest.mark.parametrize(("records", "wanted"), [(536, 40), (536, 600), (3, 40), (1, 2)])
+def test_min_partitions_is_reached_with_small_records_whose_index_has_few_entries(tmp_path: Path, records: int, wanted: int):
+    with pylog.open(tmp_path) as store:
+        store.create_topic("orders", cleanup_policy="compact,delete")
+        for number in range(records):
+            store.log("orders").append(b"order", b"%d" % number)
+    parts = spans(tmp_path, minPartitions=str(wanted))
+    assert_tiles(parts, "orders", 0, 0, records)
+    assert len(parts) == min(wanted, records)
+    sizes = [end - start for _, _, start, end in parts]
+    assert max(sizes) - min(sizes) <= 8
+
+
+def test_min_partitions_is_reached_within_one_large_batch_and_every_record_is_read_once(tmp_path: Path):
+    with pylog.open(tmp_path) as store:
+        store.create_topic("orders", compression_type="zstd")
+        store.log("orders").append_many([b"%d" % number for number in range(5000)])
+    options = read_options({"path": str(tmp_path), "subscribe": "orders", "minPartitions": "7"})
+    parts = plan(options)
+    assert len(parts) == 7
+    values = [value for part in parts for batch in read_slice(part, options.scan) for value in batch.column("value").to_pylist()]
+    assert values == [b"%d" % number for number in range(5000)]
+
+
+@pytest.mark.parametrize(
+    ("bounds", "pieces", "expected"),
+    [
+        ((0, 10), 1, (0, 10)),
+        ((0, 2), 9, (0, 1, 2)),
+        ((5, 6, 7), 9, (5, 6, 7)),
+        ((0, 10, 12), 2, (0, 10, 12)),
+        ((0, 2**62, 2**63 - 1), 4, (0, 2**61, 2**62, 2**62 + (2**62 - 1) // 2, 2**63 - 1)),
+    ],
+)
+def test_more_bounds_lie_between_those_furthest_apart(bounds: tuple[int, ...], pieces: int, expected: tuple[int, ...]):
+    assert with_more(bounds, pieces) == expected
 
 
 def test_max_records_is_kept_even_inside_a_batch(shop: Path):

@@ -49,6 +49,8 @@ def _failed(
 ) -> StorageFailedError:
     where = path if position is None else f"{path} at position {position}"
     message = f"cannot {doing} {where}: {os.strerror(error.errno or 0)}"
+    if error.errno == errno.EROFS:
+        message = f"cannot {doing} {where}: the file system is read-only; mount it for writing"
     if error.errno == errno.ELOOP and os.path.islink(path):
         message = f"cannot {doing} {where}: it is a symbolic link, which is not followed here; put the file itself there"
     return kind(message, path=path, position=position, errno=error.errno)
@@ -340,6 +342,9 @@ class OsFileSystem:
             raise NotALogDirectoryError(f"{path} is not a directory; give the directory that holds the topics", path=path)
         wanted = os.R_OK | os.X_OK | (os.W_OK if write else 0)
         if not os.access(path, wanted):
+            if write and os.statvfs(path).f_flag & os.ST_RDONLY:
+                told = f'{path} is on a read-only file system; mount it for writing, or open it with mode="r"'
+                raise NotALogDirectoryError(told, path=path)
             verb = "read and write" if write else "read"
             hint = 'open it with mode="r", or ' if write and os.access(path, os.R_OK | os.X_OK) else ""
             raise NotALogDirectoryError(f"no permission to {verb} {path}; {hint}ask its owner for access", path=path)

@@ -14,7 +14,6 @@ from pylog.errors import (
     GroupIdNotFoundError,
     GroupSubscribedToTopicError,
     InvalidArgumentError,
-    UnknownTopicOrPartitionError,
 )
 from pylog.groups import plan_file
 from pylog.groups.description import GroupDescription, GroupRecords, known, with_ends
@@ -96,13 +95,13 @@ class Group:
             GroupIdNotFoundError: there is no such group.
             CorruptionError: its offsets are damaged, or the log of one of its partitions is.
 
-        Cost: as `OffsetStore.fetch`, and a refresh of each partition's log; logs that are not open yet are opened.
+        Cost: as `OffsetStore.fetch`, and as `Store.start_and_end_offsets`.
 
         Spec: groups-and-transactions 2.7, 2.8.
         """
         found = self._known()
         assigned = {partition for member in found.group.members for partition in member.assignment}
-        return with_ends(found, {partition: self._ends(partition) for partition in assigned | set(found.offsets)})
+        return with_ends(found, self._store.start_and_end_offsets(assigned | set(found.offsets)))
 
     def lag(self) -> dict[TopicPartition, int]:
         """Returns the group's lag in offsets, for each existing partition that it has committed.
@@ -123,13 +122,6 @@ class Group:
         return GroupIdNotFoundError(
             f"there is no group {self.name!r}: nothing is committed for it; Store.groups lists those there are"
         )
-
-    def _ends(self, partition: TopicPartition) -> tuple[int, int] | None:
-        try:
-            state = self._store.log(*partition).look()
-        except UnknownTopicOrPartitionError:
-            return None
-        return state.start_offset, state.end_offset
 
     def export(self, path: PathLike) -> None:
         """Writes the group's committed offsets to a file: lines `topic,partition,offset`, as Kafka's tools read and write them.
@@ -249,7 +241,8 @@ class Group:
 
     def _places(self, scope: Scope | None) -> list[TopicPartition]:
         if scope is None:
-            return sorted(partition for partition in self._known().offsets if self._ends(partition) is not None)
+            committed = self._store.start_and_end_offsets(self._known().offsets)
+            return sorted(partition for partition, ends in committed.items() if ends is not None)
         found: set[TopicPartition] = set()
         for given in _listed(scope):
             if isinstance(given, str):

@@ -15,7 +15,7 @@ from pylog.errors import InvalidArgumentError, OffsetOutOfRangeError
 from pylog.record.builder import BatchEncoder, rows_from_arrow, rows_from_few, rows_from_records, rows_from_values
 from pylog.record.compression import codec_id
 from pylog.record.decoder import schema_of
-from pylog.record.few import Piece, joined_rows
+from pylog.record.few import Piece, joined_rows, least_bound
 from pylog.record.rows import Rows
 from pylog.record.timestamps import TimestampBounds
 
@@ -151,8 +151,10 @@ def checked_pieces(pieces: list[Piece], encoder: BatchEncoder, now_ms: int, whol
         InvalidTimestampError: a timestamp is too far from now.
     """
     if whole and pieces:
+        if len(pieces) > 1:  # joining them makes Python objects of every record
+            encoder.check_one_batch(least_bound(pieces), sum(map(len, pieces)), whole)
         pieces = [joined_rows(pieces)]
-        encoder.check_one_batch(pieces[0], whole)
+        encoder.check_one_batch(pieces[0].size_bound, len(pieces[0]), whole)
     for rows in pieces:
         encoder.check(rows, now_ms)
     return pieces

@@ -41,7 +41,7 @@ from pylog.record.format import BASE_OFFSET, CRC_GOOD, CRC_STATE, LAST_OFFSET, M
 from pylog.segment.age import note_begun
 from pylog.segment.log_file import Region
 from pylog.segment.names import LOG, file_name
-from pylog.segment.seal import HeaderDigest, digest_of, make_seal, write_seal
+from pylog.segment.seal import HeaderDigest, digest_and_indexes_of, digest_of, make_seal, write_seal
 from pylog.segment.segment import LogSegment
 
 
@@ -390,11 +390,11 @@ class LogWriter:
             self.fail(f"a failed append could not be cut off again ({error})")
             return
         try:
-            self._digest = digest_of(self.active, self._written, self._config.index_interval_bytes)
+            self._digest, builder = digest_and_indexes_of(self.active, self._written, self._config.index_interval_bytes)
             self.header.write_both(epoch=self._slot_now.epoch // 2 * 2 + 2, **self._ends())
         except StorageFailedError:
             return
-        self._builder = self.active.builder = self.active.indexed_to(self._written)
+        self._builder = self.active.builder = builder
         self.producers.put_back(self._producers_before, self._next_offset)
         self.set_state(durable_offset=self._next_offset)
         self._stale = False

@@ -406,9 +406,18 @@ class BatchEncoder:
                 "raise that option, or send less"
             )
 
-    def check_one_batch(self, rows: Piece, whose: str) -> None:
-        """Raises RecordTooLargeError if the rows may need more than one batch. The message begins with `whose`."""
-        size = rows.size_bound - len(rows) * HEADER_SIZE
+    def check_one_batch(self, size_bound: int, count: int, whose: str) -> None:
+        """Refuses records that may need more than one batch.
+
+        Args:
+            size_bound: an upper bound of their encoded size in bytes.
+            count: the number of records.
+            whose: the beginning of the message.
+
+        Raises:
+            RecordTooLargeError: they may need more.
+        """
+        size = size_bound - count * HEADER_SIZE
         if size > self._max_message_bytes:
             raise RecordTooLargeError(
                 f"{whose} batch of up to {size} bytes is more than {self._limit_text}; "

@@ -20,6 +20,7 @@ from pylog.record.format import CRC_GOOD, HEADER_CHECKED, HEADER_FRONT, HEADER_S
 from pylog.record.rows import MAX_RECORD_OVERHEAD, NO_BYTES, NO_HEADERS, NO_INTS, Binary, Headers, Rows, read_only
 from pylog.record.types import ProducerBatch
 
+_HEADERS_END: Final = 10  # bytes that `Rows.size_bound` adds once for a column of headers
 _NO_PRODUCER: Final = ProducerBatch(-1, -1, -1)
 
 Pairs = tuple[tuple[bytes, bytes | None], ...]
@@ -214,6 +215,17 @@ def joined_rows(parts: Sequence[Piece]) -> Piece:
     records = [record for rows in parts for record in few_of(rows).records]
     joined = FewRows(records, sum(rows.size_bound for rows in parts))
     return joined if len(records) <= limits.FEW_RECORDS else joined.columns()
+
+
+def least_bound(parts: Sequence[Piece]) -> int:
+    """What the `size_bound` of the joined records is at least, without joining them: a bound of several parts counts the
+    beginning of a batch, and of a column of headers, for each of them.
+
+    >>> parts = [few_rows([(0, None, b"a", ())]), few_rows([(0, None, b"b", ())])]
+    >>> least_bound(parts) <= joined_rows(parts).size_bound
+    True
+    """
+    return sum(rows.size_bound for rows in parts) - (len(parts) - 1) * (HEADER_SIZE + _HEADERS_END)
 
 
 def _header_columns(lists: Sequence[Pairs]) -> Headers:

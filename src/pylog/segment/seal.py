@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from pylog import limits
 from pylog.errors import CorruptionError, UnsupportedFormatError
 from pylog.fs import Bytes, FileSystem, read_derived, write_atomically
+from pylog.index.builder import SegmentIndexBuilder
 from pylog.record import kernels
 from pylog.record.batch import Table
 from pylog.record.checksum import crc32c
@@ -158,10 +159,36 @@ def digest_of(segment: LogSegment, end: int, interval_bytes: int = limits.DEFAUL
     digest = HeaderDigest(interval_bytes)
     for region in segment.regions(0, end):
         digest.add(region.buffer, region.table, 0, region.table.shape[1], region.shift)
+    _check_end(segment, digest, end)
+    return digest
+
+
+def digest_and_indexes_of(segment: LogSegment, end: int, interval_bytes: int) -> tuple[HeaderDigest, SegmentIndexBuilder]:
+    """The digest of a segment's batches below a position, and their indexes, made in memory.
+
+    Args:
+        segment: the active one.
+        end: in bytes, after a batch.
+        interval_bytes: of the marks and of the indexes.
+
+    Raises:
+        CorruptionError: there are no whole batches up to `end`.
+
+    Cost: one pass over the file, for both.
+    """
+    digest, builder = HeaderDigest(interval_bytes), SegmentIndexBuilder(segment.base_offset, interval_bytes)
+    for region in segment.regions(0, end):
+        count = region.table.shape[1]
+        digest.add(region.buffer, region.table, 0, count, region.shift)
+        builder.add(region.table, count, position=region.shift)
+    _check_end(segment, digest, end)
+    return digest, builder
+
+
+def _check_end(segment: LogSegment, digest: HeaderDigest, end: int) -> None:
     if digest.position != end:
         message = f"{segment.path}: no batch ends at position {end}; whole batches end at {digest.position}"
         raise CorruptionError(message, path=segment.path, position=digest.position)
-    return digest
 
 
 # ---- the file ----------------------------------------------------------------------------------------------------------------

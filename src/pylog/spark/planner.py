@@ -8,6 +8,7 @@ offsets say nothing about size, and they meet at batch boundaries.
 from __future__ import annotations
 
 import contextlib
+import heapq
 import itertools
 import logging
 import re
@@ -511,7 +512,34 @@ def _cut_finer(outlined: Outlined, extents: list[Extent], options: SourceOptions
 def _recut(outlined: Outlined, extent: Extent, count: int) -> Extent:
     outline, start, end = outlined(extent.directory, extent.topic_partition), extent.bounds[0], extent.bounds[-1]
     interior = cut(outline, start, end, max(1, -(-extent.size // count))).offsets
-    return replace(extent, bounds=(start, *interior, end))
+    return replace(extent, bounds=with_more((start, *interior, end), count))
+
+
+def with_more(bounds: Sequence[int], pieces: int) -> tuple[int, ...]:
+    """The same bounds, with more between those furthest apart until there are so many pieces, or one for each offset.
+
+    An index has an entry every 4 KiB at most, so cuts at its entries make few pieces of small records. These are at offsets,
+    whatever is there: of a batch that one of them cuts both tasks read the whole, and each gives its own records.
+
+    Args:
+        bounds: rising offsets, the first and the last of the range among them.
+        pieces: wanted, about.
+
+    >>> with_more((0, 10, 12), 4)
+    (0, 3, 6, 10, 12)
+    """
+    spans = [end - start for start, end in itertools.pairwise(bounds)]
+    parts = [1] * len(spans)
+    widest: list[tuple[float, int]] = [(-span, at) for at, span in enumerate(spans)]
+    heapq.heapify(widest)
+    for _ in range(pieces - len(spans)):
+        width, at = widest[0]
+        if width >= -1:
+            break
+        parts[at] += 1
+        heapq.heapreplace(widest, (-(spans[at] / parts[at]), at))
+    cuts = (bounds[at] + spans[at] * part // parts[at] for at in range(len(spans)) for part in range(parts[at]))
+    return (*cuts, bounds[-1])
 
 
 def shares(sizes: Sequence[int], pieces: int) -> list[int]:
