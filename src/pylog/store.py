@@ -407,11 +407,11 @@ class Store(Upkeep):
         """
         self._check_open()
         told = self._log_starts.offsets()
-        return {place: self._ends(place, told.get(place)) for place in partitions}
+        return {partition: self._ends(partition, told.get(partition)) for partition in partitions}
 
-    def _ends(self, place: TopicPartition, told: int | None) -> tuple[int, int] | None:
+    def _ends(self, partition: TopicPartition, told: int | None) -> tuple[int, int] | None:
         try:
-            key = self._partition(*place)
+            key = self._partition(*partition)
             seen = None
             if key not in self._logs:
                 seen = glance(self._fs, join(self.path, directory_name(key)), told or 0, ours=self._marker == NEW_MARKER)
