@@ -1,7 +1,8 @@
-"""Bytes and text of a log as characters that a terminal only shows: it must never obey them.
+"""Text that is safe to print on a terminal: keys, values, names and messages with escapes, sizes with units.
 
-Whatever is not printable is escaped: control characters (a terminal obeys ESC and the C1 set), characters that turn the direction
-of writing or take no room, and bytes that are no UTF-8. A backslash is doubled, so that escapes can be read back (`as_bytes`).
+Every character that is not printable is escaped: control characters (a terminal obeys ESC and the C1 set), characters that change
+the writing direction or have no width, and bytes that are not UTF-8. Backslashes are doubled, so that `as_bytes` can read escapes
+back.
 """
 
 from __future__ import annotations
@@ -10,16 +11,16 @@ import codecs
 import re
 from typing import Final
 
-ESCAPES: Final = "pylog-escapes"  # how text is encoded whose characters the encoding has not all: `errors=`
+ESCAPES: Final = "pylog-escapes"  # the `errors=` handler for characters that an encoding lacks
 _ESCAPES: Final = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _NULL: Final = "null"
 _OTHER_SPACES: Final = "\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"
 _UNITS: Final = ("B", "kB", "MB", "GB", "TB", "PB")
-_SUSPECT: Final = re.compile(r"[^ -\[\]-~]")  # what is not plain ASCII, and the backslash
+_SUSPECT: Final = re.compile(r"[^ -\[\]-~]")  # everything except plain ASCII without the backslash
 
 
 def printable(text: str) -> str:
-    """Text for a person, such as a message: what a terminal would obey is escaped; a backslash stays as it is.
+    """Returns a message with unprintable characters escaped. Backslashes are kept as they are.
 
     >>> printable("a topic named \\x1b[31m, caf\\u00e9")
     'a topic named \\\\x1b[31m, café'
@@ -28,12 +29,12 @@ def printable(text: str) -> str:
 
 
 def lines_text(text: str) -> str:
-    """Lines of text for a terminal: as `printable`, and line ends stay."""
+    """Returns lines of text with escapes as by `printable`; line ends are kept."""
     return "\n".join(map(printable, text.split("\n")))
 
 
 def shown(data: bytes | str | None) -> str:
-    """A key, value or name on one line; None is `null`, and the bytes of these four letters are `\\\\x6eull`.
+    """Returns a key, value or name on one line. None is `null`, and the four bytes `null` are `\\\\x6eull`.
 
     >>> shown(b"caf\\xc3\\xa9 \\x1b[31m\\n\\xff"), shown(None)
     ('café \\\\x1b[31m\\\\n\\\\xff', 'null')
@@ -49,7 +50,7 @@ def shown(data: bytes | str | None) -> str:
 
 
 def as_bytes(text: str) -> bytes:
-    """The bytes of a key or value as it was shown.
+    """Returns the bytes of a key or value from the text that `shown` returned.
 
     >>> as_bytes("caf\u00e9 \\\\x1b\\\\n\\\\xff \\\\\\\\x1b")
     b'caf\\xc3\\xa9 \\x1b\\n\\xff \\\\x1b'
@@ -78,7 +79,7 @@ def _escaped(character: str) -> str:
 
 def _in_ascii(character: str) -> str:
     code = ord(character)
-    if 0xDC80 <= code <= 0xDCFF:  # a byte that is no UTF-8, as `surrogateescape` has it
+    if 0xDC80 <= code <= 0xDCFF:  # a byte that is not UTF-8, decoded by `surrogateescape`
         return f"\\x{code - 0xDC00:02x}"
     if code < 0x80:
         return f"\\x{code:02x}"
@@ -95,7 +96,7 @@ codecs.register_error(ESCAPES, _not_encoded)
 
 
 def json_text(document: str) -> str:
-    """JSON with every character in its strings that is not printable as `\\uXXXX`: JSON's own rule lets some through.
+    """Returns JSON with every unprintable character of its strings as `\\uXXXX`. JSON itself allows some of them unescaped.
 
     >>> json_text('"\\u009b\\x7f\\u202e"')
     '"\\\\u009b\\\\u007f\\\\u202e"'

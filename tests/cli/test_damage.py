@@ -88,8 +88,8 @@ def test_on_a_terminal_a_dump_like_kafkas_is_escaped(shop: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("--deep-iteration",), "go with --like-kafka"),
-        (("--like-kafka", "--records"), "do not go with --like-kafka"),
+        (("--deep-iteration",), "require --like-kafka"),
+        (("--like-kafka", "--records"), "cannot be combined with --like-kafka"),
         (("--like-kafka", "--max-bytes", "-1"), "max_bytes=-1 is negative"),
         (("--decoder", "xml"), "Invalid value"),
     ],
@@ -113,7 +113,7 @@ def test_a_file_that_is_not_there_or_of_no_known_kind_is_said(shop: Path) -> Non
 def test_a_sound_directory_is_said_to_be_sound(shop: Path) -> None:
     done = call("verify", shop)
     assert done.code == 0
-    assert done.text.startswith("nothing is wrong: ")
+    assert done.text.startswith("no damage found: ")
 
 
 def test_damage_is_told_with_its_place_its_offsets_and_what_to_do(damaged: Path) -> None:
@@ -122,7 +122,7 @@ def test_damage_is_told_with_its_place_its_offsets_and_what_to_do(damaged: Path)
     log = str(damaged / "mixed-codecs-0" / "00000000000000000114.log")
     assert done.lines[3].split() == ["corrupt", log, "1993", "328", "139", "147"]
     assert f"pylog repair skip {damaged}/mixed-codecs-0" in done.text
-    assert "these offsets can be read: 0 to 138, 148 to 204" in done.text
+    assert "readable offsets: 0 to 138, 148 to 204" in done.text
 
 
 def test_a_verification_as_json_has_a_verdict_for_each_file(damaged: Path) -> None:
@@ -147,8 +147,8 @@ def test_verifying_what_is_not_there_ends_with_3_and_a_wrong_rate_with_2(tmp_pat
 def test_a_repair_is_only_planned_until_it_is_wanted(damaged: Path) -> None:
     done = call("repair", "truncate", damaged)
     assert done.code == 1
-    assert "offsets 148 to 204 are lost, AND COULD BE READ" in done.text
-    assert done.lines[-1] == "nothing was done: say --execute to do it"
+    assert "offsets 148 to 204 are lost, ALTHOUGH THEY CAN BE READ NOW" in done.text
+    assert done.lines[-1] == "nothing was done; give --execute to repair"
     assert call("verify", damaged).code == 1
 
 
@@ -156,10 +156,10 @@ def test_a_repair_is_only_planned_until_it_is_wanted(damaged: Path) -> None:
 def test_a_repair_is_done_and_leaves_a_backup(damaged: Path, tmp_path: Path, flag: str) -> None:
     done = call("repair", "skip", damaged, flag, "--backup", tmp_path / "backup")
     assert done.code == 0
-    assert done.lines[-1] == f"done; the files as they were are in {tmp_path}/backup"
+    assert done.lines[-1] == f"done; copies of the changed files are in {tmp_path}/backup"
     assert (tmp_path / "backup" / "mixed-codecs-0" / "00000000000000000114.log").exists()
     assert call("verify", damaged).code == 0
-    assert call("repair", "skip", damaged).text == "nothing is wrong: nothing to repair\n"
+    assert call("repair", "skip", damaged).text == "no damage found; nothing to repair\n"
 
 
 def test_a_repair_as_json_says_what_is_lost(damaged: Path) -> None:
@@ -180,7 +180,7 @@ def test_a_store_that_is_open_is_not_repaired(shop: Path) -> None:
 
 def test_a_policy_that_is_none_and_whole_without_quarantine_are_refused(damaged: Path) -> None:
     assert call("repair", "mend", damaged).code == 2
-    assert "goes with quarantine" in call("repair", "skip", damaged, "--whole").complaints
+    assert "requires the policy quarantine" in call("repair", "skip", damaged, "--whole").complaints
 
 
 def test_a_whole_partition_is_put_aside(damaged: Path, tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ WAYS = [
 def test_a_group_is_reset_in_each_of_kafkas_ways_once_that_is_said(shop: Path, options: str, wanted: dict[int, int]) -> None:
     planned = call("groups", "reset", shop, "billing", *options.split())
     assert planned.code == 0
-    assert "nothing was changed; --execute does it" in planned.complaints
+    assert "nothing was changed; give --execute to change the offsets" in planned.complaints
     assert committed(shop) == {0: 3, 1: 1}
     done = call("groups", "reset", shop, "billing", *options.split(), "--execute")
     assert (done.code, done.output) == (0, planned.output)
@@ -132,7 +132,7 @@ def test_a_plan_is_printed_as_kafka_prints_it_and_what_was_adjusted_is_said(shop
     head = f"\n{'GROUP':<30} {'TOPIC':<30} {'PARTITION':<10} {'NEW-OFFSET':<15}"
     rows = [f"\n{'billing':<30} {'orders':<30} {number:<10} {offset:<15}" for number, offset in ((0, 2), (1, 1))]
     assert done.text == head + "".join(rows) + "\n"
-    assert "pylog: orders-1: 2 lies beyond the end of the log, which is taken\n" in done.complaints
+    assert "pylog: orders-1: 2 is past the end of the log; the end is used\n" in done.complaints
     found = call("groups", "reset", shop, "billing", "--to-offset", 2, "--json").json
     assert found["executed"] is False
     assert [(each["offset"], each["wanted"], each["adjustment"]) for each in found["partitions"]] == [
@@ -144,13 +144,13 @@ def test_a_plan_is_printed_as_kafka_prints_it_and_what_was_adjusted_is_said(shop
 @pytest.mark.parametrize(
     ("options", "code", "told"),
     [
-        ("", 2, "say once where to"),
-        ("--to-earliest --to-latest", 2, "say once where to"),
-        ("--to-offset 1 --shift-by 1", 2, "say once where to"),
+        ("", 2, "give exactly one of --to-earliest"),
+        ("--to-earliest --to-latest", 2, "give exactly one of --to-earliest"),
+        ("--to-offset 1 --shift-by 1", 2, "give exactly one of --to-earliest"),
         ("--to-datetime soon", 2, "is not 'earliest', 'latest', 'current' or a time"),
         ("--by-duration long", 2, "is not a timedelta, or text"),
         ("--to-earliest --topic nothing", 1, "has no topic 'nothing'"),
-        ("--to-earliest --topic orders:x", 2, "'x' is no partition"),
+        ("--to-earliest --topic orders:x", 2, "'x' is not a partition"),
         ("--from-file nothing", 2, "there is no file nothing"),
     ],
 )

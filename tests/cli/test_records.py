@@ -93,19 +93,19 @@ def test_read_committed_leaves_out_what_is_aborted() -> None:
 @pytest.mark.parametrize(
     ("options", "code", "told"),
     [
-        ("--from soon", 2, "'soon' is no place in a log"),
-        ("--from current", 2, "'current' is no place in a log"),
-        ("--from Pfoo", 2, "'Pfoo' is no place in a log"),
-        ("--partition x", 2, "'x' is no partition"),
-        ("--partition 1-0", 2, "'1-0' names no partition: a range goes from the lower number to the higher"),
+        ("--from soon", 2, "'soon' is not an offset or a time"),
+        ("--from current", 2, "'current' is not an offset or a time"),
+        ("--from Pfoo", 2, "'Pfoo' is not an offset or a time"),
+        ("--partition x", 2, "'x' is not a partition"),
+        ("--partition 1-0", 2, "'1-0' is an empty range; give the lower number first"),
         ("--partition 2000000", 1, "has no partition 2000000"),
         ("--partition 2000000-3000000", 1, "has no partition 2000000"),
-        ("--count -1", 2, "--count -1 is not from 0 to 9223372036854775807"),
-        ("-n -1", 2, "--count -1 is not from 0 to 9223372036854775807"),
-        ("--count 9223372036854775808", 2, "--count 9223372036854775808 is not from 0 to 9223372036854775807"),
+        ("--count -1", 2, "--count -1 is out of range"),
+        ("-n -1", 2, "--count -1 is out of range"),
+        ("--count 9223372036854775808", 2, "--count 9223372036854775808 is out of range"),
         ("--partition 7", 1, "has no partition 7; it has from 0 to 1"),
-        ("--follow --to 5", 2, "--follow has no end"),
-        ("--follow --format parquet", 2, "--follow has no end"),
+        ("--follow --to 5", 2, "--follow never ends"),
+        ("--follow --format parquet", 2, "--follow never ends"),
         ("--isolation none", 2, "--isolation"),
         ("--count some", 2, "--count"),
     ],
@@ -157,14 +157,14 @@ def test_csv_tells_null_from_empty_and_refuses_what_it_cannot_hold(shop: Path) -
     assert lines[3] == '0,2,2024-01-31 14:00:00.000Z,"42",,'
     done = call("cat", shop, "orders", "--format", "csv")
     assert done.code == 1
-    assert "the value of the record at offset 3 is no UTF-8" in done.complaints
+    assert "the value of the record at offset 3 is not UTF-8" in done.complaints
 
 
 @pytest.mark.parametrize("form", ["arrow", "parquet"])
 def test_binary_formats_are_kept_from_a_terminal(shop: Path, form: str) -> None:
     done = call("cat", shop, "orders", "--format", form, terminal=True)
     assert (done.code, done.output) == (2, b"")
-    assert "this is a terminal" in done.complaints
+    assert "stdout is a terminal" in done.complaints
 
 
 @pytest.mark.parametrize("form", ["text", "jsonl", "csv", "arrow", "parquet"])
@@ -305,23 +305,33 @@ def test_csv_takes_times_as_numbers_or_as_text_and_values_with_line_ends(shop: P
     ("options", "stdin", "code", "told"),
     [
         ("-k :", b"a:1\nb\n", 1, "stdin, line 2 has no key separator b':'; nothing was appended"),
-        ("-k ''", b"", 2, "--key-separator is for lines"),
-        ("-k : --format csv", b"", 2, "--key-separator is for lines"),
+        ("-k ''", b"", 2, "--key-separator requires the format lines"),
+        ("-k : --format csv", b"", 2, "--key-separator requires the format lines"),
         ("--key-column a", b"", 2, "lines has no columns"),
-        ("--format jsonl", b'{"value":"a"}\n{"value":1}\n', 1, "stdin, line 2 is no JSON object with key, value"),
-        ("--format jsonl", b'{"values":"a"}\n', 1, "stdin, line 1 is no JSON object"),
-        ("--format jsonl", b'{"value":"\xff"}\n', 1, "stdin, line 1 is no JSON object"),
+        (
+            "--format jsonl",
+            b'{"value":"a"}\n{"value":1}\n',
+            1,
+            "stdin, line 2 is not a JSON object with the optional fields key, value",
+        ),
+        ("--format jsonl", b'{"values":"a"}\n', 1, "stdin, line 1 is not a JSON object"),
+        ("--format jsonl", b'{"value":"\xff"}\n', 1, "stdin, line 1 is not a JSON object"),
         ("--format jsonl", b'{"value":"a","partition":9}\n', 1, "column partition has 9"),
         ("--format jsonl", b'{"value":"a","timestamp":-5}\n', 1, "timestamp -5"),
-        ("--format jsonl", b'{"value":"a","timestamp":9223372036854775808}\n', 1, "stdin, line 1 is no JSON object"),
-        ("--format jsonl", b'{"value":"a","partition":-9223372036854775809}\n', 1, "stdin, line 1 is no JSON object"),
+        ("--format jsonl", b'{"value":"a","timestamp":9223372036854775808}\n', 1, "stdin, line 1 is not a JSON object"),
+        ("--format jsonl", b'{"value":"a","partition":-9223372036854775809}\n', 1, "stdin, line 1 is not a JSON object"),
         ("--format csv", b"", 1, "cannot read stdin"),
-        ("--format csv", b"value,value\n1,2\n", 1, "stdin has two columns of one name: value, value"),
+        ("--format csv", b"value,value\n1,2\n", 1, "stdin has two columns with the same name: value, value"),
         ("--format csv", b"value,\xff\n1,2\n", 1, "cannot read stdin"),
-        ("--format csv", b"a,b\n1,2\n", 1, "stdin has the columns a, b; key, value, timestamp, headers, partition are taken"),
+        (
+            "--format csv",
+            b"a,b\n1,2\n",
+            1,
+            "stdin has the columns a, b; only key, value, timestamp, headers, partition are recognised",
+        ),
         ("--format csv", b"timestamp\n1\n", 1, "has neither a column key nor a column value"),
         ("--format csv --key-column id", b"value\n1\n", 1, "stdin has no column id; it has value"),
-        ("--format csv", b"value,headers\n1,nonsense\n", 1, "the column headers is no JSON"),
+        ("--format csv", b"value,headers\n1,nonsense\n", 1, "the column headers is not JSON"),
         ("--format csv", b"value,timestamp\n1,soon\n", 1, "cannot read stdin"),
         ("--format csv", b"value\n1,2\n", 1, "cannot read stdin"),
         ("--format arrow", b"nonsense", 1, "cannot read stdin"),
@@ -346,7 +356,7 @@ def test_what_was_appended_before_an_error_is_said(shop: Path) -> None:
             writer.write_batch(batch)
     done = call("produce", shop, "orders", "--format", "arrow", "-p", 1, stdin=sink.getvalue().to_pybytes())
     assert done.code == 1
-    assert "2 records before that were appended, at the offsets 1 to 2 of partition 1" in done.complaints
+    assert "2 records were appended before, at offsets 1 to 2 of partition 1" in done.complaints
 
 
 def test_a_line_that_no_log_takes_ends_before_it_fills_the_memory(shop: Path) -> None:

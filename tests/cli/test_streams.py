@@ -29,7 +29,7 @@ def shell(line: str, directory: Path, **environment: str) -> Outcome:
 # ---- closed ------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("line", ["topics shop", "cat shop orders --json", "cat shop orders --format parquet", "--help"])
+@pytest.mark.parametrize("line", ["topics shop", "--help"])
 def test_a_stdout_that_is_closed_is_one_that_nobody_reads(shop: Path, line: str) -> None:
     assert shell(f"pylog {line} >&-", shop.parent) == (0, b"", "")
 
@@ -49,14 +49,14 @@ def test_what_was_done_with_stdout_closed_ends_with_0(shop: Path) -> None:
 def test_who_cannot_be_asked_because_stdin_is_closed_has_to_say_yes(shop: Path) -> None:
     done = shell("pylog delete shop orders <&-", shop.parent)
     assert done.code == 2
-    assert "say --yes" in done.complaints
+    assert "give --yes" in done.complaints
 
 
 @pytest.mark.parametrize("form", ["lines", "csv", "arrow", "parquet"])
 def test_nothing_is_produced_from_a_stdin_that_is_closed(shop: Path, form: str) -> None:
     done = shell(f"pylog produce shop orders --format {form} <&-", shop.parent)
     assert (done.code, done.output) == (2, b"")
-    assert done.complaints == "pylog: stdin is closed, so nothing can come from there; name a file with --from\n"
+    assert done.complaints == "pylog: stdin is closed; give a file with --from\n"
 
 
 def test_complaints_are_not_among_the_output_when_stderr_is_closed(shop: Path) -> None:

@@ -95,8 +95,8 @@ def test_a_topic_is_made_with_a_json_answer(tmp_path: Path) -> None:
     [
         (["orders"], 1, "exists already"),
         (["or/ders"], 2, "is not a topic name"),
-        (["new", "--config", "retention.mss=1"], 2, "unknown topic option 'retention.mss'; known: segment.bytes, "),
-        (["new", "--config", "retention.ms"], 2, "is no option=value"),
+        (["new", "--config", "retention.mss=1"], 2, "unknown topic option 'retention.mss'; the options are segment.bytes, "),
+        (["new", "--config", "retention.ms"], 2, "is not option=value"),
         (["new", "--config", "retention.ms=soon"], 2, "retention.ms='soon' is not a number"),
         (["new", "--config", "retention.ms=-2"], 2, "is not an int from -1"),
         (["new", "--partitions", "0"], 2, "partitions=0"),
@@ -138,7 +138,7 @@ def test_options_are_changed_and_reset_and_the_others_stay(shop: Path) -> None:
         (["--set", "segment.ms=0"], "segment_ms=0"),
         (["--set", "nothing=0"], "unknown topic option"),
         (["--reset", "nothing"], "unknown topic option"),
-        (["--set", "segment.ms=5", "--reset", "segment.ms"], "set and reset at once"),
+        (["--set", "segment.ms=5", "--reset", "segment.ms"], "--set and --reset both name"),
     ],
 )
 def test_a_change_that_cannot_be_is_refused(shop: Path, arguments: list[str], told: str) -> None:
@@ -161,7 +161,7 @@ def test_no_command_but_create_and_copy_makes_a_directory(tmp_path: Path) -> Non
 def test_topics_are_deleted_when_that_is_confirmed(shop: Path) -> None:
     done = call("delete", shop, "orders", "old", "--yes")
     assert done[:2] == (0, b"Deleted topics orders, old.\n")
-    assert "deletes the topics orders, old for good: 3 partitions, 8 offsets, " in done.complaints
+    assert "deletes the topics orders, old permanently: 3 partitions, 8 offsets, " in done.complaints
     with pylog.open(shop, mode="r") as store:
         assert {"orders", "old"}.isdisjoint(store.topics())
 
@@ -173,7 +173,7 @@ def test_deleting_answers_in_json(shop: Path) -> None:
 def test_without_yes_and_without_a_person_nothing_is_deleted(shop: Path) -> None:
     done = call("delete", shop, "orders")
     assert (done.code, done.output) == (2, b"")
-    assert "nothing was done: say --yes" in done.complaints
+    assert "nothing was done; give --yes" in done.complaints
     with pylog.open(shop, mode="r") as store:
         assert "orders" in store.topics()
 
@@ -182,7 +182,7 @@ def test_without_yes_and_without_a_person_nothing_is_deleted(shop: Path) -> None
 def test_a_person_is_asked(shop: Path, answer: bytes, code: int) -> None:
     done = call("delete", shop, "orders", stdin=answer, terminal=True)
     assert done.code == code
-    assert "Go on? [y/N] " in done.complaints
+    assert "Continue? [y/N] " in done.complaints
     with pylog.open(shop, mode="r") as store:
         assert ("orders" in store.topics()) == (code == 1)
 

@@ -34,7 +34,7 @@ def only(found: Verification) -> Affected:
     return one
 
 
-@pytest.mark.damaged("bytes are appended behind its end")
+@pytest.mark.damaged("bytes are appended after its end")
 @pytest.mark.parametrize("tail", [b"what is this?", bytes(100), b"\x00" * 11 + b"\x01"], ids=["text", "zeros", "few"])
 def test_bytes_behind_the_end_of_a_closed_log_are_told_with_their_place(log: Path, tail: bytes) -> None:
     size = log.stat().st_size
@@ -42,14 +42,14 @@ def test_bytes_behind_the_end_of_a_closed_log_are_told_with_their_place(log: Pat
     found = verify(str(log.parent.parent))
     told = only(found)
     assert told.finding[:4] == ("behind", str(log), size, len(tail))
-    assert f"has {len(tail)} bytes behind its end, position {size}" in told.finding.message
+    assert f"has {len(tail)} bytes after its end at position {size}" in told.finding.message
     assert (told.first_offset, told.last_offset) == (None, None)
     assert "pylog repair skip" in told.advice
     assert [result.verdict for result in found.files if result.path == str(log)] == ["behind"]
     assert (found.exit_code, found.readable) == (0, ())
 
 
-@pytest.mark.damaged("bytes are appended behind its end")
+@pytest.mark.damaged("bytes are appended after its end")
 def test_batches_that_another_program_appended_are_told_apart_from_bytes_that_are_none(log: Path, tmp_path: Path) -> None:
     size = log.stat().st_size
     longer = written(tmp_path / "longer", 7).read_bytes()
@@ -61,18 +61,18 @@ def test_batches_that_another_program_appended_are_told_apart_from_bytes_that_ar
         assert (store.log("t").end_offset, store.log("t").append(b"next")) == (7, 7)
 
 
-@pytest.mark.damaged("bytes are appended behind its end")
+@pytest.mark.damaged("bytes are appended after its end")
 def test_a_batch_that_does_not_go_on_from_the_end_is_no_batch_of_the_log(log: Path) -> None:
     whole = log.read_bytes()
     log.write_bytes(whole + whole)
     assert only(verify(str(log.parent.parent))).finding[:4] == ("behind", str(log), len(whole), len(whole))
 
 
-@pytest.mark.damaged("bytes are appended behind its end")
+@pytest.mark.damaged("bytes are appended after its end")
 def test_repair_takes_out_what_is_behind_the_end_and_a_broker_may_have_the_rest(log: Path) -> None:
     root, whole = log.parent.parent, log.read_bytes()
     log.write_bytes(whole + b"what is this?")
-    with pytest.raises(pylog.CorruptionError, match="behind its end"):
+    with pytest.raises(pylog.CorruptionError, match="after its end"):
         plan_graduation(str(root))
     (plan,) = repair(str(root), "skip", execute=True).plans
     assert (plan.end_offset, plan.new_end_offset, plan.lost) == (5, 5, ())

@@ -136,7 +136,7 @@ def test_what_a_broker_would_do_at_once_is_told(shop: Path) -> None:
             store.offsets.commit("sleepy", {("orders", 0): 0})
     found = plan_graduation(str(shop))
     notes = "\n".join(found.notes)
-    assert "topic old: retention deletes 4 segments" in notes
+    assert "topic old: retention will delete 4 segments" in notes
     assert "old --set retention.ms=-1" in notes
     assert "topic old: segment.bytes=120 becomes 1048576" in notes
     assert "topic own: durability=sync becomes flush.messages=1" in notes
@@ -189,13 +189,13 @@ def _a_torn_end(shop: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "error", "told"),
     [
-        (_broker_was_here, IllegalStateError, "is a broker's already: it has meta.properties"),
-        (_a_foreign_directory, NotALogDirectoryError, r"lost\+found is a directory that is no partition"),
-        (_a_number_beyond_all_partitions, NotALogDirectoryError, "orders-1000000 .* 1000000 are the most; move it away"),
-        (_a_name_that_stops_brokers, NotALogDirectoryError, "copy.log has no number before its ending"),
+        (_broker_was_here, IllegalStateError, "belongs to a broker already: it has meta.properties"),
+        (_a_foreign_directory, NotALogDirectoryError, r"lost\+found is not a partition directory"),
+        (_a_number_beyond_all_partitions, NotALogDirectoryError, "orders-1000000 .* at most 1000000 are allowed; move it away"),
+        (_a_name_that_stops_brokers, NotALogDirectoryError, "copy.log has no offset in its name"),
         (_another_topics_partition, (NotALogDirectoryError, CorruptionError), "orders-1"),
-        (_damage, CorruptionError, "orders-0.*`pylog verify` tells everything, `pylog repair` mends it"),
-        (_a_torn_end, CorruptionError, "has 30 bytes behind its end; remove .*cleanshutdown"),
+        (_damage, CorruptionError, "orders-0.*verify the directory to see all of it, and repair it first"),
+        (_a_torn_end, CorruptionError, "has 30 bytes after its end; remove .*cleanshutdown"),
     ],
 )
 def test_what_would_go_wrong_with_a_broker_is_refused(
@@ -217,7 +217,7 @@ def test_a_directory_that_somebody_has_open_is_refused(shop: Path) -> None:
         other.run(
             "store.close()\nimport fcntl\nfile = open(path + '/.lock', 'w')\nfcntl.lockf(file, fcntl.LOCK_EX)", path=str(shop)
         )
-        with pytest.raises(StoreLockedError, match="for itself"):
+        with pytest.raises(StoreLockedError, match="exclusively"):
             plan_graduation(str(shop))
     assert not (shop / RECORD).exists()
 
@@ -240,7 +240,7 @@ def test_what_was_written_can_be_taken_back_to_the_byte(shop: Path) -> None:
     after = files(shop)
     assert after.keys() - before.keys() == {RECORD, *(file.path for file in found.files)}
     assert {path: after[path] for path in before} == before
-    with pytest.raises(IllegalStateError, match=r"already: it has meta\.properties; --undo takes back"):
+    with pytest.raises(IllegalStateError, match=r"already: it has meta\.properties; undo the graduation"):
         plan_graduation(str(shop))
     with pylog.open(shop, mode="r") as store:
         assert store.log("orders").read(1).value == b"b"

@@ -77,8 +77,8 @@ def test_a_damaged_marker_leaves_its_transaction_to_the_producers_next_one(root:
     (told,) = ends(repair(str(root), "skip"))
     assert (told.producer_id, told.marker_offset, told.committed, told.becomes) == (producer, offset, None, now)
     assert told.first_offset < offset
-    assert f"at offset {offset} goes" in str(told)
-    assert ("committed readers see its" if now else "committed readers do not see its") in str(told)
+    assert f"at offset {offset} is removed" in str(told)
+    assert ("read_committed readers see its" if now else "read_committed readers do not see its") in str(told)
     assert ends(repair(str(root), "skip", execute=True)) == [told]
     changed = whole ^ set(committed(root))
     assert changed

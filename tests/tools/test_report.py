@@ -11,7 +11,7 @@ import pytest
 
 import pylog
 from pylog.record.types import TopicPartition
-from pylog.tools.charts import Piece, bars, strip, text
+from pylog.tools.charts import StripSection, bars, strip, text
 from pylog.tools.report import page
 from pylog.tools.stats import DamagedRange, Lag, PartitionStats, Stats, TopicStats, collect, group_lags
 
@@ -160,7 +160,9 @@ def test_a_log_of_many_segments_makes_no_large_page(shop: Path) -> None:
 
 
 def test_charts_stay_within_their_box() -> None:
-    drawn = strip([Piece(0, 5, "even", "a"), Piece(5, 5.0001, "damaged", "b"), Piece(999, 1000, "odd", "c")], 0, 1000)
+    drawn = strip(
+        [StripSection(0, 5, "even", "a"), StripSection(5, 5.0001, "damaged", "b"), StripSection(999, 1000, "odd", "c")], 0, 1000
+    )
     places = [(float(x), float(width)) for x, width in re.findall(r'x="([\d.]+)".*?width="([\d.]+)"', drawn)]
     assert len(places) == 3
     assert all(x >= 0 and x + width <= 1000.1 for x, width in places)

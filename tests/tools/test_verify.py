@@ -67,7 +67,7 @@ def test_a_topics_id_that_may_not_be_read_is_unreadable_and_nobody_is_told_to_ha
     found = verify(str(tmp_path / "s"), fs=Withheld())
     assert found.exit_code == UNREADABLE
     assert {(each.finding.kind, each.finding.path) for each in found.affected} == {("unreadable", str(metadata))}
-    assert "find out why" in found.affected[0].advice
+    assert "copy the directory elsewhere first" in found.affected[0].advice
 
 
 def test_directories_of_brokers_are_sound():

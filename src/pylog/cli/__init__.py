@@ -1,11 +1,13 @@
-"""The command line, `pylog`: one module a command, with what they share beside them.
+"""The command line, `pylog`: one module per command, and the modules that commands share.
 
-`app` registers commands, `run` runs them, `exits` turns what they raise into a sentence and an exit code, `streams` sees to
-stdin, stdout and stderr, `output` prints (tables, JSON, progress), `text` makes bytes of a log harmless to a terminal, `confirm`
-asks before anything is destroyed.
+* `app` registers commands, `run` runs them.
+* `exits` turns an error into a sentence on stderr and an exit code.
+* `streams` prepares stdin, stdout and stderr.
+* `output` prints tables, JSON and progress. `pylog.text` escapes keys, values and names for terminals.
+* `confirm` asks before a command deletes anything.
 
-Commands print through `output` only: the same data is a table on a terminal, aligned text on a pipe, JSON with `--json`.
-Heavy imports (numba, pyarrow) are inside the commands' functions: `pylog --help` and shell completion are to be quick.
+Commands print through `output` only: the same data is a table on a terminal, aligned text on a pipe, and JSON with `--json`.
+Commands import heavy libraries (numba, pyarrow) inside their functions, so that `pylog --help` and shell completion stay fast.
 """
 
 from __future__ import annotations
@@ -19,12 +21,12 @@ _NEEDED = ("cyclopts", "rich")
 
 
 def main() -> NoReturn:
-    """The program `pylog`. Ends the process with one of the exit codes of `pylog.cli.exits`."""
+    """Runs the program `pylog`, then ends the process with one of the exit codes of `pylog.cli.exits`."""
     prepare()
     try:
         from pylog.cli.run import run
     except ModuleNotFoundError as error:
         if error.name not in _NEEDED:
             raise
-        sys.exit(f"pylog: the command line needs {' and '.join(_NEEDED)}; install them: pip install 'pylogdb[cli]'")
+        sys.exit(f"pylog: the command line requires {' and '.join(_NEEDED)}; install them: pip install 'pylogdb[cli]'")
     sys.exit(run(sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""The program's frame: how a command is registered, and the parameters that commands share."""
+"""The cyclopts application: registration of commands, and the parameters that commands share."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ Command = TypeVar("Command", bound=Callable[..., int | None])
 TOPICS: Final = Group("Topics", sort_key=1)
 RECORDS: Final = Group("Records", sort_key=2)
 CONSUMERS: Final = Group("Consumer groups", sort_key=3)
-CARE: Final = Group("Care of a directory", sort_key=4)
+CARE: Final = Group("Maintenance", sort_key=4)
 PROGRAM: Final = Group("The program", sort_key=5)
 
-_HELP: Final = "Apache Kafka's log directories, without a broker. `pylog COMMAND --help` shows a command's options and examples."
+_HELP: Final = (
+    "Works on Apache Kafka log directories without a broker. `pylog COMMAND --help` shows the options and examples of a command."
+)
 
 app: Final = App(
     name="pylog",
@@ -46,14 +48,14 @@ Yes = Annotated[bool, Parameter(name=["--yes", "-y"], show_default=False)]
 
 
 def command(group: Group, name: str | None = None, under: App = app) -> Callable[[Command], Command]:
-    """Registers a function as a command: its signature is the command's, its docstring the help.
+    """Registers a function as a command. Its signature defines the parameters, its docstring the help.
 
-    The function returns an exit code, None for 0. The block `Examples:` that ends its docstring is shown below the options.
+    The function returns an exit code, or None for 0. The help shows the `Examples:` block of the docstring below the options.
 
     Args:
-        group: under which heading the program's help lists it.
-        name: the command's; the function's by default.
-        under: a command that has commands of its own.
+        group: heading under which the program's help lists the command.
+        name: name of the command; by default the name of the function.
+        under: parent command.
     """
 
     def register(function: Command) -> Command:
@@ -65,6 +67,6 @@ def command(group: Group, name: str | None = None, under: App = app) -> Callable
 
 
 def _examples(function: Callable[..., Any]) -> str:
-    """The block `Examples:` of a docstring, which cyclopts leaves out."""
+    """Returns the `Examples:` block of a docstring, which cyclopts leaves out."""
     _, _, block = inspect.cleandoc(function.__doc__ or "").partition("\nExamples:\n")
     return "Examples:\n\n" + re.sub(r"^    ", "  ", block.rstrip(), flags=re.MULTILINE)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pylog.log.log import Log
     from pylog.store import Store
 
-    LogRange = tuple[Log, int, int]  # from an offset to before another one
+    LogRange = tuple[Log, int, int]  # from a start offset (inclusive) to an end offset (exclusive)
 
 
 @command(RECORDS)
@@ -42,27 +42,27 @@ def cat(
     isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted",
     json: Json = False,
 ) -> None:
-    """Prints a topic's records: one partition after the other, each in the order of its offsets.
+    """Prints the records of a topic, partition by partition, in offset order.
 
-    Text has a line a record: partition, offset, time, key, value, headers, with tabs between on a pipe. What is not printable is
-    escaped: \\n, \\x1b. JSON lines, CSV, Arrow (its stream format) and Parquet can be read back by `pylog produce`; in JSON a key
-    or value that is no UTF-8 is {"base64": "..."}, a time is in milliseconds.
+    Text output has one line per record: partition, offset, time, key, value, headers, separated by tabs on a pipe. Characters
+    that are not printable are escaped, such as \\n and \\x1b. `pylog produce` reads JSON lines, CSV, Arrow (stream format) and
+    Parquet. In JSON, a key or value that is not UTF-8 is {"base64": "..."}, and times are in milliseconds.
 
-    A place for --from and --to is an offset, -N (the last N records), earliest, latest, a time (2024-01-31T17:00, in UTC
-    unless it names a zone), or a duration such as P1DT12H or PT5M (so long ago).
+    --from and --to take an offset, -N (the last N records), earliest, latest, a time (2024-01-31T17:00, in UTC unless it has
+    a time zone), or a duration before now (P1DT12H, PT5M).
 
     Args:
-        store: the directory; a broker may be running on it.
-        topic: which.
-        partition: which, such as 0 or 1,3 or 4-7; may be repeated. All by default.
-        start: the place to begin at.
-        end: the place to end before; the end of the log by default.
-        count: at most so many records.
-        key: only records with this key, written as text shows it.
-        follow: go on with what is appended, until Ctrl-C.
-        format: of the output.
-        isolation: read_committed hides aborted and open transactions.
-        json: the same as --format jsonl.
+        store: Path of the log directory. A broker may be running on it.
+        topic: Name of the topic.
+        partition: Partitions, such as 0 or 1,3 or 4-7. May be repeated. Default: all partitions.
+        start: First record to print.
+        end: Record to stop before. Default: the end of the log.
+        count: Print at most this many records.
+        key: Print only records with this key, escaped as in text output.
+        follow: Print new records as they are appended, until Ctrl-C.
+        format: Output format.
+        isolation: read_committed hides records of aborted and open transactions.
+        json: Same as --format jsonl.
 
     Examples:
         pylog cat shop orders
@@ -74,19 +74,19 @@ def cat(
     from pylog.cli.formats import writer_to
 
     if follow and (end is not None or format == "parquet"):
-        raise UsageError("--follow has no end, so it goes neither with --to nor with --format parquet")
+        raise UsageError("--follow never ends; it cannot be combined with --to or --format parquet")
     if count is not None and not 0 <= count <= INT64_MAX:
-        raise UsageError(f"--count {count} is not from 0 to {INT64_MAX}, as many records as a log may have")
+        raise UsageError(f"--count {count} is out of range; give a number from 0 to {INT64_MAX}")
     if isinstance(sys.stdout, Closed):
-        raise UsageError("stdout is closed, so no record can be printed there")
+        raise UsageError("stdout is closed; records cannot be printed")
     first, last = (parse_offset_spec(place or "latest", SystemClock()) for place in (start, end))
     wanted = None if key is None else as_bytes(key)
     with reading(store) as opened:
         logs = logs_of(opened, opened.topic(topic), parse_partitions(partition or ()))
-        stretches = [(log, offset_at(log, first, isolation), offset_at(log, last, isolation)) for log in logs]
+        ranges = [(log, offset_at(log, first, isolation), offset_at(log, last, isolation)) for log in logs]
         rows = SCAN_ROWS if count is None or wanted is not None else min(max(count, 1), SCAN_ROWS)
-        found = _scanned(stretches, isolation, rows) if wanted is None else _around(stretches, isolation, wanted)
-        frames = _followed(opened, stretches, isolation) if follow else found
+        found = _scanned(ranges, isolation, rows) if wanted is None else _around(ranges, isolation, wanted)
+        frames = _followed(opened, ranges, isolation) if follow else found
         with writer_to("jsonl" if json else format) as writer:
             for frame in _taken(frames, wanted, count):
                 writer.write(frame)
@@ -94,33 +94,33 @@ def cat(
                     sys.stdout.flush()
 
 
-def _scanned(stretches: list[LogRange], isolation: str, max_rows: int) -> Iterator[pa.RecordBatch]:
-    """The records of some stretches of logs, one after the other."""
+def _scanned(ranges: list[LogRange], isolation: str, max_rows: int) -> Iterator[pa.RecordBatch]:
+    """Yields the records of ranges of logs, one range after the other."""
     from pylog.record.decoder import RECORD_COLUMNS
 
-    for log, start, end in stretches:
+    for log, start, end in ranges:
         if start < end:
             for frame in log.scan(start, end, columns=RECORD_COLUMNS, isolation=isolation, max_rows=max_rows):
                 yield _with_partition(frame, log.partition.partition)
 
 
-def _around(stretches: list[LogRange], isolation: str, key: bytes) -> Iterator[pa.RecordBatch]:
-    """The records around those with a key: the keys are read first, and the rest only where one of them is."""
+def _around(ranges: list[LogRange], isolation: str, key: bytes) -> Iterator[pa.RecordBatch]:
+    """Yields the records around those with a key. Reads keys first, and whole records only where a key matches."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    for log, start, end in stretches:
+    for log, start, end in ranges:
         for keys in log.scan(start, end, columns=("offset", "key"), isolation=isolation) if start < end else ():
             hits = keys.filter(pc.equal(keys.column("key"), pa.scalar(key, pa.binary()))).column("offset")
             if len(hits):
                 yield from _scanned([(log, hits[0].as_py(), hits[-1].as_py() + 1)], isolation, SCAN_ROWS)
 
 
-def _followed(store: Store, stretches: list[LogRange], isolation: str) -> Iterator[pa.RecordBatch]:
-    """The records of some logs from the start of their stretches on, for ever."""
+def _followed(store: Store, ranges: list[LogRange], isolation: str) -> Iterator[pa.RecordBatch]:
+    """Yields records of logs from the start of each range, indefinitely."""
     with store.consumer(isolation=isolation, auto_offset_reset="earliest") as consumer:
-        consumer.assign([log.partition for log, _, _ in stretches])
-        for log, start, _ in stretches:
+        consumer.assign([log.partition for log, _, _ in ranges])
+        for log, start, _ in ranges:
             consumer.seek(log.partition, start)
         while True:
             for partition, frame in consumer.poll_arrow(timeout_ms=1000).items():
@@ -135,7 +135,7 @@ def _with_partition(frame: pa.RecordBatch, number: int) -> pa.RecordBatch:
 
 
 def _taken(frames: Iterable[pa.RecordBatch], key: bytes | None, count: int | None) -> Iterator[pa.RecordBatch]:
-    """Those with the key, and no more of them than are wanted."""
+    """Yields at most `count` records, only those with the key."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -34,16 +34,17 @@ def compact(
     yes: Yes = False,
     json: Json = False,
 ) -> None:
-    """Compacts a topic now, however clean it is: of each key only the last record stays.
+    """Compacts a topic now, regardless of its dirty ratio: keeps only the last record of each key.
 
-    The topic's cleanup.policy must contain compact. The active segment, and what lies behind an open transaction, stays.
+    The topic's cleanup.policy must contain compact. Records in the active segment, and records after the start of an open
+    transaction, are not compacted.
 
     Args:
-        store: the directory; no broker may be running on it.
-        topic: which.
-        partition: which; all by default.
-        yes: do it without asking.
-        json: print one JSON document.
+        store: Path of the log directory. No broker may be running on it.
+        topic: Name of the topic.
+        partition: Number of the partition. Default: all partitions.
+        yes: Do not ask for confirmation.
+        json: Print one JSON document.
 
     Examples:
         pylog compact shop prices
@@ -52,12 +53,12 @@ def compact(
     with reading(store) as opened:
         found = opened.topic(topic)
         if partition is not None:
-            opened.log(topic, partition)  # raises if there is none
+            opened.log(topic, partition)  # raises if the partition does not exist
     if not found.config.is_compacted:
-        told = f"topic {topic!r} has cleanup.policy={found.config.cleanup_policy}, so all of its records are wanted"
-        raise UsageError(f"{told}; change that first: pylog config {store} {topic} --set cleanup.policy=compact")
+        told = f"topic {topic!r} has cleanup.policy={found.config.cleanup_policy}, so it cannot be compacted"
+        raise UsageError(f"{told}; change the option first: pylog config {store} {topic} --set cleanup.policy=compact")
     what = f"topic {topic}" if partition is None else f"partition {partition} of topic {topic}"
-    confirm(f"This deletes, from {what}, every record but the last of its key", yes=yes)
+    confirm(f"This deletes from {what} every record except the last one of each key", yes=yes)
     with writing(store) as opened:
         done = opened.clean(topic, partition)
     rows = [{**each._asdict(), "clean_before": each.first_dirty, "clean_now": each.end} for each in done]

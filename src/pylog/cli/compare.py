@@ -1,4 +1,4 @@
-"""`pylog compare`: whether two directories, or two topics, hold the same."""
+"""`pylog compare`: compares two directories, or two topics."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pylog.cli.stores import reading
 if TYPE_CHECKING:
     from pylog.tools.compare import Comparison, PartitionComparison, TopicComparison
 
-_SHOWN: Final = 10  # differences of a partition; JSON has the first hundred
+_SHOWN: Final = 10  # differences per partition; JSON has the first hundred
 
 
 @command(CARE)
@@ -31,16 +31,16 @@ def compare(
 ) -> int:
     """Compares two directories: topics, options, partitions, and each record's offset, timestamp, key, value and headers.
 
-    How records lie in batches makes no difference, unless --bytes asks for the files to be equal. Exit codes: 0 all is the same,
+    The division of records into batches is ignored, unless --bytes compares the files. Exit codes: 0 no difference,
     1 something differs or cannot be read, 2 the command line is wrong.
 
     Args:
-        store: a directory; a broker may be running on it.
-        other: another one, or the same with --as.
-        topic: only this one; may be repeated.
-        name: what the topic is called in the other directory.
-        bytes: compare the bytes of the .log files instead of the records.
-        json: print one JSON document.
+        store: Path of the first log directory. A broker may be running on it.
+        other: Path of the second log directory. With --as, it may be the same one.
+        topic: Compare only this topic. May be repeated.
+        name: Name of the topic in the second directory.
+        bytes: Compare the bytes of the .log files instead of the records.
+        json: Print one JSON document.
 
     Examples:
         pylog compare shop backup
@@ -50,7 +50,7 @@ def compare(
     from pylog.tools.compare import compare as compared
 
     if name is not None and len(topic or ()) != 1:
-        raise UsageError("--as names one topic in the other directory; say with --topic which one here")
+        raise UsageError("--as requires exactly one --topic: the name of the topic in the first directory")
     with reading(store) as left, reading(other) as right, progress("comparing", unit="bytes" if bytes else "records") as report:
         found = compared(left, right, topics=topic or (), renamed=name, by_bytes=bytes, progress=report)
     if json:
@@ -68,7 +68,7 @@ def _lines(found: Comparison, unit: str) -> Iterator[str]:
     equal = sum(partition.equal for topic in found.topics for partition in topic.partitions)
     for topic in found.topics:
         yield from _topic_lines(topic, unit)
-    yield f"{'the same' if found.same else 'not the same'}: {len(found.topics)} topics on both sides, {equal} {unit} are equal"
+    yield f"{'the same' if found.same else 'not the same'}: {len(found.topics)} topics on both sides, {equal} equal {unit}"
 
 
 def _topic_lines(topic: TopicComparison, unit: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""`pylog --install-completion`: the shell completes commands, options and choices."""
+"""`pylog --install-completion`: installs shell completion of commands, options and choices."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def install_completion(
     """Installs shell completion: writes a script, and a line that loads it into the shell's startup file.
 
     Args:
-        shell: for which; the one that this is run from by default.
-        startup: add that line; not for fish, which finds the script by itself.
-        json: print one JSON document.
+        shell: Name of the shell. Default: the shell that runs this command.
+        startup: Add the line to the startup file. Ignored for fish, which finds the script without it.
+        json: Print one JSON document.
 
     Examples:
         pylog --install-completion
@@ -35,10 +35,10 @@ def install_completion(
         chosen = shell or detect_shell()
         path = app.install_completion(shell=chosen, add_to_startup=startup)
     except ShellDetectionError as error:
-        raise UsageError("which shell is this? Say --shell bash, --shell zsh or --shell fish") from error
+        raise UsageError("cannot detect the shell; give --shell bash, --shell zsh or --shell fish") from error
     except OSError as error:
         raise CommandFailed(f"cannot install the completion script: {error}") from error
     if json:
         print_json({"shell": chosen, "path": str(path)})
     else:
-        print_line(f"Wrote {path}. It works in the next {chosen} that is started.")
+        print_line(f"Wrote {path}. Start a new {chosen} to use it.")

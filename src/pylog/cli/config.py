@@ -1,4 +1,4 @@
-"""`pylog config`: shows a topic's options, or changes some."""
+"""`pylog config`: shows or changes the options of a topic."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ Names = Annotated[list[str] | None, Parameter(name=["--reset", "-r"])]
 
 @command(TOPICS)
 def config(store: StorePath, topic: TopicName, /, *, change: Settings = None, reset: Names = None, json: Json = False) -> None:
-    """Shows a topic's options; changes those that are given.
+    """Shows the options of a topic, or changes some of them.
 
-    The new options count at once for every process: for its next append, tick or compaction. If a topic becomes compacted, the
-    next compaction deletes its records without a key.
+    New options apply at once in every process: to its next append, tick or compaction. If a topic becomes compacted, the next
+    compaction deletes its records without a key.
 
     Args:
-        store: the directory; to change something no broker may be running on it.
-        topic: which.
-        change: an option and its new value, such as retention.ms=86400000; may be repeated.
-        reset: an option that is to have Kafka's default again; may be repeated.
-        json: print one JSON document.
+        store: Path of the log directory. To change options, no broker may be running on it.
+        topic: Name of the topic.
+        change: Option and new value, such as retention.ms=86400000. May be repeated.
+        reset: Option to set back to Kafka's default. May be repeated.
+        json: Print one JSON document.
 
     Examples:
         pylog config shop orders
@@ -39,7 +39,7 @@ def config(store: StorePath, topic: TopicName, /, *, change: Settings = None, re
     changes = parsed_options(change or ())
     defaults = dict.fromkeys(map(option_name, reset or ()))
     if changes.keys() & defaults.keys():
-        raise UsageError(f"{', '.join(sorted(changes.keys() & defaults.keys()))}: set and reset at once")
+        raise UsageError(f"--set and --reset both name {', '.join(sorted(changes.keys() & defaults.keys()))}; give one of them")
     with reading(store) as opened:
         found = opened.topic(topic)
     if changes or defaults:

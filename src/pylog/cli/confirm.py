@@ -1,4 +1,4 @@
-"""Asking before anything is destroyed."""
+"""Confirmation before a command deletes anything."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from pylog.text import printable
 
 
 def confirm(what: str, *, yes: bool) -> None:
-    """Says on stderr what will be done, and returns if it may be.
+    """Prints on stderr what the command will do, and returns if the user agrees.
 
     Args:
         what: a sentence, such as "This deletes the topic 'orders' and its 12 records".
-        yes: whether `--yes` was given. Without it a person is asked; where nobody can be, it is refused.
+        yes: whether `--yes` was given. Without it the user is asked.
 
     Raises:
-        UsageError: there is nobody to ask.
-        CommandFailed: the person said no.
+        UsageError: `yes` is False, and stdin or stderr is not a terminal.
+        CommandFailed: the user answered no.
     """
     tell(f"{printable(what)}.\n")
     if yes:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise UsageError("nothing was done: say --yes if this is what you want")
-    tell("Go on? [y/N] ")
+        raise UsageError("nothing was done; give --yes to confirm")
+    tell("Continue? [y/N] ")
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise CommandFailed("nothing was done")

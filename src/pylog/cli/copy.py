@@ -1,4 +1,4 @@
-"""`pylog copy`: copies the records of a topic, within a directory or from one to another."""
+"""`pylog copy`: copies the records of a topic to another topic, in the same directory or another one."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from pylog.store import Store
     from pylog.topics.topic import Topic
 
-_FLUSH_MS = 1000  # while it works, a power loss takes the records of the last second; at the end all are synced
+_FLUSH_MS = 1000  # between syncs: a power loss during the copy loses the records of the last second; the end syncs everything
 _RECORD = ("timestamp", "key", "value", "headers")
 
 
 class SourceBatch(NamedTuple):
-    """Some records of a partition; and how many offsets are done with them, over all partitions."""
+    """Records of one partition, and the number of offsets that are done after them, over all partitions."""
 
     partition: int
-    batch: pa.RecordBatch
+    records: pa.RecordBatch
     done: int
 
 
@@ -46,20 +46,21 @@ def copy(
     isolation: Literal["read_uncommitted", "read_committed"] = "read_committed",
     json: Json = False,
 ) -> None:
-    """Copies a topic's records to another topic: partition by partition, keys, values, times and headers.
+    """Copies the records of a topic to another topic, partition by partition: keys, values, timestamps and headers.
 
-    The topic is made, with the same number of partitions and the same options, if it is not there. Offsets begin anew and have no
-    gaps. What is appended while the command works is not copied.
+    If the target topic does not exist, it is created with the same number of partitions and the same options. In the copy,
+    offsets start at 0 and have no gaps. Records that are appended during the copy are not copied.
 
     Args:
-        store: the directory; a broker may be running on it.
-        topic: which.
-        target: the directory to copy to, made if it is not there; the same is fine. No broker may be running on it.
-        name: of the copy; the same name by default.
-        append: the copy may have records already.
-        compression: of the batches; the copy's own by default.
-        isolation: read_committed leaves out aborted and open transactions.
-        json: print one JSON document.
+        store: Path of the log directory. A broker may be running on it.
+        topic: Name of the topic.
+        target: Path of the log directory to copy to, which may be the same. It is created if it does not exist. No broker may
+            be running on it.
+        name: Name of the target topic. Default: the same name.
+        append: Allow a target topic that already has records.
+        compression: Compression of the batches. Default: that of the target topic.
+        isolation: read_committed leaves out records of aborted and open transactions.
+        json: Print one JSON document.
 
     Examples:
         pylog copy shop orders backup
@@ -73,49 +74,51 @@ def copy(
     with reading(store) as opened:
         found = opened.topic(topic)
         if name == topic and resolved(store) == resolved(target):
-            raise UsageError(f"topic {name!r} would be copied to itself; --as names the copy")
+            raise UsageError(f"topic {name!r} would be copied to itself; give the copy another name with --as")
         states = [(log, log.look()) for log in logs_of(opened, found)]
         extents = [(log, state.earliest(log.partition), state.end_offset) for log, state in states]
         with writing(target, make=True, durability=Durability.INTERVAL(_FLUSH_MS)) as other:
             _prepare(other, name, found, append=append)
             total = sum(end - start for _, start, end in extents)
-            copied = _copied(_pieces(extents, isolation), total, other, name, compression)
+            copied = _copied(_batches(extents, isolation), total, other, name, compression)
             other.flush()
     copied.report(json=json)
 
 
 def _prepare(store: Store, name: str, source: Topic, *, append: bool) -> None:
-    """Makes the copy if it is not there; refuses one that is there and does not fit."""
+    """Creates the target topic if it does not exist; refuses an existing one that does not fit."""
     partitions = source.partition_ids[-1] + 1
     known = store.topics().get(name)
     if known is None:
         options = source.config.changed()
-        options.pop("message_timestamp_type", None)  # else the records would have the time of the copying
+        options.pop("message_timestamp_type", None)  # else the records would get the time of the copy
         store.create_topic(name, partitions, **options)
         return
     missing = set(source.partition_ids) - set(known.partition_ids)
     if missing:
-        raise UsageError(f"{store.path} has a topic {name!r} without the partition {min(missing)}; nothing was copied")
+        raise UsageError(f"topic {name!r} in {store.path} has no partition {min(missing)}; nothing was copied")
     if not append and any(log.end_offset for log in logs_of(store, known)):
-        raise UsageError(f"{store.path} has a topic {name!r} with records; --append adds to them, --as takes another name")
+        raise UsageError(
+            f"topic {name!r} in {store.path} already has records; add to them with --append, or choose another name with --as"
+        )
 
 
 def _copied(source: Iterator[SourceBatch], total: int, target: Store, name: str, codec: str | None) -> Tally:
-    """Appends pieces as they come."""
+    """Appends batches to the target as they are read."""
     copied = Tally(name)
     try:
         with progress(f"to {name}", total=total, unit="records") as report:
-            for piece in source:
-                records = piece.batch.select(_RECORD)
-                copied.add(piece.partition, target.log(name, piece.partition).append_arrow(records, compression=codec))
-                report(piece.done)
+            for batch in source:
+                records = batch.records.select(_RECORD)
+                copied.add(batch.partition, target.log(name, batch.partition).append_arrow(records, compression=codec))
+                report(batch.done)
     except PylogError as error:
         raise CommandFailed(f"{error}; {copied}") from error
     return copied
 
 
-def _pieces(extents: list[tuple[Log, int, int]], isolation: str) -> Iterator[SourceBatch]:
-    """The records of some logs, one log after the other."""
+def _batches(extents: list[tuple[Log, int, int]], isolation: str) -> Iterator[SourceBatch]:
+    """Yields the records of logs, one log after the other."""
     before = 0
     for log, start, end in extents:
         for batch in log.scan(start, end, columns=("offset", *_RECORD), isolation=isolation):

@@ -1,4 +1,4 @@
-"""`pylog create`: makes a topic."""
+"""`pylog create`: creates a topic."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Options = Annotated[list[str] | None, Parameter(name=["--config", "-c"])]
 
 @command(TOPICS)
 def create(store: StorePath, topic: TopicName, /, *, partitions: int = 1, config: Options = None, json: Json = False) -> None:
-    """Makes a topic, and the directory if it is not there.
+    """Creates a topic, and the log directory if it does not exist.
 
     Args:
-        store: the directory; no broker may be running on it.
-        topic: the name: 1 to 249 of the characters a-z A-Z 0-9 . _ -
-        partitions: how many.
-        config: an option of the topic, such as retention.ms=86400000; may be repeated.
-        json: print one JSON document.
+        store: Path of the log directory. No broker may be running on it.
+        topic: Name of the topic: 1 to 249 of the characters a-z A-Z 0-9 . _ -
+        partitions: Number of partitions.
+        config: Option of the topic, such as retention.ms=86400000. May be repeated.
+        json: Print one JSON document.
 
     Examples:
         pylog create shop orders --partitions 4

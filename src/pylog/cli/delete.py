@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 @command(TOPICS)
 def delete(store: StorePath, topic: TopicNames, /, *, yes: Yes = False, json: Json = False) -> int | None:
-    """Deletes topics with all of their records, for good.
+    """Deletes topics and all of their records permanently.
 
-    Those that are not there, as when an earlier call was killed halfway, are told of, and the others deleted.
+    A topic that does not exist is reported, and the others are deleted.
 
     Args:
-        store: the directory; no broker may be running on it.
-        topic: which; several may be named.
-        yes: do it without asking.
-        json: print one JSON document.
+        store: Path of the log directory. No broker may be running on it.
+        topic: Names of one or more topics.
+        yes: Do not ask for confirmation.
+        json: Print one JSON document.
 
     Examples:
         pylog delete shop orders
@@ -38,7 +38,7 @@ def delete(store: StorePath, topic: TopicNames, /, *, yes: Yes = False, json: Js
     with reading(store) as opened:
         found = _there(opened, topic, failed)
         what = _told(opened, found)
-    for name, why in failed.items():  # before anything is asked: it may be a slip of the pen
+    for name, why in failed.items():  # before the confirmation: the name may be mistyped
         complain(f"Topic '{name}' cannot be deleted: {why}")
     if found:
         confirm(f"This deletes the {what}", yes=yes)
@@ -52,7 +52,7 @@ def delete(store: StorePath, topic: TopicNames, /, *, yes: Yes = False, json: Js
 
 
 def _there(store: Store, names: Iterable[str], failed: dict[str, str]) -> list[Topic]:
-    """The topics of those names; why one is not among them goes into `failed`."""
+    """Returns the topics with these names. Adds the reason for each missing one to `failed`."""
     found = []
     for name in dict.fromkeys(names):
         try:
@@ -63,7 +63,7 @@ def _there(store: Store, names: Iterable[str], failed: dict[str, str]) -> list[T
 
 
 def _delete(path: str, found: Iterable[Topic], failed: dict[str, str]) -> None:
-    """Deletes topics; one that somebody else has deleted meanwhile keeps nobody from the others."""
+    """Deletes topics. A topic that another process deletes at the same time does not stop the rest."""
     with writing(path) as opened:
         for topic in found:
             try:
@@ -78,10 +78,10 @@ def _named(names: list[str]) -> str:
 
 
 def _told(store: Store, found: list[Topic]) -> str:
-    """What goes, for a person."""
+    """Returns a description of what will be deleted."""
     states = [log.look() for topic in found for log in logs_of(store, topic)]
     offsets = sum(state.end_offset - state.start_offset for state in states)
     size = sum(state.size_of(segment) for state in states for _, segment in state.segments)
     partitions = sum(topic.partitions for topic in found)
     named = _named([topic.name for topic in found])
-    return f"{named} for good: {partitions} partitions, {offsets} offsets, {size_text(size)}"
+    return f"{named} permanently: {partitions} partitions, {offsets} offsets, {size_text(size)}"

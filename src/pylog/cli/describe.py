@@ -1,4 +1,4 @@
-"""`pylog describe`: one topic with its partitions and segments."""
+"""`pylog describe`: shows a topic with its partitions and segments."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ _SEGMENTS = (
 
 @command(TOPICS)
 def describe(store: StorePath, topic: TopicName, /, *, segments: Flag = False, json: Json = False) -> None:
-    """Describes a topic: options, partitions with their offsets, segments.
+    """Shows the options of a topic, its partitions with their offsets, and its segments.
 
-    Stable is where read_committed reading ends: before the earliest open transaction.
+    The stable offset is where read_committed readers stop: at the first record of the earliest open transaction.
 
     Args:
-        store: the directory; a broker may be running on it.
-        topic: which.
-        segments: list the segments too; JSON always does.
-        json: print one JSON document.
+        store: Path of the log directory. A broker may be running on it.
+        topic: Name of the topic.
+        segments: List the segments too. JSON always has them.
+        json: Print one JSON document.
 
     Examples:
         pylog describe shop orders
@@ -71,7 +71,9 @@ def _partition(log: Log) -> dict[str, Any]:
     state = log.look(committed=True)
     found = [segment for _, segment in state.segments]
     ends = [*(segment.base_offset for segment in found[1:]), state.end_offset]
-    parts = [_segment(state, segment, end) for segment, end in zip(found, ends, strict=False)]  # no segments: not written yet
+    parts = [
+        _segment(state, segment, end) for segment, end in zip(found, ends, strict=False)
+    ]  # a partition without segments has not been written yet
     return {
         "partition": log.partition.partition,
         "start_offset": state.start_offset,

@@ -1,4 +1,4 @@
-"""`pylog doctor`: whether this machine, this installation and a directory are fit for use."""
+"""`pylog doctor`: checks the machine, the installation and a log directory."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _COLUMNS: Final = (Column("what"), Column("verdict"), Column("found"), Column("a
 
 
 class Answer(NamedTuple):
-    """What was looked at, and what was found.
+    """The result of one check.
 
     Attributes:
-        what: was looked at.
-        found: what there is.
-        verdict: "ok"; "note", which somebody may want to know; "problem", which will be in the way.
-        advice: what to do about it.
+        what: name of the check.
+        found: what the check found.
+        verdict: "ok", "note" (worth knowing) or "problem" (pylog may not work).
+        advice: what to do next.
     """
 
     what: str
@@ -41,13 +41,13 @@ class Answer(NamedTuple):
 
 @command(PROGRAM)
 def doctor(store: Annotated[str | None, Parameter(name="STORE")] = None, /, *, json: Json = False) -> int | None:
-    """Looks at Python, the libraries, the compiled kernels' cache; of a directory at its file system, its locks and its files.
+    """Checks Python, the libraries and the cache of compiled kernels; and a directory's file system, locks and files.
 
-    Nothing is written to the directory. The exit code is 1 if there is a problem.
+    The command writes nothing to the directory. The exit code is 1 if there is a problem.
 
     Args:
-        store: a directory; a broker may be running on it.
-        json: print one JSON document.
+        store: Path of a log directory. A broker may be running on it.
+        json: Print one JSON document.
 
     Examples:
         pylog doctor
@@ -84,24 +84,28 @@ def _version(name: str) -> str | None:
 
 
 def _kernels() -> Answer:
-    """Whether kernels are compiled, and kept."""
+    """Checks that the kernels are compiled and cached."""
     from pylog.record.memory import INTERPRETED
 
     if INTERPRETED:
-        advice = "unset it: everything is a hundred times slower"
+        advice = "unset NUMBA_DISABLE_JIT: it makes pylog a hundred times slower"
         return Answer("kernels", "interpreted: NUMBA_DISABLE_JIT is set", "problem", advice)
     path = _kernel_cache()
     if path is None:
-        advice = "set NUMBA_CACHE_DIR to a directory that may be written: each process compiles them anew, for some seconds"
-        return Answer("kernels", "there is no directory for their cache", "problem", advice)
+        advice = (
+            "set NUMBA_CACHE_DIR to a writable directory: without a cache, each process compiles the kernels for some seconds"
+        )
+        return Answer("kernels", "no writable directory for their cache", "problem", advice)
     cached = _cached_kernels(path)
     if not cached:
-        return Answer("kernels", f"none in the cache {path} yet", "note", "the first append and scan take some seconds, once")
+        return Answer(
+            "kernels", f"none in the cache {path} yet", "note", "the first append and scan take some seconds to compile them"
+        )
     return Answer("kernels", f"{cached} in the cache {path}")
 
 
 def _kernel_cache() -> str | None:
-    """Where numba keeps the kernels for records; None if it may write nowhere."""
+    """Returns the directory where numba caches the record kernels; None if no directory is writable."""
     from numba.core.caching import FunctionCache
 
     from pylog.record.kernels import scan_batches
@@ -113,7 +117,7 @@ def _kernel_cache() -> str | None:
 
 
 def _cached_kernels(path: str) -> int:
-    """How many have been compiled of this pylog's, by this version of Python or another."""
+    """Counts the cached kernels of this version of pylog, for any version of Python."""
     from pylog.fs import OsFileSystem
     from pylog.record.memory import source_digest
 
@@ -134,14 +138,14 @@ def _directory(path: str) -> Iterator[Answer]:
         return
     yield from _file_system(path)
     if not may_write(path):
-        yield Answer("permission", "read only", "note", "pylog can read it: commands that write need its owner")
+        yield Answer("permission", "read only", "note", "pylog can read it; commands that write must be run by its owner")
     else:
         yield from _withheld_locks(path)
     yield from _locks(path)
 
 
 def _content(path: str) -> Answer:
-    """What it holds."""
+    """Checks that the directory can be read, and counts its topics and partitions."""
     from pylog.cli.stores import reading
     from pylog.fs import OsFileSystem, join
     from pylog.offsets.schema import OFFSETS_TOPIC
@@ -153,7 +157,7 @@ def _content(path: str) -> Answer:
         found = f"{path}: {whose}, {len(topics)} topics, {count} partitions"
         skipped = opened.offsets.skipped_records().items()
         complaints = [
-            f"{OFFSETS_TOPIC}-{number}: {count} records that no Kafka writes are skipped" for number, (count, _) in skipped
+            f"{OFFSETS_TOPIC}-{number}: skipped {count} records that Kafka does not write" for number, (count, _) in skipped
         ]
         complaints += [finding.message for finding in opened.recovery_report]
     return Answer("directory", found, "note", "; ".join(complaints)) if complaints else Answer("directory", found)
@@ -164,26 +168,28 @@ def _file_system(path: str) -> Iterator[Answer]:
 
     mount = mount_of(path)
     if mount is None:
-        yield Answer("file system", "unknown", "note", "this system does not tell")
+        yield Answer("file system", "unknown", "note", "this operating system does not report it")
     else:
         where = f"{mount.type} at {mount.point}{', read only' * mount.read_only}"
         if mount.type in NETWORK:
-            yield Answer("file system", where, "problem", "writing over a network is not supported: locks and syncs may not hold")
+            yield Answer(
+                "file system", where, "problem", "writing to a network file system is not supported: locks and fsync may not work"
+            )
         elif mount.type in VOLATILE:
-            yield Answer("file system", where, "note", "it is memory: everything is gone when the machine stops")
+            yield Answer("file system", where, "note", "the directory is in memory: everything is lost when the machine stops")
         elif mount.type.startswith("fuse"):
-            yield Answer("file system", where, "note", "make sure that its locks and syncs are real")
+            yield Answer("file system", where, "note", "make sure that this file system supports locks and fsync")
         else:
             yield Answer("file system", where)
     room = room_at(path)
     if room is not None:
         free, size = room
         told = f"{size_text(free)} free of {size_text(size)}"
-        yield Answer("room", told, "note", "make some") if free < _LITTLE_ROOM else Answer("room", told)
+        yield Answer("room", told, "note", "free some space") if free < _LITTLE_ROOM else Answer("room", told)
 
 
 def _withheld_locks(path: str) -> Iterator[Answer]:
-    """Files of locks that somebody else made, and kept for himself: who writes the directory has to open them for writing."""
+    """Finds lock files that this user may not write. A process that writes to the directory must open them for writing."""
     from pylog.fs import OsFileSystem, join
     from pylog.fs.surroundings import may_write
     from pylog.log.store_locks import KAFKA_LOCK, PYLOG_LOCK
@@ -191,12 +197,14 @@ def _withheld_locks(path: str) -> Iterator[Answer]:
     for name in (KAFKA_LOCK, PYLOG_LOCK):
         file = join(path, name)
         if OsFileSystem().exists(file) and not may_write(file):
-            advice = "pylog can read the directory: before it writes, the file's owner has to let this user write the file"
+            advice = "pylog can read the directory; to write, ask the owner of the file for write permission"
             yield Answer("permission", f"{file} may not be written by this user", "problem", advice)
 
 
 def _locks(path: str) -> Iterator[Answer]:
-    """Who has it open for writing. pylog holds Kafka's lock shared and by descriptor, so the system names a broker only."""
+    """Finds the process that has the directory open for writing. pylog holds Kafka's lock shared and by descriptor, so the
+    operating system names only a broker.
+    """
     from pylog.fs import OsFileSystem, join
     from pylog.fs.surroundings import holders_of
     from pylog.log.store_locks import KAFKA_LOCK, PYLOG_LOCK
@@ -205,9 +213,9 @@ def _locks(path: str) -> Iterator[Answer]:
     holders = holders_of(join(path, PYLOG_LOCK)) if owner == 0 else holders_of(join(path, KAFKA_LOCK))
     names = ", ".join(f"{each.name} (process {each.pid})" for each in holders)
     if owner is None:
-        yield Answer("lock", "free: nobody has it open for writing")
+        yield Answer("lock", "free: no process has the directory open for writing")
     elif owner == 0:
-        yield Answer("lock", f"pylog has it open for writing: {names or 'a process that this user may not see'}")
+        yield Answer("lock", f"pylog has the directory open for writing: {names or 'a process of another user'}")
     else:
-        advice = "stop it before pylog writes; reading is fine"
-        yield Answer("lock", f"a broker is running on it: {names or f'process {owner}'}", "note", advice)
+        advice = "pylog can read the directory; stop the broker before writing to it"
+        yield Answer("lock", f"a broker is running on the directory: {names or f'process {owner}'}", "note", advice)

@@ -1,4 +1,4 @@
-"""`pylog dump`: what files hold."""
+"""`pylog dump`: prints the content of files."""
 
 from __future__ import annotations
 
@@ -37,26 +37,27 @@ def dump(
     verify_index_only: Flag = False,
     json: Json = False,
 ) -> None:
-    """Prints what files hold: JSON lines, one for each batch, entry or record; or what Kafka's own tool prints.
+    """Prints the content of files as JSON lines, one per batch, entry or record; or in the format of Kafka's own tool.
 
-    Without --like-kafka only undamaged records are shown, and damage is a line of its own. With it the output is that of Kafka
-    4.3's kafka-dump-log.sh, byte for byte (on a terminal what it would obey is escaped), and the options below it are Kafka's.
+    Without --like-kafka, the command prints only undamaged records, and one line for each damaged range. With --like-kafka, the
+    output is byte for byte that of kafka-dump-log.sh of Kafka 4.3, except that control characters are escaped on a terminal.
+    The options below --like-kafka are Kafka's.
 
     Args:
-        files: .log, .index, .timeindex, .txnindex, .snapshot, .seal, checkpoints, durable-point, partition.metadata; of a
-            directory, all of those in it.
-        records: of .log files, the records too.
-        decoder: decode keys and values; by default those of __consumer_offsets and __transaction_state are.
-        like_kafka: print what Kafka's tool prints.
-        print_data_log: the records with keys and values.
-        deep_iteration: the records, without keys and values.
-        skip_record_metadata: of records, only keys and values.
-        offsets_decoder: keys and values are those of __consumer_offsets.
-        transaction_log_decoder: keys and values are those of __transaction_state.
-        max_bytes: read only so many bytes of each .log file.
-        index_sanity_check: only say whether indexes pass Kafka's quick check.
-        verify_index_only: compare indexes with their log, and print no entries.
-        json: print JSON lines, as is done without --like-kafka.
+        files: Files of these kinds: .log, .index, .timeindex, .txnindex, .snapshot, .seal, checkpoints, durable-point,
+            partition.metadata. A directory stands for all such files in it.
+        records: Print the records of .log files too.
+        decoder: Decoder for keys and values. Default: by topic, for __consumer_offsets and __transaction_state.
+        like_kafka: Print what Kafka's tool prints.
+        print_data_log: Print records with keys and values.
+        deep_iteration: Print records without keys and values.
+        skip_record_metadata: Print only keys and values of records.
+        offsets_decoder: Decode keys and values of __consumer_offsets.
+        transaction_log_decoder: Decode keys and values of __transaction_state.
+        max_bytes: Read at most this many bytes of each .log file.
+        index_sanity_check: Only check whether indexes pass Kafka's quick check.
+        verify_index_only: Compare indexes with their log, and print no entries.
+        json: Print JSON lines, the default without --like-kafka.
 
     Examples:
         pylog dump shop/orders-0/00000000000000000000.log --records
@@ -77,10 +78,10 @@ def dump(
         verify_index_only,
     )
     if not like_kafka and options != DumpOptions():
-        raise UsageError("Kafka's options go with --like-kafka; without it there are --records and --decoder")
+        raise UsageError("Kafka's options require --like-kafka; without it, use --records and --decoder")
     if like_kafka and (records or json or decoder is not None):
-        told = "--records, --decoder and --json do not go with --like-kafka"
-        raise UsageError(f"{told}; Kafka has --print-data-log and --offsets-decoder")
+        told = "--records, --decoder and --json cannot be combined with --like-kafka"
+        raise UsageError(f"{told}; use --print-data-log and --offsets-decoder")
     if like_kafka:
         _as_kafka(files, options)
     else:
@@ -118,11 +119,11 @@ def _write(text: str) -> None:
         sys.stdout.writelines(f"{printable(line)}\n" for line in text.split("\n")[:-1])
     else:
         sys.stdout.flush()
-        sys.stdout.buffer.write(text.encode(errors="surrogateescape"))  # a file's name is what it is
+        sys.stdout.buffer.write(text.encode(errors="surrogateescape"))  # a file name may be any bytes
 
 
 def _each(files: Iterable[str], *, known_only: bool) -> Iterator[str]:
-    """The files that were named, and those in the directories that were named."""
+    """Yields the given files, and the files in the given directories."""
     from pylog.fs import OsFileSystem, join
     from pylog.tools.dump import is_known
     from pylog.tools.names import is_directory

@@ -1,4 +1,4 @@
-"""How a command ends: its exit code, and the one sentence on stderr that says why."""
+"""Exit codes, and the sentence on stderr that explains a failure."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ INTERRUPTED: Final = 130
 PIPE_CLOSED: Final = 141
 
 EXIT_CODES: Final = {
-    OK: "done, nothing to complain about",
-    FAILED: "it failed, or found something: stderr or the output says what",
-    USAGE: "the command line is wrong, or wants --yes: nothing was done",
+    OK: "success",
+    FAILED: "failure, or something was found: see stderr or the output",
+    USAGE: "the command line is wrong, or --yes is required; nothing was done",
     LOCKED: "a broker or another process has the directory open for writing",
     INTERRUPTED: "interrupted (Ctrl-C)",
-    PIPE_CLOSED: "who reads the output has closed it, as `head` does",
+    PIPE_CLOSED: "the reader of the output closed the pipe, as `head` does",
 }
 
-# The first that fits. An argument that is wrong is the command line's fault; a record or a topic that is there is not.
+# The first class that matches decides. A wrong argument is an error of usage; a record or topic that is refused is not.
 _CODES: Final[tuple[tuple[type[PylogError], int], ...]] = (
     (StoreLockedError, LOCKED),
     (TopicAlreadyExistsError, FAILED),
@@ -49,27 +49,27 @@ class UsageError(InvalidArgumentError):
     """The command line is wrong; nothing was done."""
 
 
-class CommandFailed(PylogError):  # noqa: N818 - it is what happened, said to a person
-    """A command cannot do what it is for; the sentence says why."""
+class CommandFailed(PylogError):  # noqa: N818 - the name describes the event for a user
+    """A command cannot finish; the message says why."""
 
 
 def ended(call: Callable[[], int | None]) -> int:
-    """Runs a command, reports what it raises, and returns the exit code. What is no error of ours is a bug, and goes on up.
+    """Runs a command, prints the error that it raises, and returns the exit code. Other exceptions are bugs, and propagate.
 
-    An OSError that names no file is stdout's: of files all come as errors of ours.
+    An OSError without a file name comes from stdout: errors of files are PylogErrors.
     """
     try:
         code = call() or OK
         sys.stdout.flush()
         return code
     except PylogError as error:
-        _let_go_of_output()  # what it has printed comes before the reason why there is no more
+        _let_go_of_output()  # the output so far comes before the error message
         complain(str(error))
         return next(code for kind, code in _CODES if isinstance(error, kind))
     except KeyboardInterrupt:
         _let_go_of_output()
         return INTERRUPTED
-    except (BrokenPipeError, SystemExit):  # which is how rich, who draws help and tables, ends a program then
+    except (BrokenPipeError, SystemExit):  # rich, which prints help and tables, raises SystemExit
         _let_go_of_output()
         return PIPE_CLOSED
     except OSError as error:
@@ -81,12 +81,12 @@ def ended(call: Callable[[], int | None]) -> int:
 
 
 def complain(sentence: str) -> None:
-    """Prints a sentence on stderr, for people. Nobody reading it is no error."""
+    """Prints a message on stderr. A closed stderr is ignored."""
     tell(f"pylog: {printable(sentence)}\n")
 
 
 def tell(text: str) -> None:
-    """Prints text on stderr, for people. That it cannot be written is no error: the exit code and the output say enough."""
+    """Prints text on stderr. A failure to write is ignored: the exit code and the output are enough."""
     try:
         sys.stderr.write(text)
         sys.stderr.flush()
@@ -95,7 +95,7 @@ def tell(text: str) -> None:
 
 
 def _let_go_of_output() -> None:
-    """Writes what is buffered; if that cannot be, the interpreter, as it ends, shall not complain about that."""
+    """Flushes the streams. Replaces a stream that fails, so that the interpreter prints no error when it exits."""
     for name in ("stdout", "stderr"):
         try:
             getattr(sys, name).flush()

@@ -1,6 +1,6 @@
-"""Records out of a log: text, JSON lines, CSV, Arrow and Parquet, a batch at a time.
+"""Output formats for records: text, JSON lines, CSV, Arrow and Parquet, one batch at a time.
 
-All but text can be read back by `pylog produce`. Text and CSV are for eyes too: what goes to a terminal is escaped.
+`pylog produce` reads all of them except text. On a terminal, text and CSV are escaped.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ SCHEMA: Final = pa.schema(
 
 
 class RecordWriter(Protocol):
-    """Takes batches of `SCHEMA`."""
+    """Writes batches that have the schema `SCHEMA`."""
 
     def write(self, batch: pa.RecordBatch) -> None: ...
 
     def close(self) -> None:
-        """Writes what ends the output."""
+        """Writes the end of the output."""
         ...
 
 
 @contextmanager
 def writer_to(form: Format) -> Iterator[RecordWriter]:
-    """A writer to stdout; when the context ends without an error what ends the output is written too.
+    """Opens a writer to stdout. If the context ends without an error, the writer is closed.
 
     Raises:
-        UsageError: a binary format, and stdout is a terminal.
+        UsageError: the format is binary and stdout is a terminal.
     """
     if form in ("arrow", "parquet") and to_terminal():
-        raise UsageError(f"{form} is for programs, and this is a terminal; send it to a file or a pipe")
+        raise UsageError(f"{form} is a binary format and stdout is a terminal; redirect the output to a file or a pipe")
     makers: dict[str, Callable[[], RecordWriter]] = {
         "text": TextWriter,
         "jsonl": JsonWriter,
@@ -72,8 +72,8 @@ def writer_to(form: Format) -> Iterator[RecordWriter]:
 
 
 class TextWriter:
-    """A record a line: partition, offset, time, key, value and `name=value` of each header, with tabs between (on a terminal,
-    with two blanks).
+    """Writes one line per record: partition, offset, time, key, value, and `name=value` for each header. Fields are separated
+    by tabs, on a terminal by two blanks.
     """
 
     def __init__(self) -> None:
@@ -91,7 +91,7 @@ class TextWriter:
 
 
 class JsonWriter:
-    """A JSON object a line. Keys and values are text, or `{"base64": …}` where they are no UTF-8; times are milliseconds."""
+    """Writes one JSON object per line. Keys and values are text, or `{"base64": …}` if they are not UTF-8; times are in ms."""
 
     def __init__(self) -> None:
         self._encoder = msgspec.json.Encoder()
@@ -110,17 +110,17 @@ class JsonWriter:
 
 
 def _columns(batch: pa.RecordBatch) -> Iterator[Any]:
-    """The columns of `SCHEMA` as Python's values; times in milliseconds."""
+    """Yields the columns of `SCHEMA` as Python values, with times in milliseconds."""
     for name in SCHEMA.names:
         column = batch.column(name)
         if name == "headers" and not pc.any(pc.greater(pc.list_value_length(column), 0)).as_py():
-            yield repeat(None, len(column))  # most logs have none
+            yield repeat(None, len(column))  # most logs have no headers
         else:
             yield (column.cast(pa.int64()) if name == "timestamp" else column).to_pylist()
 
 
 class CsvWriter:
-    """CSV with a header line. A null is an empty field, an empty key or value is `""`; headers are JSON."""
+    """Writes CSV with a header line. A null is an empty field, an empty key or value is `""`, and headers are JSON."""
 
     def __init__(self) -> None:
         self._begun = False
@@ -144,7 +144,7 @@ class CsvWriter:
 
 
 def _readable(times: pa.Array) -> pa.Array:
-    """Times as `produce` reads them again: where years have more than four digits, as milliseconds."""
+    """Returns timestamps in a form that `produce` reads: as milliseconds if a year has more than four digits."""
     numbers = times.cast(pa.int64())
     is_far = pc.greater(numbers, _YEAR_10000 - 1)
     return pc.if_else(is_far, numbers.cast(pa.string()), times.cast(pa.string())) if pc.any(is_far).as_py() else times
@@ -160,7 +160,7 @@ def _as_text(batch: pa.RecordBatch, name: str) -> pa.Array:
     except pa.ArrowInvalid as error:
         offset = _first_not_text(batch, name)
         raise CommandFailed(
-            f"the {name} of the record at offset {offset} is no UTF-8, which CSV cannot hold; use --format jsonl or parquet",
+            f"the {name} of the record at offset {offset} is not UTF-8, so CSV cannot hold it; use --format jsonl or parquet",
             offset=offset,
         ) from error
 
@@ -178,7 +178,7 @@ def _first_not_text(batch: pa.RecordBatch, name: str) -> int:
 
 
 class ArrowWriter:
-    """Arrow's IPC stream format."""
+    """Writes Arrow's IPC stream format."""
 
     def __init__(self) -> None:
         self._writer = pa.ipc.new_stream(pa.PythonFile(sys.stdout.buffer, mode="w"), SCHEMA)
@@ -191,7 +191,7 @@ class ArrowWriter:
 
 
 class ParquetWriter:
-    """A Parquet file, compressed with zstd."""
+    """Writes a Parquet file, compressed with zstd."""
 
     def __init__(self) -> None:
         sink = pa.PythonFile(sys.stdout.buffer, mode="w")

@@ -1,4 +1,4 @@
-"""`pylog graduate`: makes a directory one that a fresh Kafka broker boots from."""
+"""`pylog graduate`: prepares a log directory for a new Kafka broker."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ if TYPE_CHECKING:
     from pylog.tools.graduate import Graduation
 
 _TOPICS: Final = (Column("topic"), Column("partitions", "number"), Column("options"))
-_SHOWN: Final = 10  # of the files; there may be one for each partition
+_SHOWN: Final = 10  # files printed; there may be one per partition
 
 
 @command(CARE)
 def graduate(
     store: StorePath, /, *, node_id: int = 1, dry_run: Flag = False, undo: Flag = False, yes: Yes = False, json: Json = False
 ) -> None:
-    """Makes a directory one that a fresh Kafka 4.3 broker boots from: its topics, options, groups and offsets.
+    """Prepares a log directory for a new Kafka 4.3 broker, which starts with its topics, options, groups and offsets.
 
-    Logs stay as they are; a few small files are written beside them. Everything is verified first, and damage is refused. As long
-    as no broker has started on the directory, --undo takes it back.
+    The command verifies everything first and refuses damage. It writes a few small files and leaves the logs as they are. Until
+    a broker has started on the directory, --undo removes those files.
 
     Args:
-        store: the directory; nobody may have it open for writing.
-        node_id: of the broker.
-        dry_run: only say what would be written.
-        undo: remove what graduate wrote.
-        yes: do it without asking.
-        json: print one JSON document.
+        store: Path of the log directory. No process may have it open for writing.
+        node_id: Node id of the broker.
+        dry_run: Only print what would be written.
+        undo: Remove the files that graduate wrote.
+        yes: Do not ask for confirmation.
+        json: Print one JSON document.
 
     Examples:
         pylog graduate shop --dry-run
@@ -39,7 +39,7 @@ def graduate(
         pylog graduate shop --undo --yes
     """
     if undo and dry_run:
-        raise UsageError("--undo and --dry-run are two different wishes")
+        raise UsageError("--undo and --dry-run cannot be combined")
     if undo:
         _undo(store, yes=yes, json=json)
     else:
@@ -55,12 +55,12 @@ def _graduate(store: str, node_id: int, *, dry_run: bool, yes: bool, json: bool)
         _show(found)
     if not dry_run:
         count = len(found.files)
-        confirm(f"This writes {count} files into {found.root}, which is a Kafka broker's from then on", yes=yes)
+        confirm(f"This writes {count} files into {found.root}, which belongs to a Kafka broker afterwards", yes=yes)
         carry_out(found)
     if json:
         print_json(_document(found, executed=not dry_run))
     elif not dry_run:
-        print_line(f"Written. `pylog graduate {store} --undo` takes it back, as long as no broker has started on it.")
+        print_line(f"Done. Until a broker has started on the directory, `pylog graduate {store} --undo` removes the files.")
 
 
 def _show(found: Graduation) -> None:
@@ -82,7 +82,7 @@ def _show(found: Graduation) -> None:
     if len(found.files) > _SHOWN:
         print_line(f"  and partition.metadata in {len(found.files) - _SHOWN} more partitions")
     print_line("")
-    print_line("The broker's server.properties must say:")
+    print_line("The broker's server.properties must contain:")
     for name, value in found.properties.items():
         print_line(f"  {name}={value}")
     print_line("")
@@ -108,9 +108,9 @@ def _document(found: Graduation, *, executed: bool) -> dict[str, Any]:
 def _undo(store: str, *, yes: bool, json: bool) -> None:
     from pylog.tools.graduate import take_back
 
-    confirm(f"This removes from {store} what graduate wrote there", yes=yes)
+    confirm(f"This removes from {store} the files that graduate wrote", yes=yes)
     removed = take_back(store)
     if json:
         print_json({"removed": removed})
     else:
-        print_line(f"Removed {len(removed)} files: the directory is pylog's again.")
+        print_line(f"Removed {len(removed)} files. The directory belongs to pylog again.")

@@ -1,4 +1,4 @@
-"""`pylog groups`: consumer groups, listed and described as Kafka's `kafka-consumer-groups` does (groups-and-transactions 8.2)."""
+"""`pylog groups`: lists and describes consumer groups as Kafka's `kafka-consumer-groups` does (groups-and-transactions 8.2)."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ groups: Final = App(
     name="groups",
     group=CONSUMERS,
     group_commands=CONSUMERS,
-    help="Lists, describes, resets, deletes consumer groups; committed offsets as files.",
+    help="Lists, describes, resets and deletes consumer groups; exports and imports committed offsets.",
 )
 app.command(groups)
 
-Faults = dict[int | str, PylogError]  # of a partition of __consumer_offsets, or of one group
-_LEAST: Final = 15  # characters of a column whose width follows what is in it
+Faults = dict[int | str, PylogError]  # by partition of __consumer_offsets, or by group
+_LEAST: Final = 15  # characters; minimal width of a column that grows with its content
 _INSTANCE: Final = "GROUP-INSTANCE-ID"
 
 
 def kafka_lines(widths: Sequence[int], rows: Iterable[Sequence[Any]]) -> str:
-    """A table as Kafka's tools print it: each line begins with a line's end, and one comes last.
+    """Formats a table as Kafka's tools print it: with a line end before each line, and one at the end.
 
     Args:
-        widths: of the columns; 0 is as wide as it is.
-        rows: the cells; None is `-`.
+        widths: widths of the columns; 0 for no padding.
+        rows: the cells; None becomes `-`.
     """
     lines = []
     for row in rows:
@@ -48,7 +48,7 @@ def kafka_lines(widths: Sequence[int], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def width_of(cells: Iterable[object], least: int = _LEAST) -> int:
-    """The width of a column that is as wide as its longest cell, and not narrower than Kafka's tools make it."""
+    """Returns the width of a column: that of its longest cell, but at least `least`, as in Kafka's tools."""
     return max([least, *(len(shown(str(cell))) for cell in cells if cell is not None)])
 
 
@@ -57,13 +57,13 @@ def width_of(cells: Iterable[object], least: int = _LEAST) -> int:
 
 @command(CONSUMERS, name="list", under=groups)
 def list_groups(store: StorePath, /, *, state: Flag = False, type: Flag = False, json: Json = False) -> int | None:  # noqa: A002
-    """Lists the consumer groups of a directory, those of brokers too.
+    """Lists the consumer groups of a log directory, including those of Kafka's consumers.
 
     Args:
-        store: the directory; a broker may be running on it.
-        state: with the state of each.
-        type: with the type of each: Classic, or Consumer (KIP-848).
-        json: print one JSON document.
+        store: Path of the log directory. A broker may be running on it.
+        state: Print the state of each group.
+        type: Print the type of each group: Classic, or Consumer (KIP-848).
+        json: Print one JSON document.
 
     Examples:
         pylog groups list shop
@@ -84,7 +84,7 @@ def list_groups(store: StorePath, /, *, state: Flag = False, type: Flag = False,
 
 
 def _described(opened: Store, names: Iterable[str], faults: Faults) -> list[GroupDescription]:
-    """Describes some groups. One that cannot be read is noted in `faults`."""
+    """Describes groups. Adds a group that cannot be read to `faults`."""
     found = []
     for name in names:
         try:
@@ -95,10 +95,10 @@ def _described(opened: Store, names: Iterable[str], faults: Faults) -> list[Grou
 
 
 def _tell_faults(opened: Store, faults: Faults) -> bool:
-    """Prints what is wrong with the records of groups on stderr. Returns whether the output lacks any group."""
+    """Prints on stderr which records of groups are damaged or skipped. Returns True if the output lacks any group."""
     for number, (count, first) in opened.offsets.skipped_records().items():
         told = ", ".join(f"offset {offset} ({why})" for offset, why in first[:3])
-        tell(f"{OFFSETS_TOPIC}-{number}: {count} records are skipped, and no group is affected: {told}\n")
+        tell(f"{OFFSETS_TOPIC}-{number}: skipped {count} records that Kafka does not write; no group is affected: {told}\n")
     for of_what, error in faults.items():
         where = (
             f"{OFFSETS_TOPIC}-{of_what}: its groups are missing" if isinstance(of_what, int) else f"group '{of_what}' is missing"
@@ -128,15 +128,15 @@ def describe(
     verbose: Annotated[bool, Parameter(name=["--verbose", "-v"], show_default=False)] = False,
     json: Json = False,
 ) -> int | None:
-    """Describes groups: what they have committed, how far behind they are, who reads. Columns are Kafka's.
+    """Describes groups: committed offsets, lag and members. The columns are Kafka's.
 
     Args:
-        store: the directory; a broker may be running on it.
-        group: which; several may be named. All by default.
-        members: the members instead of the offsets.
-        state: the state instead of the offsets.
-        verbose: with --members: what is assigned to each.
-        json: print one JSON document, with all of that.
+        store: Path of the log directory. A broker may be running on it.
+        group: Names of groups. Default: all groups.
+        members: Print the members instead of the offsets.
+        state: Print the state instead of the offsets.
+        verbose: With --members, print the assignment of each member.
+        json: Print one JSON document with all of this.
 
     Examples:
         pylog groups describe shop billing
@@ -144,7 +144,7 @@ def describe(
         pylog groups describe shop --json
     """
     if members and state:
-        raise UsageError("--members and --state are two different tables; ask for one")
+        raise UsageError("--members and --state print different tables; give one of them")
     with reading(store) as opened:
         names, damaged = (group, {}) if group else opened.offsets.known_groups()
         faults: Faults = dict(damaged.items())
@@ -176,7 +176,7 @@ def _offset_row(group: str, each: PartitionDescription) -> list[Any]:
 
 
 def _in_kafkas_order(group: GroupDescription) -> list[PartitionDescription]:
-    """Those of the member that reads most first; those that nobody reads last."""
+    """Returns the partitions in Kafka's order: by member, the one with most partitions first; unassigned partitions last."""
     order = {member.member_id: -len(member.assignment) for member in group.members}
     taken = [each for each in group.partitions if each.consumer is not None]
     taken.sort(key=lambda each: (order[each.consumer.member_id], each.consumer.member_id) if each.consumer else (0, ""))

@@ -21,20 +21,20 @@ def _listed(names: Iterable[str]) -> str:
 
 @command(CONSUMERS, under=groups)
 def delete(store: StorePath, group: GroupNames, /, *, yes: Yes = False, json: Json = False) -> int | None:
-    """Deletes groups: what they have committed, and what is known of their members.
+    """Deletes groups: their committed offsets and the metadata of their members.
 
     Args:
-        store: the directory; no broker may be running on it.
-        group: which; several may be named.
-        yes: do it without asking.
-        json: print one JSON document.
+        store: Path of the log directory. No broker may be running on it.
+        group: Names of one or more groups.
+        yes: Do not ask for confirmation.
+        json: Print one JSON document.
 
     Examples:
         pylog groups delete shop billing
         pylog groups delete shop billing shipping --yes
     """
     names = list(dict.fromkeys(group))
-    confirm(f"This deletes the consumer group{'s' * (len(names) != 1)} {_listed(names)} with all offsets", yes=yes)
+    confirm(f"This deletes the consumer group{'s' * (len(names) != 1)} {_listed(names)} with all committed offsets", yes=yes)
     failed: dict[str, str] = {}
     with writing(store) as opened:
         for name in names:
@@ -56,14 +56,14 @@ def delete(store: StorePath, group: GroupNames, /, *, yes: Yes = False, json: Js
 def delete_offsets(
     store: StorePath, group: GroupName, /, *, topic: TopicScope = None, yes: Yes = False, json: Json = False
 ) -> None:
-    """Deletes what a group has committed for some topics or partitions.
+    """Deletes the committed offsets of a group for some topics or partitions.
 
     Args:
-        store: the directory; no broker may be running on it.
-        group: which.
-        topic: a topic, or some of its partitions as in orders:0,1; may be repeated.
-        yes: do it without asking.
-        json: print one JSON document.
+        store: Path of the log directory. No broker may be running on it.
+        group: Name of the group.
+        topic: Name of a topic, or some of its partitions, such as orders:0,1. May be repeated.
+        yes: Do not ask for confirmation.
+        json: Print one JSON document.
 
     Examples:
         pylog groups delete-offsets shop billing --topic returns
@@ -71,11 +71,11 @@ def delete_offsets(
     """
     scope = parse_scope(topic)
     if scope is None:
-        raise UsageError("say for which topics: --topic orders, or --topic orders:0,1")
+        raise UsageError("--topic is required, such as --topic orders or --topic orders:0,1")
     with reading(store) as opened:
-        opened.group(group).describe()  # raises if there is none
+        opened.group(group).describe()  # raises if the group does not exist
     names: Collection[str] = list(topic or ())
-    confirm(f"This deletes what the group '{group}' has committed for {', '.join(names)}", yes=yes)
+    confirm(f"This deletes the committed offsets of the group '{group}' for {', '.join(names)}", yes=yes)
     with writing(store) as opened:
         places = sorted(opened.group(group).delete_offsets(scope))
     if json:

@@ -1,4 +1,4 @@
-"""`pylog groups export`: committed offsets as the CSV that Kafka's tools read."""
+"""`pylog groups export`: writes committed offsets as CSV that Kafka's tools read."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def export(
     to: Annotated[str | None, Parameter(name=["--to", "-o"])] = None,
     json: Json = False,
 ) -> None:
-    """Writes what groups have committed as CSV: topic,partition,offset of one group, group,topic,partition,offset of several.
+    """Writes committed offsets as CSV: topic,partition,offset for one group, group,topic,partition,offset for several.
 
     Args:
-        store: the directory; a broker may be running on it.
-        group: which; several may be named. All by default.
-        to: a file, which is replaced; stdout by default.
-        json: print one JSON document instead.
+        store: Path of the log directory. A broker may be running on it.
+        group: Names of groups. Default: all groups.
+        to: File to write or replace. Default: stdout.
+        json: Print one JSON document instead of CSV.
 
     Examples:
         pylog groups export shop billing > billing.csv

@@ -1,4 +1,4 @@
-"""`pylog groups reset` and `import`: groups are set to other offsets, in all of Kafka's ways. Only --execute changes anything."""
+"""`pylog groups reset` and `import`: set the committed offsets of groups, in all of Kafka's ways, if --execute is given."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 _TITLES: Final = ("GROUP", "TOPIC", "PARTITION", "NEW-OFFSET")
 _WIDTHS: Final = (30, 30, 10, 15)
 _WHY: Final = {
-    "beyond end": "{wanted} lies beyond the end of the log, which is taken",
-    "before start": "{wanted} lies before the start of the log, which is taken",
-    "no such time": "no record is that young: the end of the log is taken",
-    "nothing committed": "nothing is committed: the end of the log is taken",
+    "beyond end": "{wanted} is past the end of the log; the end is used",
+    "before start": "{wanted} is before the start of the log; the start is used",
+    "no such time": "no record has this or a later timestamp; the end of the log is used",
+    "nothing committed": "no offset is committed; the end of the log is used",
 }
 Execute = Annotated[bool, Parameter(name="--execute", show_default=False)]
 
@@ -49,24 +49,25 @@ def reset(
     execute: Execute = False,
     json: Json = False,
 ) -> None:
-    """Sets what a group reads next. Shows the plan only, unless --execute is given.
+    """Sets the committed offsets of a group. Without --execute, only shows the plan.
 
-    The group may have no members at work. One of the options --to-..., --by-duration, --shift-by and --from-file says where to.
+    The group must have no active members. Give exactly one of --to-..., --by-duration, --shift-by and --from-file.
 
     Args:
-        store: the directory; with --execute no broker may be running on it.
-        group: which.
-        topic: a topic, or some of its partitions as in orders:0,1; may be repeated. By default all that it has committed for.
-        to_earliest: to the start of each log.
-        to_latest: to the end of each log.
-        to_current: where it is; where nothing is committed, to the end of the log.
-        to_offset: to this offset.
-        to_datetime: to the first record of a time, such as 2024-01-31T17:00:00.000+01:00; UTC without a zone.
-        by_duration: to the first record of so long ago, such as P1DT12H.
-        shift_by: so many offsets forward, or back.
-        from_file: as a file of `pylog groups export`, or of Kafka's tools, says.
-        execute: do it.
-        json: print one JSON document.
+        store: Path of the log directory. With --execute, no broker may be running on it.
+        group: Name of the group.
+        topic: Name of a topic, or some of its partitions, such as orders:0,1. May be repeated. Default: all partitions for
+            which the group has committed offsets.
+        to_earliest: Set to the start of each log.
+        to_latest: Set to the end of each log.
+        to_current: Keep the committed offset; without one, set to the end of the log.
+        to_offset: Set to this offset.
+        to_datetime: Set to the first record at or after a time, such as 2024-01-31T17:00:00.000+01:00. Default time zone: UTC.
+        by_duration: Set to the first record at or after a duration before now, such as P1DT12H.
+        shift_by: Move by this number of offsets; a negative number moves back.
+        from_file: Set to the offsets in a file of `pylog groups export` or of Kafka's tools.
+        execute: Change the offsets.
+        json: Print one JSON document.
 
     Examples:
         pylog groups reset shop billing --to-earliest
@@ -79,7 +80,7 @@ def reset(
     named = {"by_duration": by_duration, "shift_by": shift_by, "from_file": from_file}
     wanted += [(name, given) for name, given in named.items() if given is not None]
     if len(wanted) != 1:
-        raise UsageError("say once where to: --to-earliest, --to-offset, --shift-by … (`pylog groups reset --help` lists them)")
+        raise UsageError("give exactly one of --to-earliest, --to-offset, --shift-by … (`pylog groups reset --help` lists them)")
     with _opened(store, execute=execute) as opened:
         plan = opened.group(group).reset(**dict(wanted), scope=parse_scope(topic), dry_run=not execute)
     _print([plan], execute=execute, json=json)
@@ -95,14 +96,15 @@ def import_groups(
     execute: Execute = False,
     json: Json = False,
 ) -> None:
-    """Sets groups to the offsets in a file of `pylog groups export`, or of Kafka's tools. Shows the plan only, without --execute.
+    """Sets the committed offsets of groups from a file. Without --execute, only shows the plan.
 
     Args:
-        store: the directory; with --execute no broker may be running on it.
-        file: lines of group,topic,partition,offset; or of topic,partition,offset together with --group.
-        group: only this one.
-        execute: do it.
-        json: print one JSON document.
+        store: Path of the log directory. With --execute, no broker may be running on it.
+        file: File of `pylog groups export` or of Kafka's tools, with lines of group,topic,partition,offset. With --group, lines
+            may be topic,partition,offset.
+        group: Set only this group.
+        execute: Change the offsets.
+        json: Print one JSON document.
 
     Examples:
         pylog groups import shop offsets.csv
@@ -123,7 +125,7 @@ def _opened(path: str, *, execute: bool) -> Store:
 
 
 def parse_scope(given: Iterable[str] | None) -> list[str | tuple[str, int]] | None:
-    """Topics and partitions from texts as Kafka's tools take them; None for none.
+    """Parses topics and partitions in the syntax of Kafka's tools. Returns None if there are none.
 
     >>> parse_scope(["orders", "returns:0,2"])
     ['orders', ('returns', 0), ('returns', 2)]
@@ -147,7 +149,7 @@ def _print(plans: Sequence[ResetPlan], *, execute: bool, json: bool) -> None:
             why = _WHY[each.adjustment or ""].format(wanted=each.wanted)
             complain(f"{each.partition.topic}-{each.partition.partition}: {why}")
     if not execute:
-        complain("nothing was changed; --execute does it")
+        complain("nothing was changed; give --execute to change the offsets")
 
 
 def _as_json(group: str, each: PlannedOffset) -> dict[str, Any]:

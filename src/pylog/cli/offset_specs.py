@@ -1,4 +1,4 @@
-"""Places in a log as people name them: an offset, a time, so long ago, so many records before the end."""
+"""Offsets as users write them: an offset, a time, a duration before now, or a number of records before the end."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 _NUMBER: Final = re.compile(r"[-+]?[0-9]{1,18}")
 _PARTITIONS: Final = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10}))?")
 OFFSET_SPEC_HELP: Final = (
-    "an offset, -N (the last N records), earliest, latest, a time (2024-01-31T17:00, in UTC), or P1DT12H (so long ago)"
+    "an offset, -N (the last N records), earliest, latest, a time (2024-01-31T17:00, in UTC), or a duration before now (P1DT12H)"
 )
 
 
 def parse_offset_spec(text: str, clock: Clock) -> ResetTarget:
-    """A place from its text.
+    """Parses an offset, a time, or a position relative to the end or to now.
 
     Args:
-        text: as `OFFSET_SPEC_HELP` says.
-        clock: for what is so long ago.
+        text: in one of the forms of `OFFSET_SPEC_HELP`.
+        clock: the current time, for durations.
 
     Raises:
-        UsageError: it is none.
+        UsageError: the text has none of these forms.
 
     >>> from pylog.clock import ManualClock
     >>> clock = ManualClock(1000)
@@ -47,37 +47,38 @@ def parse_offset_spec(text: str, clock: Clock) -> ResetTarget:
             return ResetTarget("time", clock.now_ms() - milliseconds_of(text))
         found = target_of(text, now_ms=clock.now_ms)
     except InvalidArgumentError as error:
-        raise UsageError(f"{text!r} is no place in a log: give {OFFSET_SPEC_HELP}") from error
+        raise UsageError(f"{text!r} is not an offset or a time; give {OFFSET_SPEC_HELP}") from error
     if found is None or found.kind == "current":
-        raise UsageError(f"{text!r} is no place in a log: give {OFFSET_SPEC_HELP}")
+        raise UsageError(f"{text!r} is not an offset or a time; give {OFFSET_SPEC_HELP}")
     return found
 
 
-def offset_at(log: Log, place: ResetTarget, isolation: str = "read_uncommitted") -> int:
-    """The offset of a place in a log; an offset outside of the log becomes its start or its end.
+def offset_at(log: Log, spec: ResetTarget, isolation: str = "read_uncommitted") -> int:
+    """Returns the offset in a log that a parsed specification means, clamped to the log's start and end.
 
     Args:
-        log, place: of which log, and where.
-        isolation: which records count for `-N`.
+        log: the log.
+        spec: as `parse_offset_spec` returned it.
+        isolation: whether `-N` counts records of aborted and open transactions.
     """
-    if place.kind == "shift":
-        return offset_of_last(log, -place.value, isolation)
+    if spec.kind == "shift":
+        return offset_of_last(log, -spec.value, isolation)
     state = log.look()
-    if place.kind == "time":
-        found = log.offset_for_timestamp(max(place.value, 0))
+    if spec.kind == "time":
+        found = log.offset_for_timestamp(max(spec.value, 0))
         return state.end_offset if found is None else found.offset
-    if place.kind == "earliest" or (place.kind != "latest" and place.value in state.remote_offsets):
-        state.earliest(log.partition)  # raises if that is in a broker's remote tier
+    if spec.kind == "earliest" or (spec.kind != "latest" and spec.value in state.remote_offsets):
+        state.earliest(log.partition)  # raises if the offset is in the remote tier of a broker
     wanted = {"earliest": state.start_offset, "latest": state.end_offset}
-    return min(max(wanted.get(place.kind, place.value), state.start_offset), state.end_offset)
+    return min(max(wanted.get(spec.kind, spec.value), state.start_offset), state.end_offset)
 
 
 def offset_of_last(log: Log, count: int, isolation: str) -> int:
-    """The offset from which on a log has some number of records; its start if it has fewer.
+    """Returns the offset of the first of the last `count` records of a log; its start if the log has fewer.
 
-    Offsets are no count: compaction, truncation, markers and aborted transactions leave gaps.
+    Offsets cannot be counted instead: compaction, truncation, markers and aborted transactions leave gaps.
 
-    Cost: a pass over the batches of about twice as many offsets as it takes, backwards.
+    Cost: a backward pass over about twice as many offsets as needed.
     """
     low = log.stable_offset if isolation == "read_committed" else log.end_offset
     start, size = log.start_offset, count
@@ -94,10 +95,10 @@ def offset_of_last(log: Log, count: int, isolation: str) -> int:
 
 
 def parse_partitions(given: Iterable[str]) -> list[int]:
-    """Numbers of partitions from texts such as "0", "1,3" and "4-7".
+    """Parses partition numbers such as "0", "1,3" and "4-7".
 
     Raises:
-        UsageError: one is none.
+        UsageError: a text has another form.
 
     >>> parse_partitions(["4-6", "0,1"])
     [4, 5, 6, 0, 1]
@@ -106,11 +107,11 @@ def parse_partitions(given: Iterable[str]) -> list[int]:
     for part in (part for text in given for part in text.split(",")):
         bounds = _PARTITIONS.fullmatch(part.strip())
         if bounds is None:
-            raise UsageError(f"{part!r} is no partition; give numbers such as 0, 1,3 or 4-7")
+            raise UsageError(f"{part!r} is not a partition; give numbers such as 0, 1,3 or 4-7")
         first, last = int(bounds[1]), int(bounds[2] or bounds[1])
         if last < first:
-            raise UsageError(
-                f"{part.strip()!r} names no partition: a range goes from the lower number to the higher, as 4-7 does"
-            )
-        found += range(first, min(last, max(first, limits.MAX_PARTITIONS)) + 1)  # at least one: none would stand for all
+            raise UsageError(f"{part.strip()!r} is an empty range; give the lower number first, such as 4-7")
+        found += range(
+            first, min(last, max(first, limits.MAX_PARTITIONS)) + 1
+        )  # at least one number: an empty list would mean all partitions
     return found

@@ -1,6 +1,6 @@
-"""What commands print: tables and facts for people, JSON for programs, progress for those who wait.
+"""Output of commands: tables for people, JSON for programs, and a progress bar.
 
-On a terminal tables are drawn by rich and sizes are rounded; on a pipe they are aligned with spaces, and numbers are exact.
+On a terminal, rich draws tables and sizes are rounded. On a pipe, tables are aligned with spaces and numbers are exact.
 Results go to stdout, everything else to stderr.
 """
 
@@ -23,9 +23,9 @@ class Column(NamedTuple):
     """A column of a table.
 
     Attributes:
-        name: of the field, in JSON too.
-        title: above the column; the name with blanks by default.
-        kind: `"text"`, `"number"`, `"bytes"` (a size).
+        name: name of the field, also in JSON.
+        title: heading; by default the name with blanks.
+        kind: `"text"`, `"number"` or `"bytes"` (a size).
     """
 
     name: str
@@ -41,7 +41,7 @@ Row = Mapping[str, Any]
 
 
 def write_data(text: str) -> None:
-    """Writes text that programs read: UTF-8 on a pipe, whatever people's language here is written in."""
+    """Writes text for programs: UTF-8 on a pipe, whatever the locale is."""
     if to_terminal() or sys.stdout.encoding.lower() in _UTF_8:
         sys.stdout.write(text)
     else:
@@ -50,7 +50,7 @@ def write_data(text: str) -> None:
 
 
 def to_terminal() -> bool:
-    """Whether somebody looks at stdout."""
+    """Returns True if stdout is a terminal."""
     return sys.stdout.isatty()
 
 
@@ -61,21 +61,21 @@ def print_json(document: Any) -> None:
     """Prints one JSON document, indented.
 
     Args:
-        document: of what JSON has, and bytes, which become text or an object (see `as_json`).
+        document: values of JSON, and bytes, which become text or an object (see `jsonable`).
     """
     encoded = msgspec.json.format(msgspec.json.encode(jsonable(document)), indent=2)
     write_data(json_text(encoded.decode()) + "\n")
 
 
 def json_line(document: Any) -> str:
-    """A JSON document on one line, with its line's end."""
+    """Returns a JSON document on one line, with a line end."""
     return json_text(msgspec.json.encode(jsonable(document)).decode()) + "\n"
 
 
 def jsonable(value: Any) -> Any:
-    """The value with bytes as what JSON has: text, and where it is no UTF-8 an object `{"base64": …}`.
+    """Returns the value with bytes replaced by text, or by an object `{"base64": …}` if they are not UTF-8.
 
-    Text is a name, such as a file's; what of it is no UTF-8 is escaped.
+    Text is a name, such as a file name; bytes in it that are not UTF-8 are escaped.
     """
     if isinstance(value, bytes):
         try:
@@ -101,7 +101,7 @@ def _encodable(text: str) -> str:
 
 
 def print_table(columns: Sequence[Column], rows: Iterable[Row]) -> None:
-    """Prints a table: drawn on a terminal, aligned with spaces on a pipe. A field that is None is `-`."""
+    """Prints a table: drawn on a terminal, aligned with spaces on a pipe. None is printed as `-`."""
     cells = [[_cell(column, row.get(column.name)) for column in columns] for row in rows]
     if to_terminal():
         _draw(columns, cells)
@@ -111,19 +111,19 @@ def print_table(columns: Sequence[Column], rows: Iterable[Row]) -> None:
 
 
 def print_facts(facts: Mapping[str, Any]) -> None:
-    """Prints names and values, one pair a line."""
+    """Prints names and values, one pair per line."""
     width = max(map(len, facts), default=0)
     for name, value in facts.items():
         sys.stdout.write(f"{name:<{width}}  {_cell(Column(name), value)}\n")
 
 
 def print_line(text: str) -> None:
-    """Prints a line of text for people."""
+    """Prints a line of text, escaped for terminals."""
     sys.stdout.write(printable(text) + "\n")
 
 
 def aligned(lines: Sequence[Sequence[str]], to_the_right: Sequence[bool]) -> Iterator[str]:
-    """Lines of cells, each column as wide as its widest cell."""
+    """Yields lines of cells. Each column is as wide as its widest cell."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
         cells = zip(line, widths, to_the_right, strict=True)
@@ -149,7 +149,7 @@ def _draw(columns: Sequence[Column], cells: Iterable[Sequence[str]]) -> None:
     for column in columns:
         table.add_column(column.heading, justify="left" if column.kind == "text" else "right", overflow="fold")
     for line in cells:
-        table.add_row(*(Text(cell) for cell in line))  # `Text` is no markup: "[red]" in a name is shown, not obeyed
+        table.add_row(*(Text(cell) for cell in line))  # `Text` has no markup: "[red]" in a name is printed as it is
     Console(file=sys.stdout, highlight=False).print(table)
 
 
@@ -157,22 +157,22 @@ def _draw(columns: Sequence[Column], cells: Iterable[Sequence[str]]) -> None:
 
 
 class ProgressCallback(Protocol):
-    """Is told how far the work is."""
+    """Receives the progress of a command."""
 
     def __call__(self, done: float, total: float | None = None, /) -> None: ...
 
 
 @contextmanager
 def progress(doing: str, *, total: float | None = None, unit: str = "bytes") -> Iterator[ProgressCallback]:
-    """A bar with rate and time left on stderr while the context lasts, if stderr is a terminal; nothing otherwise.
+    """Shows a progress bar with rate and remaining time on stderr, if stderr is a terminal.
 
     Args:
-        doing: what is being done, a word or two.
-        total: how much there is to do, where that is known.
-        unit: of what is counted: `"bytes"`, or a word such as `"records"`.
+        doing: description of the work, a word or two.
+        total: total amount, if it is known.
+        unit: unit of the amounts: `"bytes"`, or a word such as `"records"`.
 
     Returns:
-        What is to be called with how much is done, and how much there is in all if that has changed.
+        A function to call with the amount done, and with the total if it has changed.
     """
     if not sys.stderr.isatty():
         yield lambda _done, _total=None, /: None
@@ -193,7 +193,7 @@ def _rate(unit: str) -> Any:
     from rich.text import Text
 
     class Rate(ProgressColumn):
-        """So many a second."""
+        """The rate column: amount per second."""
 
         def render(self, task: Task) -> Text:
             return Text("" if task.speed is None else f"{task.speed:,.0f} {unit}/s")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pylog.producer.producer import Producer
     from pylog.topics.topic import Topic
 
-_FLUSH_MS = 1000  # while records come, a power loss takes those of the last second; at the end all are synced
+_FLUSH_MS = 1000  # between syncs: a power loss loses the records of the last second; the end syncs everything
 
 
 @command(RECORDS)
@@ -40,26 +40,26 @@ def produce(
     compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] | None = None,
     json: Json = False,
 ) -> None:
-    """Appends records from stdin, or from a file, to a topic that there is; says how many, and where they are.
+    """Appends records from stdin or a file to an existing topic. Prints their number and offsets.
 
-    A line is a value; with --key-separator it is a key, the separator, a value. A line of JSON is an object with key, value,
-    timestamp (in milliseconds), headers ([{"key": "h", "value": "v"}]) and partition, each of which may be missing; a key or
-    value that is no text is {"base64": "..."}. CSV (with a header line), Arrow and Parquet have columns of these names.
+    A line is a value; with --key-separator it is a key, the separator, and a value. A line of JSON is an object with key, value,
+    timestamp (in milliseconds), headers ([{"key": "h", "value": "v"}]) and partition, all optional. A key or value that is not
+    text is {"base64": "..."}. CSV (with a header line), Arrow and Parquet have columns with these names.
 
-    A record goes to the partition that it names, or that --partition names; else where Kafka's clients send it: by its key.
-    When the command ends without an error all records are synced to the disk.
+    --partition sets the partition of all records. Otherwise each record has its own partition, or the one that Kafka's
+    clients choose for its key. If the command succeeds, all records are synced to disk.
 
     Args:
-        store: the directory; no broker may be running on it.
-        topic: which.
-        source: a file; stdin by default.
-        format: of what comes: after the file's name by default, and lines if that does not tell.
-        key_separator: between key and value of a line.
-        key_column: which column is the key.
-        value_column: which column is the value.
-        partition: where all records go, whatever they say.
-        compression: of the batches; the topic's by default.
-        json: print one JSON document.
+        store: Path of the log directory. No broker may be running on it.
+        topic: Name of the topic.
+        source: File to read. Default: stdin.
+        format: Input format. Default: guessed from the file name, else lines.
+        key_separator: Separator between the key and the value of a line.
+        key_column: Name of the column with keys.
+        value_column: Name of the column with values.
+        partition: Number of the partition for all records, even for records that have their own.
+        compression: Compression of the batches. Default: that of the topic.
+        json: Print one JSON document.
 
     Examples:
         echo paid | pylog produce shop orders
@@ -71,13 +71,13 @@ def produce(
 
     form = _format(source, format)
     if key_separator is not None and (form != "lines" or not key_separator):
-        raise UsageError("--key-separator is for lines, and has at least one character")
+        raise UsageError("--key-separator requires the format lines and at least one character")
     if (key_column or value_column) and form in ("lines", "jsonl"):
-        raise UsageError(f"--key-column and --value-column are for CSV, Arrow and Parquet; {form} has no columns")
+        raise UsageError(f"--key-column and --value-column require CSV, Arrow or Parquet; {form} has no columns")
     with writing(store, durability=Durability.INTERVAL(_FLUSH_MS)) as opened:
         found = opened.topic(topic)
         if partition is not None:
-            opened.log(topic, partition)  # raises if there is none
+            opened.log(topic, partition)  # raises if the partition does not exist
         records = _source(source, form, found, key_separator, (key_column, value_column))
         with opened.producer(compression=compression, max_request_size=2**31 - 1) as producer:
             appended = _appended(producer, topic, records, partition)
@@ -115,7 +115,7 @@ def _appended(producer: Producer, topic: str, source: RecordSource, partition: i
 
 
 def _sent_to(batch: pa.RecordBatch, partition: int) -> pa.RecordBatch:
-    """The batch with all of its records in one partition."""
+    """Returns the batch with all of its records in one partition."""
     import pyarrow as pa
 
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))

@@ -1,4 +1,4 @@
-"""`pylog repair`: takes damage out of a directory."""
+"""`pylog repair`: removes damage from a log directory."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ def repair(
     backup: str | None = None,
     json: Json = False,
 ) -> int:
-    """Takes damage out of a directory: says what it would do, and does it with --execute.
+    """Removes damage from a log directory. Without --execute, only prints the plan.
 
-    skip takes out only the bytes that are damaged: everything that can be read stays. truncate ends a log at its first damage,
-    as a broker does, and loses what lies behind. quarantine takes damaged segments out as a whole. Every file that is touched is
-    copied first. Offsets keep their numbers; indexes, producer snapshots and leader epochs are made again. Nothing may have the
+    skip removes only the damaged bytes and keeps every readable record. truncate ends a log at its first damage, as a broker
+    does, and loses everything after it. quarantine removes whole damaged segments. The command copies each file before it
+    changes it. Records keep their offsets. Indexes, producer snapshots and leader epochs are rebuilt. No process may have the
     directory open for writing. Exit code 1: some partitions are damaged and not repaired.
 
     Args:
         policy: skip, truncate or quarantine.
-        path: a directory of topics, or one partition's directory.
-        execute: do it. Without, nothing is written or locked.
-        whole: with quarantine: take out all of the partition, which goes on, empty, at its end offset.
-        backup: where the copies go: a directory that does not exist yet; beside the directory of topics by default.
-        json: print one JSON document.
+        path: Path of a log directory, or of one partition's directory.
+        execute: Repair. Without it, the command writes nothing and takes no lock.
+        whole: With quarantine, remove all records of the partition, which then continues, empty, at its end offset.
+        backup: Directory for the copies, which must not exist yet. Default: a directory next to the log directory.
+        json: Print one JSON document.
 
     Examples:
         pylog repair skip shop
@@ -53,7 +53,7 @@ def repair(
     from pylog.tools.repair import repair as repaired
 
     if whole and policy != "quarantine":
-        raise UsageError("--whole goes with quarantine")
+        raise UsageError("--whole requires the policy quarantine")
     done = repaired(path, policy, execute=execute, whole=whole, backup=backup)
     if json:
         print_json(_document(done, executed=execute))
@@ -64,7 +64,7 @@ def repair(
 
 def _print(done: Repair, *, executed: bool) -> None:
     if not done.plans and not done.refused:
-        print_line("nothing is wrong: nothing to repair")
+        print_line("no damage found; nothing to repair")
     for plan in done.plans:
         print_line(f"{plan.target.directory}:")
         for told in plan.sentences():
@@ -72,9 +72,9 @@ def _print(done: Repair, *, executed: bool) -> None:
     for refused in done.refused:
         print_line(f"{refused.target.directory}: not repaired: {refused.why}")
     if done.backup is not None:
-        print_line(f"done; the files as they were are in {done.backup}")
+        print_line(f"done; copies of the changed files are in {done.backup}")
     elif done.plans and not executed:
-        print_line("nothing was done: say --execute to do it")
+        print_line("nothing was done; give --execute to repair")
 
 
 def _document(done: Repair, *, executed: bool) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`pylog retain`: deletes what retention does not keep, now."""
+"""`pylog retain`: applies retention now."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ def retain(
     yes: Yes = False,
     json: Json = False,
 ) -> None:
-    """Deletes the segments that the topics' retention.ms, retention.bytes and retention.group do not keep.
+    """Deletes the segments that the retention.ms, retention.bytes and retention.group of their topics no longer keep.
 
-    A topic that a broker made is kept for ever, as long as `pylog config` gives it no retention: what the broker was told is not
-    known here.
+    pylog does not know the options that a broker gave its topics. It deletes nothing from a topic of a broker unless
+    `pylog config` sets its retention.
 
     Args:
-        store: the directory; no broker may be running on it, unless with --dry-run.
-        topic: which; several may be named. All by default.
-        dry_run: only show what would go.
-        yes: do it without asking.
-        json: print one JSON document.
+        store: Path of the log directory. No broker may be running on it, except with --dry-run.
+        topic: Names of topics. Default: all topics.
+        dry_run: Only show which segments would be deleted.
+        yes: Do not ask for confirmation.
+        json: Print one JSON document.
 
     Examples:
         pylog retain shop --dry-run
@@ -61,7 +61,7 @@ def retain(
     if not json:
         _show(rows)
     if rows and not dry_run:
-        confirm(f"This deletes {segments} segments, {size_text(size)}, for good", yes=yes)
+        confirm(f"This deletes {segments} segments ({size_text(size)}) permanently", yes=yes)
         with writing(store) as opened:
             for row in rows:
                 done = opened.retain(row["topic"], row["partition"], now_ms=now_ms)
@@ -88,4 +88,4 @@ def _show(rows: list[dict[str, Any]]) -> None:
     if rows:
         print_table(_COLUMNS, rows)
     else:
-        print_line("Retention keeps everything that is there.")
+        print_line("Retention keeps all segments.")

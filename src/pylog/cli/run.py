@@ -33,7 +33,7 @@ from pylog.cli import (
 from pylog.cli.app import app
 from pylog.cli.exits import USAGE, complain, ended
 
-COMMANDS: Final = (  # importing them has registered them
+COMMANDS: Final = (  # importing a module registers its commands
     topics,
     describe,
     create,
@@ -62,7 +62,7 @@ def run(arguments: Sequence[str]) -> int:
     """Runs a command and returns its exit code.
 
     Args:
-        arguments: the command line, without the program's name.
+        arguments: the command line without the program name.
     """
     return ended(lambda: _call(arguments))
 

@@ -1,4 +1,4 @@
-"""Options of topics as the command line has them: `retention.ms=1000` or `retention_ms=1000`."""
+"""Options of topics on the command line: `retention.ms=1000` or `retention_ms=1000`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _DEFAULTS = {field.name: field.default for field in dataclasses.fields(TopicConf
 
 
 def kafka_name(name: str) -> str:
-    """An option's name as Kafka has it.
+    """Returns Kafka's name of an option.
 
     >>> kafka_name("retention_ms")
     'retention.ms'
@@ -22,22 +22,22 @@ def kafka_name(name: str) -> str:
 
 
 def option_name(name: str) -> str:
-    """An option's name as `TopicConfig` has it.
+    """Returns the name of an option in `TopicConfig`.
 
     Raises:
-        UsageError: there is no such option.
+        UsageError: the option does not exist.
     """
     found = name.strip().replace(".", "_")
     if found not in _DEFAULTS:
-        raise UsageError(f"unknown topic option {name!r}; known: {', '.join(map(kafka_name, _DEFAULTS))}")
+        raise UsageError(f"unknown topic option {name!r}; the options are {', '.join(map(kafka_name, _DEFAULTS))}")
     return found
 
 
 def parsed_options(given: Iterable[str]) -> dict[str, Any]:
-    """Options of `TopicConfig` from texts such as `retention.ms=1000`. Whether the values will do, `TopicConfig` decides.
+    """Parses options such as `retention.ms=1000`. `TopicConfig` checks the values.
 
     Raises:
-        UsageError: one is no `option=value`, there is no such option, or it is a number and the value is none.
+        UsageError: a text is not `option=value`, the option does not exist, or its value must be a number.
 
     >>> parsed_options(["retention.ms=-1", "cleanup_policy=compact"])
     {'retention_ms': -1, 'cleanup_policy': 'compact'}
@@ -48,7 +48,7 @@ def parsed_options(given: Iterable[str]) -> dict[str, Any]:
 def _parsed(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals:
-        raise UsageError(f"{text!r} is no option=value, such as retention.ms=86400000")
+        raise UsageError(f"{text!r} is not option=value; give an option such as retention.ms=86400000")
     found = option_name(name)
     kind = type(_DEFAULTS[found])
     try:
@@ -58,7 +58,7 @@ def _parsed(text: str) -> tuple[str, Any]:
 
 
 def settings_of(config: TopicConfig) -> list[dict[str, Any]]:
-    """Every option with its value, and whether that is another one than the default."""
+    """Lists each option with its value, and whether the value differs from the default."""
     return [
         {"option": kafka_name(name), "value": getattr(config, name), "changed": getattr(config, name) != default}
         for name, default in _DEFAULTS.items()

@@ -1,7 +1,6 @@
-"""Records into a log: lines, JSON lines, CSV, Arrow and Parquet become Arrow batches as `Producer.send_arrow` takes them.
+"""Input formats for records: reads lines, JSON lines, CSV, Arrow and Parquet into Arrow batches for `Producer.send_arrow`.
 
-What comes is read a piece at a time, and from a pipe as soon as it is there. Nothing is guessed: an unknown column, or a line
-that is not what it should be, is refused and named.
+Input is read in chunks, and from a pipe as soon as it arrives. An error names the unknown column or the malformed line.
 """
 
 from __future__ import annotations
@@ -32,20 +31,20 @@ FORMATS_BY_SUFFIX: Final[Mapping[str, Format]] = {
     ".feather": "arrow",
     ".parquet": "parquet",
 }
-_READ_BYTES: Final = 1 << 20  # of a pipe at a time
-_CSV_BLOCK_BYTES: Final = 8 << 20  # a row must fit
+_READ_BYTES: Final = 1 << 20  # per read from a pipe
+_CSV_BLOCK_BYTES: Final = 8 << 20  # a row must fit into a block
 _FIELDS: Final = ("key", "value", "timestamp", "headers", "partition")
-_IGNORED: Final = "offset"  # `cat` writes it; the log gives new ones
+_IGNORED: Final = "offset"  # `cat` writes this column; the log assigns new offsets
 
 
 class RecordSource(NamedTuple):
-    """Where records come from.
+    """An open input.
 
     Attributes:
-        batches: of them, with some of the columns key, value, timestamp, headers and partition.
-        unit: of progress: "bytes" or "records".
-        total: how much there is; None where nobody knows.
-        done: how much of that has been read.
+        batches: batches of records, with some of the columns key, value, timestamp, headers and partition.
+        unit: unit of progress: "bytes" or "records".
+        total: total amount; None if it is not known.
+        done: returns the amount that has been read.
     """
 
     batches: Iterator[pa.RecordBatch]
@@ -55,13 +54,13 @@ class RecordSource(NamedTuple):
 
 
 class ReadOptions(NamedTuple):
-    """How records are read.
+    """How to read records.
 
     Attributes:
-        separator: between the key and the value of a line; None: lines are values.
-        longest: line, in bytes.
-        columns: names of columns, and what of a record each is. A column that is not named is refused, unless `choosy`.
-        choosy: columns were named by the user; others are left out.
+        separator: separator between the key and the value of a line; None if lines are values.
+        longest: maximal length of a line, in bytes.
+        columns: for each column name, the field of a record. Other columns are refused, unless `choosy`.
+        choosy: True if the user named columns; other columns are ignored then.
     """
 
     separator: bytes | None
@@ -71,7 +70,7 @@ class ReadOptions(NamedTuple):
 
 
 def columns_named(key: str | None, value: str | None) -> tuple[dict[str, str], bool]:
-    """Which columns are taken for what, and whether the user chose."""
+    """Returns the field of a record for each column name, and whether the user named any column."""
     chosen = {name: field for name, field in ((key, "key"), (value, "value")) if name is not None}
     taken = {name: name for name in _FIELDS if name not in chosen.values()}
     return taken | chosen, bool(chosen)
@@ -81,16 +80,16 @@ def open_source(path: str | None, form: Format, reading: ReadOptions) -> RecordS
     """Opens a file, or stdin.
 
     Args:
-        path: of the file; None is stdin.
-        form: of what is in it.
-        reading: how it is read.
+        path: path of the file; None for stdin.
+        form: format of the input.
+        reading: how to read it.
 
     Raises:
-        CommandFailed: it cannot be read, or is none of that format; also while it is read.
-        UsageError: Parquet on a pipe; a stdin that is closed.
+        CommandFailed: the input cannot be read or has another format; also raised while batches are read.
+        UsageError: the format is Parquet and the input is a pipe, or stdin is closed.
     """
     if path is None and isinstance(sys.stdin, Closed):
-        raise UsageError("stdin is closed, so nothing can come from there; name a file with --from")
+        raise UsageError("stdin is closed; give a file with --from")
     name = path or "stdin"
     stream: Any = sys.stdin.buffer if path is None else _opened(path)
     if form == "parquet":
@@ -103,14 +102,14 @@ def open_source(path: str | None, form: Format, reading: ReadOptions) -> RecordS
 
 
 def _opened(path: str) -> Any:
-    try:  # as bytes: of text Arrow makes UTF-8, which a file's name need not be
+    try:  # as bytes: Arrow encodes text as UTF-8, but a file name may be any bytes
         return pa.OSFile(path.encode(sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()))
     except (pa.ArrowException, OSError, ValueError) as error:
         raise CommandFailed(f"cannot read {path}: {error}", path=path) from error
 
 
 def _explained(batches: Iterator[pa.RecordBatch], name: str) -> Iterator[pa.RecordBatch]:
-    """The same; what Arrow says of a file that is not what it should be becomes a sentence with the file's name."""
+    """Yields the same batches. Turns an error of Arrow into one that names the file."""
     try:
         yield from batches
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
@@ -121,9 +120,9 @@ def _explained(batches: Iterator[pa.RecordBatch], name: str) -> Iterator[pa.Reco
 
 
 def _pieces(stream: Any, name: str, longest: int) -> Iterator[tuple[int, list[bytes]]]:
-    """Whole lines without their ends, LF or CR LF, as many as have come, with the number of the first.
+    """Yields lists of whole lines without their ends (LF or CR LF), each with the number of its first line.
 
-    A byte-order mark before the first one belongs to the file, not to a record.
+    A byte-order mark before the first line is removed.
     """
     number, rest = 1, b""
     while chunk := stream.read1(_READ_BYTES):
@@ -156,7 +155,7 @@ def _lines(stream: Any, name: str, reading: ReadOptions) -> Iterator[pa.RecordBa
 
 
 class _Base64(msgspec.Struct, forbid_unknown_fields=True):
-    """Bytes that are no text."""
+    """Bytes that are not UTF-8."""
 
     base64: bytes
 
@@ -185,15 +184,15 @@ class _Record(msgspec.Struct, forbid_unknown_fields=True):
 
 def _json_lines(stream: Any, name: str, reading: ReadOptions) -> Iterator[pa.RecordBatch]:
     decoder = msgspec.json.Decoder(_Record)
-    for number, lines in _pieces(stream, name, 6 * reading.longest):  # a byte may be six: \u0000
+    for number, lines in _pieces(stream, name, 6 * reading.longest):  # JSON may escape a byte with six: \u0000
         records = []
         for at, line in enumerate(lines):
             try:
                 if line.strip():
                     records.append(decoder.decode(line))
             except (msgspec.MsgspecError, ValueError) as error:
-                told = "with key, value, timestamp, headers and partition, each of which may be missing"
-                raise CommandFailed(f"{name}, line {number + at} is no JSON object {told}: {error}") from error
+                told = "with the optional fields key, value, timestamp, headers and partition"
+                raise CommandFailed(f"{name}, line {number + at} is not a JSON object {told}: {error}") from error
         if records:
             yield _from_json(records)
 
@@ -239,7 +238,7 @@ def _csv(stream: Any, name: str, reading: ReadOptions) -> Iterator[pa.RecordBatc
 
 
 def _from_csv(batch: pa.RecordBatch, name: str) -> pa.RecordBatch:
-    """With the text of times and headers as what they are."""
+    """Parses the text of the columns timestamp and headers."""
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     if "timestamp" in columns:
         columns["timestamp"] = _milliseconds(columns["timestamp"])
@@ -247,13 +246,13 @@ def _from_csv(batch: pa.RecordBatch, name: str) -> pa.RecordBatch:
         try:
             given = [msgspec.json.decode(text or "[]", type=list[_Header]) for text in columns["headers"].to_pylist()]
         except msgspec.MsgspecError as error:
-            raise CommandFailed(f"{name}: the column headers is no JSON such as [{{'key': …, 'value': …}}]: {error}") from error
+            raise CommandFailed(f"{name}: the column headers is not JSON such as [{{'key': …, 'value': …}}]: {error}") from error
         columns["headers"] = pa.array(map(_pairs, given), HEADERS_TYPE)
     return pa.RecordBatch.from_pydict(columns)
 
 
 def _milliseconds(given: pa.Array) -> pa.Array:
-    """Times of which each is a number, or text."""
+    """Parses timestamps, each either a number of milliseconds or text."""
     is_number = pc.match_substring_regex(given, r"^-?[0-9]+$")
     numbers = pc.if_else(is_number, given, None).cast(pa.int64())
     times = pc.if_else(is_number, None, given).cast(pa.timestamp("ms", "UTC"))
@@ -266,7 +265,7 @@ def _arrow(stream: Any, name: str, reading: ReadOptions) -> Iterator[pa.RecordBa
 
 
 def _ipc(stream: Any) -> Iterator[pa.RecordBatch]:
-    """The batches of Arrow's file or stream format."""
+    """Yields the batches of Arrow's file or stream format."""
     if not stream.seekable():
         yield from pa.ipc.open_stream(stream)
         return
@@ -281,9 +280,7 @@ def _ipc(stream: Any) -> Iterator[pa.RecordBatch]:
 
 def _parquet(stream: Any, name: str, reading: ReadOptions) -> RecordSource:
     if not stream.seekable():
-        raise UsageError(
-            "Parquet has its table of contents at its end, so it cannot be read from a pipe: name the file with --from"
-        )
+        raise UsageError("Parquet cannot be read from a pipe; give the file with --from")
     try:
         file = pa.parquet.ParquetFile(stream)
     except (pa.ArrowException, OSError) as error:
@@ -300,15 +297,15 @@ def _parquet(stream: Any, name: str, reading: ReadOptions) -> RecordSource:
 
 
 def _chosen(batch: pa.RecordBatch, name: str, reading: ReadOptions) -> pa.RecordBatch:
-    """The columns that are taken, under the names of a record's fields."""
+    """Returns the known columns, named after the fields of a record."""
     given = batch.schema.names
     if len(set(given)) < len(given):
-        raise CommandFailed(f"{name} has two columns of one name: {', '.join(given)}")
+        raise CommandFailed(f"{name} has two columns with the same name: {', '.join(given)}")
     unknown = [column for column in given if column not in reading.columns and column != _IGNORED]
     if unknown and not reading.choosy:
         raise CommandFailed(
-            f"{name} has the columns {', '.join(given)}; {', '.join(_FIELDS)} are taken by themselves, "
-            "others with --key-column and --value-column"
+            f"{name} has the columns {', '.join(given)}; only {', '.join(_FIELDS)} are recognised by name, "
+            "give others with --key-column and --value-column"
         )
     missing = [column for column, field in reading.columns.items() if column not in given and column != field]
     if missing:

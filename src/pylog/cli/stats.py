@@ -1,4 +1,4 @@
-"""`pylog stats`: how much there is, since when, in what batches, how well compressed; a picture of it."""
+"""`pylog stats`: counts records, bytes, batches, producers and keys, and draws charts."""
 
 from __future__ import annotations
 
@@ -62,20 +62,21 @@ def stats(
     html: str | None = None,
     json: Json = False,
 ) -> int:
-    """Counts what is there: records, bytes, rates over event time, compression, sizes of batches, producers.
+    """Counts records, bytes, rates over event time, compression, batch sizes and producers.
 
-    It reads the headers of all batches. Compression ratios are those of some batches of each codec; all records of a batch are
-    counted at its largest timestamp. The first event is the earliest of the batches' first records, the last event the latest of
-    all. A segment's last append is the time of records without a timestamp. Exit code 1: something is damaged, and was left out.
+    The command reads the headers of all batches. It estimates compression ratios from some batches of each codec, and counts all
+    records of a batch at the batch's largest timestamp. The first event is the earliest first record of a batch; the last event
+    is the latest record. A segment's last append is the time of its records without a timestamp. Exit code 1: damaged parts
+    were left out.
 
     Args:
-        store: the directory, or that of one partition; a broker may be running on it.
-        topic: which; several may be named. All by default.
-        partitions: a table of the partitions too.
-        segments: a table of the segments too.
-        keys: count the different keys too, right to some 2 %: decompresses everything.
-        html: write a page with pictures to this file; it needs no network to be looked at.
-        json: print one JSON document, with everything.
+        store: Path of the log directory, or of one partition's directory. A broker may be running on it.
+        topic: Names of topics. Default: all topics.
+        partitions: Print a table of partitions too.
+        segments: Print a table of segments too.
+        keys: Count distinct keys too, with an error of about 2 %. This decompresses all batches.
+        html: Write a page with charts to this file. The page needs no network.
+        json: Print one JSON document with everything.
 
     Examples:
         pylog stats shop
@@ -112,7 +113,8 @@ def _complaints(found: list[TopicStats]) -> Iterator[str]:
         if partition.damaged:
             first, count = partition.damaged[0], len(partition.damaged)
             ranges = f"{count} ranges of bytes are" if count > 1 else "a range of bytes is"
-            yield f"{partition.directory}: {ranges} damaged, first at position {first.position} of {first.path}; see pylog verify"
+            told = f"{ranges} damaged, the first one at position {first.position} of {first.path}"
+            yield f"{partition.directory}: {told}; run pylog verify"
 
 
 def _lags(store: str, complaints: list[str]) -> list[Lag]:
@@ -164,12 +166,10 @@ def _show_pictures(topic: TopicStats) -> None:
     )
     title = f"{topic.name}: batches by records, mean {counted.batch_records.mean:,.1f}"
     _show_bars(title, _bars(counted.batch_records, lambda value: f"{value:.0f}"))
-    print_line(f"{topic.name}: producers that number their batches: {_producers(counted)}")
+    print_line(f"{topic.name}: idempotent producers: {_producers(counted)}")
     if counted.keys is not None:
         keys = counted.keys
-        told = (
-            f"about {keys.estimate():,} different ones in {keys.keys:,}, {size_text(keys.size)}; {keys.nulls:,} records have none"
-        )
+        told = f"about {keys.estimate():,} distinct of {keys.keys:,}, {size_text(keys.size)}; {keys.nulls:,} records have no key"
         print_line(f"{topic.name}: keys: {told}")
 
 
@@ -220,7 +220,7 @@ def _partition_row(partition: PartitionStats) -> dict[str, Any]:
 
 
 def _rate_text(counted: Stats) -> str | None:
-    """Records over event time, in the smallest unit that has one of them or more."""
+    """Returns the rate of records over event time, per unit of time in which there is at least one record."""
     rate = counted.records_per_second
     if rate is None:
         return None

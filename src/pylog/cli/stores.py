@@ -1,4 +1,4 @@
-"""How commands open a directory: for reading beside whoever writes it, for writing only what is there."""
+"""How commands open a log directory for reading or writing."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ if TYPE_CHECKING:
 
 
 def reading(path: str) -> Store:
-    """The directory, open for reading: nothing is locked or written, a running broker or a read-only file system are welcome."""
+    """Opens a directory for reading. Takes no lock and writes nothing, so a broker may run, or the file system be read-only."""
     store = pylog.open(path, mode="r")
     note_links(path)
     return store
 
 
 def note_links(path: str) -> None:
-    """Prints on stderr which partitions of a directory are symbolic links: what is read is not all in that directory."""
+    """Prints on stderr which partitions of a directory are symbolic links to other places."""
     from pylog.cli.exits import complain
     from pylog.fs import OsFileSystem, resolved
     from pylog.topics.links import linked_partitions
 
-    with contextlib.suppress(PylogError):  # it is a file, or the command itself says what is wrong
+    with contextlib.suppress(PylogError):  # the command itself reports the error
         for link in linked_partitions(OsFileSystem(), path):
             complain(f"{link} is a symbolic link to {resolved(link)}, which is followed")
 
 
 def writing(path: str, *, make: bool = False, **options: Any) -> Store:
-    """The directory, open for writing.
+    """Opens a directory for writing.
 
     Args:
         path: the directory.
-        make: whether it is made if it is not there; otherwise a slip of the pen would leave an empty one.
-        options: of `pylog.open`.
+        make: creates a directory that does not exist. False by default: a mistyped path must not create an empty store.
+        options: options of `pylog.open`.
     """
     from pylog.fs import OsFileSystem
 
@@ -49,13 +49,13 @@ def writing(path: str, *, make: bool = False, **options: Any) -> Store:
 
 
 def chosen_topics(store: Store, names: Iterable[str]) -> list[Topic]:
-    """The topics of those names; all of them if none is named."""
+    """Returns the topics with these names; all topics if there are no names."""
     wanted = list(dict.fromkeys(names))
     return [store.topic(name) for name in wanted] if wanted else list(store.topics().values())
 
 
 def logs_of(store: Store, topic: Topic, partitions: Iterable[int] = ()) -> list[Log]:
-    """The logs of some partitions of a topic; of all that are there, if none is named: some may not be made yet."""
+    """Returns the logs of some partitions of a topic; by default of all partitions that exist already."""
     named, logs = sorted(set(partitions)), []
     for number in named or topic.partition_ids:
         with contextlib.suppress(*([] if named else [UnknownTopicOrPartitionError])):

@@ -1,4 +1,4 @@
-"""Where the records of a command have gone, partition by partition."""
+"""Counts the records that a command appended, by partition."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _COLUMNS: Final = (
 
 
 class Tally:
-    """How many records were appended to each partition of a topic, and at which offsets.
+    """The numbers and offsets of records appended to each partition of a topic.
 
     >>> tally = Tally("orders")
     >>> tally.add(0, range(5, 7))
     >>> str(tally)
-    '2 records before that were appended, at the offsets 5 to 6 of partition 0'
+    '2 records were appended before, at offsets 5 to 6 of partition 0'
     """
 
     def __init__(self, topic: str) -> None:
@@ -28,29 +28,29 @@ class Tally:
         self._found: dict[int, tuple[int, int, int]] = {}
 
     def add(self, partition: int, offsets: range) -> None:
-        """Notes an append."""
+        """Adds an append."""
         count, first, _ = self._found.get(partition, (0, offsets.start, 0))
         self._found[partition] = (count + len(offsets), first, offsets.stop - 1)
 
     @property
     def count(self) -> int:
-        """How many records."""
+        """The number of records."""
         return sum(count for count, _, _ in self._found.values())
 
     def rows(self) -> list[dict[str, Any]]:
-        """A row a partition."""
+        """Returns one row per partition."""
         names = [column.name for column in _COLUMNS]
         return [dict(zip(names, (number, *found), strict=True)) for number, found in sorted(self._found.items())]
 
     def __str__(self) -> str:
-        """What there is to know when it ended too early."""
+        """Describes the records appended before a failure."""
         if not self._found:
             return "nothing was appended"
         places = [f"{row['first_offset']} to {row['last_offset']} of partition {row['partition']}" for row in self.rows()]
-        return f"{self.count} records before that were appended, at the offsets {', '.join(places)}"
+        return f"{self.count} records were appended before, at offsets {', '.join(places)}"
 
     def report(self, *, json: bool) -> None:
-        """Prints it."""
+        """Prints the counts."""
         if json:
             print_json({"topic": self.topic, "records": self.count, "partitions": self.rows()})
             return

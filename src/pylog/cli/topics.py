@@ -1,4 +1,4 @@
-"""`pylog topics`: which topics a directory has."""
+"""`pylog topics`: lists topics."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _COLUMNS = (
 
 @command(TOPICS)
 def topics(store: StorePath, /, *, json: Json = False) -> None:
-    """Lists the topics of a directory: partitions, records, bytes.
+    """Lists the topics of a log directory with their partitions, records and bytes.
 
     Args:
-        store: the directory: pylog's, or a Kafka broker's, which may be running.
-        json: print one JSON document.
+        store: Path of a log directory, of pylog or of a Kafka broker. The broker may be running.
+        json: Print one JSON document.
 
     Examples:
         pylog topics shop

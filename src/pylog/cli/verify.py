@@ -1,4 +1,4 @@
-"""`pylog verify`: whether everything in a directory is what was written."""
+"""`pylog verify`: finds damage in a log directory."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _COLUMNS: Final = (
 
 @command(CARE)
 def verify(path: str, /, *, records: Flag = False, rate_limit: float | None = None, json: Json = False) -> int:
-    """Reads everything again, and says what is wrong, which offsets that costs, and what to do about it.
+    """Reads all files and prints any damage, the offsets that are lost, and what to do next.
 
-    It changes nothing, takes no lock, and works beside a running broker and on read-only media. Exit codes: 0 nothing is wrong,
-    1 damage, 2 the command line is wrong, 3 something could not be read.
+    The command changes nothing and takes no lock. It works while a broker is running, and on read-only media. Exit codes: 0 no
+    damage, 1 damage, 2 the command line is wrong, 3 something could not be read.
 
     Args:
-        path: a directory of topics, one partition's directory, or one .log file (of which only the batches are looked at).
-        records: also parse each record; compressed batches are decompressed for it.
-        rate_limit: megabytes a second at most.
-        json: print one JSON document, with a verdict for each file.
+        path: Path of a log directory, of one partition's directory, or of one .log file, whose batches alone are checked.
+        records: Also parse each record, which decompresses all batches.
+        rate_limit: Read at most this many megabytes per second.
+        json: Print one JSON document with a verdict for each file.
 
     Examples:
         pylog verify shop
@@ -62,7 +62,7 @@ def verify(path: str, /, *, records: Flag = False, rate_limit: float | None = No
 def _print(found: Verification) -> None:
     report = found.report
     counts = f"{report.segments} segments, {report.batches} batches, {report.records} records, {report.bytes} bytes"
-    print_line(f"{'nothing is wrong' if found.ok else 'not all is well'}: {counts}")
+    print_line(f"{'no damage found' if found.ok else 'damage found'}: {counts}")
     if found.affected:
         print_line("")
         print_table(_COLUMNS, [_row(each) for each in found.affected])
@@ -73,7 +73,7 @@ def _print(found: Verification) -> None:
     for readable in found.readable:
         told = ", ".join(f"{first} to {last}" for first, last in readable.ranges) or "nothing"
         print_line("")
-        print_line(f"{readable.directory}: these offsets can be read: {told}")
+        print_line(f"{readable.directory}: readable offsets: {told}")
 
 
 def _row(each: Affected) -> dict[str, Any]:

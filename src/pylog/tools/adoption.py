@@ -1,4 +1,4 @@
-"""What a topic of pylog's is to a Kafka broker: its options in Kafka's words, and what changes for it there."""
+"""Translates topics for a Kafka broker: options as Kafka names them, and notes on what the broker does differently."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from pylog.tools.metadata import KafkaTopic
 from pylog.topics.topic import Topic
 
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
-_SMALLEST_SEGMENT: Final = 1 << 20  # that a broker of 4.3 takes for an option (interop 7.3)
-_ALWAYS: Final = ("cleanup_policy", "retention_ms", "retention_bytes")  # whatever the broker's own defaults are
+_SMALLEST_SEGMENT: Final = 1 << 20  # bytes; the smallest segment.bytes that a 4.3 broker accepts (interop 7.3)
+_ALWAYS: Final = ("cleanup_policy", "retention_ms", "retention_bytes")  # always written, because a broker may have other defaults
 _OURS: Final = ("durability", "retention_group", "retention_group_max_bytes")
 _OF_THE_BROKER: Final = "producer_id_expiration_ms"
 _MINUTE_MS: Final = 60_000
 
 
 def kafka_topic(topic: Topic, topic_id: str, leader_epochs: tuple[int, ...]) -> KafkaTopic:
-    """A topic as a broker is to know it.
+    """Returns a topic as a broker must know it.
 
     Args:
-        topic: of a store.
-        topic_id: its id, where the store knows none.
-        leader_epochs: of each partition.
+        topic: topic of a store.
+        topic_id: the topic's id.
+        leader_epochs: leader epoch of each partition.
     """
     return KafkaTopic(topic.name, topic_id, kafka_options(topic.config), leader_epochs)
 
 
 def kafka_options(config: TopicConfig) -> dict[str, str]:
-    """A topic's options as Kafka has them; those that only pylog knows become what comes closest and loses nothing.
+    """Returns Kafka's options for a topic. An option of pylog's becomes the closest one of Kafka's that deletes nothing more.
 
     >>> kafka_options(TopicConfig(compression_type="none", durability="sync"))["compression.type"]
     'uncompressed'
@@ -55,12 +55,12 @@ def kafka_options(config: TopicConfig) -> dict[str, str]:
 
 
 def server_properties(store: Store, node_id: int, now_ms: int) -> dict[str, str]:
-    """The lines that a broker's `server.properties` must have to find everything in a directory.
+    """Returns the properties that a broker requires in `server.properties` to use a directory.
 
     Args:
         store: the directory.
-        node_id: the broker's.
-        now_ms: wall clock.
+        node_id: node id of the broker.
+        now_ms: current time, in milliseconds.
     """
     topics = store.topics()
     found = {"node.id": str(node_id), "log.dirs": store.path, "offsets.topic.replication.factor": "1"}
@@ -83,17 +83,17 @@ def server_properties(store: Store, node_id: int, now_ms: int) -> dict[str, str]
 
 
 def _age_of_offsets(store: Store, now_ms: int) -> int:
-    """Milliseconds since the oldest commit: brokers delete offsets by their age (groups-and-transactions 1.11)."""
+    """Returns the milliseconds since the oldest commit. Brokers delete offsets by age (groups-and-transactions 1.11)."""
     stamps = (each.commit_timestamp for name in store.offsets.groups() for each in store.offsets.fetch(name).values())
     return max((now_ms - stamp for stamp in stamps if stamp is not None), default=0)
 
 
 def notes_on(store: Store, now_ms: int) -> Iterator[str]:
-    """What will be another thing under a broker than it is in pylog, or goes there: a sentence each.
+    """Yields sentences on what a broker will do differently, or delete.
 
     Args:
         store: the directory.
-        now_ms: wall clock.
+        now_ms: current time, in milliseconds.
     """
     for topic in store.topics().values():
         yield from _notes_on_options(topic)
@@ -101,35 +101,35 @@ def notes_on(store: Store, now_ms: int) -> Iterator[str]:
         due = sum(_due(store, topic, number, now_ms) for number in topic.partition_ids)
         if due:
             keep = f"pylog config {store.path} {topic.name} --set retention.ms=-1"
-            told = f"retention deletes {due} segments some minutes after the broker has started"
+            told = f"retention will delete {due} segments some minutes after the broker starts"
             yield f"topic {topic.name}: {told}; to keep them: {keep}"
-    yield "pylog.json stays for pylog: what a broker changes of topics and options is not in it"
+    yield "pylog.json stays for pylog: a broker does not write its changes of topics and options into it"
 
 
 def _notes_on_options(topic: Topic) -> Iterator[str]:
     config, name = topic.config, f"topic {topic.name}"
     if config.segment_bytes < _SMALLEST_SEGMENT:
-        yield f"{name}: segment.bytes={config.segment_bytes} becomes {_SMALLEST_SEGMENT}, the least that a broker takes"
+        yield f"{name}: segment.bytes={config.segment_bytes} becomes {_SMALLEST_SEGMENT}, the least that a broker accepts"
     if config.retention_group is not None:
-        told = "which brokers do not know, becomes retention.ms=-1, retention.bytes=-1: nothing is deleted"
+        told = "which brokers do not support, becomes retention.ms=-1 and retention.bytes=-1: the broker deletes nothing"
         yield f"{name}: retention.group={config.retention_group}, {told}"
     if config.durability is not None:
         options = kafka_options(config)
         flush = [f"{option}={options[option]}" for option in ("flush.messages", "flush.ms") if option in options]
-        yield f"{name}: durability={config.durability} becomes {flush[0] if flush else 'what brokers do by default'}"
+        yield f"{name}: durability={config.durability} becomes {flush[0] if flush else 'the default of brokers'}"
 
 
 def _notes_on_partitions(topic: Topic) -> Iterator[str]:
     missing = sorted(set(range(topic.partition_ids[-1] + 1)) - set(topic.partition_ids))
     if missing:
-        yield f"topic {topic.name}: the partitions {', '.join(map(str, missing[:10]))} are not here; the broker makes them, empty"
+        yield f"topic {topic.name}: partitions {', '.join(map(str, missing[:10]))} do not exist; the broker creates them empty"
 
 
 def _due(store: Store, topic: Topic, number: int, now_ms: int) -> int:
-    """How many segments of a partition a broker would delete."""
+    """Returns the number of segments of a partition that a broker would delete."""
     if topic.config.retention_group is not None:
         return 0
     try:
         return sum(each.segments for each in store.retain(topic.name, number, now_ms=now_ms, dry_run=True))
-    except UnknownTopicOrPartitionError:  # not made yet
+    except UnknownTopicOrPartitionError:  # the partition has not been created yet
         return 0

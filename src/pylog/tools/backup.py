@@ -1,4 +1,4 @@
-"""Copies of files that are about to change, kept outside of every directory that a broker looks into."""
+"""Backup copies of files before a repair changes them, outside of the directories that a broker reads."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ MANIFEST = "repair.txt"
 
 
 class Backup:
-    """A directory of copies, made when the first file goes into it.
+    """A directory of backup copies. It is created with the first copy.
 
     Args:
-        fs: where everything is.
-        root: the log directory that the files are of.
-        path: of the new directory; beside the log directory by default, named after the time.
-        clock: tells that time.
+        fs: the file system.
+        root: the log directory of the files.
+        path: path of the new directory; by default next to the log directory, with the time in its name.
+        clock: the current time.
 
     Attributes:
-        path: of the directory.
+        path: path of the directory.
 
     Raises:
-        InvalidArgumentError: it would lie in the log directory, where a broker does not start with it, or is there already.
+        InvalidArgumentError: the directory exists already, or is inside the log directory, where it would stop a broker from
+            starting.
     """
 
     def __init__(self, fs: FileSystem, root: str, path: str | None, clock: Clock) -> None:
@@ -31,17 +32,21 @@ class Backup:
         self._fs = fs
         self._root = root
         if join(resolved(self.path), "").startswith(join(resolved(root), "")):
-            told = f"the backup {self.path} would lie in {root}, where a broker does not start beside it; name another directory"
+            told = (
+                f"the backup {self.path} is inside {root}, and no broker starts with it there; give a directory outside of {root}"
+            )
             raise InvalidArgumentError(told, path=self.path)
         if fs.exists(self.path):
-            raise InvalidArgumentError(f"{self.path} is there already; name a new directory for the backup", path=self.path)
+            raise InvalidArgumentError(
+                f"the backup directory {self.path} already exists; give one that does not exist", path=self.path
+            )
         self._made: set[str] = set()
 
     def keep(self, path: str) -> None:
-        """Copies a file, if it is there; the copy is durable, its name after `settle`.
+        """Copies a file, if it exists. The content is durable on return, the name after `settle`.
 
         Raises:
-            StorageFailedError: there is no room for it, or it cannot be read or written.
+            StorageFailedError: the disk is full, or the file cannot be read or written.
         """
         if not self._fs.exists(path):
             return
@@ -54,7 +59,7 @@ class Backup:
         _copied(self._fs, path, join(target, base_name(path)))
 
     def settle(self, told: str) -> None:
-        """Writes down what the copies are for, and makes everything durable."""
+        """Writes a file that describes the repair, and makes all names durable."""
         if not self._made:
             self._fs.make_directory(self.path)
             self._made.add(self.path)
@@ -74,7 +79,7 @@ def _copied(fs: FileSystem, source: str, target: str) -> None:
             position += got
         writer.sync()
         if position != reader.size():
-            raise StorageFailedError(f"{source} changed while it was copied; stop who writes to it", path=source)
+            raise StorageFailedError(f"{source} changed while it was copied; stop the process that writes to it", path=source)
     finally:
         reader.close()
         writer.close()

@@ -1,6 +1,6 @@
-"""Pieces of a page: bars and strips as SVG that stretches with the page, tables. Every text that comes from outside is escaped.
+"""Parts of an HTML page: charts and strips as scalable SVG, and tables. All text is escaped.
 
-A string in this module is HTML only if it was made by one of its functions; `text` makes HTML of everything else.
+Only the functions of this module return HTML; `text` converts any other string.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Final, NamedTuple
 
 from pylog.text import shown
 
-_HEIGHT: Final = 100  # units of a chart's own; the page stretches it
+_HEIGHT: Final = 100  # SVG units; the page scales the chart
 _WIDTH: Final = 1000
 
 
 class StripSection(NamedTuple):
-    """A part of a strip: from `start` to before `end`, in the strip's own units; what it is; what a pointer on it tells."""
+    """A section of a strip: from `start` (inclusive) to `end` (exclusive), in units of the strip, with its class and tooltip."""
 
     start: float
     end: float
@@ -25,7 +25,7 @@ class StripSection(NamedTuple):
 
 
 def text(value: object) -> str:
-    """A text as HTML: markup in it is shown and not obeyed, and so is what turns the direction of writing.
+    """Returns text as HTML, with markup and unprintable characters escaped.
 
     >>> text("<b>"), text("a\\u202eb")
     ('&lt;b&gt;', 'a\\\\u202eb')
@@ -34,12 +34,12 @@ def text(value: object) -> str:
 
 
 def bars(values: Sequence[float], titles: Sequence[str], kind: str) -> str:
-    """A chart of upright bars, as wide as the page has room; the highest one reaches the top.
+    """Returns a bar chart as wide as the page. The highest bar reaches the top.
 
     Args:
-        values: of the bars, 0 or more.
-        titles: what a pointer on each tells.
-        kind: a class of the page's style sheet.
+        values: heights of the bars, 0 or more.
+        titles: tooltips of the bars.
+        kind: class in the page's style sheet.
     """
     top = max([1e-9, *values])
     width = _WIDTH / max(len(values), 1)
@@ -51,12 +51,14 @@ def bars(values: Sequence[float], titles: Sequence[str], kind: str) -> str:
     return _svg("chart", drawn)
 
 
-def strip(pieces: Iterable[StripSection], start: float, end: float) -> str:
-    """A horizontal strip from `start` to `end`; later pieces lie on top of earlier ones, and each can be seen."""
+def strip(sections: Iterable[StripSection], start: float, end: float) -> str:
+    """Returns a horizontal strip from `start` to `end`. Later sections cover earlier ones, and each has a visible width."""
     scale = _WIDTH / max(end - start, 1e-9)
     drawn = [
-        _rectangle((piece.start - start) * scale, max((piece.end - piece.start) * scale, 4.0), _HEIGHT, piece.kind, piece.title)
-        for piece in pieces
+        _rectangle(
+            (section.start - start) * scale, max((section.end - section.start) * scale, 4.0), _HEIGHT, section.kind, section.title
+        )
+        for section in sections
     ]
     return _svg("strip", drawn)
 
@@ -73,23 +75,23 @@ def _svg(kind: str, drawn: Iterable[str]) -> str:
 
 
 def axis(*labels: str) -> str:
-    """The labels below a chart, spread over its width."""
+    """Returns the labels below a chart, spread over its width."""
     return f'<div class="axis">{"".join(f"<span>{text(label)}</span>" for label in labels)}</div>'
 
 
 def meter(value: float, top: float, kind: str = "bar") -> str:
-    """A lying bar in a table's cell: `value` of `top`."""
+    """Returns a horizontal bar for a table cell that shows `value` as a share of `top`."""
     share = 100 * value / top if top else 0
     return f'<div class="meter"><div class="{text(kind)}" style="width:{share:.1f}%"></div></div>'
 
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1) -> str:
-    """A table that scrolls sideways where the page is too narrow.
+    """Returns a table that scrolls sideways if the page is too narrow.
 
     Args:
-        titles: of the columns, as text.
+        titles: titles of the columns, as text.
         rows: the cells, as HTML.
-        left: so many columns from the left are text; the others are numbers.
+        left: number of columns, from the left, that are text; the others are numbers.
     """
 
     def cells(name: str, contents: Iterable[str]) -> str:

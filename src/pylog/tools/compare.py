@@ -1,7 +1,7 @@
-"""`compare`: whether two directories, or two topics, hold the same: topics, options, partitions, records.
+"""`compare`: compares two directories, or two topics: topics, options, partitions and records.
 
-Records are the same when their offsets, timestamps, keys, values and headers are, however they lie in batches. They are compared
-as columns of Arrow, a few megabytes at a time; where a stretch differs it is looked at again, column by column.
+Records are equal if their offsets, timestamps, keys, values and headers are equal; the division into batches is ignored. Records
+are compared as Arrow batches of a few megabytes. Batches that differ are compared again, column by column.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pylog.topics.topic import Topic
 
 LEFT: Final = "left"
 RIGHT: Final = "right"
-MOST_DIFFERENCES: Final = 100  # of a partition that are kept, its first ones
+MOST_DIFFERENCES: Final = 100  # kept per partition, the first ones
 _COLUMNS: Final = ("offset", "timestamp", "key", "value", "headers")
 _COMPARED: Final = _COLUMNS[1:]
 
@@ -36,11 +36,11 @@ Progress = Callable[[int], None]
 
 
 class Difference(NamedTuple):
-    """Something that is not the same.
+    """A difference.
 
     Attributes:
-        offset: of the record; of `.log` files the position of the first byte.
-        what: the names of the columns that differ, or `"only left"`, `"only right"`, or why it cannot be read.
+        offset: offset of the record; for `.log` files, the position of the first byte that differs.
+        what: names of the columns that differ; or `"only left"`, `"only right"`, or the reason why it cannot be read.
     """
 
     offset: int
@@ -49,16 +49,16 @@ class Difference(NamedTuple):
 
 @dataclass
 class PartitionComparison:
-    """What was found in a partition.
+    """The comparison of a partition.
 
     Attributes:
-        partition: its number.
-        ends: start and end offset of the left log and of the right one; they alone make no difference.
-        equal: records that are the same.
-        counts: how many records differ in each column, or are only on one side.
-        differing: records that are on both sides and differ.
+        partition: number of the partition.
+        ends: start and end offsets of the left and the right log; different offsets alone are not a difference.
+        equal: number of equal records.
+        counts: number of records that differ in each column, or exist on one side only.
+        differing: number of records that exist on both sides and differ.
         first: the first differences, at most 100.
-        unreadable: what could not be read, a sentence each; nothing of it is compared.
+        unreadable: a sentence for each part that could not be read and is not compared.
     """
 
     partition: int
@@ -71,11 +71,11 @@ class PartitionComparison:
 
     @property
     def same(self) -> bool:
-        """Whether nothing differs, as far as everything can be read."""
+        """True if everything could be read and nothing differs."""
         return not self.counts and not self.unreadable
 
     def note(self, offsets: Sequence[int], what: Sequence[tuple[str, ...]]) -> None:
-        """Takes differences, in the order of their offsets."""
+        """Adds differences, in the order of their offsets."""
         for each in what:
             self.counts.update(each)
         room = MOST_DIFFERENCES - len(self.first)
@@ -83,7 +83,7 @@ class PartitionComparison:
 
 
 class OptionDifference(NamedTuple):
-    """An option of a topic that is not the same; None where it has its default."""
+    """An option of a topic that differs; None means the default."""
 
     option: str
     left: Any
@@ -92,13 +92,13 @@ class OptionDifference(NamedTuple):
 
 @dataclass
 class TopicComparison:
-    """What was found in a topic that is on both sides.
+    """The comparison of a topic that exists on both sides.
 
     Attributes:
-        left, right: its name there.
-        options: that differ.
-        only: numbers of partitions that only one side has, by side.
-        partitions: of both.
+        left, right: name of the topic on each side.
+        options: options that differ.
+        only: by side, the numbers of partitions that only this side has.
+        partitions: comparisons of the partitions that both sides have.
     """
 
     left: str
@@ -115,11 +115,11 @@ class TopicComparison:
 
 @dataclass
 class Comparison:
-    """What was found.
+    """The comparison of two directories.
 
     Attributes:
-        only: names of topics that only one side has, by side.
-        topics: of both.
+        only: by side, the names of topics that only this side has.
+        topics: comparisons of the topics that both sides have.
     """
 
     only: dict[str, list[str]] = field(default_factory=dict)
@@ -141,23 +141,23 @@ def compare(
     progress: Progress | None = None,
     fs: FileSystem | None = None,
 ) -> Comparison:
-    """Compares two directories, or some topics of theirs.
+    """Compares two directories, or some of their topics.
 
     Args:
-        left, right: open for reading; the same one twice to compare two topics of it.
-        topics: only these; all by default.
-        renamed: what the one topic given is called on the right.
+        left, right: stores, open for reading; the same store twice to compare two of its topics.
+        topics: names of the topics to compare; all by default.
+        renamed: name of the topic on the right; `topics` must have one name then.
         by_bytes: compare the bytes of the `.log` files instead of the records.
-        progress: is called with how many offsets, or bytes, are done.
-        fs: another file system than the system's, for tests.
+        progress: called with the number of offsets, or bytes, that are done.
+        fs: the file system; by default the system's.
 
     Returns:
-        A `Comparison`. Damage is a difference, and raises nothing.
+        A `Comparison`. Damage counts as a difference and raises no error.
 
     Raises:
-        UnknownTopicOrPartitionError: a topic that was named is on no side, or with `renamed` not on both.
+        UnknownTopicOrPartitionError: a named topic exists on neither side; with `renamed`, it does not exist on both.
 
-    Cost: one read of both; memory for an Arrow batch of each.
+    Cost: one read of both directories; memory for an Arrow batch of each.
 
     >>> import pylog, tempfile
     >>> with pylog.open(tempfile.mkdtemp()) as store:
@@ -186,7 +186,7 @@ def compare(
 
 
 class _Progress:
-    """Adds up what is done."""
+    """Adds up the progress."""
 
     def __init__(self, progress: Progress | None) -> None:
         self._progress = progress
@@ -216,7 +216,7 @@ def _topic(left: Store, right: Store, one: Topic, other: Topic, done: _Progress,
 
 
 def _made(store: Store, topic: Topic) -> set[int]:
-    """The partitions of a topic but those that who makes it has not got to; what else stops one is told when it is compared."""
+    """Returns the partitions of a topic, except those not created yet. Other errors are reported by the comparison."""
     found = set(topic.partition_ids)
     for number in topic.partition_ids:
         try:
@@ -243,7 +243,7 @@ def _options(one: Topic, other: Topic) -> Iterator[OptionDifference]:
 
 
 class _Side:
-    """The records of a log, taken piece by piece up to offsets that both sides have reached; damage is left out and noted."""
+    """Reads the records of a log in ranges that end at the same offset on both sides. Skips damage and notes it."""
 
     def __init__(self, log: Log, end: int, unreadable: list[str]) -> None:
         self._log = log
@@ -263,11 +263,11 @@ class _Side:
 
     @property
     def last_offset(self) -> int | None:
-        """The last offset at hand, None at the end."""
+        """The last offset read so far; None at the end."""
         return None if self._frame is None else int(self._frame.column(0)[-1].as_py())
 
     def take(self, last_offset: int) -> pa.RecordBatch | None:
-        """The records at hand up to an offset, inclusive."""
+        """Returns the records read so far, up to an offset (inclusive)."""
         if self._frame is None:
             return None
         count = int(np.searchsorted(_offsets(self._frame), last_offset, side="right"))
@@ -291,7 +291,7 @@ def _compare_records(left: Log, right: Log, found: PartitionComparison, done: _P
 
 
 def _compare_frames(left: pa.RecordBatch | None, right: pa.RecordBatch | None, found: PartitionComparison) -> None:
-    """Compares two stretches that reach to the same offset."""
+    """Compares two ranges of records that end at the same offset."""
     if left is not None and right is not None and left.equals(right):
         found.equal += len(left)
         return
@@ -315,13 +315,13 @@ def _compare_frames(left: pa.RecordBatch | None, right: pa.RecordBatch | None, f
 
 
 def _differing(left: pa.RecordBatch, right: pa.RecordBatch) -> NDArray[np.bool_]:
-    """Which rows differ, a row of the result for each of `_COMPARED`."""
+    """Returns which rows differ: one row of the result per column of `_COMPARED`."""
     differ = [_unequal(left.column(name), right.column(name)) for name in _COMPARED[:-1]]
     return np.stack([*differ, _unequal_headers(left.column("headers"), right.column("headers"))])
 
 
 def _unequal(left: pa.Array, right: pa.Array) -> NDArray[np.bool_]:
-    """Where two columns differ; null is equal to null."""
+    """Returns which rows of two columns differ. Nulls are equal."""
     if left.equals(right):
         return np.zeros(len(left), np.bool_)
     both_null = pc.and_(left.is_null(), right.is_null())
@@ -330,7 +330,7 @@ def _unequal(left: pa.Array, right: pa.Array) -> NDArray[np.bool_]:
 
 
 def _unequal_headers(left: pa.ListArray, right: pa.ListArray) -> NDArray[np.bool_]:
-    """The same of lists, which Arrow compares as a whole only: the lists themselves are compared where the lengths agree."""
+    """Returns which rows of two columns of headers differ. Arrow cannot compare lists row by row: compares their entries."""
     if left.equals(right):
         return np.zeros(len(left), np.bool_)
     unequal = _unequal(left.value_lengths(), right.value_lengths())
@@ -347,7 +347,7 @@ def _unequal_headers(left: pa.ListArray, right: pa.ListArray) -> NDArray[np.bool
 
 
 def _compare_files(fs: FileSystem, found: PartitionComparison, left: str, right: str, done: _Progress) -> None:
-    """Compares the `.log` files of two directories; `equal` and `differing` count files."""
+    """Compares the `.log` files of two directories. `equal` and `differing` count files."""
     one, other = (
         {entry.name: entry.size for entry in fs.list(path, sizes=LOG) if entry.name.endswith(LOG)} for path in (left, right)
     )
@@ -364,7 +364,7 @@ def _compare_files(fs: FileSystem, found: PartitionComparison, left: str, right:
 
 
 def _first_difference(fs: FileSystem, left: str, right: str, done: _Progress) -> int | None:
-    """The position of the first byte that two files do not share."""
+    """Returns the position of the first byte in which two files differ; None if they are equal."""
     buffers = [np.empty(limits.READ_CHUNK_BYTES, np.uint8) for _ in range(2)]
     files = fs.open(left), fs.open(right)
     try:

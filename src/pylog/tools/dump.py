@@ -1,7 +1,7 @@
-"""`dump`: what a file of Kafka's or pylog's holds, as documents: one for each batch, record or entry.
+"""`dump`: decodes a file of Kafka or pylog into documents: one per batch, record or entry.
 
-Batches are those that pylog's reading serves, with the damage between them: records of a batch that is not what was written are
-never shown. (`like_kafka` shows files as Kafka's own tool does.)
+It shows the batches that pylog reads, and the damage between them, but no records of damaged batches. `like_kafka` prints files
+as Kafka's own tool does.
 """
 
 from __future__ import annotations
@@ -51,20 +51,20 @@ _FIELDS: Final = ("leader_epoch", "producer_id", "producer_epoch", "base_sequenc
 
 
 def documents(fs: FileSystem, path: str, *, records: bool = False, decoder: str | None = None) -> Iterator[Document]:
-    """What a file holds, one document after the other. Bytes stay bytes.
+    """Yields the content of a file as documents. Bytes stay bytes.
 
     Args:
         fs, path: the file: `.log`, `.index`, `.timeindex`, `.txnindex`, `.snapshot`, `.seal`, a checkpoint, `durable-point`,
             `partition.metadata`.
-        records: of a `.log` file, the records too.
-        decoder: of records: "offsets" or "transactions"; by default the topic's, if the directory's name tells it.
+        records: yield the records of a `.log` file too.
+        decoder: decoder for records: "offsets" or "transactions"; by default chosen by the name of the file's directory.
 
     Raises:
-        InvalidArgumentError: it is a file of another kind, or there is no such decoder.
-        CorruptionError, UnsupportedFormatError: it is no such file. Damage in a `.log` file is a document.
-        StorageFailedError: it cannot be read.
+        InvalidArgumentError: the file is of another kind, or the decoder does not exist.
+        CorruptionError, UnsupportedFormatError: the file is damaged. Damage in a `.log` file is a document instead.
+        StorageFailedError: the file cannot be read.
 
-    Cost: memory for one region of the file, some megabytes.
+    Cost: memory for some megabytes of the file.
 
     >>> import pylog, tempfile
     >>> from pylog.fs import OsFileSystem
@@ -76,14 +76,14 @@ def documents(fs: FileSystem, path: str, *, records: bool = False, decoder: str 
     ['batch', 'record']
     """
     if decoder is not None and decoder not in DECODERS:
-        raise InvalidArgumentError(f"decoder={decoder!r} is none of {', '.join(DECODERS)}")
+        raise InvalidArgumentError(f"decoder={decoder!r} is not one of {', '.join(DECODERS)}")
     file = named_file(path)
     if file.suffix == names.LOG:
         return _log(fs, file, records, _layouts_of(file) if decoder is None else DECODERS[decoder])
     reader = _BY_NAME.get(file.name) or _BY_SUFFIX.get(file.suffix)
     if reader is None:
         known = ", ".join((names.LOG, *_BY_SUFFIX, *_BY_NAME))
-        raise InvalidArgumentError(f"{path} is of no kind that is known here: {known}", path=path)
+        raise InvalidArgumentError(f"{path} is not of a known kind; the kinds are {known}", path=path)
     return reader(file, read_file(fs, path), fs)
 
 
@@ -104,7 +104,7 @@ def _log(fs: FileSystem, file: NamedFile, records: bool, layouts: Mapping[int, L
         else:
             yield from batches
         if stretch.damage is not None:
-            yield _behind(segment, stretch.damage)
+            yield _after_batches(segment, stretch.damage)
 
 
 def _batch(column: list[int], shift: int) -> Document:
@@ -144,8 +144,8 @@ def _record(row: Row, layouts: Mapping[int, Layout] | None, *, control: bool) ->
     return found | {"key": key, "value": value, "headers": headers}
 
 
-def _behind(segment: LogSegment, damage: Damage) -> Document:
-    """What follows a stretch of batches; zeros up to the file's end are those that were written ahead of its log's end."""
+def _after_batches(segment: LogSegment, damage: Damage) -> Document:
+    """Returns the document for bytes that are not batches: preallocated zeros at the end of the file, or damage."""
     position, size = damage.position, damage.end - damage.position
     if is_preallocated(segment, damage):
         return {"kind": "preallocated", "position": position, "size": size}
@@ -163,11 +163,11 @@ def _behind(segment: LogSegment, damage: Damage) -> Document:
 
 
 def _entries(numbered: Iterator[Document], data: bytes, size: int, count: int) -> Iterator[Document]:
-    """The entries of an index, and what lies behind them."""
+    """Yields the entries of an index, and a document for the bytes after them."""
     yield from numbered
     left = len(data) - count * size
     if left and any(data[count * size :]):
-        yield {"kind": "damage", "position": count * size, "size": left, "why": "these bytes are no entries"}
+        yield {"kind": "damage", "position": count * size, "size": left, "why": "these bytes are not entries"}
     elif left:
         yield {"kind": "preallocated", "position": count * size, "size": left}
 
@@ -195,7 +195,7 @@ def _transaction_index(file: NamedFile, data: bytes, _: FileSystem) -> Iterator[
 def _snapshot(file: NamedFile, data: bytes, _: FileSystem) -> Iterator[Document]:
     for producer in snapshot_entries(data, file.path):
         fields = producer._asdict()
-        del fields["earlier"]  # no snapshot has them
+        del fields["earlier"]  # not stored in snapshots
         yield {"kind": "producer", **fields}
 
 
@@ -235,15 +235,15 @@ def _slot(start: int, fields: Document) -> Document:
     return {"kind": "slot", "position": start, "valid": True, **shown}
 
 
-_Reading = Callable[[NamedFile, bytes, FileSystem], Iterator[Document]]
-_BY_SUFFIX: Final[dict[str, _Reading]] = {
+_Decoder = Callable[[NamedFile, bytes, FileSystem], Iterator[Document]]
+_BY_SUFFIX: Final[dict[str, _Decoder]] = {
     names.INDEX: _index,
     names.TIME_INDEX: _time_index,
     names.TRANSACTION_INDEX: _transaction_index,
     names.SNAPSHOT: _snapshot,
     names.SEAL: _seal,
 }
-_BY_NAME: Final[dict[str, _Reading]] = {
+_BY_NAME: Final[dict[str, _Decoder]] = {
     **dict.fromkeys(_CHECKPOINTS, _checkpoint),
     names.LEADER_EPOCH_CHECKPOINT: _epochs,
     names.PARTITION_METADATA: _metadata,
@@ -252,7 +252,7 @@ _BY_NAME: Final[dict[str, _Reading]] = {
 
 
 def is_known(name: str) -> bool:
-    """Whether a file of this name can be shown.
+    """Returns True if a file with this name can be decoded.
 
     >>> is_known("00000000000000000000.log"), is_known("notes.txt")
     (True, False)

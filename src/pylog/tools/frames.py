@@ -1,7 +1,6 @@
-"""The batches of a file as Kafka meets them: one behind the other, whatever they hold, until a length leads nowhere.
+"""Reads the batches of a file as Kafka's `FileLogInputStream` does: one after the other, valid or not, until a length is wrong.
 
-This is what Kafka's own loops see (its `FileLogInputStream`); `log.walk` is what pylog's reading sees, which tells good batches
-from bad ones and goes on behind damage.
+pylog's own reading, which tells good batches from bad ones and continues after damage, is in the module `walk`.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ from pylog.segment.log_file import LogFile
 
 
 class RawBatches(NamedTuple):
-    """Some consecutive batches.
+    """Consecutive batches as they are in a file.
 
     Attributes:
-        buffer: their bytes; valid until the next stretch is asked for.
-        table: the batches, POSITION counting from the buffer's start; checksums of magic 2 were looked at.
-        shift: position in the file of the buffer's first byte.
+        buffer: the bytes of the batches; valid until the next ones are requested.
+        table: the batches, with POSITION relative to the buffer; checksums of magic 2 are checked.
+        shift: position of the buffer in the file.
     """
 
     buffer: Bytes
@@ -49,12 +48,12 @@ class Frames:
     """The batches of a `.log` file.
 
     Attributes:
-        size: bytes of the file that count.
-        left: bytes at its end that are no batch, when all were asked for.
+        size: number of bytes to read.
+        left: number of bytes at the end that are not a batch, after iteration.
 
     Raises:
-        StorageFailedError: it cannot be read.
-        CorruptionError: when batches are asked for, and one has a length that none can have.
+        StorageFailedError: the file cannot be read.
+        CorruptionError: raised while iterating: the length of a batch is impossible.
     """
 
     def __init__(self, file: LogFile, size: int) -> None:
@@ -77,7 +76,7 @@ class Frames:
         self.left = self.size - position
 
     def one(self, position: int) -> RawBatches | None:
-        """The batch at a position; None when none ends within the file. Cost: the batch's bytes."""
+        """Returns the batch at a position; None if it does not end within the file. Cost: one read of the batch."""
         size = self._size_at(position)
         if size is None:
             return None
@@ -86,31 +85,29 @@ class Frames:
         return RawBatches(buffer, scan.table, position) if scan.table.shape[1] else self._odd(position)
 
     def _size_at(self, position: int) -> int | None:
-        """The bytes of the batch at a position, by its own word."""
+        """Returns the size that the batch at a position declares, in bytes; None past the end."""
         if position >= self.size - FRAME_SIZE:
             return None
         length = int.from_bytes(self._file.read(position + 8, 4).tobytes(), "big", signed=True)
         if length < MIN_LENGTH:
-            told = (
-                f"the batch at position {position} says that it has {length} bytes, fewer than any has; nothing behind is shown"
-            )
+            told = f"the batch at position {position} has a length of {length} bytes, too few for a batch; the rest is not shown"
             raise CorruptionError(f"{self._file.path}: {told}", path=self._file.path, position=position)
         return None if position > self.size - LOG_OVERHEAD - length else LOG_OVERHEAD + length
 
     def _odd(self, position: int) -> RawBatches | None:
-        """A batch that the engine would not take for one: of an unknown format, with impossible counts."""
+        """Returns a batch that the engine rejects: one of an unknown format, or with impossible counts."""
         size = self._size_at(position)
         if size is None:
             return None
         buffer = self._file.read(position, size)
         if size < HEADER_SIZE or buffer[MAGIC_AT] < 2:
-            told = f"the batch at position {position} is too short for its format; nothing behind is shown"
+            told = f"the batch at position {position} is too short for its format; nothing after it is shown"
             raise CorruptionError(f"{self._file.path}: {told}", path=self._file.path, position=position)
         return RawBatches(buffer, _column(buffer), position)
 
 
 def _column(buffer: Bytes) -> Table:
-    """The table of one batch whose header is taken as it is."""
+    """Returns the table of one batch from its header, without checks."""
     base, length, epoch, magic, crc, attributes, delta, first, largest, producer, producer_epoch, sequence, count = HEADER.unpack(
         buffer[:HEADER_SIZE].tobytes()
     )
@@ -122,10 +119,10 @@ def _column(buffer: Bytes) -> Table:
 
 
 def open_log(fs: FileSystem, path: str, max_bytes: int = limits.INT32_MAX) -> Frames:
-    """The batches of a `.log` file, or of its first bytes.
+    """Opens a `.log` file to read its batches, or those in its first `max_bytes` bytes.
 
     Raises:
-        StorageFailedError: it cannot be opened.
+        StorageFailedError: the file cannot be opened.
     """
     file = LogFile(fs, path, mapped=False)
     return Frames(file, min(file.size(), max_bytes))

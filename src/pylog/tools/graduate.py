@@ -1,9 +1,9 @@
-"""`graduate`: a directory of pylog's becomes one that a fresh Kafka broker boots from, and can be taken back until it has.
+"""`graduate`: prepares a log directory for a new Kafka broker. This can be undone until a broker has started on it.
 
-Logs stay as they are. What a broker lacks are its own small files: who it is (`meta.properties`), which topics there are
-(`bootstrap.checkpoint`), and in each partition the topic's id. Planning writes nothing and takes no lock; carrying out holds the
-directory alone, and writes `meta.properties` last, without which no broker starts: a crash leaves pylog's directory, not half of
-a broker's.
+Logs stay as they are. A broker requires a few small files: its identity (`meta.properties`), its topics
+(`bootstrap.checkpoint`), and the topic id in each partition. Planning writes nothing and takes no lock. `carry_out` locks the
+directory exclusively and writes `meta.properties` last. No broker starts without that file, so after a crash the directory still
+belongs to pylog.
 
 Spec: groups-and-transactions 9.4, interop 1 to 3.
 """
@@ -51,7 +51,7 @@ _NUMBERED_ENDINGS: Final = (".log", ".index", ".timeindex", ".txnindex", ".snaps
 
 
 class NewFile(NamedTuple):
-    """A file to be written: its directory, "" for the root, its name, its content."""
+    """A file to write: its directory ("" for the root), its name and its content."""
 
     directory: str
     name: str
@@ -59,12 +59,12 @@ class NewFile(NamedTuple):
 
     @property
     def path(self) -> str:
-        """Its path below the root."""
+        """The path relative to the root."""
         return join(self.directory, self.name)
 
 
 class Written(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The content of `pylog-graduated.json`: the files that were written, by their paths below the root."""
+    """The content of `pylog-graduated.json`: paths of the written files, relative to the root."""
 
     version: int
     files: list[str]
@@ -72,16 +72,16 @@ class Written(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Graduation:
-    """What is to be done.
+    """A plan to hand a directory over to a broker.
 
     Attributes:
         root: the directory.
-        topics: as the broker will know them.
-        files: what will be written, in that order.
-        properties: lines that the broker's `server.properties` must have.
-        notes: what will be another thing under a broker than it was, a sentence each.
-        next_producer_id: the first that the broker hands out.
-        logs: the names and sizes of all `.log` files that this was planned for.
+        topics: topics as the broker will know them.
+        files: files to write, in this order.
+        properties: properties that the broker's `server.properties` must have.
+        notes: sentences on what a broker will do differently.
+        next_producer_id: the first producer id that the broker assigns.
+        logs: names and sizes of all `.log` files when this was planned.
     """
 
     root: str
@@ -101,22 +101,22 @@ def plan_graduation(
     fs: FileSystem | None = None,
     clock: Clock | None = None,
 ) -> Graduation:
-    """Finds out what it takes to make a directory one that a fresh Kafka 4.3 broker boots from. Writes nothing.
+    """Plans how to hand a log directory over to a new Kafka 4.3 broker. Writes nothing.
 
     Args:
-        path: the directory of a store.
-        node_id: of the broker that is to have it.
-        progress: is called with (bytes done, bytes in all, path) while everything is verified.
-        fs, clock: others than the system's, for tests.
+        path: the log directory.
+        node_id: node id of the broker.
+        progress: called with (bytes done, total bytes, path) during verification.
+        fs, clock: the file system and the clock; by default the system's.
 
     Raises:
-        StoreLockedError: a broker runs on it. Other pylog processes may have it open; `carry_out` refuses them.
-        IllegalStateError: it is a broker's already.
-        CorruptionError: something in it is damaged; the message names the first, and says what to do.
-        NotALogDirectoryError: there is no such directory, or something in it keeps a broker from starting.
+        StoreLockedError: a broker is running on the directory. Other pylog processes may have it open until `carry_out`.
+        IllegalStateError: the directory belongs to a broker already.
+        CorruptionError: the directory has damage; the message names the first finding and the next step.
+        NotALogDirectoryError: the directory does not exist, or something in it stops a broker from starting.
         InvalidArgumentError: `node_id` is not a number from 0 to 2^31 - 1.
 
-    Cost: everything is read twice; memory for one batch, and for the names of all partitions.
+    Cost: reads everything twice; memory for one batch and the names of all partitions.
 
     >>> import pylog, tempfile
     >>> root = tempfile.mkdtemp()
@@ -126,7 +126,7 @@ def plan_graduation(
     ['bootstrap.checkpoint', 'meta.properties']
     """
     if isinstance(node_id, bool) or not isinstance(node_id, int) or not 0 <= node_id <= limits.INT32_MAX:
-        raise InvalidArgumentError(f"node_id={node_id!r} is not an int from 0 to {limits.INT32_MAX}")
+        raise InvalidArgumentError(f"node_id={node_id!r} is not an integer from 0 to {limits.INT32_MAX}")
     files, time = fs or OsFileSystem(), clock or SystemClock()
     files.check_directory(path, write=False)
     root = absolute(path)
@@ -161,59 +161,59 @@ def _planned(fs: FileSystem, store: Store, clock: Clock, node_id: int, logs: tup
     )
 
 
-# ---- what is in the way ------------------------------------------------------------------------------------------------------
+# ---- checks ------------------------------------------------------------------------------------------------------------------
 
 
 def _check_free(fs: FileSystem, root: str) -> None:
     if is_in_use(fs, root):
-        told = f"a process has {root} for itself, a broker or pylog; stop it before the directory is handed over"
+        told = f"a broker or a pylog process has {root} open exclusively; stop it before the directory is handed over"
         raise StoreLockedError(told, path=root)
-    begun = fs.exists(join(root, RECORD)) and not fs.exists(join(root, META_PROPERTIES))  # what the last step writes
+    begun = fs.exists(join(root, RECORD)) and not fs.exists(join(root, META_PROPERTIES))  # the last step writes META_PROPERTIES
     for name in _BROKERS:
         if fs.exists(join(root, name)) and not (begun and name == BOOTSTRAP):
-            undo = "; --undo takes back what graduate wrote" if fs.exists(join(root, RECORD)) else ""
-            raise IllegalStateError(f"{root} is a broker's already: it has {name}{undo}", path=join(root, name))
+            undo = "; undo the graduation to remove its files" if fs.exists(join(root, RECORD)) else ""
+            raise IllegalStateError(f"{root} belongs to a broker already: it has {name}{undo}", path=join(root, name))
 
 
 def _check_names(fs: FileSystem, root: str) -> None:
-    """Refuses what stops a broker when it starts (interop 1.1.2, 1.2.2), and a number that no topic's partitions reach."""
+    """Refuses names that stop a broker from starting (interop 1.1.2, 1.2.2), and partition numbers that are too large."""
     for entry in fs.list(root):
         if not entry.is_directory or _SKIPPED.fullmatch(entry.name):
             continue
         path = join(root, entry.name)
         partition = parse_partition_directory(entry.name)
         if partition is None:
-            told = f"{path} is a directory that is no partition: no broker starts beside it; move it away"
+            told = f"{path} is not a partition directory: no broker starts with it; move it away"
             raise NotALogDirectoryError(told, path=path)
         if partition.partition >= limits.MAX_PARTITIONS:
-            told = f"{path} would have the broker make all partitions of topic {partition.topic} before it"
-            raise NotALogDirectoryError(f"{told}, and {limits.MAX_PARTITIONS} are the most; move it away", path=path)
+            told = f"{path} would make the broker create all lower partitions of topic {partition.topic}"
+            raise NotALogDirectoryError(f"{told}; at most {limits.MAX_PARTITIONS} are allowed; move it away", path=path)
         for file in fs.list(path):
             if file.is_file and file.name.endswith(_NUMBERED_ENDINGS) and not file.name.split(".")[0].isdigit():
-                told = f"{join(path, file.name)} has no number before its ending: no broker starts with it; move it away"
+                told = f"{join(path, file.name)} has no offset in its name: no broker starts with it; move it away"
                 raise NotALogDirectoryError(told, path=join(path, file.name))
 
 
 def _check_sound(root: str, found: Verification) -> None:
     if not found.ok:
         first = next(each for each in found.affected if each.finding.kind not in HARMLESS)
-        told = f"not all is well in {root}: {first.finding.message}; `pylog verify` tells everything, `pylog repair` mends it"
+        told = f"{root} has damage: {first.finding.message}; verify the directory to see all of it, and repair it first"
         raise CorruptionError(told, path=first.finding.path, position=first.finding.position, offset=first.first_offset)
 
 
 def _check_ends(fs: FileSystem, root: str, clock: Clock) -> None:
-    """Refuses bytes behind a log's end that a broker would not cut off: with the marker it takes files as they are."""
+    """Refuses bytes after a log's end that a broker would not cut off. After a clean shutdown, a broker trusts file sizes."""
     marker = join(root, CLEAN_SHUTDOWN)
     for target in targets(fs, root) if fs.exists(marker) else ():
         state = look_at(fs, target, clock)().state
-        behind = 0 if state.active is None else state.active.file().size() - state.active_size
-        if state.active is not None and behind:
-            told = f"{state.active.path} has {behind} bytes behind its end; remove {marker}: then the broker cuts them off"
+        extra = 0 if state.active is None else state.active.file().size() - state.active_size
+        if state.active is not None and extra:
+            told = f"{state.active.path} has {extra} bytes after its end; remove {marker} to make the broker cut them off"
             raise CorruptionError(told, path=state.active.path, position=state.active_size, offset=state.end_offset)
 
 
 def _topic_id(fs: FileSystem, root: str, topic: Topic) -> tuple[str, list[NewFile]]:
-    """A topic's id, and the `partition.metadata` that its partitions lack: one without it is a stray to a broker."""
+    """Returns a topic's id, and the missing `partition.metadata` files. Without it a partition is a stray to a broker."""
     topic_id = topic.id or new_topic_id()
     missing = []
     for number in topic.partition_ids:
@@ -224,13 +224,13 @@ def _topic_id(fs: FileSystem, root: str, topic: Topic) -> tuple[str, list[NewFil
         if own is None:
             missing.append(NewFile(name, PARTITION_METADATA, format_partition_metadata(topic_id)))
         elif own != topic_id:
-            told = f"{join(root, name)} is of another topic (id {own}) than its name says (id {topic_id}); move it away"
+            told = f"{join(root, name)} has topic id {own}, but the topic has id {topic_id}; move it away"
             raise NotALogDirectoryError(told, path=join(root, name))
     return topic_id, missing
 
 
 def _logs(fs: FileSystem, root: str) -> tuple[tuple[str, int], ...]:
-    """Names and sizes of all `.log` files, by which a change is noticed, and of what says which topics there are."""
+    """Returns names and sizes of all `.log` files, and the time of the catalog of topics, to detect changes."""
     return tuple(_sizes(fs, root))
 
 
@@ -244,29 +244,29 @@ def _sizes(fs: FileSystem, root: str) -> Iterator[tuple[str, int]]:
                     yield join(entry.name, file.name), file.size
 
 
-# ---- doing it, and taking it back --------------------------------------------------------------------------------------------
+# ---- execution and undo ------------------------------------------------------------------------------------------------------
 
 
 def carry_out(graduation: Graduation, *, fs: FileSystem | None = None, clock: Clock | None = None) -> None:
-    """Writes the files. What they are is noted in `pylog-graduated.json`, so that `take_back` can remove them.
+    """Writes the files of a plan, and lists them in `pylog-graduated.json` so that `take_back` can remove them.
 
     Args:
-        graduation: as it was planned.
-        fs, clock: others than the system's, for tests.
+        graduation: the plan.
+        fs, clock: the file system and the clock; by default the system's.
 
     Raises:
-        StoreLockedError: somebody has the directory open.
-        IllegalStateError: it has changed since it was planned, or is a broker's already; nothing was written.
-        StorageFailedError: a write failed; what was written can be taken back, and no broker starts on it.
+        StoreLockedError: another process has the directory open.
+        IllegalStateError: the directory has changed since the plan, or belongs to a broker already; nothing was written.
+        StorageFailedError: a write failed. `take_back` removes the files so far, and no broker starts on the directory.
 
-    Cost: some writes and syncs for each partition that has no `partition.metadata`.
+    Cost: some writes and syncs for each partition without `partition.metadata`.
     """
     files, time = fs or OsFileSystem(), clock or SystemClock()
     files.check_directory(graduation.root, write=True)
     _check_free(files, graduation.root)
     with open_store(graduation.root, exclusive=True, fs=files, clock=time):
         if _logs(files, graduation.root) != graduation.logs:
-            raise IllegalStateError(f"{graduation.root} has changed since this was planned; plan again", path=graduation.root)
+            raise IllegalStateError(f"{graduation.root} has changed since the plan; plan again", path=graduation.root)
         written = Written(1, [file.path for file in graduation.files])
         write_atomically(files, graduation.root, RECORD, msgspec.json.encode(written) + b"\n")
         for file in graduation.files:
@@ -275,19 +275,19 @@ def carry_out(graduation: Graduation, *, fs: FileSystem | None = None, clock: Cl
 
 
 def take_back(path: str, *, fs: FileSystem | None = None, clock: Clock | None = None) -> list[str]:
-    """Removes what `carry_out` wrote, as long as no broker has started on it.
+    """Removes the files that `carry_out` wrote, unless a broker has started on the directory.
 
     Args:
         path: the directory.
-        fs, clock: others than the system's, for tests.
+        fs, clock: the file system and the clock; by default the system's.
 
     Returns:
-        The files that were removed, as paths below the directory.
+        The removed files, as paths relative to the directory.
 
     Raises:
-        StoreLockedError: somebody has the directory open.
-        IllegalStateError: it was never graduated, or a broker has started on it.
-        CorruptionError: the note of what was written is damaged.
+        StoreLockedError: another process has the directory open.
+        IllegalStateError: the directory was never graduated, or a broker has started on it.
+        CorruptionError: `pylog-graduated.json` is damaged.
     """
     files, time = fs or OsFileSystem(), clock or SystemClock()
     files.check_directory(path, write=True)
@@ -295,7 +295,7 @@ def take_back(path: str, *, fs: FileSystem | None = None, clock: Clock | None = 
     names = _noted(files, root)
     with open_store(root, exclusive=True, fs=files, clock=time):
         removed = [name for name in reversed(names) if files.exists(join(root, name))]
-        _remove(files, root, [META_PROPERTIES])  # first, and for good: no broker starts on what a crash leaves of the others
+        _remove(files, root, [META_PROPERTIES])  # first and durably: after a crash no broker starts on the rest
         _remove(files, root, removed)
         _remove(files, root, [RECORD])
     trace.line(trace.TAKEN_BACK, path=root, files=removed)
@@ -303,7 +303,7 @@ def take_back(path: str, *, fs: FileSystem | None = None, clock: Clock | None = 
 
 
 def _remove(fs: FileSystem, root: str, paths: list[str]) -> None:
-    """Removes files by their paths below the root, those that are there, for good."""
+    """Removes files durably, by their paths relative to the root. Ignores missing ones."""
     for path in paths:
         if fs.exists(join(root, path)):
             fs.remove(join(root, path))
@@ -315,9 +315,11 @@ def _noted(fs: FileSystem, root: str) -> list[str]:
     path = join(root, RECORD)
     data = fs.read(path, limits.MAX_CHECKPOINT_BYTES)
     if data is None:
-        raise IllegalStateError(f"{root} was not graduated: it has no {RECORD}; nothing is to be taken back", path=root)
+        raise IllegalStateError(f"{root} was not graduated: it has no {RECORD}; there is nothing to undo", path=root)
     if fs.exists(join(root, f"{CLUSTER_METADATA}-0")):
-        told = f"a broker has started on {root}, and has its metadata in {CLUSTER_METADATA}-0; pylog opens the directory as it is"
+        told = (
+            f"a broker has started on {root} and keeps its metadata in {CLUSTER_METADATA}-0; pylog opens the directory as it is"
+        )
         raise IllegalStateError(told, path=root)
     try:
         names = msgspec.json.decode(data, type=Written).files
@@ -331,7 +333,7 @@ def _noted(fs: FileSystem, root: str) -> list[str]:
 
 
 def _is_ours(name: str) -> bool:
-    """No file that another program put into the note may be removed, and none outside of the directory."""
+    """Returns True only for files that graduate writes: an edited list must not delete others."""
     directory, _, file = name.rpartition("/")
     if not directory:
         return file in (META_PROPERTIES, BOOTSTRAP)

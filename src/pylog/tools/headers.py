@@ -1,6 +1,7 @@
-"""Every batch header of a partition, segment by segment, and what is damaged in between: the pass that tools make over a log.
+"""A pass over all batch headers of a partition, segment by segment, and the damage between them.
 
-Files are read, never mapped, and no index is asked or made: it works on sick directories, and beside whoever writes.
+Files are read, not mapped, and indexes are neither used nor built. So it works on damaged directories and while another process
+writes.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from pylog.segment.segment import LogSegment, vanished
 
 
 def stretches(partition: Partition) -> Iterator[tuple[LogSegment, Stretch]]:
-    """The good batches of a partition as tables, with the segment that they lie in; checksums are looked at.
+    """Yields the good batches of a partition as tables, with their segment. Checks checksums.
 
     Args:
-        partition: as it was published at one moment; what is appended meanwhile is not seen.
+        partition: a snapshot of the partition; later appends are not read.
 
     Raises:
-        StorageFailedError: a file cannot be read. One that retention has removed meanwhile is left out.
+        StorageFailedError: a file cannot be read. Segments that retention deletes meanwhile are skipped.
 
     Cost: one read of the log; memory for a chunk, or for the largest batch.
     """

@@ -1,7 +1,7 @@
-"""`dump --like-kafka`: files as Kafka's own tool prints them, byte for byte (groups-and-transactions 8.1, interop 8.1).
+"""`dump --like-kafka`: prints files as Kafka's own tool does, byte for byte (groups-and-transactions 8.1, interop 8.1).
 
-The reference is `DumpLogSegments` of Kafka 4.3. What it says on stderr after all files is collected in `complaints`. Where it
-fails with an exception, what it printed so far is printed here too, and then an error of pylog's is raised.
+The reference is `DumpLogSegments` of Kafka 4.3. Its messages on stderr are collected in `complaints`. Where it fails with an
+exception, this module yields the same output and then raises a PylogError.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ _STAMPS: Final = {-1: "NoTimestampType", 0: "CreateTime", 1: "LogAppendTime"}
 _FLAGS: Final = ("false", "true")
 _UNLIMITED: Final = limits.INT32_MAX
 _SNAPSHOT_VERSION: Final = 1
-_PIECE_CHARACTERS: Final = 1 << 18
+_CHUNK_CHARACTERS: Final = 1 << 18
 
 
 class DumpOptions(NamedTuple):
-    """The options of Kafka's tool that matter.
+    """The supported options of Kafka's tool.
 
     Attributes:
-        print_data_log: show keys and values; implies `deep_iteration`.
-        deep_iteration: show records, not only batches.
-        skip_record_metadata: of a record, show only key and value.
-        decoder: of keys and values: "offsets", "transactions", or None for text; one implies `print_data_log`.
-        max_bytes: of each `.log` file that are read.
-        index_sanity_check: only say whether an index passes Kafka's own quick check.
+        print_data_log: print keys and values; implies `deep_iteration`.
+        deep_iteration: print records, not only batches.
+        skip_record_metadata: print only keys and values of records.
+        decoder: decoder for keys and values: "offsets", "transactions", or None for text. A decoder implies `print_data_log`.
+        max_bytes: number of bytes to read from each `.log` file.
+        index_sanity_check: only check whether an index passes Kafka's quick check.
         verify_index_only: compare indexes with their log, and print no entries.
     """
 
@@ -80,11 +80,11 @@ class KafkaDump:
     """Prints files as Kafka's tool does.
 
     Args:
-        fs: where they are.
-        options: what is wanted.
+        fs: the file system.
+        options: the options.
 
     Raises:
-        InvalidArgumentError: there is no such decoder, or `max_bytes` is negative.
+        InvalidArgumentError: the decoder does not exist, or `max_bytes` is negative.
 
     >>> from pylog.fs import OsFileSystem
     >>> dump = KafkaDump(OsFileSystem(), DumpOptions())
@@ -94,7 +94,7 @@ class KafkaDump:
 
     def __init__(self, fs: FileSystem, options: DumpOptions) -> None:
         if options.decoder is not None and options.decoder not in DECODERS:
-            raise InvalidArgumentError(f"decoder={options.decoder!r} is none of {', '.join(DECODERS)}")
+            raise InvalidArgumentError(f"decoder={options.decoder!r} is not one of {', '.join(DECODERS)}")
         if options.max_bytes < 0:
             raise InvalidArgumentError(f"max_bytes={options.max_bytes} is negative")
         self._fs = fs
@@ -103,13 +103,13 @@ class KafkaDump:
         self.complaints: list[str] = []
 
     def text(self, path: str) -> Iterator[str]:
-        """What is printed of one file, in pieces that end with lines. Memory: one piece, some megabytes.
+        """Yields the output for one file, in chunks of whole lines. Memory: one chunk, some megabytes.
 
         Args:
-            path: of the file; it is printed as it is given.
+            path: path of the file; printed as it is given.
 
         Raises:
-            CorruptionError, UnsupportedFormatError, StorageFailedError: what follows cannot be printed.
+            CorruptionError, UnsupportedFormatError, StorageFailedError: the rest of the file cannot be printed.
         """
         yield f"Dumping {path}\n"
         kinds: dict[str, Callable[[NamedFile], Iterator[str]]] = {
@@ -135,7 +135,7 @@ class KafkaDump:
         try:
             for stretch in frames:
                 lines = _batch_lines(stretch)
-                yield from _pieces(self._deep(stretch, lines, follower) if options.deep else lines)
+                yield from _chunks(self._deep(stretch, lines, follower) if options.deep else lines)
         finally:
             self._complain(f"Non-consecutive offsets in {file.absolute}", follower.told)
         if frames.left > 0 and options.max_bytes == _UNLIMITED:
@@ -145,7 +145,7 @@ class KafkaDump:
         self.complaints += [title, *lines] if lines else []
 
     def _deep(self, stretch: RawBatches, lines: list[str], follower: _Consecutive) -> Iterator[str]:
-        """Each batch's line and its records."""
+        """Yields the line of each batch and the lines of its records."""
         columns = stretch.table[[MAGIC, ATTRIBUTES]].T.tolist()
         for line, (magic, attributes), rows in zip(lines, columns, rows_by_batch(stretch.buffer, stretch.table), strict=True):
             yield line
@@ -190,7 +190,7 @@ class KafkaDump:
             return
         wrong: list[str] = []
         try:
-            yield from _pieces(self._index_lines(index, log, wrong))
+            yield from _chunks(self._index_lines(index, log, wrong))
         finally:
             self._complain(f"Mismatches in :{file.absolute}", wrong[::-1])
 
@@ -202,7 +202,9 @@ class KafkaDump:
             offset = index.base_offset + relative
             found = log.at(position)
             if found is None:
-                raise CorruptionError(f"{log.path} has no batch at position {position}, where its index leads", position=position)
+                raise CorruptionError(
+                    f"{log.path} has no batch at position {position}, to which its index points", position=position
+                )
             if found.last_offset != offset:
                 wrong.append(f"  Index offset: {offset}, log offset: {found.last_offset}")
             if not self._options.verify_index_only:
@@ -218,7 +220,7 @@ class KafkaDump:
         offsets = _Entries(read_file(self._fs, file.sibling(".index")), file.base_offset, 8)
         watch = _TimeIndexCheck(index, offsets, _Headers(self._fs, file))
         try:
-            yield from _pieces(watch.lines(silent=self._options.verify_index_only))
+            yield from _chunks(watch.lines(silent=self._options.verify_index_only))
         finally:
             self._complain(f"Found timestamp mismatch in :{file.absolute}", watch.mismatches)
             self._complain(f"Found out of order timestamp in :{file.absolute}", watch.falling)
@@ -246,15 +248,15 @@ class KafkaDump:
 # ---- lines -------------------------------------------------------------------------------------------------------------------
 
 
-def _pieces(lines: Iterable[str]) -> Iterator[str]:
-    """Lines, some thousand at a time; those before an error are not lost."""
+def _chunks(lines: Iterable[str]) -> Iterator[str]:
+    """Joins lines into chunks. Yields the lines before an error, too."""
     held: list[str] = []
     size = 0
     try:
         for line in lines:
             held.append(line)
             size += len(line)
-            if size > _PIECE_CHARACTERS:
+            if size > _CHUNK_CHARACTERS:
                 yield "".join(held)
                 held, size = [], 0
     except PylogError:
@@ -270,12 +272,12 @@ def _title(file: NamedFile) -> str:
         return "KRaft bootstrap snapshot\n"
     offset, _, epoch = file.name.removesuffix(".checkpoint").partition("-")
     if not (offset.isdecimal() and epoch.isdecimal()):
-        raise InvalidArgumentError(f"{file.path} is no snapshot of KRaft's: its name has no offset and epoch")
+        raise InvalidArgumentError(f"{file.path} is not a KRaft snapshot: its name has no offset and epoch")
     return f"Snapshot end offset: {int(offset)}, epoch: {int(epoch)}\n"
 
 
 def _batch_lines(stretch: RawBatches) -> list[str]:
-    """A line for each batch of a stretch."""
+    """Returns a line for each batch."""
     lines = []
     valid = [_FLAGS[flag] for flag in _valid(stretch).tolist()]
     for (position, size, base, last, count, *fields), is_valid in zip(stretch.table.T.tolist(), valid, strict=True):
@@ -299,7 +301,7 @@ def _batch_lines(stretch: RawBatches) -> list[str]:
 
 
 def _valid(stretch: RawBatches) -> Table:
-    """Which batches have the checksum of their bytes."""
+    """Returns which batches have a correct checksum."""
     table = stretch.table
     found: Table = (table[CRC_STATE] == CRC_GOOD).astype(np.int64)
     for batch in np.flatnonzero(table[MAGIC] < 2).tolist():
@@ -333,7 +335,7 @@ def _producer_line(producer: Producer) -> str:
 
 
 def _snapshot_complaint(data: bytes) -> str | None:
-    """What Kafka's tool says of a snapshot that it cannot read."""
+    """Returns the message of Kafka's tool for an invalid snapshot; None for a valid one."""
     if len(data) < 10:
         return "Snapshot failed schema validation: null"
     version = int.from_bytes(data[:2], "big", signed=True)
@@ -351,7 +353,7 @@ def _snapshot_complaint(data: bytes) -> str | None:
 
 
 class _Consecutive:
-    """Whether the offsets of records rise by one; what does not is told."""
+    """Collects offsets that are not the previous one plus one."""
 
     def __init__(self) -> None:
         self._last = -1
@@ -363,18 +365,18 @@ class _Consecutive:
         self._last = offset
 
 
-# ---- indexes: entries and the batches that they lead to -----------------------------------------------------------------------
+# ---- indexes: entries and the batches that they point to -----------------------------------------------------------------------
 
 
 def _sane(file: NamedFile, misfit: bool) -> str:
     if misfit:
-        told = "does not pass Kafka's sanity check: its last entry, or its size, is none"
+        told = "does not pass Kafka's sanity check: its last entry or its size is invalid"
         raise CorruptionError(f"{file.path} {told}", path=file.path)
     return f"{file.path} passed sanity check.\n"
 
 
 class _Entries:
-    """The entries of an index file, whatever they hold, as Kafka maps them."""
+    """The entries of an index file, valid or not, as Kafka maps them."""
 
     def __init__(self, data: bytes, base_offset: int, size: int) -> None:
         self._data = data
@@ -385,15 +387,15 @@ class _Entries:
         return len(self._data) // self._size
 
     def relative(self, number: int) -> int:
-        """The first four bytes of an entry of an offset index."""
+        """Returns the first four bytes of an entry of an offset index."""
         return self._int(number, 0, 4)
 
     def timestamp(self, number: int) -> int:
-        """The first eight bytes of an entry of a time index."""
+        """Returns the first eight bytes of an entry of a time index."""
         return self._int(number, 0, 8)
 
     def last(self, number: int) -> int:
-        """The last four bytes: a position, or a relative offset."""
+        """Returns the last four bytes of an entry: a position, or a relative offset."""
         return self._int(number, self._size - 4, 4)
 
     def _int(self, number: int, at: int, size: int) -> int:
@@ -401,11 +403,11 @@ class _Entries:
         return int.from_bytes(self._data[start : start + size], "big", signed=True)
 
     def misfit(self, last_relative: int) -> bool:
-        """Whether Kafka would not take the file: a size that is no number of entries, or a last offset below the base."""
+        """Returns True if Kafka rejects the file: an incomplete entry, or a last offset below the base offset."""
         return len(self._data) % self._size != 0 or last_relative < 0
 
     def position_for(self, relative: int) -> int:
-        """The position of the last entry at or below an offset, searched for as Kafka does: warm end first."""
+        """Returns the position of the last entry at or below an offset. Searches as Kafka does: the warm end first."""
         if not len(self):
             return 0
         hot = max(0, len(self) - 1 - 8192 // self._size)
@@ -429,22 +431,22 @@ class _Entries:
 
 
 class _Headers:
-    """The batches that an index leads to, one at a time."""
+    """Reads the batches that an index points to."""
 
     def __init__(self, fs: FileSystem, file: NamedFile) -> None:
         self.path = file.sibling(".log")
         self._frames = open_log(fs, self.path)
 
     def at(self, position: int) -> _IndexedBatch | None:
-        """The batch at a position; None when the file ends before it does."""
+        """Returns the batch at a position; None if the file ends before the batch does."""
         if position > self._frames.size:
-            raise CorruptionError(f"{self.path} ends before position {position}, where its index leads", position=position)
+            raise CorruptionError(f"{self.path} ends before position {position}, to which its index points", position=position)
         stretch = self._frames.one(position)
         return None if stretch is None else _IndexedBatch(stretch)
 
 
 class _IndexedBatch:
-    """One batch of a log."""
+    """A batch that an index points to."""
 
     def __init__(self, stretch: RawBatches) -> None:
         self._stretch = stretch
@@ -458,7 +460,7 @@ class _IndexedBatch:
 
 
 class _TimeIndexCheck:
-    """Compares a time index with the batches that it names."""
+    """Compares a time index with the batches that it points to."""
 
     def __init__(self, index: _Entries, offsets: _Entries, log: _Headers) -> None:
         self._index, self._offsets, self._log = index, offsets, log
@@ -479,7 +481,7 @@ class _TimeIndexCheck:
             before = stamp
 
     def _batch_of(self, relative: int, offset: int) -> _IndexedBatch | None:
-        """The first batch that reaches an offset."""
+        """Returns the first batch whose last offset is at or after an offset."""
         found = self._log.at(self._offsets.position_for(relative))
         while found is not None and found.last_offset < offset:
             found = self._log.at(found.end)

@@ -1,7 +1,7 @@
-"""Which transactions lose their end when a repair takes out the marker that says how they ended, and what becomes of them then.
+"""Finds transactions whose end marker a repair removes while their records stay, and how readers see them afterwards.
 
-A committed reader learns from the first marker of a producer behind a record whether that record was committed. Without it the
-next one of that producer is taken for it; without any the transaction counts as open, and committed reading stops before it.
+For a `read_committed` reader, the first marker of a producer after a record decides whether the record was committed. If a repair
+removes that marker, the producer's next marker decides. Without another marker the transaction is open, and readers stop at it.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ Stays = Callable[[LogSegment, int, int], bool]
 
 
 class LostEnd(NamedTuple):
-    """A transaction whose marker goes and whose records, or some of them, stay.
+    """A transaction that loses its marker while some of its records stay.
 
     Attributes:
-        producer_id: whose.
-        first_offset: of the records that stay.
-        marker_offset: where the marker is.
-        committed: what it says; None when it is too damaged to tell.
-        becomes: what the producer's next marker makes of the transaction: committed or not; None when there is none.
+        producer_id: producer id of the transaction.
+        first_offset: offset of the first record that stays.
+        marker_offset: offset of the marker.
+        committed: True for a COMMIT marker, False for ABORT, None if the marker is too damaged.
+        becomes: True if the producer's next marker commits the transaction, False if it aborts it, None without a next marker.
     """
 
     producer_id: int
@@ -49,19 +49,19 @@ class LostEnd(NamedTuple):
     becomes: bool | None
 
     def __str__(self) -> str:
-        """What it costs, for a person."""
+        """Describes the consequences."""
         marker = {True: "COMMIT", False: "ABORT", None: "marker, too damaged to tell which,"}[self.committed]
-        told = f"the {marker} at offset {self.marker_offset} goes, and records of its transaction stay"
+        told = f"the {marker} at offset {self.marker_offset} is removed, and records of its transaction stay"
         if self.becomes is None:
-            after = "it counts as open then: committed readers stop before that offset until somebody aborts it"
+            after = "the transaction is open then: read_committed readers stop before that offset until it is aborted"
         else:
             seen = "see its records" if self.becomes else "do not see its records"
-            after = f"the producer's next marker is taken for its end: committed readers {seen} then"
+            after = f"the producer's next marker ends the transaction then: read_committed readers {seen}"
         return f"{told} (producer {self.producer_id}, from offset {self.first_offset} on); {after}"
 
 
 class _Event(NamedTuple):
-    """A transactional batch, or a marker: what it ends a transaction with, None when it is too damaged to tell."""
+    """A transactional batch or a marker. `committed` is None if the marker is too damaged."""
 
     producer_id: int
     offset: int
@@ -71,13 +71,13 @@ class _Event(NamedTuple):
 
 
 def lost_ends(segments: Iterable[tuple[LogSegment, int | None]], stays: Stays) -> list[LostEnd]:
-    """The transactions that change for committed readers.
+    """Returns the transactions that change for `read_committed` readers.
 
     Args:
-        segments: of the log as it is, each with the next one's base offset.
-        stays: whether the bytes of a segment from one position to another are kept.
+        segments: segments of the log, each with the base offset of the next one.
+        stays: returns True if the repair keeps the bytes of a segment between two positions.
 
-    Cost: one pass over the bytes; memory for the transactions that are under way.
+    Cost: one pass over the log; memory for open transactions.
     """
     fates = _Fates()
     for segment, following in segments:
@@ -88,11 +88,11 @@ def lost_ends(segments: Iterable[tuple[LogSegment, int | None]], stays: Stays) -
 
 
 class _Fates:
-    """What becomes of each producer's transactions, as its batches go by."""
+    """Follows the transactions of each producer through a pass over the batches."""
 
     def __init__(self) -> None:
-        self._first: dict[int, int] = {}  # of the records that stay of the transaction under way
-        self._waiting: dict[int, list[LostEnd]] = {}  # for the producer's next marker that stays
+        self._first: dict[int, int] = {}  # first offset that stays of the open transaction, by producer id
+        self._waiting: dict[int, list[LostEnd]] = {}  # transactions that wait for the producer's next marker, by producer id
         self._settled: list[LostEnd] = []
 
     def take(self, event: _Event) -> None:
@@ -108,14 +108,14 @@ class _Fates:
             self._waiting.setdefault(event.producer_id, []).append(lost)
 
     def settled(self) -> list[LostEnd]:
-        """Those that change, in the order of their markers, when all batches have gone by."""
+        """Returns the transactions that change, in the order of their markers. Called after the last batch."""
         found = [*self._settled, *chain.from_iterable(self._waiting.values())]
         changed = (lost for lost in found if lost.committed is None or lost.becomes is not lost.committed)
         return sorted(changed, key=lambda lost: lost.marker_offset)
 
 
 def _events_of(segment: LogSegment, stretch: Stretch, stays: Stays) -> Iterator[_Event]:
-    """The transactional batches of a stretch; behind it, those whose headers can be read although they are damaged."""
+    """Yields the transactional batches of a stretch, then the damaged ones after it whose headers are readable."""
     table = stretch.table
     for batch in _transactional(table):
         start = stretch.shift + int(table[POSITION, batch])

@@ -1,8 +1,8 @@
-"""The keys and values of Kafka's two internal topics as JSON documents, named as Kafka's own tools name their fields.
+"""Decodes keys and values of Kafka's two internal topics into JSON documents with the field names of Kafka's tools.
 
-A record's kind is a number at the start of its key, a value's layout a version at its start (groups-and-transactions 1.4 to 1.8,
-6.1; kinds from 10 on as Kafka 4.3 has them). Layouts are tables of fields here, read by one reader: what a version lacks is left
-out, as is a tagged field that has its default.
+A key starts with the number of its record's kind, a value with the version of its layout (groups-and-transactions 1.4 to 1.8,
+6.1; kinds from 10 on as in Kafka 4.3). Layouts are tables of fields, read by one reader. A document lacks the fields that its
+version does not have, and tagged fields with their default.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pylog.offsets.primitives import Reader
 Document = dict[str, Any]
 Kind = Callable[[Reader, int], Any]
 
-NEWEST: Final = 2**15 - 1  # no version ends at it
+NEWEST: Final = 2**15 - 1  # the highest possible version
 _CONSUMERS: Final = "consumer"  # the protocol type of groups whose members are consumers
 
 
@@ -29,12 +29,12 @@ class Field(NamedTuple):
     """A field of a structure.
 
     Attributes:
-        name: as Kafka's JSON has it.
-        kind: reads it.
-        since, until: the versions that have it, inclusive.
-        tag: its number, where it is a tagged field.
-        default: of a tagged field.
-        shown: it is shown even with its default.
+        name: name in Kafka's JSON.
+        kind: reads the field.
+        since, until: versions with this field, inclusive.
+        tag: number of a tagged field.
+        default: default of a tagged field.
+        shown: True if the document has the field even with its default.
     """
 
     name: str
@@ -123,12 +123,12 @@ def _read_struct(fields: tuple[Field, ...], read: Reader, version: int) -> Docum
 
 
 class Layout(NamedTuple):
-    """What a record of one kind holds.
+    """The layout of records of one kind.
 
     Attributes:
-        key, value: read the two, behind the numbers that they begin with.
-        newest: the newest version of the value that is known.
-        flexible: the first version of the value in the compact forms; keys never are.
+        key, value: readers of the key and the value, after the number that they start with.
+        newest: the newest known version of the value.
+        flexible: the first version of the value with compact types; keys never have them.
     """
 
     key: Kind
@@ -326,8 +326,8 @@ class Decoded(NamedTuple):
     """A record of an internal topic.
 
     Attributes:
-        key: {"type", "data"}, or a sentence where it cannot be decoded.
-        value: {"version", "data"}; None of a tombstone, and where the key cannot be decoded.
+        key: {"type", "data"}, or a message if the key cannot be decoded.
+        value: {"version", "data"}; None for a tombstone, or if the key cannot be decoded.
     """
 
     key: Document | str
@@ -338,21 +338,23 @@ def decode(layouts: Mapping[int, Layout], offset: int, key: bytes | None, value:
     """Decodes a record of `__consumer_offsets` (`GROUPS`) or `__transaction_state` (`TRANSACTIONS`).
 
     Args:
-        layouts: of the topic.
-        offset: the record's, for sentences.
-        key, value: its bytes.
+        layouts: layouts of the topic.
+        offset: offset of the record, for messages.
+        key, value: bytes of the record.
 
     Returns:
-        Its documents; what does not parse, or is of a kind or version that is not known, is a sentence, as by Kafka's tool.
+        The documents; a message like that of Kafka's tool if the record does not parse, or its kind or version is unknown.
 
     Raises:
-        CorruptionError: it has no key, which no record of these topics lacks.
+        CorruptionError: the record has no key.
 
     >>> decode(GROUPS, 7, bytes.fromhex("000100016700017400000007"), None).key["data"]
     {'group': 'g', 'topic': 't', 'partition': 7}
     """
     if key is None:
-        raise CorruptionError(f"the record at offset {offset} has no key: it is of no group and no transaction", offset=offset)
+        raise CorruptionError(
+            f"the record at offset {offset} has no key, so it belongs to no group or transaction", offset=offset
+        )
     try:
         return _decoded(layouts, offset, key, value)
     except (PylogError, struct.error, IndexError, UnicodeDecodeError) as error:
@@ -384,7 +386,7 @@ def _value(layout: Layout, value: bytes) -> Document:
 
 
 def _embedded(kind: Kind, encoded: str, newer: Document) -> Document | str:
-    """What consumers tell each other through their coordinator; a later version begins as the last known one."""
+    """Decodes the embedded data of consumers. A later version starts like the newest known one."""
     if not encoded:
         return encoded
     read = Reader(base64.b64decode(encoded))
@@ -398,7 +400,7 @@ _CONTROL = re.compile(r"\\\\|\\u00[01][0-9a-f]")
 
 
 def json_text(document: Document | str) -> str:
-    """A document as compact JSON, escaped as Kafka's tools escape it; a sentence as it is.
+    """Returns a document as compact JSON, escaped as by Kafka's tools; a message as it is.
 
     >>> json_text({"a": "é\\x1f"})
     '{"a":"é\\\\u001F"}'

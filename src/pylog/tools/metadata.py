@@ -1,7 +1,7 @@
-"""The metadata that a fresh Kafka node begins with: KRaft records, in the form of its `bootstrap.checkpoint`.
+"""The initial metadata of a new Kafka node: KRaft records in a `bootstrap.checkpoint`.
 
-A node that finds this file and no metadata log takes its records as the beginning of its metadata. The file is batches of
-magic 2: a control record that begins a snapshot, the records, a control record that ends it.
+A node without a metadata log reads its initial metadata from this file. The file has batches of magic 2: a control record that
+starts a snapshot, the records, and a control record that ends it.
 
 Spec: groups-and-transactions 9.4, interop 3.5 to 3.7.
 """
@@ -19,7 +19,7 @@ from pylog.record.format import CONTROL_BIT
 
 BOOTSTRAP: Final = "bootstrap.checkpoint"
 
-FEATURES_4_3: Final = {  # the levels that a node of 4.3 has when Kafka's own tool has formatted it (interop 3.6)
+FEATURES_4_3: Final = {  # the levels that Kafka's own tool gives a new 4.3 node (interop 3.6)
     "metadata.version": 30,
     "eligible.leader.replicas.version": 1,
     "group.version": 1,
@@ -29,13 +29,13 @@ FEATURES_4_3: Final = {  # the levels that a node of 4.3 has when Kafka's own to
 }
 
 _FRAME_VERSION: Final = 1
-_TOPIC: Final = (2, 0)  # number of the record's kind, and version
+_TOPIC: Final = (2, 0)  # the number of the record's kind, and its version
 _PARTITION: Final = (3, 1)
 _CONFIG: Final = (4, 0)
 _FEATURE: Final = (12, 0)
 _PRODUCER_IDS: Final = (15, 0)
-_OF_A_TOPIC: Final = 2  # what a ConfigRecord is about
-_ANY_DIRECTORY: Final = bytes(16)  # the node puts its own directory's id there when it starts (interop 3.7)
+_OF_A_TOPIC: Final = 2  # the resource type of a ConfigRecord
+_ANY_DIRECTORY: Final = bytes(16)  # the node replaces it with its own directory id when it starts (interop 3.7)
 _SNAPSHOT_HEADER: Final = (b"\0\0\0\x03", bytes(11))  # key and value: version 0, no timestamp, no tags
 _SNAPSHOT_FOOTER: Final = (b"\0\0\0\x04", bytes(3))
 _BATCH_RECORDS: Final = 100
@@ -43,13 +43,13 @@ _BATCH_RECORDS: Final = 100
 
 @dataclass(frozen=True)
 class KafkaTopic:
-    """A topic as a broker is to know it.
+    """A topic for a broker's metadata.
 
     Attributes:
-        name: its name.
-        id: 22 characters, those of its `partition.metadata`.
-        options: Kafka's names and values.
-        leader_epochs: of each partition, by number: the highest one that its batches have.
+        name: name of the topic.
+        id: topic id, 22 characters as in `partition.metadata`.
+        options: Kafka's names and values of its options.
+        leader_epochs: by partition number, the highest leader epoch of its batches.
     """
 
     name: str
@@ -59,15 +59,15 @@ class KafkaTopic:
 
 
 def bootstrap_checkpoint(topics: Iterable[KafkaTopic], node_id: int, next_producer_id: int, now_ms: int) -> bytes:
-    """The content of `bootstrap.checkpoint`.
+    """Returns the content of `bootstrap.checkpoint`.
 
     Args:
-        topics: those that the node is to have.
-        node_id: the only replica of everything.
-        next_producer_id: the first producer id that the node may hand out, 0 where it may begin with any.
-        now_ms: what the batches are stamped with.
+        topics: topics of the node.
+        node_id: the node, which is the only replica of each partition.
+        next_producer_id: the first producer id that the node may assign; 0 for any.
+        now_ms: timestamp of the batches, in milliseconds.
 
-    Cost: some microseconds a partition.
+    Cost: some microseconds per partition.
 
     >>> len(bootstrap_checkpoint([], 1, 0, 0))
     411
@@ -107,12 +107,12 @@ def _topic_records(topic: KafkaTopic, node_id: int) -> Iterator[bytes]:
 
 def _partition(number: int, topic_id: bytes, node_id: int, leader_epoch: int) -> Writer:
     write = Writer().int32(number).uuid(topic_id)
-    for replicas in ([node_id], [node_id], [], []):  # all, in sync, going, coming
+    for replicas in ([node_id], [node_id], [], []):  # replicas, in-sync replicas, removing, adding
         write.array(replicas, write.int32)
     write.int32(node_id).int32(leader_epoch).int32(0)
     return write.array([_ANY_DIRECTORY], write.uuid)
 
 
 def _framed(kind: tuple[int, int], fields: Writer) -> bytes:
-    """A metadata record: the frame's version, the record's kind and version, its fields, no tagged fields."""
+    """Returns a metadata record: the frame version, the kind and version of the record, its fields, no tagged fields."""
     return bytes((_FRAME_VERSION, *kind)) + bytes(fields.tags(()).data)

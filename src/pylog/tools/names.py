@@ -1,4 +1,4 @@
-"""What a file is, by its name alone: tools are given files, wherever they lie."""
+"""Recognises files by their names, in any directory."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pylog.segment.segment import LogSegment, OpenFiles
 
 
 class NamedFile(NamedTuple):
-    """A file that was named.
+    """A file that the user named.
 
     Attributes:
-        path: as it was given.
-        name: the last part of it.
-        suffix: of the name, from its last dot on; empty without one.
+        path: path as the user gave it.
+        name: last part of the path.
+        suffix: the name from its last dot on; empty without a dot.
     """
 
     path: str
@@ -26,28 +26,30 @@ class NamedFile(NamedTuple):
 
     @property
     def absolute(self) -> str:
-        """The whole path."""
+        """The absolute path."""
         return absolute(self.path)
 
     @property
     def base_offset(self) -> int:
-        """The number that the name begins with.
+        """The offset at the start of the name.
 
         Raises:
-            InvalidArgumentError: it begins with none.
+            InvalidArgumentError: the name does not start with a number.
         """
         number = self.name.partition(".")[0]
         if not (number.isascii() and number.isdecimal()):
-            raise InvalidArgumentError(f"{self.path} does not begin with an offset, as the files of a segment do", path=self.path)
+            raise InvalidArgumentError(
+                f"the name of {self.path} does not start with an offset, as the names of segment files do", path=self.path
+            )
         return int(number)
 
     def sibling(self, suffix: str) -> str:
-        """The path of another file of the same segment."""
+        """Returns the path of another file of the same segment."""
         return join(parent_of(self.path), self.name.partition(".")[0] + suffix)
 
 
 def named_file(path: str) -> NamedFile:
-    """A file by its path.
+    """Returns the file with a path.
 
     >>> named_file("/data/orders-0/00000000000000000042.log").base_offset
     42
@@ -57,7 +59,7 @@ def named_file(path: str) -> NamedFile:
 
 
 def is_directory(fs: FileSystem, path: str) -> bool:
-    """Whether there is a directory that can be read."""
+    """Returns True if the path is a readable directory."""
     try:
         fs.check_directory(path, write=False)
     except NotALogDirectoryError:
@@ -66,29 +68,30 @@ def is_directory(fs: FileSystem, path: str) -> bool:
 
 
 def read_file(fs: FileSystem, path: str) -> bytes:
-    """All of a file.
+    """Reads a whole file.
 
     Raises:
-        StorageFailedError: it is not there, or cannot be read.
+        StorageFailedError: the file does not exist or cannot be read.
     """
     data = fs.read(path, limits.MAX_SEGMENT_BYTES)
     if data is None:
-        raise StorageFailedError(f"there is no file {path}; give the path of one", path=path, errno=2)
+        raise StorageFailedError(f"there is no file {path}; give the path of an existing file", path=path, errno=2)
     return data
 
 
 def segment_at(fs: FileSystem, file: NamedFile) -> tuple[LogSegment, int | None]:
-    """A `.log` file as a segment, to be read only, and the base offset of the one behind it in its directory, if there is one.
+    """Opens a `.log` file as a read-only segment. Also returns the base offset of the next segment, or None for the last one.
 
     Raises:
-        StorageFailedError: it cannot be read. InvalidArgumentError: its name has no offset.
+        StorageFailedError: the file cannot be read.
+        InvalidArgumentError: its name has no offset.
     """
     directory, base = parent_of(file.path), file.base_offset
     numbered = [(parse(entry.name), entry) for entry in fs.list(directory, sizes=LOG) if entry.is_file]
     later = [found.offset for found, _ in numbered if found and found.suffix == LOG and not found.state and found.offset > base]
     own = [entry for _, entry in numbered if entry.name == file.name]
     if not own:
-        raise StorageFailedError(f"there is no file {file.path}; give the path of one", path=file.path, errno=2)
+        raise StorageFailedError(f"there is no file {file.path}; give the path of an existing file", path=file.path, errno=2)
     segment = LogSegment(
         fs,
         directory,

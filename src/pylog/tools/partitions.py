@@ -1,4 +1,4 @@
-"""The partitions of a directory, sound or sick, opened for reading only, whatever the directory is called."""
+"""Finds the partitions of a directory and opens them read-only, damaged or not, whatever the directory's name is."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ class PartitionDirectory(NamedTuple):
     """A partition's directory.
 
     Attributes:
-        root: the log directory that it lies in: its checkpoints and its locks.
-        directory: its own.
-        key: topic and number; a directory that is called otherwise counts as number 0 of a topic of that name.
-        config: the topic's configuration, where pylog knows it.
+        root: the log directory, with checkpoints and locks.
+        directory: the partition's directory.
+        key: topic and number; a directory with another name counts as partition 0 of a topic with that name.
+        config: the topic's configuration; defaults if pylog does not know the topic.
     """
 
     root: str
@@ -53,13 +53,13 @@ class PartitionDirectory(NamedTuple):
 
 
 def targets(fs: FileSystem, path: str) -> list[PartitionDirectory]:
-    """The partitions of a log directory, or the one whose directory it is.
+    """Returns the partitions of a log directory, or the partition of a partition directory.
 
     Args:
-        fs, path: a directory.
+        fs, path: the directory.
 
     Raises:
-        NotALogDirectoryError: there is no such directory, or it may not be read.
+        NotALogDirectoryError: the directory does not exist or is not readable.
 
     >>> import pylog, tempfile
     >>> from pylog.fs import OsFileSystem
@@ -74,17 +74,17 @@ def targets(fs: FileSystem, path: str) -> list[PartitionDirectory]:
     entries = fs.list(root)
     if any(entry.is_file and _is_log(entry.name) for entry in entries):
         if not is_log_directory(fs.list(parent_of(root))):
-            root = resolved(path)  # a link may lie elsewhere than the store's locks and checkpoints
+            root = resolved(path)  # the parent of a link may not be the log directory
         name = base_name(root)
         only = parse_partition_directory(name) or TopicPartition(name, 0)
         return [PartitionDirectory(parent_of(root), root, only, _config_of(_catalog(fs, parent_of(root)), only.topic))]
-    catalog = _catalog(fs, root)  # once: with many topics it is long
+    catalog = _catalog(fs, root)  # read once: the catalog of many topics is long
     found = partitions_in(fs, root, entries)
     return [PartitionDirectory(root, join(root, name), key, _config_of(catalog, key.topic)) for name, key in found.items()]
 
 
 def _catalog(fs: FileSystem, root: str) -> Catalog | None:
-    """What pylog knows of a directory's topics; None if it cannot be read."""
+    """Returns pylog's catalog of topics; None if it cannot be read."""
     try:
         return read_catalog(fs, root)
     except PylogError:
@@ -92,7 +92,7 @@ def _catalog(fs: FileSystem, root: str) -> Catalog | None:
 
 
 def _config_of(catalog: Catalog | None, topic: str) -> TopicConfig:
-    """A topic's configuration, where pylog knows it."""
+    """Returns a topic's configuration; defaults if pylog does not know the topic."""
     try:
         return TopicConfig() if catalog is None else catalog.config_of(topic)
     except PylogError:
@@ -105,7 +105,7 @@ def _is_log(name: str) -> bool:
 
 
 def look_at(fs: FileSystem, target: PartitionDirectory, clock: Clock) -> Look:
-    """What opens a partition when its turn comes. It takes no lock and writes nothing."""
+    """Returns a function that opens the partition later. It takes no lock and writes nothing."""
     return partial(_opened, fs, target, clock)
 
 
@@ -135,23 +135,24 @@ def _source(fs: FileSystem, target: PartitionDirectory) -> Source:
 
 
 def is_in_use(fs: FileSystem, root: str) -> bool:
-    """Whether a broker has a log directory open: then the end of a log may be in the middle of a write."""
+    """Returns True if a broker has the log directory open. The end of a log may be in the middle of a write then."""
     return bool(fs.lock_owner(join(root, KAFKA_LOCK)))
 
 
 def _nothing(*_: object) -> None:
-    """A log that is only read asks nothing of its store."""
+    """Does nothing: a log that is only read does not call its store."""
 
 
 _ALONE: Final = Surroundings(False, _nothing, _nothing, _nothing, OpenFiles())
 
 
 def sizes_of(fs: FileSystem, target: PartitionDirectory) -> dict[str, int]:
-    """The files of a partition, by name, in bytes; empty when it is gone.
+    """Returns the sizes of a partition's files in bytes, by name.
 
     Raises:
-        StorageFailedError: its directory cannot be read.
+        NotALogDirectoryError: the directory was deleted.
+        StorageFailedError: the directory cannot be read.
     """
     if not fs.exists(target.directory):
-        raise NotALogDirectoryError(f"{target.directory} is gone; list the directory again", path=target.directory)
+        raise NotALogDirectoryError(f"{target.directory} was deleted; list the log directory again", path=target.directory)
     return {entry.name: entry.size for entry in fs.list(target.directory) if entry.is_file}

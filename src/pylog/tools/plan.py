@@ -1,8 +1,13 @@
-"""What a repair would do to a partition: which bytes stay, which offsets are lost. Nothing is written here.
+"""Plans the repair of a partition: which bytes stay and which offsets are lost. Writes nothing.
 
-Three policies. `skip` takes out the bytes that are not what was written and keeps everything that can be read; `truncate` ends
-the log at the first damage; `quarantine` takes damaged segments out as a whole. Offsets keep their numbers: where records are
-gone an empty batch stands in their place, as Kafka's own cleaner leaves them: consumers go past it, no offset is given twice.
+There are three policies:
+
+* `skip` removes damaged bytes and keeps everything that can be read.
+* `truncate` ends the log at the first damage.
+* `quarantine` removes whole damaged segments.
+
+Records keep their offsets. An empty batch replaces removed records, as Kafka's cleaner does: consumers skip it, and no offset is
+used twice.
 """
 
 from __future__ import annotations
@@ -28,11 +33,11 @@ from pylog.tools.partitions import PartitionDirectory, look_at, sizes_of
 from pylog.tools.verify import Affected, verify
 
 POLICIES: Final = ("truncate", "skip", "quarantine")
-_HURT: Final = frozenset({"corrupt", "torn", BEHIND})  # what lies in a `.log` file and is no batch
+_HURT: Final = frozenset({"corrupt", "torn", BEHIND})  # bytes of a `.log` file that are not batches
 
 
 class KeptBytes(NamedTuple):
-    """Bytes of a `.log` file that stay as they are."""
+    """Bytes of a `.log` file that the repair keeps."""
 
     start: int
     end: int
@@ -43,7 +48,7 @@ class KeptBytes(NamedTuple):
 
 
 class EmptyBatch(NamedTuple):
-    """An empty batch in the place of records that are gone. Offsets inclusive."""
+    """An empty batch that replaces removed records. Offsets are inclusive."""
 
     first_offset: int
     last_offset: int
@@ -54,7 +59,7 @@ class EmptyBatch(NamedTuple):
         return HEADER_SIZE
 
     def encoded(self) -> bytes:
-        """Its bytes: a header with a count of 0 and no timestamps.
+        """Returns the batch: a header with a count of 0 and no timestamps.
 
         >>> len(EmptyBatch(5, 9, 0).encoded())
         61
@@ -68,11 +73,11 @@ ContentPart = KeptBytes | EmptyBatch
 
 
 class SegmentPlan(NamedTuple):
-    """What becomes of one `.log` file.
+    """The change of one `.log` file.
 
     Attributes:
-        base_offset, path, size: the file as it is, bytes.
-        pieces: what it will hold; None when it goes.
+        base_offset, path, size: the file before the repair; size in bytes.
+        pieces: content of the new file; None if the file is removed.
     """
 
     base_offset: int
@@ -86,11 +91,11 @@ class SegmentPlan(NamedTuple):
 
 
 class LostOffsets(NamedTuple):
-    """Offsets that are in the log now and will not be.
+    """Offsets that the repair removes from the log.
 
     Attributes:
-        first_offset, last_offset: inclusive; the last is None where nobody knows how far the damage went.
-        readable: their records can be read now.
+        first_offset, last_offset: inclusive; the last is None if the extent of the damage is unknown.
+        readable: True if their records can be read before the repair.
     """
 
     first_offset: int
@@ -100,20 +105,20 @@ class LostOffsets(NamedTuple):
 
 @dataclass(frozen=True)
 class PartitionPlan:
-    """What will be done to one partition.
+    """The repair of one partition.
 
     Attributes:
-        target: which.
+        target: the partition.
         policy: one of `POLICIES`.
-        affected: what is wrong with it.
+        affected: the findings.
         segments: the `.log` files that change.
-        created: the base offset of a new, empty segment; None without one.
-        unindexed: base offsets of other segments whose indexes are made again.
-        from_offset: producers, transactions and snapshots are worked out again from there.
-        forget_header: pylog's `durable-point` goes, as what it says is not true any more.
-        end_offset, new_end_offset: of the log, before and after.
-        lost: what that costs.
-        lost_ends: transactions whose markers go, and which other committed readers see then.
+        created: base offset of a new, empty segment; None without one.
+        unindexed: base offsets of other segments whose indexes are rebuilt.
+        from_offset: producers, transactions and snapshots are rebuilt from this offset.
+        forget_header: True if pylog's `durable-point` is removed because it becomes wrong.
+        end_offset, new_end_offset: end offset of the log before and after.
+        lost: offsets that are lost.
+        lost_ends: transactions whose markers are removed, and how `read_committed` readers see them.
     """
 
     target: PartitionDirectory
@@ -130,18 +135,18 @@ class PartitionPlan:
     lost_ends: tuple[LostEnd, ...] = ()
 
     def sentences(self) -> Iterator[str]:
-        """What will be done, and what it costs, for a person."""
+        """Yields sentences on what the repair does and which offsets are lost."""
         for segment in self.segments:
             yield _told(segment)
         if self.created is not None:
-            yield f"begin a new segment at offset {self.created}"
-        yield "make indexes, producer snapshots and leader epochs again"
+            yield f"create a new segment at offset {self.created}"
+        yield "rebuild indexes, producer snapshots and leader epochs"
         if self.new_end_offset != self.end_offset:
-            told = f"the log ends at offset {self.new_end_offset} then, and not at {self.end_offset}"
-            yield f"{told}; new records get those offsets"
+            told = f"the log will end at offset {self.new_end_offset} instead of {self.end_offset}"
+            yield f"{told}; new records reuse the offsets after it"
         for lost in self.lost:
-            upto = "to where the damage ends" if lost.last_offset is None else f"to {lost.last_offset}"
-            could = "are lost, AND COULD BE READ" if lost.readable else "are lost; they cannot be read now"
+            upto = "to the end of the damage" if lost.last_offset is None else f"to {lost.last_offset}"
+            could = "are lost, ALTHOUGH THEY CAN BE READ NOW" if lost.readable else "are lost; they cannot be read now"
             yield f"offsets {lost.first_offset} {upto} {could}"
         if not self.lost:
             yield "no record is lost"
@@ -153,8 +158,8 @@ def _told(segment: SegmentPlan) -> str:
         return f"remove {segment.path} ({segment.size} bytes)"
     kept = sum(piece.size for piece in segment.pieces if isinstance(piece, KeptBytes))
     fillers = sum(isinstance(piece, EmptyBatch) for piece in segment.pieces)
-    placed = f", with {fillers} empty batches in the place of what is gone" if fillers else ""
-    return f"write {segment.path} anew: {kept} of its {segment.size} bytes stay{placed}"
+    placed = f", with {fillers} empty batches in place of removed records" if fillers else ""
+    return f"rewrite {segment.path}: {kept} of its {segment.size} bytes stay{placed}"
 
 
 def plan_partition(
@@ -163,20 +168,20 @@ def plan_partition(
     """Plans the repair of one partition.
 
     Args:
-        fs, target: which.
+        fs, target: the partition.
         policy: one of `POLICIES`.
-        clock: as the engine wants one.
-        whole: with "quarantine": take out everything, not only the segments that are damaged.
-        alone: the caller keeps everybody from writing.
+        clock: the clock of the engine.
+        whole: with "quarantine", remove all records, not only damaged segments.
+        alone: True if the caller excludes other writers.
 
     Returns:
-        The plan, or None when nothing is wrong.
+        The plan, or None if there is no damage.
 
     Raises:
-        InvalidArgumentError: the policy does not fit the damage, or a compaction is to be finished before.
+        InvalidArgumentError: the policy does not fit the damage, or a compaction must be completed first.
         PylogError: the partition cannot be opened.
 
-    Cost: the partition is read twice, damaged segments three times.
+    Cost: reads the partition twice, and damaged segments three times.
     """
     found = verify(target.directory, alone=alone, fs=fs, clock=clock)
     affected = tuple(each for each in found.affected if each.finding.kind not in HARMLESS - _HURT)
@@ -184,16 +189,18 @@ def plan_partition(
         return None
     unreadable = next((each for each in affected if each.finding.kind == "unreadable"), None)
     if unreadable is not None:
-        raise InvalidArgumentError(f"{unreadable.finding.message}; what cannot be read cannot be repaired: {unreadable.advice}")
-    if any(name.endswith(names.SWAP) for name in sizes_of(fs, target)):  # segments are there twice, and one of each goes
-        told = f"{target.directory} has a compaction that was not finished, which is no damage"
-        raise InvalidArgumentError(f"{told}: open it for writing once (pylog.open(…).log(…)), then repair what is left")
+        raise InvalidArgumentError(f"{unreadable.finding.message}; an unreadable file cannot be repaired: {unreadable.advice}")
+    if any(
+        name.endswith(names.SWAP) for name in sizes_of(fs, target)
+    ):  # a compaction is unfinished, and some segments exist twice
+        told = f"{target.directory} has an unfinished compaction, which is not damage"
+        raise InvalidArgumentError(f"{told}: open the partition for writing once to complete it, then repair the rest")
     readable = found.readable[0].ranges if found.readable else ()
     return _Planner(fs, target, policy, look_at(fs, target, clock)(), affected, readable).plan(whole=whole)
 
 
 class _Planner:
-    """Works out one partition's plan."""
+    """Computes the plan of one partition."""
 
     def __init__(
         self,
@@ -271,8 +278,8 @@ class _Planner:
         content = _NewContent(segment, following)
         content.take_until(position)
         if content.next_offset < self._state.start_offset:
-            told = f"the damage in {segment.path} lies before the log's start {self._state.start_offset}"
-            raise InvalidArgumentError(f"{told}, so nothing would stay; use skip")
+            told = f"the damage in {segment.path} is before the log start offset {self._state.start_offset}"
+            raise InvalidArgumentError(f"{told}, so truncate would keep no record; use skip")
         changed = [_plan_of(segment, content.pieces)]
         changed += [_plan_of(later, None) for later, _ in self._segments[number + 1 :]]
         return self._without_empty_end(number, changed, content.next_offset)
@@ -298,10 +305,10 @@ class _Planner:
         settled = (self._end, True, self._end, self._end, lost)
         return PartitionPlan(self._target, self._policy, self._affected, (*gone, *empty), created, (), *settled)
 
-    # ---- what they need ------------------------------------------------------------------------------------------------------
+    # ---- helpers of the policies ---------------------------------------------------------------------------------------------
 
     def _place(self, each: Affected) -> tuple[int, int] | None:
-        """Where something is wrong in the log: the number of the segment, and the position in it."""
+        """Returns the number of the segment with a finding, and the position in it; None if it is not in the log."""
         finding = each.finding
         for number, (segment, _) in enumerate(self._segments):
             if finding.path == segment.path and finding.kind in _HURT:
@@ -312,7 +319,7 @@ class _Planner:
         return None
 
     def _holes(self) -> dict[int, tuple[int, int]]:
-        """Base offsets of segments behind which records are missing, with the first and last of those."""
+        """Returns the first and last missing offset after a segment, by the base offset of that segment."""
         found = {}
         for each in self._affected:
             if each.finding.kind == "missing" and each.first_offset is not None and each.last_offset is not None:
@@ -322,12 +329,12 @@ class _Planner:
         return found
 
     def _number_before(self, offset: int) -> int | None:
-        """The number of the segment that would hold an offset: be it one that begins there, and has lost all that it held."""
+        """Returns the number of the segment for an offset, even if that segment lost all of its records."""
         numbers = [number for number, (segment, _) in enumerate(self._segments) if segment.base_offset <= offset]
         return numbers[-1] if numbers else None
 
     def _without_empty_end(self, number: int, changed: list[SegmentPlan], end: int) -> tuple[list[SegmentPlan], int]:
-        """An empty last segment stays where the one before ends, else it goes: a gap before a log's end stops consumers."""
+        """Removes an empty last segment unless it starts at the end of the previous one: a gap there would stop consumers."""
         first, *later = changed
         if first.pieces or number == 0:
             return changed, end
@@ -338,7 +345,7 @@ class _Planner:
         return [first._replace(pieces=None), *later], content.next_offset
 
     def _epoch_before(self, number: int) -> int:
-        """The leader epoch of the last batch before a segment, -1 without one. Segments that compaction emptied have none."""
+        """Returns the leader epoch of the last batch before a segment; -1 without a batch. Compaction may empty segments."""
         for segment, following in reversed(self._segments[:number]):
             content = _NewContent(segment, following)
             content.take_all()
@@ -347,13 +354,13 @@ class _Planner:
         return -1
 
     def _derived(self) -> set[int]:
-        """Base offsets of the segments whose derived files are not what they should be."""
+        """Returns the base offsets of segments with wrong derived files."""
         bases = {segment.base_offset for segment, _ in self._segments}
         found = (names.parse(base_name(each.finding.path)) for each in self._affected if each.finding.kind == "derived")
         return {name.offset for name in found if name is not None and name.offset in bases}
 
     def _header_lies(self, changed: list[SegmentPlan], last: int) -> bool:
-        """Whether pylog's header speaks of a segment that changes, or of more than there is."""
+        """Returns True if pylog's header refers to a segment that changes, or to missing data."""
         if any(segment.base_offset == last for segment in changed):
             return True
         return any(each.finding.kind in _HURT | {"missing"} and self._place(each) is None for each in self._affected)
@@ -372,7 +379,7 @@ class _Planner:
                     yield LostOffsets(*both, True)
 
     def _emptied(self, changed: list[SegmentPlan], end: int) -> list[tuple[int, int]]:
-        """The offsets that a policy takes out, damaged or not."""
+        """Returns the offsets that the policy removes, damaged or not."""
         if self._policy == "truncate":
             return [(end, self._end - 1)] if end < self._end else []
         bases = {segment.base_offset for segment in changed if segment.path in self._hurt}
@@ -383,11 +390,11 @@ class _Planner:
 def segments_of(
     fs: FileSystem, target: PartitionDirectory, interval_bytes: int = limits.DEFAULT_INDEX_INTERVAL_BYTES
 ) -> list[tuple[LogSegment, int | None]]:
-    """All `.log` files of a partition, whole, each with the base offset of the next one.
+    """Returns all `.log` files of a partition as segments, each with the base offset of the next one.
 
     Args:
-        fs, target: which.
-        interval_bytes: between two entries of an index that is made again.
+        fs, target: the partition.
+        interval_bytes: bytes between two entries of a rebuilt index.
     """
     sizes = {found.offset: (name, size) for name, size in sizes_of(fs, target).items() if (found := _plain_log(name))}
     bases = sorted(sizes)
@@ -422,11 +429,11 @@ def _plan_of(segment: LogSegment, pieces: Iterable[ContentPart] | None) -> Segme
 
 
 class _NewContent:
-    """The pieces of a segment's new file, as its walk goes on.
+    """Collects the content of a segment's new file in a pass over the old one.
 
     Attributes:
-        pieces: so far.
-        next_offset: behind the last of them.
+        pieces: the content so far.
+        next_offset: the offset after the content.
         epoch: the leader epoch of the last batch; -1 before the first.
     """
 
@@ -438,14 +445,14 @@ class _NewContent:
         self.epoch = -1
 
     def take_all(self) -> None:
-        """Everything that is good, with fillers between."""
+        """Keeps all good batches, and puts empty batches between them."""
         for stretch in walk(self._segment, 0, self._segment.size, self._following, verify=True):
             self._keep(stretch)
             if stretch.damage is not None:
                 self._fill(stretch.damage)
 
     def take_until(self, position: int) -> None:
-        """What is good and lies before a position."""
+        """Keeps the good batches before a position."""
         for stretch in walk(self._segment, 0, self._segment.size, self._following, verify=True):
             inside = int(np.searchsorted(stretch.table[POSITION] + stretch.shift, position))
             self._keep(stretch._replace(table=stretch.table[:, :inside]))
@@ -461,13 +468,13 @@ class _NewContent:
         if isinstance(before, KeptBytes) and before.end == start:
             self.pieces[-1] = KeptBytes(before.start, end)
         else:
-            if isinstance(before, EmptyBatch) and len(self.pieces) == 1:  # nothing before it says which epoch it is of
+            if isinstance(before, EmptyBatch) and len(self.pieces) == 1:  # no earlier batch gives its epoch
                 self.pieces[-1] = before._replace(leader_epoch=int(table[LEADER_EPOCH, 0]))
             self.pieces.append(KeptBytes(start, end))
         self.next_offset, self.epoch = int(table[LAST_OFFSET, -1]) + 1, int(table[LEADER_EPOCH, -1])
 
     def _fill(self, damage: Damage) -> None:
-        """Puts an empty batch where records are gone, if it is known how far they went."""
+        """Adds an empty batch in place of lost records, if their offsets are known."""
         following = self._following if damage.next_offset is None else damage.next_offset
         if following is not None and self.next_offset < following <= self._segment.base_offset + limits.MAX_RELATIVE_OFFSET:
             self.pieces.append(EmptyBatch(self.next_offset, following - 1, self.epoch))

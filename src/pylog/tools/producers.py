@@ -1,4 +1,4 @@
-"""The highest numbers in the batches of a directory, which whoever writes there next must know."""
+"""Finds the highest leader epochs and producer ids of a directory, which its next writer must not reuse."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from pylog.tools.partitions import look_at, targets
 
 
 class Numbers(NamedTuple):
-    """Attributes:
-    leader_epochs: the highest of each partition.
-    next_producer_id: behind the highest one; 0 where no batch has any.
+    """The highest numbers of a log directory.
+
+    Attributes:
+        leader_epochs: the highest leader epoch of each partition.
+        next_producer_id: the highest producer id plus one; 0 if no batch has one.
     """
 
     leader_epochs: dict[TopicPartition, int]
@@ -23,12 +25,12 @@ class Numbers(NamedTuple):
 
 
 def highest_numbers(fs: FileSystem, root: str, clock: Clock) -> Numbers:
-    """The highest leader epochs and producer id of a log directory.
+    """Returns the highest leader epochs and the next producer id of a log directory.
 
     Raises:
         StorageFailedError: a file cannot be read.
 
-    Cost: one read of everything; memory for one chunk.
+    Cost: one read of all logs; memory for one chunk.
     """
     epochs: dict[TopicPartition, int] = {}
     producer_id = -1

@@ -1,7 +1,6 @@
-"""The records of batches one by one, for tools that look into what may be damaged.
+"""Reads the records of batches one by one, for tools that inspect damaged logs.
 
-What is sound goes through the engine's own decoder. A batch that is not is read as far as it goes, byte by byte in plain Python:
-only somebody who looks for damage wants that, and he wants to see the bytes before it.
+The engine's decoder reads sound batches. Damaged batches are read byte by byte in plain Python, up to the damage.
 """
 
 from __future__ import annotations
@@ -49,10 +48,10 @@ class Row(NamedTuple):
     """A record.
 
     Attributes:
-        offset, timestamp, sequence: numbers; milliseconds, and -1 for none.
-        key, value: bytes, None where there is none.
+        offset, timestamp, sequence: numbers; the timestamp in milliseconds; -1 for none.
+        key, value: bytes; None for a null.
         headers: names with values.
-        checksum: of an entry of magic 0 or 1: as stored, and whether it is right.
+        checksum: for magic 0 and 1, the stored checksum and whether it is correct.
     """
 
     offset: int
@@ -65,17 +64,17 @@ class Row(NamedTuple):
 
 
 def rows_by_batch(buffer: Bytes, table: Table) -> Iterator[Iterator[Row]]:
-    """The records of each batch of a table, in order; those of one batch are to be taken before the next batch is asked for.
+    """Yields an iterator over the records of each batch, in order. Use up each iterator before requesting the next one.
 
     Args:
-        buffer: where the batches are.
-        table: with checksums looked at.
+        buffer: the bytes of the batches.
+        table: the batches, with checksums checked.
 
     Raises:
-        CorruptionError: the records of a batch end before they should; those before were handed out.
-        UnsupportedFormatError, DecompressionLimitError: as named.
+        CorruptionError: the records of a batch end early. The records before were yielded.
+        UnsupportedFormatError, DecompressionLimitError: as their names say.
 
-    Cost: 2 µs a record; memory for one Arrow batch.
+    Cost: 2 µs per record; memory for one Arrow batch.
     """
     sound = (table[MAGIC] == 2) & (table[CRC_STATE] == CRC_GOOD)
     first, count = 0, table.shape[1]
@@ -88,7 +87,7 @@ def rows_by_batch(buffer: Bytes, table: Table) -> Iterator[Iterator[Row]]:
 
 
 def timestamp_type(magic: int, attributes: int) -> int:
-    """The kind of a batch's timestamps, numbered as Kafka's clients number them."""
+    """Returns the timestamp type of a batch, with the numbers of Kafka's clients."""
     if magic == 0:
         return NO_TIMESTAMP_TYPE
     return LOG_APPEND_TIME if attributes & LOG_APPEND_TIME_BIT else CREATE_TIME
@@ -106,7 +105,7 @@ def _sound(buffer: Bytes, table: Table) -> Iterator[Iterator[Row]]:
 
 
 def _late(decoder: RecordDecoder) -> Iterator[pa.RecordBatch]:
-    """What is left when everything was fed: `chain` asks for it only then."""
+    """Yields the last batch of the decoder. A generator, so that it runs only after everything was fed."""
     yield from decoder.finish()
 
 
@@ -128,7 +127,7 @@ def _headers(column: Any) -> Iterator[tuple[tuple[str, bytes | None], ...]]:
     return (tuple(zip(names[first:end], values[first:end], strict=True)) for first, end in pairwise(ends.tolist()))
 
 
-# ---- the others --------------------------------------------------------------------------------------------------------------
+# ---- damaged and old batches -------------------------------------------------------------------------------------------------
 
 
 def _unsound(buffer: Bytes, table: Table, batch: int) -> Iterator[Row]:
@@ -144,7 +143,7 @@ def _old_row(record: LegacyRecord, checksum: tuple[int, bool]) -> Row:
 
 
 def _as_far_as_it_goes(entry: Bytes, column: Table) -> Iterator[Row]:
-    """The records of a batch whose checksum is wrong, up to the first that cannot be one."""
+    """Yields the records of a batch with a wrong checksum, up to the first invalid one."""
     count, codec, base = int(column[COUNT]), int(column[ATTRIBUTES]) & CODEC_MASK, int(column[BASE_OFFSET])
     payload = entry[HEADER_SIZE:]
     if count == 0:
@@ -156,21 +155,23 @@ def _as_far_as_it_goes(entry: Bytes, column: Table) -> Iterator[Row]:
         size, at = _varint(data, at, 5)
         end = at + size
         if size < 0 or end > len(data):
-            raise CorruptionError(f"a record of the batch at offset {base} ends behind the batch", offset=base)
-        row, stop = _record(data, at + 1, end, base)  # the first byte is for attributes, which no record has
+            raise CorruptionError(f"a record of the batch at offset {base} ends after the batch", offset=base)
+        row, stop = _record(data, at + 1, end, base)  # the first byte holds the attributes, which are unused
         if stop != end:
-            raise CorruptionError(f"a record of the batch at offset {base} has another size than it says", offset=base)
+            raise CorruptionError(
+                f"a record of the batch at offset {base} has a size that does not match its content", offset=base
+            )
         stamp = int(column[MAX_TIMESTAMP]) if appended else int(column[BASE_TIMESTAMP]) + row.timestamp
         first = int(column[BASE_SEQUENCE])
         number = first if first == NO_SEQUENCE else (first + row.offset) & limits.INT32_MAX
         yield row._replace(offset=base + row.offset, timestamp=stamp, sequence=number)
         at = end
     if at != len(data):
-        raise CorruptionError(f"the batch at offset {base} has bytes behind its {count} records", offset=base)
+        raise CorruptionError(f"the batch at offset {base} has bytes after its {count} records", offset=base)
 
 
 def _record(data: bytes, at: int, end: int, base: int) -> tuple[Row, int]:
-    """A record with its offset and its timestamp relative to the batch's, and the position behind it."""
+    """Returns a record with its offset and timestamp relative to the batch, and the position after it."""
     stamp, at = _varint(data, at, 10)
     offset, at = _varint(data, at, 5)
     key, at = _sized(data, at, end, base)
@@ -187,7 +188,7 @@ def _record(data: bytes, at: int, end: int, base: int) -> tuple[Row, int]:
 def _sized(data: bytes, at: int, end: int, base: int) -> tuple[bytes | None, int]:
     size, at = _varint(data, at, 5)
     if size > end - at:
-        raise CorruptionError(f"a record of the batch at offset {base} holds more bytes than it has", offset=base)
+        raise CorruptionError(f"a record of the batch at offset {base} has a field that is longer than the record", offset=base)
     return (None, at) if size < 0 else (data[at : at + size], at + size)
 
 
@@ -200,14 +201,14 @@ def _varint(data: bytes, at: int, most: int) -> tuple[int, int]:
         found |= (byte & 0x7F) << 7 * number
         if byte < 0x80:
             return (found >> 1) ^ -(found & 1), at + number + 1
-    raise CorruptionError("a batch ends inside a number, or holds one that does not end")
+    raise CorruptionError("a batch ends inside a varint, or has one that is too long")
 
 
 # ---- text --------------------------------------------------------------------------------------------------------------------
 
 
 def java_text(data: bytes) -> str:
-    """Bytes as the text that Java makes of them: a surrogate that was encoded by itself is one replacement, not three.
+    """Decodes bytes as Java does: an encoded lone surrogate becomes one replacement character, not three.
 
     >>> java_text(b"a\\xff\\xed\\xa0\\x80z")
     'a\ufffd\ufffdz'

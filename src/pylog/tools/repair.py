@@ -1,9 +1,14 @@
-"""`repair`: carries out a plan (`tools.plan`), under the directory's locks, after a backup of every file that is touched.
+"""`repair`: executes a plan (`tools.plan`) under the directory's locks, after a backup of every file that changes.
 
-The order, and why a crash in between loses nothing (docs/DURABILITY.md): the backup is durable before anything changes; what is
-derived from a file goes before the file does; checkpoints are lowered first; a new file has its name only when it is synced; a
-new last segment is there before the others go, because its name tells the log's end.
-Whatever state a crash leaves, the damage that is left is found again, and repairing again finishes it.
+The order of steps makes a crash harmless (docs/DURABILITY.md):
+
+* The backup is durable before anything changes.
+* Checkpoints are lowered first.
+* Derived files are removed before the files that they are derived from.
+* A new file is synced before it gets its name.
+* A new last segment exists before the others are removed, because its name gives the log's end.
+
+After a crash, another repair finds the remaining damage and completes the work.
 """
 
 from __future__ import annotations
@@ -39,13 +44,13 @@ class Refused(NamedTuple):
 
 @dataclass(frozen=True)
 class Repair:
-    """What a repair does, or did.
+    """The result of a repair, or its plan.
 
     Attributes:
-        policy: what was asked for.
-        plans: one for each partition with damage.
+        policy: the policy.
+        plans: one plan per partition with damage.
         refused: partitions with damage that this policy cannot repair.
-        backup: the directory with the copies of all files that were touched; None of a dry run, or when there was nothing to do.
+        backup: the directory with copies of all changed files; None after a dry run, or if there was nothing to repair.
     """
 
     policy: str
@@ -67,24 +72,25 @@ def repair(
     """Repairs a log directory, or one partition's directory.
 
     Args:
-        path: which.
-        policy: "skip": take out what is damaged and keep everything that can be read. "truncate": end the log at the first
-            damage. "quarantine": take the damaged segments out as a whole.
-        execute: do it; by default only a plan is made, and nothing is written or locked.
-        whole: with "quarantine": empty the partition, which then goes on at its end offset; `path` must be one partition.
-        backup: where the copies go: a directory that is made, not inside the log directory; beside it by default.
-        fs, clock: others than the system's, for tests.
+        path: the directory.
+        policy: "skip" removes damaged bytes and keeps everything that can be read. "truncate" ends the log at the first damage.
+            "quarantine" removes whole damaged segments.
+        execute: repair. By default only a plan is made; nothing is written or locked.
+        whole: with "quarantine", remove all records of the partition, which then continues at its end offset. `path` must be
+            one partition.
+        backup: a new directory for the copies, outside of the log directory; by default next to it.
+        fs, clock: the file system and the clock; by default the system's.
 
     Returns:
-        What was, or would be, done. `verify` finds nothing wrong afterwards in what was not refused.
+        The repair, or the plan. Afterwards `verify` finds no damage in repaired partitions.
 
     Raises:
-        InvalidArgumentError: an argument is none of those above; nothing was done.
-        NotALogDirectoryError: there is no such directory.
-        StoreLockedError: a broker or another pylog process has it open for writing; nothing was done.
-        StorageFailedError: there is no room for the copies, or a call failed; what was done so far is safe, repair again.
+        InvalidArgumentError: an argument is invalid; nothing was done.
+        NotALogDirectoryError: the directory does not exist.
+        StoreLockedError: a broker or another pylog process has the directory open for writing; nothing was done.
+        StorageFailedError: the disk is full, or a call failed. The steps so far are safe; repair again.
 
-    Cost: the damaged partitions are read three times; damaged segments are copied twice.
+    Cost: reads damaged partitions three times, and copies damaged segments twice.
 
     >>> import pylog, tempfile
     >>> root = tempfile.mkdtemp()
@@ -96,9 +102,9 @@ def repair(
     files, time = fs or OsFileSystem(), clock or SystemClock()
     found = targets(files, path)
     if policy not in POLICIES:
-        raise InvalidArgumentError(f"policy={policy!r} is none of {', '.join(POLICIES)}")
+        raise InvalidArgumentError(f"policy={policy!r} is not one of {', '.join(POLICIES)}")
     if whole and (policy != "quarantine" or len(found) != 1):
-        raise InvalidArgumentError(f"whole=True is for policy='quarantine' and one partition; {path} has {len(found)}")
+        raise InvalidArgumentError(f"whole=True requires policy='quarantine' and one partition; {path} has {len(found)}")
     if not execute or not found:
         return _planned(files, found, policy, time, whole)
     root = found[0].root
@@ -147,7 +153,7 @@ def _back_up(fs: FileSystem, planned: Repair, copies: Backup) -> None:
 
 
 def _touched(fs: FileSystem, plan: PartitionPlan) -> set[str]:
-    """The names of the files that are replaced or removed."""
+    """Returns the names of the files that the repair replaces or removes."""
     bases = {segment.base_offset for segment in plan.segments} | set(plan.unindexed)
     changed = {segment.base_offset for segment in plan.segments}
     found = {names.LEADER_EPOCH_CHECKPOINT, *([names.DURABLE_POINT] if plan.forget_header else [])}
@@ -169,7 +175,7 @@ def _is_bad_snapshot(plan: PartitionPlan, name: str) -> bool:
 
 
 class _Execution:
-    """Carries out one partition's plan."""
+    """Executes the plan of one partition."""
 
     def __init__(self, fs: FileSystem, plan: PartitionPlan) -> None:
         self._fs = fs
@@ -180,13 +186,13 @@ class _Execution:
     def run(self) -> None:
         plan = self._plan
         self._lower_checkpoints()
-        if plan.created is not None:  # first: the files that go are what tells where the log ends
+        if plan.created is not None:  # first: until then the files to remove give the end of the log
             self._create(plan.created)
         touched = _touched(self._fs, plan)
         logs = {segment.path for segment in plan.segments}
         derived = {name for name in touched if join(self._directory, name) not in logs}
         replaced = {names.LEADER_EPOCH_CHECKPOINT} | self._transactions_that_stay(derived)
-        self._remove(*(derived - replaced))  # before what they are derived from changes
+        self._remove(*(derived - replaced))  # before the files that they are derived from change
         for segment in sorted(plan.segments, reverse=True):
             if segment.pieces is None:  # newest first: a crash leaves no hole
                 self._remove(base_name(segment.path))
@@ -197,14 +203,14 @@ class _Execution:
         self._fs.sync_directory(self._directory)
 
     def _transactions_that_stay(self, derived: set[str]) -> set[str]:
-        """The files with the aborted transactions of segments that do not change: without them all would count as committed."""
+        """Returns the transaction indexes of unchanged segments. Without them, aborted records would count as committed."""
         changed = {names.file_name(segment.base_offset, names.TRANSACTION_INDEX) for segment in self._plan.segments}
         return {name for name in derived - changed if name.endswith(names.TRANSACTION_INDEX)}
 
-    # ---- what goes -----------------------------------------------------------------------------------------------------------
+    # ---- removal -------------------------------------------------------------------------------------------------------------
 
     def _lower_checkpoints(self) -> None:
-        """They may always understate; one that is too high would tell of a loss."""
+        """Lowers checkpoints to the new end. A checkpoint past the end would be reported as a loss."""
         plan = self._plan
         for name in (RECOVERY_POINT, CLEANER):
             checkpoint = Checkpoint(self._fs, plan.target.root, name)
@@ -218,10 +224,10 @@ class _Execution:
         if there:
             self._fs.sync_directory(self._directory)
 
-    # ---- what stays ----------------------------------------------------------------------------------------------------------
+    # ---- new files -----------------------------------------------------------------------------------------------------------
 
     def _write_log(self, segment: SegmentPlan) -> None:
-        """Replaces a `.log` file; the new one keeps the old one's time, by which a search may compare it."""
+        """Replaces a `.log` file. The new file keeps the modification time, which searches by time use."""
         name = names.file_name(segment.base_offset, names.LOG)
         mtime_ms = next(entry.mtime_ms for entry in self._fs.list(self._directory, sizes=names.LOG) if entry.name == name)
         temporary = segment.path + names.TEMPORARY
@@ -249,10 +255,10 @@ class _Execution:
         file.close()
         self._fs.sync_directory(self._directory)
 
-    # ---- what is derived -----------------------------------------------------------------------------------------------------
+    # ---- derived files -------------------------------------------------------------------------------------------------------
 
     def _rebuild(self) -> None:
-        """One pass over the headers: indexes, aborted transactions, snapshots and leader epochs."""
+        """Rebuilds indexes, aborted transactions, snapshots and leader epochs in one pass over the headers."""
         plan = self._plan
         segments = [segment for segment, _ in segments_of(self._fs, plan.target, self._config.index_interval_bytes)]
         state = self._state_before(segments)
@@ -283,7 +289,7 @@ class _Execution:
             self._remove(name)
 
     def _settle_epochs(self, told: list[EpochStart], start_offset: int) -> None:
-        """The checkpoint as it was, cut to what the log holds now; where it is not sound, what the batches tell."""
+        """Writes the leader-epoch checkpoint: the old one, truncated to the log; the epochs of the batches if it was damaged."""
         path = join(self._directory, names.LEADER_EPOCH_CHECKPOINT)
         epochs = told
         if not any(each.finding.path == path for each in self._plan.affected):
@@ -296,7 +302,7 @@ class _Execution:
             self._remove(names.LEADER_EPOCH_CHECKPOINT)
 
     def _state_before(self, segments: list[LogSegment]) -> ProducerState:
-        """The producers before the first change; none that was forgotten meanwhile comes back."""
+        """Returns the producer state before the first change. Expired producers do not return."""
         start = segments[0].base_offset if segments else 0
         offsets = [found.offset for name in sizes_of(self._fs, self._plan.target) if (found := _snapshot(name))]
         state, _ = load_snapshot(self._fs, self._directory, offsets, start, self._plan.from_offset)
@@ -316,6 +322,6 @@ def _copy(source: File, piece: KeptBytes, target: File, position: int) -> None:
         got = source.read_into(view, piece.start + done)
         if not got:
             told = f"{source.path} ends at position {piece.start + done}, before the {piece.size} bytes that the plan copies"
-            raise StorageFailedError(f"{told}; nothing was replaced: make the plan again", path=source.path)
+            raise StorageFailedError(f"{told}; nothing was replaced; repair again", path=source.path)
         target.write(view[:got], position + done)
         done += got

@@ -1,7 +1,6 @@
-"""A picture of a log: one page of HTML that needs nothing else, neither network nor script.
+"""The HTML report of `pylog stats`: one page with charts, without scripts or network.
 
-The page says so itself: its content security policy allows its own styles and nothing more, so that no name or text of a log can
-become anything but text, even if an escape were forgotten.
+The page's content security policy allows only its own styles. So even a missed escape could not turn a name or key into a script.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from pylog.tools.stats import DamagedRange, Lag, PartitionStats, SegmentStats, S
 
 _COLUMNS: Final = 120  # bars of a topic's charts
 _PARTITION_COLUMNS: Final = 80
-_MOST_PARTITIONS: Final = 100  # of a topic that are drawn
-_MOST_PIECES: Final = 300  # of a strip
-_MOST_ROWS: Final = 200  # of a table
+_MOST_PARTITIONS: Final = 100  # drawn per topic
+_MOST_SECTIONS: Final = 300  # sections of a strip
+_MOST_ROWS: Final = 200  # rows of a table
 _TEN_SECONDS_MS: Final = 10_000
 _THREE_HOURS_MS: Final = 3 * 3_600_000
 
@@ -68,16 +67,16 @@ details{margin:14px 0}summary{cursor:pointer;color:var(--quiet)}
 
 
 def page(title: str, topics: Sequence[TopicStats], lags: Sequence[Lag], now_ms: int) -> str:
-    """The page.
+    """Returns the report as HTML.
 
     Args:
-        title: what it is of: a path.
-        topics: as `tools.stats.collect` counted them.
-        lags: as `tools.stats.group_lags` found them.
-        now_ms: when that was.
+        title: title of the page: the path of the log directory.
+        topics: result of `tools.stats.collect`.
+        lags: result of `tools.stats.group_lags`.
+        now_ms: time of the report, in milliseconds.
 
     Returns:
-        HTML; some kilobytes for each topic and partition, however large the log is.
+        HTML: some kilobytes per topic and partition, independent of the size of the logs.
 
     >>> page("shop", [], [], 0)[:15]
     '<!doctype html>'
@@ -92,7 +91,7 @@ def page(title: str, topics: Sequence[TopicStats], lags: Sequence[Lag], now_ms: 
     )
 
 
-# ---- all of it ---------------------------------------------------------------------------------------------------------------
+# ---- the whole directory -----------------------------------------------------------------------------------------------------
 
 
 def _head(title: str, topics: Sequence[TopicStats], now_ms: int) -> str:
@@ -114,7 +113,7 @@ def _head(title: str, topics: Sequence[TopicStats], now_ms: int) -> str:
         "last event": _time(events.last)[:16],
     }
     return (
-        f'<h1>{text(title)}</h1><p class="quiet">as it was at {text(_time(now_ms))} (all times are UTC)</p>'
+        f'<h1>{text(title)}</h1><p class="quiet">State at {text(_time(now_ms))} (all times are UTC)</p>'
         f'<div class="tiles">{"".join(_tile(name, value) for name, value in tiles.items())}</div>'
     )
 
@@ -129,7 +128,7 @@ def _time(stamp: int | None) -> str:
 
 
 def _is_internal(topic: TopicStats) -> bool:
-    """Whether it is one of Kafka's own, whose times are those of commits and not of events."""
+    """Returns True for Kafka's internal topics, whose timestamps are times of commits and not of events."""
     return topic.name.startswith("__")
 
 
@@ -142,7 +141,7 @@ def _damage(topics: Sequence[TopicStats]) -> str:
     rows = [_damaged_row(partition, each) for partition, each in ranges[:_MOST_ROWS]]
     titles = ("partition", "offsets", "file", "position", "bytes", "what")
     more = f"<p>and {len(ranges) - _MOST_ROWS} more</p>" if len(ranges) > _MOST_ROWS else ""
-    head = '<h2 class="damaged">Damaged</h2><p class="quiet">pylog verify tells what to do about it.</p>'
+    head = '<h2 class="damaged">Damaged</h2><p class="quiet">Run pylog verify for advice.</p>'
     return f"<section>{head}{table(titles, rows, left=3)}{more}</section>{''.join(errors[:_MOST_ROWS])}"
 
 
@@ -161,7 +160,7 @@ def _lags(lags: Sequence[Lag]) -> str:
         (text(each.group), text(f"{each.topic}-{each.partition}"), *_numbers(each), meter(each.lag, top, "lag"))
         for each in lags[:_MOST_ROWS]
     ]
-    more = f"<p>and {len(lags) - _MOST_ROWS} more, with less</p>" if len(lags) > _MOST_ROWS else ""
+    more = f"<p>and {len(lags) - _MOST_ROWS} more, with less lag</p>" if len(lags) > _MOST_ROWS else ""
     titles = ("group", "partition", "lag", "committed", "end", "behind")
     return f"<section><h2>Groups</h2>{table(titles, rows, left=2)}{more}</section>"
 
@@ -200,9 +199,9 @@ def _facts(topic: TopicStats) -> str:
     if stats.records_per_second is not None:
         facts.append(f"{stats.records_per_second:,.1f} records a second of event time")
     if stats.producer_ids:
-        facts.append(f"{len(stats.producer_ids):,} numbered producers")
+        facts.append(f"{len(stats.producer_ids):,} idempotent producers")
     if stats.keys is not None and stats.keys.keys:
-        facts.append(f"about {stats.keys.estimate():,} different keys")
+        facts.append(f"about {stats.keys.estimate():,} distinct keys")
     return f'<p class="quiet">{text(" · ".join(facts))}</p>'
 
 
@@ -218,7 +217,7 @@ def _timeline(title: str, spans: Sequence[Span], kind: str) -> str:
 
 
 def _labels(spans: Sequence[Span]) -> list[str]:
-    """Times below a chart, as exact as it takes to tell them apart."""
+    """Returns the time labels below a chart, with enough digits to differ."""
     first, last = spans[0].start, spans[-1].end
     cut = slice(0, 16) if last - first > _THREE_HOURS_MS else slice(5, 19) if last - first > _TEN_SECONDS_MS else slice(5, None)
     middle = [spans[len(spans) // 2].start] if len(spans) > 2 else []
@@ -248,7 +247,7 @@ def _codecs(stats: Stats) -> str:
             text(f"{codec.batches:,}"),
             text(f"{codec.records:,}"),
             text(size_text(codec.bytes)),
-            text("1" if name == "none" else "not tried" if codec.ratio is None else f"{codec.ratio:.1f}"),
+            text("1" if name == "none" else "unknown" if codec.ratio is None else f"{codec.ratio:.1f}"),
         )
         for name, codec in sorted(stats.codecs.items())
     ]
@@ -275,13 +274,13 @@ def _partitions(topic: TopicStats) -> str:
 
 def _map(partition: PartitionStats) -> str:
     start, end = partition.start_offset, max(partition.end_offset, partition.start_offset + 1)
-    pieces = [*_segment_pieces(partition.segments), *_damaged_pieces(partition.damaged)]
-    return f'<div class="row"><span>{text(partition.key.partition)}</span>{strip(pieces, start, end)}</div>'
+    sections = [*_segment_sections(partition.segments), *_damaged_sections(partition.damaged)]
+    return f'<div class="row"><span>{text(partition.key.partition)}</span>{strip(sections, start, end)}</div>'
 
 
-def _segment_pieces(segments: Sequence[SegmentStats]) -> Iterator[StripSection]:
-    """The segments; where there are too many, neighbours are drawn as one."""
-    each = -(-len(segments) // _MOST_PIECES)
+def _segment_sections(segments: Sequence[SegmentStats]) -> Iterator[StripSection]:
+    """Yields sections for segments. If there are too many, adjacent segments share a section."""
+    each = -(-len(segments) // _MOST_SECTIONS)
     for number, at in enumerate(range(0, len(segments), max(each, 1))):
         group = segments[at : at + each]
         first, last = group[0].base_offset, group[-1].end_offset
@@ -289,8 +288,8 @@ def _segment_pieces(segments: Sequence[SegmentStats]) -> Iterator[StripSection]:
         yield StripSection(first, last, "odd" if number % 2 else "even", f"offsets {first} to {last - 1}: {size}")
 
 
-def _damaged_pieces(damaged: Sequence[DamagedRange]) -> Iterator[StripSection]:
-    for each in damaged[:_MOST_PIECES]:
+def _damaged_sections(damaged: Sequence[DamagedRange]) -> Iterator[StripSection]:
+    for each in damaged[:_MOST_SECTIONS]:
         told = f"damaged: offsets {each.offset} to {each.next_offset - 1}"
         yield StripSection(each.offset, each.next_offset, "damaged", told)
 

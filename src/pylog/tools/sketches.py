@@ -1,4 +1,4 @@
-"""Summaries of columns of numbers, in bounded memory, two of which can be added up: sizes, amounts over time, distinct keys."""
+"""Summaries with bounded memory that can be added: histograms of sizes, amounts over time, distinct keys."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Ints = NDArray[np.int64]
 _POWERS: Final = 64
 _MOST_SPANS: Final = 512
 _REGISTER_BITS: Final = 14
-_RANK_BITS: Final = 31 - _REGISTER_BITS  # a hash without its sign has 31
+_RANK_BITS: Final = 31 - _REGISTER_BITS  # hashes are positive, with 31 bits
 
 
 class Bar(NamedTuple):
-    """How many batches have a size from `low` to `high`, both inclusive."""
+    """The number of batches with a size from `low` to `high`, both inclusive."""
 
     low: int
     high: int
@@ -30,7 +30,7 @@ class Bar(NamedTuple):
 
 
 class Powers:
-    """How many values lie between neighbouring powers of two.
+    """A histogram with a bar for each power of two.
 
     >>> powers = Powers()
     >>> powers.add(np.array([1, 3, 2, 5]))
@@ -44,7 +44,7 @@ class Powers:
         self.largest = 0
 
     def add(self, values: Ints) -> None:
-        """Takes a column; values below 1 count as 1."""
+        """Adds values. Values below 1 count as 1."""
         if values.size:
             powers = np.frexp(np.maximum(values, 1).astype(np.float64))[1] - 1
             self._counts += np.bincount(powers, minlength=_POWERS)
@@ -59,23 +59,23 @@ class Powers:
 
     @property
     def count(self) -> int:
-        """How many values."""
+        """The number of values."""
         return int(self._counts.sum())
 
     @property
     def mean(self) -> float:
-        """Of all values; 0 without any."""
+        """The mean of all values; 0 without values."""
         return self.total / self.count if self.count else 0.0
 
     def bars(self) -> Iterator[Bar]:
-        """From the smallest power that is there to the largest."""
+        """Yields the bars from the smallest value to the largest."""
         there = np.flatnonzero(self._counts)
         for power in range(int(there[0]), int(there[-1]) + 1) if there.size else ():
             yield Bar(1 << power, (2 << power) - 1, int(self._counts[power]))
 
 
 class Span(NamedTuple):
-    """What lies from `start` to before `end`, in milliseconds since 1970."""
+    """Records and bytes from `start` (inclusive) to `end` (exclusive), in milliseconds since 1970."""
 
     start: int
     end: int
@@ -86,7 +86,7 @@ class Span(NamedTuple):
 class Timeline:
     """Records and bytes over event time, in at most 512 spans of equal length, a power of two of milliseconds.
 
-    Where more would be needed, spans grow: what has one timestamp of 1970 among those of today stays readable for its part.
+    Spans grow if there would be more of them.
 
     >>> line = Timeline()
     >>> line.add(np.array([5, 6, 5]), np.array([1, 1, 1]), np.array([10, 10, 10]))
@@ -101,7 +101,7 @@ class Timeline:
         self.last: int | None = None
 
     def add(self, stamps: Ints, records: Ints, sizes: Ints) -> None:
-        """Takes columns of as many batches; those without a timestamp (-1) are left out."""
+        """Adds batches: columns of the same length. Batches without a timestamp (-1) are ignored."""
         timed = stamps >= 0
         if not timed.any():
             return
@@ -114,7 +114,7 @@ class Timeline:
         self._narrow()
 
     def reach(self, stamps: Ints) -> None:
-        """Extends it from the smallest to the largest of some timestamps of which no record is counted; -1 is left out."""
+        """Extends the timeline to some timestamps without adding records. -1 is ignored."""
         timed = stamps[stamps >= 0]
         if timed.size:
             self._reach(int(timed.min()), int(timed.max()))
@@ -149,20 +149,20 @@ class Timeline:
 
     @property
     def seconds(self) -> float:
-        """From the first to the last timestamp."""
+        """The time from the first to the last timestamp."""
         return 0.0 if self.first is None or self.last is None else (self.last - self.first) / 1000
 
     def spans(self) -> Iterator[Span]:
-        """Those that hold something, in order."""
+        """Yields the spans with records, in order."""
         width = 1 << self._shift
         for span in sorted(self._spans):
             yield Span(span * width, (span + 1) * width, *self._spans[span])
 
     def columns(self, count: int) -> list[Span]:
-        """Spans of equal length from the first to the last timestamp, the empty ones too; each holds what begins in it.
+        """Returns spans of equal length from the first to the last timestamp, including empty ones.
 
         Args:
-            count: at most so many; fewer where the spans that are kept are fewer.
+            count: maximal number of spans.
         """
         if self.first is None or self.last is None:
             return []
@@ -177,12 +177,12 @@ class Timeline:
 
 
 class Distinct:
-    """About how many different keys there are: a HyperLogLog of Kafka's own hash of keys, right to some 2 %.
+    """Estimates the number of distinct keys with an error of about 2 %: a HyperLogLog over Kafka's hash of keys.
 
     Attributes:
-        keys: how many there were, with repetitions.
-        nulls: records without a key.
-        size: bytes of all keys.
+        keys: number of keys, including repetitions.
+        nulls: number of records without a key.
+        size: total size of all keys in bytes.
 
     >>> distinct = Distinct()
     >>> distinct.add(pa.array([b"a", b"b", b"a", None], pa.binary()))
@@ -191,13 +191,13 @@ class Distinct:
     """
 
     def __init__(self) -> None:
-        self._ranks = np.zeros(1 << _REGISTER_BITS, np.uint8)  # of each register: the most zeros before a one, and one more
+        self._ranks = np.zeros(1 << _REGISTER_BITS, np.uint8)  # per register: the largest number of leading zeros, plus one
         self.keys = 0
         self.nulls = 0
         self.size = 0
 
     def add(self, keys: pa.BinaryArray) -> None:
-        """Takes a column of keys. Cost: some 20 ns each."""
+        """Adds a column of keys. Cost: about 20 ns per key."""
         self.nulls += keys.null_count
         present = keys.drop_null() if keys.null_count else keys
         self.keys += len(present)
@@ -214,10 +214,10 @@ class Distinct:
         return self
 
     def estimate(self) -> int:
-        """About how many different ones there were, those without a key left out."""
+        """Returns the estimated number of distinct keys. Records without a key are ignored."""
         registers, empty = self._ranks.size, int((self._ranks == 0).sum())
         found = 0.7213 / (1 + 1.079 / registers) * registers**2 / float(np.exp2(-self._ranks.astype(np.float64)).sum())
         if found <= 2.5 * registers and empty:
             return round(registers * math.log(registers / empty))
-        hashes_there_are = 1 << (_REGISTER_BITS + _RANK_BITS)  # two of so many keys may have the same one
+        hashes_there_are = 1 << (_REGISTER_BITS + _RANK_BITS)  # corrects for keys with equal hashes
         return round(-hashes_there_are * math.log1p(-min(found / hashes_there_are, 0.999)))

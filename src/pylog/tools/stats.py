@@ -1,7 +1,7 @@
-"""`stats`: how much there is in a log, since when, in what batches, how well it is compressed, and what of it is damaged.
+"""`stats`: counts the records, bytes, batches, producers and keys of logs, and finds damage.
 
-Everything comes from the batch headers, in one read and in memory that does not grow with the log. Two things lie in the batches
-and cost their decompression: ratios, for which some batches of each region are tried, and keys, which are counted on demand.
+Most numbers come from batch headers, in one read and bounded memory. Two need decompression: compression ratios, which are
+estimated from some batches of each region, and keys, which are counted on request.
 """
 
 from __future__ import annotations
@@ -46,11 +46,9 @@ from pylog.tools.headers import stretches
 from pylog.tools.partitions import PartitionDirectory, look_at, targets
 from pylog.tools.sketches import Distinct, Powers, Timeline
 
-_TRIED: Final = 4  # compressed batches of a codec that are decompressed in each region
+_TRIED: Final = 4  # batches per codec and region that are decompressed
 MOST_PRODUCERS: Final = 10_000
-_MOST_DAMAGED: Final = 1000  # ranges that are kept of a partition
-
-Done = Callable[[float], None]
+_MOST_DAMAGED: Final = 1000  # ranges kept per partition
 
 
 @dataclass
@@ -58,9 +56,9 @@ class Codec:
     """The batches of one codec.
 
     Attributes:
-        batches, records, bytes: how much there is.
-        tried_bytes: of those that were decompressed: of their records, as they lie in the file.
-        plain_bytes: the same decompressed.
+        batches, records, bytes: totals.
+        tried_bytes: compressed size of the records that were decompressed.
+        plain_bytes: their size after decompression.
     """
 
     batches: int = 0
@@ -71,7 +69,7 @@ class Codec:
 
     @property
     def ratio(self) -> float | None:
-        """How many times larger the records are decompressed; None where none could be tried."""
+        """The compression ratio; None if no batch was decompressed."""
         return self.plain_bytes / self.tried_bytes if self.tried_bytes else None
 
     def __iadd__(self, other: Codec) -> Self:
@@ -84,10 +82,10 @@ class Codec:
 
 
 class SegmentStats(NamedTuple):
-    """A segment: its offsets from `base_offset` to before `end_offset`, sizes in bytes, times in milliseconds or None.
+    """The numbers of a segment: `end_offset` is exclusive, sizes are in bytes, times in milliseconds or None.
 
-    `first_timestamp` is the earliest of its batches' first records, `last_timestamp` the latest of its records. `last_append` is
-    the time of its last append, as far as that is known: records without a timestamp have that time.
+    `first_timestamp` is the earliest first timestamp of its batches, `last_timestamp` the latest timestamp. `last_append` is the
+    time of its last append, if it is known; it stands for records without a timestamp.
     """
 
     base_offset: int
@@ -101,7 +99,7 @@ class SegmentStats(NamedTuple):
 
 
 class DamagedRange(NamedTuple):
-    """Bytes of a file that are no batches, and the offsets from `offset` to before `next_offset` that they may have held."""
+    """Bytes of a file that are not batches. They may have held the offsets from `offset` to `next_offset` (exclusive)."""
 
     path: str
     position: int
@@ -113,16 +111,16 @@ class DamagedRange(NamedTuple):
 
 @dataclass
 class Stats:
-    """What was counted; two of them can be added up.
+    """Totals that can be added.
 
     Attributes:
-        records, bytes: in good batches.
-        control_batches: those that end transactions; their records count too.
-        batch_bytes, batch_records: sizes of the batches.
-        codecs: by name.
-        timeline: records and bytes over event time: all records of a batch are counted at its largest timestamp.
-        producer_ids: of batches that a producer numbered; at most 10,000 are kept.
-        keys: what was asked for, else None.
+        records, bytes: totals of good batches.
+        control_batches: number of batches with transaction markers; their records count too.
+        batch_bytes, batch_records: histograms of batch sizes.
+        codecs: totals by codec name.
+        timeline: records and bytes over event time. All records of a batch count at its largest timestamp.
+        producer_ids: ids of idempotent producers, at most 10,000.
+        keys: distinct keys; None unless requested.
     """
 
     records: int = 0
@@ -137,12 +135,12 @@ class Stats:
 
     @property
     def batches(self) -> int:
-        """How many good batches."""
+        """The number of good batches."""
         return self.batch_bytes.count
 
     @property
     def records_per_second(self) -> float | None:
-        """Over event time; None where it does not pass."""
+        """The rate over event time; None if all records have the same timestamp."""
         return self.records / self.timeline.seconds if self.timeline.seconds else None
 
     def __iadd__(self, other: Stats) -> Self:
@@ -161,7 +159,7 @@ class Stats:
         return self
 
     def note_producers(self, found: Iterable[int]) -> None:
-        """Takes ids of producers, as long as there is room."""
+        """Adds producer ids, up to the maximum."""
         for producer_id in found:
             if len(self.producer_ids) >= MOST_PRODUCERS:
                 return
@@ -170,15 +168,15 @@ class Stats:
 
 @dataclass
 class PartitionStats:
-    """A partition.
+    """The numbers of a partition.
 
     Attributes:
-        key, directory: which.
-        start_offset, end_offset: of the log.
-        stats: what its batches have.
-        segments: oldest first.
-        damaged: what is no batch; at most 1000 ranges are kept.
-        error: why it could not be read, or not to its end.
+        key, directory: the partition.
+        start_offset, end_offset: start and end of the log.
+        stats: totals.
+        segments: numbers of the segments, oldest first.
+        damaged: damaged ranges, at most 1000.
+        error: error that stopped the reading; None without one.
     """
 
     key: TopicPartition
@@ -193,7 +191,7 @@ class PartitionStats:
 
 @dataclass
 class TopicStats:
-    """A topic: its partitions, and all of them together."""
+    """The numbers of a topic: its partitions, and their sum."""
 
     name: str
     partitions: list[PartitionStats]
@@ -209,22 +207,22 @@ def collect(
     fs: FileSystem | None = None,
     clock: Clock | None = None,
 ) -> list[TopicStats]:
-    """Counts what is in a log directory, or in one partition's directory. Damage raises nothing.
+    """Counts the content of a log directory, or of one partition's directory. Damage raises no error.
 
     Args:
-        path: the directory; whoever writes there may go on.
-        topics: only these; all by default.
-        keys: count the distinct keys too; then all batches are decompressed.
-        progress: is called with (bytes done, bytes in all).
-        fs, clock: others than the system's, for tests.
+        path: the directory; other processes may write to it.
+        topics: names of the topics to count; all by default.
+        keys: count distinct keys too, which decompresses all batches.
+        progress: called with (bytes done, total bytes).
+        fs, clock: the file system and the clock; by default the system's.
 
     Returns:
-        The topics, by name.
+        The topics, sorted by name.
 
     Raises:
-        NotALogDirectoryError: there is no such directory.
+        NotALogDirectoryError: the directory does not exist.
 
-    Cost: one read of everything, some 1 GB/s without `keys`; some kilobytes of memory for each partition and segment.
+    Cost: one read of all logs, about 1 GB/s without `keys`; some kilobytes of memory per partition and segment.
 
     >>> import pylog, tempfile
     >>> root = tempfile.mkdtemp()
@@ -274,30 +272,30 @@ def _topic(name: str, partitions: list[PartitionStats]) -> TopicStats:
 
 
 def _count(found: PartitionStats, partition: Partition, *, keys: bool) -> Iterator[int]:
-    """Counts a partition; yields the bytes of each stretch."""
+    """Counts a partition. Yields the bytes of each stretch of batches."""
     state = partition.state
     found.start_offset, found.end_offset = state.start_offset, state.end_offset
     found.stats.keys = Distinct() if keys else None
     appends = {segment.base_offset: segment.appends.file_ms for segment, _ in partition.segments()}
     ends = {segment.base_offset: following for segment, following in partition.segments()}
     segments = {base: _SegmentCounts() for base in ends}
-    tried = _Samples(keys=keys)
+    samples = _Samples(keys=keys)
     try:
         for segment, stretch in stretches(partition):
             _add(found.stats, stretch.table)
             segments[segment.base_offset].add(stretch.table)
-            tried.take(found.stats, stretch)
+            samples.take(found.stats, stretch)
             _note_damage(found, segment, stretch, ends[segment.base_offset])
             yield int(stretch.table[SIZE].sum())
     except PylogError as error:
         found.error = str(error)
     for base, following in ends.items():
         end = state.end_offset if following is None else following
-        found.segments.append(segments[base].told(base, end, appends[base]))
+        found.segments.append(segments[base].stats(base, end, appends[base]))
 
 
 def _records(table: Table) -> Table:
-    """Records of each batch; an entry of format 0 or 1, which does not say, counts as one."""
+    """Returns the number of records of each batch. Entries of magic 0 and 1 have no count and count as one."""
     return np.where(table[MAGIC] < 2, 1, table[COUNT])
 
 
@@ -319,9 +317,9 @@ def _add(stats: Stats, table: Table) -> None:
 
 
 def _first_timestamps(table: Table) -> Table:
-    """The timestamp of each batch's first record, as far as its header has it; else its largest one.
+    """Returns the timestamp of each batch's first record; its largest timestamp if the header has no first one.
 
-    A delete horizon takes the field's place, and of the time of the append a batch has only one (storage-format 1.6).
+    A delete horizon replaces the first timestamp, and a batch with LogAppendTime has only one timestamp (storage-format 1.6).
     """
     own = (table[MAGIC] == 2) & ((table[ATTRIBUTES] & (LOG_APPEND_TIME_BIT | DELETE_HORIZON_BIT)) == 0) & (table[COUNT] > 0)
     return np.where(own & (table[BASE_TIMESTAMP] >= 0), table[BASE_TIMESTAMP], table[MAX_TIMESTAMP])
@@ -332,7 +330,7 @@ def _codec_name(codec: int) -> str:
 
 
 class _SegmentCounts:
-    """Adds up a segment."""
+    """Adds up the numbers of a segment."""
 
     def __init__(self) -> None:
         self._sums = np.zeros(3, np.int64)
@@ -343,7 +341,7 @@ class _SegmentCounts:
         self._times.reach(_first_timestamps(table))
         self._times.reach(table[MAX_TIMESTAMP])
 
-    def told(self, base_offset: int, end_offset: int, last_append: int) -> SegmentStats:
+    def stats(self, base_offset: int, end_offset: int, last_append: int) -> SegmentStats:
         batches, records, size = self._sums.tolist()
         times = self._times.first, self._times.last
         return SegmentStats(base_offset, end_offset, batches, records, size, *times, last_append if last_append > 0 else None)
@@ -354,13 +352,13 @@ def _note_damage(found: PartitionStats, segment: LogSegment, stretch: Stretch, f
     if damage is None or len(found.damaged) >= _MOST_DAMAGED:
         return
     known = (each for each in (damage.next_offset, following) if each is not None)
-    behind = next(known, max(found.end_offset, damage.offset + 1))
+    next_offset = next(known, max(found.end_offset, damage.offset + 1))
     size = damage.end - damage.position
-    found.damaged.append(DamagedRange(segment.path, damage.position, size, damage.offset, behind, damage.why))
+    found.damaged.append(DamagedRange(segment.path, damage.position, size, damage.offset, next_offset, damage.why))
 
 
 class _Samples:
-    """Decompresses some batches, for the ratios; and decodes all keys, if they are wanted."""
+    """Decompresses sample batches for the compression ratios, and decodes all keys on request."""
 
     def __init__(self, *, keys: bool) -> None:
         self._scratch = Scratch()
@@ -380,7 +378,7 @@ class _Samples:
         position, end = int(column[POSITION]) + HEADER_SIZE, int(column[POSITION] + column[SIZE])
         try:
             plain = self._scratch.decompress(codec, buffer[position:end]).size
-        except PylogError:  # a codec of later versions, or a bomb: `verify` tells
+        except PylogError:  # a newer codec, or a decompression bomb: `verify` reports it
             return
         counted.tried_bytes += end - position
         counted.plain_bytes += plain
@@ -390,7 +388,7 @@ class _Samples:
         try:
             for frame in chain(decoder.feed(stretch.buffer, data), decoder.finish()):
                 keys.add(frame.column(0))
-        except PylogError:  # records that do not parse: `verify` tells
+        except PylogError:  # records that do not parse: `verify` reports them
             return
 
 
@@ -398,7 +396,7 @@ class _Samples:
 
 
 class Lag(NamedTuple):
-    """How far a group is behind in a partition, in offsets; `offset` is the next one that it reads."""
+    """The lag of a group in a partition, in offsets. `offset` is the committed offset."""
 
     group: str
     topic: str
@@ -409,11 +407,11 @@ class Lag(NamedTuple):
 
 
 def group_lags(path: str, *, fs: FileSystem | None = None, clock: Clock | None = None) -> list[Lag]:
-    """How far each group of a log directory is behind, the farthest first.
+    """Returns the lags of the groups of a log directory, the largest first.
 
     Args:
-        path: the directory; of one partition's directory nothing is known.
-        fs, clock: others than the system's, for tests.
+        path: the log directory. For one partition's directory, the result is empty.
+        fs, clock: the file system and the clock; by default the system's.
 
     Raises:
         CorruptionError: the committed offsets are damaged.

@@ -1,7 +1,7 @@
-"""What lies behind the end of a log that nobody has open: bytes that no reader meets, and that no header speaks of.
+"""Finds bytes after the end of a closed log, which readers do not read.
 
-A log that was closed knows its end, and reading stops there. So bytes that were appended to the file since are not read, and are
-no damage; but somebody should hear of them before the next writer cuts them off, or takes them up because they are batches.
+A closed log stores its end, and readers stop there. Bytes that another program appended to the file afterwards are therefore not
+damage. `verify` reports them, because the next writer cuts them off, or adopts them if they are batches.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from pylog.record.format import BASE_OFFSET, CRC_BAD, CRC_STATE, LAST_OFFSET, PO
 from pylog.segment.segment import LogSegment
 from pylog.tools.partitions import PartitionDirectory
 
-_TOLD = frozenset({"torn", "corrupt", "unreadable"})  # kinds of findings that speak of those bytes already
+_TOLD = frozenset({"torn", "corrupt", "unreadable"})  # kinds of findings that already cover these bytes
 
 
 def trailing_bytes(fs: FileSystem, target: PartitionDirectory, look: Look, report: Report, *, alone: bool) -> Iterator[Finding]:
-    """The bytes behind a log's end, if they are not the write of somebody who has it open, nor told of already.
+    """Yields findings on bytes after a log's end, unless a process has the log open or they were reported before.
 
     Args:
-        fs, target, look: which.
-        report: what was found.
-        alone: it is the caller who has the directory open.
+        fs, target, look: the partition.
+        report: the findings so far.
+        alone: True if only the caller has the directory open.
     """
     try:
         state = look().state
@@ -39,27 +39,27 @@ def trailing_bytes(fs: FileSystem, target: PartitionDirectory, look: Look, repor
         position, size = state.active_size, active.file().size()
         taken = _end_of_batches(active, position, size, state.end_offset)
     except PylogError:
-        return  # it was told when it was verified
+        return  # reported by the verification
     if taken > position:
-        held = f"has {taken - position} bytes of whole batches behind its end, position {position}"
-        yield about("foreign", active.path, f"{held}: the next writer takes them up", position=position, size=taken - position)
+        held = f"has {taken - position} bytes of whole batches after its end at position {position}"
+        yield about("foreign", active.path, f"{held}: the next writer adopts them", position=position, size=taken - position)
     if size > taken and not _is_preallocated(fs, target, active, taken, size):
-        held = f"has {size - taken} bytes behind its end, position {taken}, that are no batch of this log"
+        held = f"has {size - taken} bytes after its end at position {taken} that are not a batch of this log"
         yield about(BEHIND, active.path, f"{held}: the next writer cuts them off", position=taken, size=size - taken)
 
 
 def _is_preallocated(fs: FileSystem, target: PartitionDirectory, active: LogSegment, position: int, end: int) -> bool:
-    """Whether only zeros are there, as a process leaves them that dies, and a broker would cut them off too."""
+    """Returns True for zeros that a killed process had preallocated, which a broker would cut off too."""
     return active.file().is_blank(position, end) and not fs.exists(join(target.root, CLEAN_SHUTDOWN))
 
 
 def _is_closed(fs: FileSystem, root: str) -> bool:
-    """Whether neither a broker nor a pylog that may write has a log directory open."""
+    """Returns True if neither a broker nor a writing pylog process has the log directory open."""
     return fs.lock_owner(join(root, KAFKA_LOCK)) is None
 
 
 def _end_of_batches(segment: LogSegment, position: int, end: int, offset: int) -> int:
-    """The position behind the last good batch, from `position` on, that goes on where the one before ends."""
+    """Returns the end position of the consecutive good batches that start at `position`."""
     for region in segment.regions(position, end, verify=True) if position < end else ():
         table = region.table
         expected = np.append(offset, table[LAST_OFFSET] + 1)

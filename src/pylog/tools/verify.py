@@ -1,7 +1,7 @@
-"""`verify`: everything in a directory is read again; what is wrong, which offsets that costs, and what to do about it.
+"""`verify`: reads all files of a directory and reports damage, lost offsets and advice.
 
-Finding is the engine's work (`log.verification`). Here its findings become verdicts on files, offsets and advice. Nothing is
-written and no lock is taken: it works beside a running broker, whose writes under way are no damage, and on read-only media.
+The engine finds damage (`verify_store`). This module turns its findings into verdicts on files, offsets and advice. It writes
+nothing and takes no lock, so it works while a broker is running, whose unfinished writes are not damage, and on read-only media.
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ SOUND: Final = 0
 DAMAGED: Final = 1
 UNREADABLE: Final = 3
 
-_LOSES: Final = frozenset({"corrupt", "missing", "unreadable"})  # what keeps records from being read
+_LOSES: Final = frozenset({"corrupt", "missing", "unreadable"})  # kinds of findings that make records unreadable
 _ADVICE: Final = {
-    "corrupt": "restore the file from a copy, or keep all that can be read: pylog repair skip {directory}",
+    "corrupt": "restore the file from a copy, or keep everything readable: pylog repair skip {directory}",
     "missing": "restore the file from a copy, or accept the loss: pylog repair skip {directory}",
-    "torn": "nothing: a write was under way when the system stopped, and the next writer cuts it off",
-    "unreadable": "find out why (permissions, disk, version); copy the directory elsewhere before anything else is done",
-    "derived": "nothing is lost; have it made again: pylog repair skip {directory}",
-    "unmade": "nothing: whoever opens the store for writing makes it; if it did hold records, put its directory back before that",
+    "torn": "nothing: the system stopped during a write, and the next writer cuts it off",
+    "unreadable": "copy the directory elsewhere first, then check permissions, disk and version",
+    "derived": "nothing is lost; rebuild the file: pylog repair skip {directory}",
+    "unmade": "nothing: the next writer creates it; if it had records, restore its directory before that",
     "foreign": "nothing: another program has written the file since pylog sealed or closed it",
-    BEHIND: "nothing is lost: the next writer keeps them aside; or take them out now: pylog repair skip {directory}",
+    BEHIND: "nothing is lost: the next writer moves the bytes aside; or remove them now: pylog repair skip {directory}",
     "leftover": "nothing: the next writer removes it",
-    "remote": "nothing: the broker serves them; pylog reads what is local",
-    "state": "verify again; if it stays, another program is changing the directory",
+    "remote": "nothing: the broker serves these records; pylog reads only local segments",
+    "state": "verify again; if the finding stays, another program is changing the directory",
 }
 _KNOWN: Final = (names.DURABLE_POINT, names.LEADER_EPOCH_CHECKPOINT, names.PARTITION_METADATA)
 
 
 class Affected(NamedTuple):
-    """Something wrong, and what it costs.
+    """A finding with its consequences.
 
     Attributes:
-        finding: what was found: kind, file, position and size in bytes, a sentence.
-        first_offset, last_offset: the offsets whose records cannot be read, inclusive; the last is None when nobody knows how far
-            they went. Both are None when no record is concerned.
+        finding: the engine's finding: kind, file, position and size in bytes, and a message.
+        first_offset, last_offset: offsets whose records cannot be read, inclusive; the last is None if the extent is unknown.
+            Both are None if no record is affected.
         advice: what to do next.
     """
 
@@ -64,7 +64,7 @@ class Affected(NamedTuple):
 
 
 class FileResult(NamedTuple):
-    """A file and what became of it: "good", or the kind of the first finding about it. Size in bytes."""
+    """The verdict on a file: "good", or the kind of its first finding. The size is in bytes."""
 
     path: str
     size: int
@@ -72,7 +72,7 @@ class FileResult(NamedTuple):
 
 
 class Readable(NamedTuple):
-    """What of a partition can be read: ranges of offsets, first and last inclusive."""
+    """The readable offsets of a partition: ranges with inclusive ends."""
 
     directory: str
     ranges: tuple[tuple[int, int], ...]
@@ -80,13 +80,13 @@ class Readable(NamedTuple):
 
 @dataclass(frozen=True)
 class Verification:
-    """What was found.
+    """The result of a verification.
 
     Attributes:
-        affected: everything wrong, and everything harmless worth knowing, in the order of the files.
-        files: a verdict for each file that is Kafka's or pylog's.
-        readable: of each partition with damage, what can still be read.
-        report: the engine's, with counts.
+        affected: damage and harmless findings, in the order of the files.
+        files: a verdict for each file of Kafka or pylog.
+        readable: the readable offsets of each partition with damage.
+        report: the engine's report, with counts.
     """
 
     affected: tuple[Affected, ...] = ()
@@ -96,12 +96,12 @@ class Verification:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong."""
+        """True if there is no damage."""
         return self.exit_code == SOUND
 
     @property
     def exit_code(self) -> int:
-        """0 nothing wrong, 1 damage, 3 something could not be read and nothing else is wrong."""
+        """0 for no damage, 1 for damage, 3 if something could not be read and there is no other damage."""
         kinds = {each.finding.kind for each in self.affected} - HARMLESS
         if not kinds:
             return SOUND
@@ -121,21 +121,21 @@ def verify(
     """Verifies a log directory, one partition's directory, or one `.log` file.
 
     Args:
-        path: of a single file only its batches are looked at.
-        records: also parse each record; compressed batches are decompressed for it.
-        rate_limit: bytes a second at most; None is as fast as it goes.
-        progress: is called with (bytes done, bytes in all, path) some hundred times a GiB.
-        alone: the caller keeps everybody from writing, so what lies behind a log's end is no write under way.
-        fs, clock: others than the system's, for tests.
+        path: the directory or file. For a single file, only its batches are checked.
+        records: also parse each record, which decompresses all batches.
+        rate_limit: maximal rate in bytes per second; None for no limit.
+        progress: called with (bytes done, total bytes, path) some hundred times per GiB.
+        alone: True if the caller excludes other writers. Bytes after a log's end are not an unfinished write then.
+        fs, clock: the file system and the clock; by default the system's.
 
     Returns:
-        A `Verification`. Damage raises nothing.
+        A `Verification`. Damage raises no error.
 
     Raises:
-        NotALogDirectoryError, StorageFailedError: there is nothing that can be read.
-        InvalidArgumentError: `rate_limit` is not positive, or a file has no segment's name.
+        NotALogDirectoryError, StorageFailedError: the path cannot be read.
+        InvalidArgumentError: `rate_limit` is not positive, or the file does not have the name of a segment.
 
-    Cost: some 3 GB/s; memory for one chunk, or the largest batch.
+    Cost: about 3 GB/s; memory for one chunk, or the largest batch.
 
     >>> import pylog, tempfile
     >>> root = tempfile.mkdtemp()
@@ -159,7 +159,7 @@ def verify(
 
 
 def _check_catalog(fs: FileSystem, root: str, report: Report) -> list[Finding]:
-    """What `pylog.json` names is there; a broker's directory has none."""
+    """Checks that everything in `pylog.json` exists. A broker's directory has no such file."""
     try:
         catalog = read_catalog(fs, root)
     except PylogError as error:
@@ -178,7 +178,7 @@ def _verify_file(fs: FileSystem, path: str) -> Verification:
         batches += table.shape[1]
         good_bytes += int(table[SIZE].sum())
         if damage is not None:
-            kind = BEHIND if is_preallocated(segment, damage) else "corrupt"  # zeros may be all that is left of a batch
+            kind = BEHIND if is_preallocated(segment, damage) else "corrupt"  # zeros may have replaced a batch
             told = f"{segment.path}: the batch at position {damage.position} (offset {damage.offset}) {damage.why}"
             size = damage.end - damage.position
             findings.append(Finding(kind, segment.path, damage.position, size, damage.offset, damage.next_offset, told))
@@ -210,7 +210,7 @@ def _judged(fs: FileSystem, found: list[PartitionDirectory], looks: list[Look], 
         affected += hurt
         files += _files(target, sizes, own)
         if any(each.first_offset is not None for each in hurt):
-            with contextlib.suppress(PylogError):  # one that cannot be opened has no offsets, and a finding that says so
+            with contextlib.suppress(PylogError):  # a partition that cannot be opened has a finding already
                 readable.append(_readable(look(), hurt))
     affected += [_affected(finding, {}, finding.path) for finding in left]
     return Verification(tuple(affected), tuple(files), tuple(readable), report)
@@ -221,7 +221,7 @@ def _is_in(path: str, directory: str) -> bool:
 
 
 def _bounds(target: PartitionDirectory, sizes: Iterable[str]) -> dict[str, int | None]:
-    """Each segment's path with the base offset of the next one, None for the last."""
+    """Returns the base offset of the next segment by the path of each segment; None for the last one."""
     bases = sorted({found.offset for name in sizes if (found := names.parse(name)) and found.suffix == names.LOG})
     paths = [join(target.directory, names.file_name(base, names.LOG)) for base in bases]
     return dict(zip(paths, [*bases[1:], None], strict=False))
@@ -231,12 +231,12 @@ def _affected(finding: Finding, bounds: dict[str, int | None], directory: str) -
     advice = _ADVICE.get(finding.kind, _ADVICE["state"]).format(directory=directory)
     if finding.kind not in _LOSES or not finding.path.endswith(names.LOG):
         return Affected(finding, None, None, advice)
-    behind = finding.next_offset if finding.next_offset is not None else _next_base(finding, bounds)
-    return Affected(finding, finding.offset, None if behind is None else max(behind - 1, finding.offset), advice)
+    after = finding.next_offset if finding.next_offset is not None else _next_base(finding, bounds)
+    return Affected(finding, finding.offset, None if after is None else max(after - 1, finding.offset), advice)
 
 
 def _next_base(finding: Finding, bounds: dict[str, int | None]) -> int | None:
-    """Where records go on behind the segment that a finding is about, which may be one that is not there."""
+    """Returns the offset at which records continue after the segment of a finding, which may be missing."""
     if finding.path in bounds:
         return bounds[finding.path]
     bases = [base for base in bounds.values() if base is not None]
@@ -250,7 +250,7 @@ def _base_of(path: str) -> int:
 
 
 def _files(target: PartitionDirectory, sizes: dict[str, int], findings: list[Finding]) -> list[FileResult]:
-    """A verdict for each file, also for those that should be there and are not."""
+    """Returns a verdict for each file, including missing ones."""
     verdicts: dict[str, str] = {}
     for finding in sorted(findings, key=lambda finding: finding.kind in HARMLESS):
         verdicts.setdefault(finding.path, finding.kind)
@@ -261,7 +261,7 @@ def _files(target: PartitionDirectory, sizes: dict[str, int], findings: list[Fin
 
 
 def _readable(partition: Partition, hurt: list[Affected]) -> Readable:
-    """The offsets of a log that are not among those that cannot be read."""
+    """Returns the readable offsets of a log."""
     at, end = partition.state.start_offset, partition.state.end_offset
     ranges = []
     lost = sorted((each.first_offset, each.last_offset) for each in hurt if each.first_offset is not None)
