@@ -107,7 +107,7 @@ def test_after_a_power_loss_only_what_survives_one_is_promised() -> None:
 def test_problems_are_sentences_that_name_offsets() -> None:
     promise = Promise(records=("a", "b"), survives_death=2)
     assert promise.problems(Found(1, ("b", "x")), PROCESS_DEATH) == [
-        "the log starts at offset 1, not from 0 to 0",
-        "the log ends at offset 3, and nothing at or behind 2 was appended",
+        "the log starts at offset 1, not between 0 and 0",
+        "the log ends at offset 3; no record was appended at or after offset 2",
     ]
-    assert promise.problems(Found(0, ("a", "x")), PROCESS_DEATH) == ["offset 1 holds another record than was appended there"]
+    assert promise.problems(Found(0, ("a", "x")), PROCESS_DEATH) == ["offset 1 has another record than the one appended there"]

@@ -1,17 +1,19 @@
-"""The instruments that pylog is tested with, for programs that build on it and want to know what a crash does to them.
+"""Test tools for programs that use pylog: simulated crashes, failing calls, and models of a log.
 
     from pylog.testing import MemoryFileSystem
 
     fs = MemoryFileSystem()
     with pylog.open("/shop", fs=fs) as store:
         ...
-    fs = fs.crash()  # the power is lost: what was not synced is gone
+    fs = fs.crash()  # a power loss: everything that was not synced is lost
     with pylog.open("/shop", fs=fs) as store:
         ...
 
-`MemoryFileSystem` keeps everything in memory; `RecordingFileSystem` also writes down each call, and `crashes` makes from that
-every state which a crash can leave; `FaultyFileSystem` lets the n-th call fail; `LogModel` says what must be there afterwards.
-`strategies` are for Hypothesis, which only they need.
+* `MemoryFileSystem` keeps everything in memory.
+* `RecordingFileSystem` also records each call, and `Moment` builds from the record every state that a crash can leave.
+* `FaultyFileSystem` makes the n-th call fail.
+* `LogModel` tracks what a log must hold afterwards.
+* `strategies` has Hypothesis strategies, and is the only module that requires Hypothesis.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Imports the strategies when they are first asked for: hypothesis is an extra."""
+    """Imports the strategies on first use, because hypothesis is an extra."""
     if name != "strategies":
         raise AttributeError(f"module 'pylog.testing' has no attribute {name!r}")
     import importlib

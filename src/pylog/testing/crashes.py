@@ -1,12 +1,14 @@
-"""Every state in which a crash can leave a recorded disk (reliability 8.2).
+"""Enumerates the states in which a crash can leave a recorded disk (reliability 8.2).
 
-What a completed sync covers is fixed. Of the operations that none covers, the *volatile* ones, any may have reached the disk and
-any may not: all subsets when they are few, else every prefix, every one missing, every one alone, every pair missing, and some
-at random. A volatile write may also have reached the disk in part: cut at each 512 bytes and at each of its last 64, the rest
-missing, zeros, noise, or what was on that part of the disk before.
+A completed sync fixes the operations that it covers. The other operations are *volatile*: each of them may have reached the disk
+or not. All subsets are tried if there are few volatile operations. Otherwise these are tried: each prefix, each operation
+missing, each alone, each pair missing, and random subsets.
 
-A state is described by a `Crash`, which can be written down, and read again for a replay. The same `Crash` of the same recording
-is the same state.
+A volatile write may also have reached the disk in part. It is cut at each 512 bytes, and at each of its last 64 bytes. The rest
+is missing, zeros, noise, or the earlier content of the disk.
+
+A `Crash` describes a state. It can be printed and parsed for a replay: the same `Crash` of the same recording gives the same
+state.
 """
 
 from __future__ import annotations
@@ -28,8 +30,8 @@ from pylog.testing.recording import Recording, RecordingFileSystem, Without
 _T = TypeVar("_T")
 
 SECTOR: Final = 512
-FINE_CUTS: Final = 64  # of a write's last bytes each is a place to cut
-FEW: Final = 8  # volatile operations of which all subsets are tried
+FINE_CUTS: Final = 64  # the last bytes of a write, at each of which it is cut
+FEW: Final = 8  # the largest number of volatile operations with all subsets tried
 RANDOM_SUBSETS: Final = 64
 FILLINGS: Final = ("absent", "zeros", "random", "stale")
 
@@ -38,9 +40,9 @@ class PartialWrite(NamedTuple):
     """A write that reached the disk in part.
 
     Attributes:
-        operation: its number.
-        size: bytes of it that did.
-        filling: what stands in place of the others: "absent", "zeros", "random", "stale".
+        operation: number of the operation.
+        size: number of its bytes that reached the disk.
+        filling: content in place of the other bytes: "absent", "zeros", "random" or "stale".
     """
 
     operation: int
@@ -49,13 +51,13 @@ class PartialWrite(NamedTuple):
 
 
 class Crash(NamedTuple):
-    """One way to crash.
+    """A crash.
 
     Attributes:
-        after: how many operations had been asked for.
-        kept: the numbers of the volatile ones that reached the disk.
-        cut: one of them that did so in part.
-        power: whether the power was lost; else only the process died, and everything asked for is there.
+        after: number of operations before the crash.
+        kept: numbers of the volatile operations that reached the disk.
+        cut: one of them that reached the disk in part; None for none.
+        power: True for a power loss; False if only the process died, which loses no operation.
 
     >>> str(Crash(7, (3, 6), PartialWrite(6, 57, "zeros")))
     'after=7 kept=3,6 cut=6:57:zeros'
@@ -74,10 +76,10 @@ class Crash(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Crash:
-        """A crash from its text.
+        """Parses the text of a crash.
 
         Raises:
-            InvalidArgumentError: it is not one.
+            InvalidArgumentError: the text does not describe a crash.
         """
         found = re.fullmatch(r"after=(\d+) kept=([\d,]+|-)(?: cut=(\d+):(\d+):(\w+))?( process)?", text.strip())
         if found is None:
@@ -88,14 +90,14 @@ class Crash(NamedTuple):
 
 
 class _FileContent(NamedTuple):
-    """A file's content, and a hash that stands for it."""
+    """The content of a file and its hash."""
 
     data: bytes
     digest: bytes
 
 
 class _DirectoryContent(NamedTuple):
-    """A directory's content, and a hash that stands for it."""
+    """The names in a directory and their hash."""
 
     names: dict[str, int]
     digest: bytes
@@ -111,11 +113,11 @@ def _names(names: dict[str, int]) -> _DirectoryContent:
 
 
 class Moment:
-    """A recording up to some operation: what is fixed by then, and what is volatile.
+    """A recording up to some operation, with its fixed and volatile operations.
 
     Attributes:
-        after: how many operations were asked for.
-        volatile: the numbers of those that no completed sync covers.
+        after: number of operations so far.
+        volatile: numbers of the operations that no completed sync covers.
     """
 
     def __init__(self, recording: Recording) -> None:
@@ -129,14 +131,14 @@ class Moment:
 
     @classmethod
     def of(cls, recording: Recording, after: int) -> Moment:
-        """The moment after so many operations. Cost: all of them, once."""
+        """Returns the moment after a number of operations. Cost: one pass over them."""
         moment = cls(recording)
         for _ in range(after):
             moment.advance()
         return moment
 
     def advance(self) -> None:
-        """Goes on by one operation."""
+        """Advances by one operation."""
         operation = self._recording.operations[self.after]
         self.after += 1
         if operation.kind in (SYNC, SYNC_DIRECTORY):
@@ -145,14 +147,14 @@ class Moment:
             self.volatile.append(self.after - 1)
 
     def covered_by(self, number: int) -> list[int]:
-        """The volatile operations that an operation fixes: none unless it is a sync."""
+        """Returns the volatile operations that a sync fixes; an empty list for other operations."""
         sync = self._recording.operations[number]
         if sync.kind not in (SYNC, SYNC_DIRECTORY):
             return []
         return [other for other in self.volatile if sync.number in self._concerned(other)]
 
     def _settle(self, sync: Operation) -> None:
-        """Fixes what a sync covers: the bytes of its file, or the names of its directory."""
+        """Fixes the bytes of a file, or the names of a directory, that a sync covers."""
         covered = self.covered_by(self.after - 1)
         if sync.kind == SYNC:
             self._files[sync.number] = self._file(sync.number, covered, None)
@@ -162,14 +164,14 @@ class Moment:
         self._changed.clear()
 
     def _concerned(self, number: int) -> set[int]:
-        """The files or directories that an operation changes."""
+        """Returns the numbers of the files or directories that an operation changes."""
         operation = self._recording.operations[number]
         return {change.directory for change in operation.names} if operation.names else {operation.number}
 
     # ---- states --------------------------------------------------------------------------------------------------------------
 
     def state(self, crash: Crash) -> tuple[bytes, Image]:
-        """What a crash leaves, and a hash that is the same for the same state."""
+        """Returns the disk after a crash, and a hash of it."""
         changes: dict[int, list[int]] = {}
         for number in crash.kept:
             for concerned in self._concerned(number):
@@ -184,7 +186,7 @@ class Moment:
         return max([self._recording.start.last_number, *made])
 
     def _collect(self, image: Image, changes: dict[int, list[int]], cut: PartialWrite | None) -> list[bytes]:
-        """Fills an image with what can be reached from the root; returns what tells it from others."""
+        """Adds everything that can be reached from the root to an image. Returns the hashes of its parts."""
         parts, waiting = [], [ROOT]
         directories = self._directory_numbers
         while waiting:
@@ -251,7 +253,7 @@ class Moment:
             data[operation.position : operation.position + len(written)] = written
 
     def _torn(self, operation: Operation, cut: PartialWrite) -> bytes:
-        """What a write left that was cut: its first bytes, and something in place of the others."""
+        """Returns the bytes of a partial write: its first bytes and the filling."""
         missing = len(operation.data) - cut.size
         if cut.filling == "absent":
             rest = b""
@@ -264,7 +266,7 @@ class Moment:
         return operation.data[: cut.size] + rest
 
     def _stale(self, operation: Operation, cut: PartialWrite) -> bytes:
-        """As many bytes as a write has, of what an earlier one left on the disk: to the same file, if there was one."""
+        """Returns stale bytes of the length of a write: from an earlier write, to the same file if there was one."""
         earlier = [other for other in self._recording.operations[: cut.operation] if other.kind == WRITE]
         same = [other for other in earlier if other.number == operation.number]
         old = (same or earlier)[-1].data if earlier else b"stale"
@@ -273,12 +275,12 @@ class Moment:
     # ---- ways to crash -------------------------------------------------------------------------------------------------------
 
     def crashes(self, rng: random.Random, subsets: int | None = None, cuts: int | None = None) -> Iterator[Crash]:
-        """The ways to lose the power now.
+        """Yields crashes by power loss at this moment.
 
         Args:
-            rng: draws.
-            subsets: how many selections of whole operations at most; nothing and everything are among them. None is all.
-            cuts: how many partial writes at most; None is all.
+            rng: random number generator for the selection.
+            subsets: maximal number of selections of whole operations, which include the empty and the full one. None for all.
+            cuts: maximal number of partial writes; None for all.
         """
         nothing, everything = (), tuple(self.volatile)
         selections = list(selected(self.volatile, rng))
@@ -290,23 +292,23 @@ class Moment:
             yield Crash(self.after, kept, cut)
 
     def cuts(self, number: int) -> list[PartialWrite]:
-        """The ways in which an operation can reach the disk in part."""
+        """Returns the ways in which an operation can reach the disk in part."""
         operation = self._recording.operations[number]
         if operation.kind != WRITE:
             return []
-        if number not in self._cuts:  # asked for at each moment at which it is volatile
+        if number not in self._cuts:  # requested at each moment while it is volatile
             size = len(operation.data)
             places = sorted({*range(0, size, SECTOR), *range(max(0, size - FINE_CUTS), size)})
             self._cuts[number] = [PartialWrite(number, place, filling) for place in places for filling in FILLINGS]
         return self._cuts[number]
 
     def _around(self, number: int) -> list[tuple[int, ...]]:
-        """What else is kept beside a partial write: everything, what came before it, nothing."""
+        """Returns the selections to combine with a partial write: all operations, those before it, and none."""
         before = tuple(other for other in self.volatile if other <= number)
         return list(dict.fromkeys([tuple(self.volatile), before, (number,)]))
 
     def deaths(self, rng: random.Random, cuts: int | None = None) -> Iterator[Crash]:
-        """The ways for the process to die now: after the last call, or in the middle of it if it is a write.
+        """Yields crashes by the death of the process: after the last call, or in the middle of it if it is a write.
 
         Args:
             rng, cuts: as for `crashes`.
@@ -322,13 +324,13 @@ class Moment:
 def restarted(
     recording: Recording, crash: Crash, *, clock: Clock | None = None, without: Without | None = None
 ) -> RecordingFileSystem:
-    """The disk as a process finds it that starts after a crash, recording again.
+    """Returns the disk after a crash, as a new process finds it. It records again.
 
-    After a loss of power a new recording begins. After the death of a process the old one goes on, as far as it got: what was
-    volatile then is volatile still, and a loss of power may yet take it.
+    After a power loss, a new recording begins. After the death of a process, the old recording continues: volatile operations
+    stay volatile, and a later power loss may lose them.
 
     Args:
-        recording, crash: what happened.
+        recording, crash: the recording and the crash.
         clock, without: as for `RecordingFileSystem`.
     """
     _, image = Moment.of(recording, crash.after).state(crash)
@@ -342,12 +344,12 @@ def restarted(
 
 
 def _drawn(all_of_them: list[_T], count: int | None, rng: random.Random) -> list[_T]:
-    """So many of them, or all."""
+    """Returns a random sample of `count` elements; all of them if `count` is None."""
     return all_of_them if count is None or count >= len(all_of_them) else rng.sample(all_of_them, count)
 
 
 def selected(numbers: Sequence[int], rng: random.Random) -> Iterator[tuple[int, ...]]:
-    """The selections of volatile operations that are tried (reliability 8.2): all of a few, many of more.
+    """Yields the selections of volatile operations to try (reliability 8.2): all selections of few operations, many of more.
 
     >>> list(selected([4, 7], random.Random(0)))
     [(), (4,), (7,), (4, 7)]

@@ -1,7 +1,7 @@
-"""A disk in memory: files, directories and locks; of files and directories what is cached and what is durable.
+"""A disk in memory: files, directories and locks, with the cached and the durable content of files and directories.
 
-A file's bytes and a directory's names are two things, as on a disk: syncing a file makes its bytes durable, not its name.
-Numbers of files (inodes) are never given out twice, so a file that replaced another is told from it.
+As on a real disk, syncing a file makes its bytes durable, but not its name. Numbers of files (inodes) are never reused, so that a
+file that replaced another one can be recognised.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ Span = tuple[int, int]
 
 
 class MappedFileError(AssertionError):
-    """A mapped file was cut or changed under a view of it: in the real world a SIGBUS, or bytes that nobody checked."""
+    """A mapped file was cut or changed while a view of it exists. On a real system, this is a SIGBUS or unchecked bytes."""
 
 
 class Image(NamedTuple):
-    """All that a disk holds, as values that nothing changes any more.
+    """The content of a disk as immutable values.
 
     Attributes:
-        files: the bytes of each file, by its number.
-        directories: the names of each directory and the numbers behind them, by its number; `ROOT` is where paths begin.
-        last_number: the largest number ever given out.
-        links: the path that each symbolic link stands for, by its number.
+        files: the bytes of each file, by number.
+        directories: the names of each directory with their file numbers, by number; `ROOT` is the root directory.
+        last_number: the largest file number used so far.
+        links: the target of each symbolic link, by number.
     """
 
     files: dict[int, bytes]
@@ -47,14 +47,14 @@ class Image(NamedTuple):
 
 
 class Process:
-    """Whose open files, mappings and locks end together."""
+    """A simulated process, whose open files, mappings and locks end together."""
 
     def __init__(self) -> None:
         self.alive = True
 
 
 class HeldLock(NamedTuple):
-    """A locked range of a file. `owner` is an open file: what a lock belongs to (reliability 10)."""
+    """A locked range of a file. `owner` is the open file that has the lock (reliability 10)."""
 
     owner: object
     start: int
@@ -70,10 +70,10 @@ class FileNode:
     """A file without its names.
 
     Attributes:
-        number: what tells it from every other file.
-        mtime_ms: when it was changed last.
-        durable: the bytes that outlive a power loss.
-        locks: the ranges of it that are locked.
+        number: unique number of the file.
+        mtime_ms: time of the last change.
+        durable: bytes that survive a power loss.
+        locks: locked ranges.
     """
 
     def __init__(self, number: int, data: bytes, mtime_ms: int) -> None:
@@ -81,7 +81,7 @@ class FileNode:
         self.mtime_ms = mtime_ms
         self.durable = data
         self.locks: list[HeldLock] = []
-        self._cached: bytes | bytearray = data  # copied at the first change: most files of an image never change
+        self._cached: bytes | bytearray = data  # copied on the first change: most files never change
         self._unsynced: list[Span] = []
         self._views: list[tuple[Process, weakref.ref[Bytes]]] = []
 
@@ -89,11 +89,11 @@ class FileNode:
 
     @property
     def data(self) -> bytes | bytearray:
-        """What reading sees."""
+        """The bytes that reads return."""
         return self._cached
 
     def write(self, data: bytes, position: int) -> None:
-        """Changes bytes, in the cache only; a gap before them is zeros."""
+        """Writes bytes into the cache. A gap before them is filled with zeros."""
         self._check_views(position, data)
         cached = self._own()
         start, end = min(position, len(cached)), position + len(data)
@@ -102,10 +102,10 @@ class FileNode:
         self._unsynced.append((start, end))
 
     def truncate(self, size: int) -> None:
-        """Cuts, or lengthens with zeros, in the cache only."""
+        """Cuts the cached file, or extends it with zeros."""
         for view in self._live_views():
             if size < view.size:
-                raise MappedFileError(f"a file is cut to {size} bytes while {view.size} of it are mapped")
+                raise MappedFileError(f"a file is cut to {size} bytes while {view.size} of its bytes are mapped")
         cached = self._own()
         old = len(cached)
         del cached[size:]
@@ -113,7 +113,7 @@ class FileNode:
         self._unsynced.append((min(old, size), size))
 
     def sync(self) -> None:
-        """Makes durable what was written since the last sync."""
+        """Makes the writes since the last sync durable."""
         durable, size = bytearray(self.durable), len(self._cached)
         for start, end in self._unsynced:
             durable += bytes(max(0, start - len(durable)))
@@ -124,7 +124,7 @@ class FileNode:
         self._unsynced.clear()
 
     def forget_writes(self) -> None:
-        """What a failed sync leaves: the cache as it is, and nothing in it that a later sync would write (fsyncgate)."""
+        """Simulates a failed sync: the cache stays, but later syncs do not write it (fsyncgate)."""
         self._unsynced.clear()
 
     def _own(self) -> bytearray:
@@ -135,7 +135,7 @@ class FileNode:
     # ---- mappings ------------------------------------------------------------------------------------------------------------
 
     def map(self, process: Process) -> Bytes:
-        """A read-only view of the file as it is now; it is watched for as long as it, or any view of it, lives."""
+        """Returns a read-only view of the current content. Later changes are checked against it as long as it exists."""
         view = np.frombuffer(bytes(self._cached), np.uint8)
         self._views.append((process, weakref.ref(view)))
         return view
@@ -144,19 +144,19 @@ class FileNode:
         for view in self._live_views():
             mapped = view[position : position + len(data)].tobytes()
             if mapped != data[: len(mapped)]:
-                raise MappedFileError(f"bytes from position {position} on are changed while {view.size} of the file are mapped")
+                raise MappedFileError(f"bytes at position {position} are changed while {view.size} bytes of the file are mapped")
 
     def _live_views(self) -> list[Bytes]:
         if not self._views:
             return []
-        gc.collect()  # a view that only a cycle of garbage keeps is not one that will be looked at
+        gc.collect()  # a view in a garbage cycle cannot be read any more
         self._views = [(process, view) for process, view in self._views if process.alive and view() is not None]
         return [found for _, view in self._views if (found := view()) is not None]
 
     # ---- locks ---------------------------------------------------------------------------------------------------------------
 
     def try_lock(self, wanted: HeldLock) -> bool:
-        """Takes a range for an open file, or changes how it holds it; False when another's lock is in the way."""
+        """Locks a range for an open file, or changes its kind of lock. Returns False if another lock conflicts."""
         if self.is_locked(wanted):
             return False
         self.unlock(wanted.owner, wanted.start, wanted.end)
@@ -164,11 +164,11 @@ class FileNode:
         return True
 
     def is_locked(self, wanted: HeldLock) -> bool:
-        """Whether another's lock is in the way of one."""
+        """Returns True if another lock conflicts with a lock."""
         return any(held.conflicts_with(wanted) for held in self.locks)
 
     def unlock(self, owner: object, start: int, end: int) -> None:
-        """Lets go of a range, whatever parts of it the open file holds."""
+        """Unlocks a range for an open file, which may hold only parts of it."""
         left = []
         for lock in self.locks:
             if lock.owner is not owner or lock.end <= start or lock.start >= end:
@@ -183,10 +183,10 @@ class DirectoryNode:
     """A directory.
 
     Attributes:
-        number: what tells it from every other file.
-        mtime_ms: when it was made.
-        names: what is in it.
-        durable: what will be in it after a power loss.
+        number: unique number of the directory.
+        mtime_ms: time of creation.
+        names: current entries.
+        durable: entries that survive a power loss.
     """
 
     def __init__(self, number: int, mtime_ms: int) -> None:
@@ -196,7 +196,7 @@ class DirectoryNode:
         self.durable: dict[str, Node] = {}
 
     def sync(self) -> None:
-        """Makes the names durable, not the bytes of what they stand for."""
+        """Makes the names durable, but not the content of the files."""
         self.durable = dict(self.names)
 
 
@@ -204,9 +204,9 @@ class LinkNode:
     """A symbolic link. Its name is durable at once.
 
     Attributes:
-        number: what tells it from every other file.
-        target: the absolute path that it stands for.
-        mtime_ms: 0, of every link.
+        number: unique number of the link.
+        target: absolute path of the target.
+        mtime_ms: always 0.
     """
 
     mtime_ms = 0
@@ -223,10 +223,10 @@ class Disk:
     """The files and directories that the processes of one machine share.
 
     Attributes:
-        guard: held by whoever changes something.
+        guard: lock that is held during changes.
         boots: how often the machine was started.
-        powered: whether it runs.
-        root: the directory where paths begin.
+        powered: True while the machine runs.
+        root: the root directory.
     """
 
     def __init__(self, boots: int) -> None:
@@ -238,7 +238,7 @@ class Disk:
 
     @classmethod
     def of(cls, image: Image, mtime_ms: int, boots: int) -> Disk:
-        """A disk that holds an image, all of it durable."""
+        """Returns a disk with the content of an image, all durable."""
         disk = cls(boots)
         disk._last_number = image.last_number
         directories = {number: DirectoryNode(number, mtime_ms) for number in image.directories} | {ROOT: disk.root}
@@ -251,7 +251,7 @@ class Disk:
         return disk
 
     def image(self, *, durable: bool = False) -> Image:
-        """What is there: in the cache, or durable only."""
+        """Returns the cached content, or only the durable content."""
         links: dict[int, str] = {}
         image = Image({}, {}, self._last_number, links)
         waiting = [self.root]
@@ -269,17 +269,17 @@ class Disk:
         return image
 
     def next_number(self) -> int:
-        """A number that no file has had."""
+        """Returns an unused file number."""
         self._last_number += 1
         return self._last_number
 
     def find(self, path: str, *, follow: bool = False, links: int = _MOST_LINKS) -> Node | None:
-        """What a path leads to, or None.
+        """Returns the node at a path; None if there is none.
 
         Args:
-            path: links in its directories are followed.
-            follow: if its last name is a link, follow that too.
-            links: how many are followed before it counts as a loop.
+            path: the path. Links in its directories are followed.
+            follow: follow a link in the last name, too.
+            links: number of links to follow before a loop is assumed.
         """
         node: Node | None = self.root
         names = [name for name in path.split("/") if name]
@@ -291,7 +291,7 @@ class Disk:
         return node
 
     def node(self, path: str, *, follow: bool = False) -> Node:
-        """What a path leads to, as `find`.
+        """Returns the node at a path, like `find`.
 
         Raises:
             StorageFailedError: ENOENT.
@@ -302,7 +302,7 @@ class Disk:
         return found
 
     def directory(self, path: str) -> DirectoryNode:
-        """The directory that a path leads to.
+        """Returns the directory at a path.
 
         Raises:
             StorageFailedError: ENOENT, ENOTDIR.
@@ -313,17 +313,17 @@ class Disk:
         return found
 
     def place(self, path: str) -> tuple[DirectoryNode, str]:
-        """The directory that a path's last name is in, or would be; and that name."""
+        """Returns the parent directory of a path, and the last name of the path, which may not exist."""
         parent, _, name = path.rstrip("/").rpartition("/")
         return self.directory(parent), name
 
 
 def span_of(start: int, size: int) -> Span:
-    """The range that a lock call names; a size of 0 reaches to the end of everything."""
+    """Returns the range of a lock call. A size of 0 means an unlimited range."""
     return start, start + size if size else _EVERYTHING
 
 
 def refused(number: int, path: str, position: int | None = None) -> StorageFailedError:
-    """The error that the system's own files raise for the same reason."""
+    """Returns the error that files of the operating system raise for this error number."""
     where = path if position is None else f"{path} at position {position}"
     return StorageFailedError(f"cannot use {where}: {errno.errorcode[number]}", path=path, position=position, errno=number)

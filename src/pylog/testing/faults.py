@@ -1,7 +1,7 @@
-"""A file system whose calls fail when told to: the n-th of a kind, once or for ever (reliability 8.1).
+"""A file system that makes calls fail: the n-th call of a kind, once or from then on (reliability 8.1).
 
-It stands in front of any other one. What a real disk does beside the error is done too: a short write leaves its first half,
-and a failed sync leaves bytes that can be read and that no later sync writes (where the file system behind can show that).
+It wraps another file system. Failures have the side effects of a real disk: a short write leaves its first half. After a failed
+sync, the bytes can be read, but no later sync writes them, if the wrapped file system supports that.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from pylog.fs import Bytes, DirectoryEntry, File, FileSystem, LockFile
 
 
 class FaultKind(NamedTuple):
-    """What fails, and how.
+    """A kind of failure.
 
     Attributes:
-        call: "read", "write", "truncate", "sync", "sync_directory", "create", "rename" or "remove"; "open" is whatever needs a
-            descriptor.
-        errno: the system's error number.
-        short: whether half of a write is done before it fails.
+        call: "read", "write", "truncate", "sync", "sync_directory", "create", "rename" or "remove"; "open" stands for every call
+            that opens a descriptor.
+        errno: error number of the operating system.
+        short: True if the first half of a write is written before it fails.
     """
 
     call: str
@@ -53,7 +53,7 @@ FAULTS: Final[Mapping[str, FaultKind]] = MappingProxyType(
 
 
 class _Plan:
-    """Counts calls, and says which one fails. Shared by all files of a file system, from any thread."""
+    """Counts calls and decides which one fails. All files of a file system share it, from any thread."""
 
     def __init__(self, kind: FaultKind | None = None, number: int = 0, *, forever: bool = False, of: str = "") -> None:
         self._kind = kind
@@ -65,7 +65,7 @@ class _Plan:
         self.fired = 0
 
     def strikes(self, call: str, path: str) -> FaultKind | None:
-        """Counts a call; the fault that it meets, or None."""
+        """Counts a call. Returns its failure, or None."""
         kind = self._kind
         if kind is None or kind.call != call or not path.endswith(self._of):
             return None
@@ -98,7 +98,7 @@ class FaultyFile:
         return self._file.read(size, position)
 
     def write(self, data: memoryview, position: int) -> None:
-        """Writes, or fails: then nothing is written, or the first half."""
+        """Writes, or fails after writing nothing or the first half."""
         kind = self._fs.strikes("write", self.path)
         if kind is None:
             self._file.write(data, position)
@@ -120,12 +120,12 @@ class FaultyFile:
         self._file.write_back(position, size)
 
     def truncate(self, size: int) -> None:
-        """Cuts, or fails."""
+        """Truncates, or fails."""
         self._fs.meet("truncate", self.path)
         self._file.truncate(size)
 
     def sync(self) -> None:
-        """Syncs, or fails: then what was written may never get to the disk, whatever a later sync says."""
+        """Syncs, or fails. After a failure, the writes may never reach the disk, even if a later sync succeeds."""
         kind = self._fs.strikes("sync", self.path)
         if kind is None:
             self._file.sync()
@@ -140,10 +140,10 @@ class FaultyFile:
 
 
 class FaultyFileSystem:
-    """Any file system, with faults.
+    """A file system whose calls can fail.
 
     Args:
-        fs: the one behind it.
+        fs: the wrapped file system.
 
     >>> import pylog
     >>> from pylog.testing import MemoryFileSystem
@@ -169,32 +169,32 @@ class FaultyFileSystem:
 
         Args:
             kind: one of `FAULTS`.
-            number: which call of that kind, counted from now on, from 1.
-            forever: that one and all after it.
-            of: only calls for paths that end so count.
+            number: number of the call to fail, counted from 1 from now on.
+            forever: make all later calls fail, too.
+            of: count only calls for paths with this ending.
 
         Raises:
-            InvalidArgumentError: no such kind.
+            InvalidArgumentError: `kind` is not one of `FAULTS`.
         """
         if kind not in FAULTS:
             raise InvalidArgumentError(f"{kind!r} is not one of {', '.join(FAULTS)}")
         self._plan = _Plan(FAULTS[kind], number, forever=forever, of=of)
 
     def heal(self) -> None:
-        """Lets all calls succeed again."""
+        """Makes all calls succeed again."""
         self._plan = _Plan()
 
     @property
     def fired(self) -> int:
-        """How many calls failed since the last `fail`."""
+        """The number of failed calls since the last `fail`."""
         return self._plan.fired
 
     def strikes(self, call: str, path: str) -> FaultKind | None:
-        """Counts a call; the fault that it meets, or None."""
+        """Counts a call. Returns its failure, or None."""
         return self._plan.strikes(call, path)
 
     def meet(self, call: str, path: str) -> None:
-        """Counts a call, and raises the fault that it meets."""
+        """Counts a call, and raises its error if it must fail."""
         kind = self._plan.strikes(call, path)
         if kind is not None:
             raise _failure(kind, path)
@@ -202,18 +202,18 @@ class FaultyFileSystem:
     # ---- the calls -----------------------------------------------------------------------------------------------------------
 
     def open(self, path: str, *, write: bool = False) -> File:
-        """Opens a file, or fails; its calls may fail."""
+        """Opens a file, or fails. The calls of the file may fail, too."""
         self.meet("open", path)
         return FaultyFile(self, self._fs.open(path, write=write))
 
     def create(self, path: str) -> File:
-        """Makes a file, or fails."""
+        """Creates a file, or fails."""
         self.meet("open", path)
         self.meet("create", path)
         return FaultyFile(self, self._fs.create(path))
 
     def map(self, path: str) -> Bytes:
-        """Maps a file, or fails: what fails later in a mapping is a signal, which no file system object can send."""
+        """Maps a file, or fails. Later failures of a mapping are signals, which cannot be simulated here."""
         self.meet("open", path)
         self.meet("read", path)
         return self._fs.map(path)
@@ -236,7 +236,7 @@ class FaultyFileSystem:
         return self._fs.read(path, limit)
 
     def make_directory(self, path: str) -> None:
-        """Makes a directory, or fails."""
+        """Creates a directory, or fails."""
         self.meet("create", path)
         self._fs.make_directory(path)
 
@@ -265,7 +265,7 @@ class FaultyFileSystem:
         self._fs.check_directory(path, write=write, follow=follow)
 
     def open_locks(self, path: str) -> LockFile:
-        """Opens a file of locks, or fails."""
+        """Opens a lock file, or fails."""
         self.meet("open", path)
         return self._fs.open_locks(path)
 

@@ -1,8 +1,8 @@
-"""A file system in memory, as strict as the worst disk: what was not synced is lost by `crash`.
+"""A file system in memory that behaves like the worst disk: `crash` loses everything that was not synced.
 
-It is a `pylog.fs.FileSystem` like the system's own: the same calls, the same errors. Beyond that it has processes, which
-share its files and conflict in their locks, a power switch, and eyes: cutting a file that is mapped is an error here, where
-the real world would end the process.
+It implements `pylog.fs.FileSystem` with the calls and errors of the operating system. It also simulates processes, which share
+files and whose locks conflict, and power losses. Cutting a mapped file raises an error here; on a real system it would kill the
+process.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _DEVICE = 1
 
 
 class NameChange(NamedTuple):
-    """What a name in a directory stands for from now on: the file of that number, or nothing (None)."""
+    """A change of a name in a directory: its new file number, or None for a removal."""
 
     directory: int
     name: str
@@ -41,15 +41,15 @@ class NameChange(NamedTuple):
 
 
 class Operation(NamedTuple):
-    """One change, or one sync, that a process asks of the disk.
+    """A change or a sync that a process requests from the disk.
 
     Attributes:
         kind: one of the names above.
-        number: of the file or directory concerned.
-        path: by which it was known when it was opened.
-        names: the changes of names, which happen all or not at all.
-        position: where a write begins, or the size a truncation cuts to.
-        data: what is written.
+        number: number of the file or directory.
+        path: its path when it was opened.
+        names: changes of names, which happen atomically.
+        position: position of a write, or new size of a truncation.
+        data: written bytes.
     """
 
     kind: str
@@ -79,13 +79,13 @@ class MemoryFile:
         return self._node
 
     def read_into(self, view: memoryview, position: int) -> int:
-        """Fills `view` from `position` on and returns how many bytes there were."""
+        """Reads into `view` from `position` on and returns the number of bytes."""
         data = self.read(len(view), position)
         view[: len(data)] = data
         return len(data)
 
     def read(self, size: int, position: int) -> bytes:
-        """Up to `size` bytes from `position` on."""
+        """Reads up to `size` bytes from `position` on."""
         with self._fs.disk.guard:
             return bytes(self._opened().data[position : position + size])
 
@@ -107,10 +107,10 @@ class MemoryFile:
         self._opened(write=True).mtime_ms = mtime_ms
 
     def truncate(self, size: int) -> None:
-        """Cuts in the cache.
+        """Truncates the cached file.
 
         Raises:
-            MappedFileError: a view of what is cut off lives.
+            MappedFileError: a view of the removed bytes exists.
         """
         with self._fs.disk.guard:
             node = self._opened(write=True)
@@ -119,7 +119,7 @@ class MemoryFile:
                 node.mtime_ms = self._fs.clock.now_ms()
 
     def write_back(self, position: int, size: int) -> None:
-        """Nothing: what is not synced may be on the disk at any time."""
+        """Does nothing: unsynced bytes may reach the disk at any time anyway."""
 
     def sync(self) -> None:
         """Makes the file's bytes durable."""
@@ -129,7 +129,7 @@ class MemoryFile:
                 node.sync()
 
     def forget_writes(self) -> None:
-        """What a failed sync does: unsynced bytes stay readable, and no later sync writes them (fsyncgate)."""
+        """Simulates a failed sync: unsynced bytes stay readable, and no later sync writes them (fsyncgate)."""
         with self._fs.disk.guard:
             self._opened().forget_writes()
 
@@ -138,7 +138,7 @@ class MemoryFile:
 
 
 class MemoryLockFile:
-    """A lock file of a `MemoryFileSystem`; its locks end with it, or with its process."""
+    """A lock file of a `MemoryFileSystem`. Its locks end when it is closed or its process ends."""
 
     def __init__(self, fs: MemoryFileSystem, node: FileNode, path: str) -> None:
         self._fs = fs
@@ -151,30 +151,30 @@ class MemoryLockFile:
         return self._node
 
     def byte(self, at: int) -> MemoryLockByte:
-        """One of its bytes, for who takes it alone, again and again."""
+        """Returns one byte of the file, for repeated exclusive locks."""
         return MemoryLockByte(self, at)
 
     def try_lock(self, start: int, size: int, *, exclusive: bool) -> bool:
-        """Takes a range (a size of 0: to the end of everything) or changes how it is held; False when another's is in the way."""
+        """Locks a range (unlimited with size 0), or changes its kind of lock. Returns False if another lock conflicts."""
         with self._fs.disk.guard:
             return self._opened().try_lock(HeldLock(self, *span_of(start, size), exclusive))
 
     def unlock(self, start: int, size: int) -> None:
-        """Lets go of a range."""
+        """Unlocks a range."""
         with self._fs.disk.guard:
             self._opened().unlock(self, *span_of(start, size))
 
     def is_locked(self, start: int, size: int) -> bool:
-        """Whether anybody else has a lock, of any kind, on a part of a range."""
+        """Returns True if another open file has a lock of any kind on a part of a range."""
         with self._fs.disk.guard:
             return self._opened().is_locked(HeldLock(self, *span_of(start, size), exclusive=True))
 
     def is_current(self) -> bool:
-        """Whether the name still leads to this file."""
+        """Returns True if the path still leads to this file."""
         return self._fs.disk.find(self._path) is self._opened()
 
     def close(self) -> None:
-        """Closes the file, which ends its locks."""
+        """Closes the file and ends its locks."""
         with self._fs.disk.guard:
             node, self._node = self._node, None
             if node is not None:
@@ -189,11 +189,11 @@ class MemoryLockByte:
         self._at = at
 
     def try_take(self) -> bool:
-        """Takes it, unless somebody else has it."""
+        """Locks the byte. Returns False if another open file has it locked."""
         return self._file.try_lock(self._at, 1, exclusive=True)
 
     def let_go(self) -> None:
-        """Gives it back."""
+        """Unlocks the byte."""
         self._file.unlock(self._at, 1)
 
 
@@ -201,9 +201,9 @@ class MemoryFileSystem:
     """One process's view of a disk in memory. Paths begin with `/`.
 
     Args:
-        clock: gives files their modification times; by default one that stands still.
-        image: what the disk holds at first, all of it durable; by default nothing.
-        boots: how often the machine was started, which makes its boot id.
+        clock: clock for modification times; by default one that stands still.
+        image: initial content of the disk, all durable; empty by default.
+        boots: how often the machine was started, which determines the boot id.
 
     >>> import pylog
     >>> fs = MemoryFileSystem()
@@ -224,32 +224,32 @@ class MemoryFileSystem:
         self._process = Process()
         self._lock_files: weakref.WeakSet[MemoryLockFile] = weakref.WeakSet()
 
-    def admit(self, operation: Operation) -> bool:  # noqa: ARG002 - what a file system that records or refuses looks at
-        """Told of each change and sync before it happens; False leaves it out."""
+    def admit(self, operation: Operation) -> bool:  # noqa: ARG002 - for subclasses that record or refuse operations
+        """Called before each change and sync. Return False to leave it out."""
         return True
 
     # ---- processes and power -------------------------------------------------------------------------------------------------
 
     @property
     def alive(self) -> bool:
-        """Whether this process runs. The calls of one that does not fail with EBADF."""
+        """True while this process runs. Afterwards its calls fail with EBADF."""
         return self._process.alive and self.disk.powered
 
     def process(self) -> Self:
-        """Another process's view of the same files; its locks and this one's conflict."""
+        """Returns another process's view of the same files. The locks of both conflict."""
         other = copy.copy(self)
         other._begin_process()
         return other
 
     def kill(self) -> None:
-        """Ends the process: its open files, mappings and locks are gone, what it wrote stays."""
+        """Kills the process. Its open files, mappings and locks end; its writes stay."""
         with self.disk.guard:
             for file in list(self._lock_files):
                 file.close()
             self._process.alive = False
 
     def crash(self) -> Self:
-        """Loses the power, which ends all processes. Returns the view of one after the restart: what was durable."""
+        """Simulates a power loss, which ends all processes. Returns the view of a process after the restart."""
         with self.disk.guard:
             self.disk.powered = False
             other = self.process()
@@ -257,12 +257,12 @@ class MemoryFileSystem:
             return other
 
     def image(self, *, durable: bool = False) -> Image:
-        """What the disk holds, as processes see it or as a power loss leaves it. Cost: a copy."""
+        """Returns the content of the disk: as processes see it, or as a power loss leaves it. Cost: a copy."""
         with self.disk.guard:
             return self.disk.image(durable=durable)
 
     def _running(self) -> threading.RLock:
-        """The disk's guard, for a process that runs."""
+        """Returns the lock of the disk. Raises EBADF if the process has ended."""
         if not self.alive:
             raise refused(errno.EBADF, "a process that has ended")
         return self.disk.guard
@@ -281,7 +281,7 @@ class MemoryFileSystem:
             return MemoryFile(self, self._file_node(path), path, write=write)
 
     def create(self, path: str) -> MemoryFile:
-        """Makes a new file, which must not exist. Its name is durable only after `sync_directory`."""
+        """Creates a file, which must not exist. Its name is durable only after `sync_directory`."""
         with self._running():
             return MemoryFile(self, self._create(path), path, write=True)
 
@@ -299,26 +299,26 @@ class MemoryFileSystem:
         return directory, name
 
     def map(self, path: str) -> Bytes:
-        """A read-only view of a whole file. Cutting the file while a view lives, or changing what it shows, is an error."""
+        """Returns a read-only view of a whole file. Cutting or changing the viewed bytes raises an error."""
         with self._running():
             node = self._file_node(path)
             return node.map(self._process) if node.data else np.empty(0, np.uint8)
 
     def read(self, path: str, limit: int) -> bytes | None:
-        """A whole small file, or None when there is none."""
+        """Reads a whole small file. Returns None if it does not exist."""
         with self._running():
             if self.disk.find(path) is None:
                 return None
             data = self._file_node(path).data
             if len(data) > limit:
-                told = f"{path} has {len(data)} bytes, more than the {limit} that such a file may have"
+                told = f"{path} has {len(data)} bytes, more than the limit of {limit} bytes"
                 raise StorageFailedError(told, path=path)
             return bytes(data)
 
     # ---- names ---------------------------------------------------------------------------------------------------------------
 
-    def list(self, path: str, *, sizes: str = "") -> list[DirectoryEntry]:  # noqa: ARG002 - all of them cost nothing here
-        """The entries of a directory in the order of their names."""
+    def list(self, path: str, *, sizes: str = "") -> list[DirectoryEntry]:  # noqa: ARG002 - sizes cost nothing here
+        """Lists the entries of a directory, sorted by name."""
         with self._running():
             names = self.disk.directory(path).names
             return [self._entry(name, names[name]) for name in sorted(names)]
@@ -336,7 +336,7 @@ class MemoryFileSystem:
             directory.names[name] = directory.durable[name] = LinkNode(self.disk.next_number(), target)
 
     def link_target(self, path: str) -> str | None:
-        """Where a symbolic link leads; None of a path that is no link."""
+        """Returns the target of a symbolic link; None if the path is not a link."""
         node = self.disk.find(path)
         seen = 0
         target = None
@@ -346,11 +346,11 @@ class MemoryFileSystem:
         return target
 
     def exists(self, path: str) -> bool:
-        """Whether a name is there."""
+        """Returns True if the path exists."""
         return self.disk.find(path) is not None
 
     def make_directory(self, path: str) -> None:
-        """Makes an empty directory. Its name is durable only after its parent is synced."""
+        """Creates an empty directory. Its name is durable only after its parent is synced."""
         with self._running():
             directory, name = self._free_place(path)
             node = DirectoryNode(self.disk.next_number(), self.clock.now_ms())
@@ -358,7 +358,7 @@ class MemoryFileSystem:
                 directory.names[name] = node
 
     def rename(self, source: str, target: str) -> None:
-        """Moves a name, over another one if need be: at once, but durable only after the directory is synced."""
+        """Renames atomically, replacing the target if it exists. Durable only after the directory is synced."""
         with self._running():
             (old_place, old_name), (new_place, new_name) = self.disk.place(source), self.disk.place(target)
             node = self.disk.node(source)
@@ -382,7 +382,7 @@ class MemoryFileSystem:
             raise refused(errno.ENOTDIR, path)
 
     def remove(self, path: str) -> None:
-        """Removes a file's name; open files and mappings stay good."""
+        """Removes the name of a file. Open files and mappings stay valid."""
         with self._running():
             if isinstance(self.disk.node(path), DirectoryNode):
                 raise refused(errno.EISDIR, path)
@@ -395,7 +395,7 @@ class MemoryFileSystem:
             del directory.names[name]
 
     def remove_tree(self, path: str) -> None:
-        """Removes a directory and what is in it, name by name."""
+        """Removes a directory and its content, name by name."""
         with self._running():
             if isinstance(self.disk.node(path), LinkNode):
                 self._remove(path)
@@ -421,13 +421,13 @@ class MemoryFileSystem:
         if not isinstance(node, DirectoryNode):
             told = f"there is no directory {path}" if node is None else f"{path} is not a directory"
             if node is None and self.disk.find(path) is not None:
-                told = f"{path} is a symbolic link that leads to no directory"
+                told = f"{path} is a symbolic link that does not lead to a directory"
             raise NotALogDirectoryError(told, path=path)
 
     # ---- the machine ---------------------------------------------------------------------------------------------------------
 
     def open_locks(self, path: str) -> MemoryLockFile:
-        """A file for locks on its bytes, made if missing."""
+        """Opens a file for locks on its bytes. Creates it if it does not exist."""
         with self._running():
             node = self.disk.find(path)
             file = MemoryLockFile(self, self._create(path) if node is None else self._file_node(path), path)
@@ -435,10 +435,10 @@ class MemoryFileSystem:
             return file
 
     def lock_owner(self, path: str) -> int | None:
-        """0 when somebody has `path` locked (these locks have no process's number), None if nobody has."""
+        """Returns 0 if `path` is locked (these locks have no process id), None if it is not."""
         node = self.disk.find(path)
         return 0 if isinstance(node, FileNode) and node.locks else None
 
     def boot_id(self) -> bytes:
-        """What changes when the machine restarts."""
+        """Returns the boot id, which changes when the machine restarts."""
         return b"boot %d" % self.disk.boots

@@ -1,7 +1,7 @@
-"""What a log may hold after a crash, said in plain Python (the promises of reliability 5).
+"""A model in plain Python of what a log may hold after a crash (the promises of reliability 5).
 
-A `LogModel` is told what is asked of a log and what the log acknowledges, and knows from that, at every moment, a `Promise`:
-what must be there if the system stops now, and what may be there. A promise is a value; it judges what was found.
+A test reports to a `LogModel` the calls on a log and their acknowledgements. The model derives a `Promise`: the records that must
+exist, and those that may exist, if the system stops now. A promise is an immutable value that checks the content of a log.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ PROCESS_DEATH: Final = "process death"
 POWER_LOSS: Final = "power loss"
 
 
-GAP: Final = None  # at an offset that has no record
+GAP: Final = None  # stands for an offset without a record
 
 
 class Found(NamedTuple):
-    """What a log holds.
+    """The content of a log.
 
     Attributes:
-        start: its first offset.
-        records: what is at each offset from there on, in any form that can be compared; `GAP` where there is nothing.
+        start: log start offset.
+        records: the record at each offset from `start` on, in any comparable form; `GAP` for an offset without a record.
     """
 
     start: int
@@ -30,26 +30,26 @@ class Found(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The offset that the next record would get."""
+        """The offset of the next record."""
         return self.start + len(self.records)
 
 
 @dataclass(frozen=True)
 class Promise:
-    """What holds of a log if the system stops now. Offsets; ends are exclusive.
+    """The guarantees of a log if the system stops now. Ends are exclusive offsets.
 
     Attributes:
-        records: everything that may be there, from offset 0 on.
-        first_start, last_start: between them the log's start lies.
-        survives_death: the log's end after the death of its process is at least this.
-        survives_power_loss: the same after a loss of power.
-        droppable: offsets whose records compaction may have dropped.
+        records: all records that may exist, from offset 0 on.
+        first_start, last_start: bounds of the log start offset.
+        survives_death: lower bound of the log's end after its process is killed.
+        survives_power_loss: lower bound of the log's end after a power loss.
+        droppable: offsets whose records compaction may have removed.
 
     >>> promise = Promise(records=(b"a", b"b", b"c"), survives_death=2, survives_power_loss=1)
     >>> promise.problems(Found(0, (b"a", b"b")), PROCESS_DEATH)
     []
     >>> promise.problems(Found(0, (b"a",)), PROCESS_DEATH)
-    ['the log ends at offset 1, and all before 2 was promised']
+    ['the log ends at offset 1; all records before offset 2 were promised']
     """
 
     records: tuple[object, ...] = ()
@@ -60,41 +60,41 @@ class Promise:
     droppable: frozenset[int] = frozenset()
 
     def problems(self, found: Found, after: str) -> list[str]:
-        """What is wrong with what was found after `PROCESS_DEATH` or `POWER_LOSS`, in sentences; nothing if all is well."""
+        """Returns sentences on what violates the promise after `PROCESS_DEATH` or `POWER_LOSS`; an empty list if nothing does."""
         promised = self.survives_power_loss if after == POWER_LOSS else self.survives_death
         told = []
         if not self.first_start <= found.start <= self.last_start:
-            told.append(f"the log starts at offset {found.start}, not from {self.first_start} to {self.last_start}")
+            told.append(f"the log starts at offset {found.start}, not between {self.first_start} and {self.last_start}")
         if found.end < promised:
-            told.append(f"the log ends at offset {found.end}, and all before {promised} was promised")
+            told.append(f"the log ends at offset {found.end}; all records before offset {promised} were promised")
         return told + self._strangers(found)
 
     def _strangers(self, found: Found) -> list[str]:
-        """Records that nobody appended there."""
+        """Returns a sentence on the first record that was not appended at its offset."""
         if found.end > len(self.records):
-            return [f"the log ends at offset {found.end}, and nothing at or behind {len(self.records)} was appended"]
+            return [f"the log ends at offset {found.end}; no record was appended at or after offset {len(self.records)}"]
         there = [pair for pair in enumerate(found.records, found.start) if pair[1] is not GAP or pair[0] not in self.droppable]
         wrong = [offset for offset, record in there if self.records[offset] != record]
-        return [f"offset {wrong[0]} holds another record than was appended there"] if wrong else []
+        return [f"offset {wrong[0]} has another record than the one appended there"] if wrong else []
 
     def after(self, crash: str) -> Promise:
-        """What is left of the promise when a crash has happened: what a loss of power may take is not promised any more."""
+        """Returns the promise after a crash. A power loss ends the guarantees for records that were not synced."""
         return replace(self, survives_death=self.survives_power_loss) if crash == POWER_LOSS else self
 
     def adopted(self, found: Found, after: str) -> Promise:
-        """The promise of a log that was opened after a crash: what was found stays, and nothing else comes back.
+        """Returns the promise of a log that was opened after a crash: its content stays, and other records do not return.
 
-        After a loss of power all that was found is on the disk; after the death of a process it may still be in memory only.
+        After a power loss, the content is on the disk. After a process was killed, it may be only in the page cache.
         """
         survives = found.end if after == POWER_LOSS else min(self.survives_power_loss, found.end)
         return Promise(self.records[: found.end], found.start, found.start, found.end, survives, self.droppable)
 
 
 class LogModel:
-    """Follows a log. Each operation is told twice: when it is asked for, and when it is acknowledged.
+    """Tracks a log. Report each operation twice: when it is requested, and when it is acknowledged.
 
     Attributes:
-        promise: what holds now.
+        promise: the current guarantees.
 
     >>> model = LogModel()
     >>> model.append([b"a", b"b"])
@@ -110,28 +110,28 @@ class LogModel:
 
     @property
     def end(self) -> int:
-        """The end of the log if all that was asked for is there."""
+        """The end of the log if all requested records exist."""
         return len(self.promise.records)
 
     def append(self, records: Sequence[object]) -> None:
-        """Some records were asked for, behind all others."""
+        """Records are requested at the end of the log."""
         self.promise = replace(self.promise, records=(*self.promise.records, *records))
 
     def refused(self, end: int) -> None:
-        """The last append failed, and what it had written from `end` on was cut off again: none of it comes back."""
+        """The last append failed and was truncated at `end`. Its records do not return."""
         self.promise = replace(self.promise, records=self.promise.records[:end])
 
     def acknowledge(self, *, durable: bool) -> None:
-        """All that was appended is acknowledged; `durable`: at a level that outlives a loss of power."""
+        """All appends are acknowledged. `durable` means a durability that survives a power loss."""
         survives = self.end if durable else self.promise.survives_power_loss
         self.promise = replace(self.promise, survives_death=self.end, survives_power_loss=survives)
 
     def flushed(self, end: int) -> None:
-        """Everything before `end` was said to be durable."""
+        """The log reported everything before `end` as durable."""
         self.promise = replace(self.promise, survives_power_loss=max(end, self.promise.survives_power_loss))
 
     def truncate(self, end: int) -> None:
-        """A truncation to `end` was asked for: any end from there on is right until it is acknowledged."""
+        """A truncation to `end` is requested. Until it is acknowledged, any end at or after `end` is valid."""
         promise = self.promise
         self.promise = replace(
             promise,
@@ -140,21 +140,21 @@ class LogModel:
         )
 
     def truncated(self, end: int) -> None:
-        """A truncation is acknowledged: what was behind `end` never comes back, what is before it is durable."""
+        """A truncation is acknowledged. Records at or after `end` never return, and those before it are durable."""
         droppable = frozenset(offset for offset in self.promise.droppable if offset < end)
         ends = {"survives_death": end, "survives_power_loss": end}
         self.promise = replace(self.promise, records=self.promise.records[:end], droppable=droppable, **ends)
 
     def delete(self, before: int) -> None:
-        """The deletion of records before an offset was asked for, or retention may delete them."""
+        """The deletion of records before an offset is requested, or retention may delete them."""
         self.promise = replace(self.promise, last_start=max(before, self.promise.last_start))
 
     def deleted(self, before: int) -> None:
-        """A deletion is acknowledged: nothing before `before` comes back."""
+        """A deletion is acknowledged. Records before `before` never return."""
         self.promise = replace(self.promise, first_start=before, last_start=before)
 
     def compact(self, superseded: Iterable[int]) -> None:
-        """A compaction was asked for: it may drop the records at these offsets, and no other one.
+        """A compaction is requested. It may remove the records at these offsets and no others.
 
         >>> model = LogModel()
         >>> model.append([b"a", b"b"])
@@ -162,6 +162,6 @@ class LogModel:
         >>> model.promise.problems(Found(0, (GAP, b"b")), PROCESS_DEATH)
         []
         >>> model.promise.problems(Found(0, (b"a", GAP)), PROCESS_DEATH)
-        ['offset 1 holds another record than was appended there']
+        ['offset 1 has another record than the one appended there']
         """
         self.promise = replace(self.promise, droppable=self.promise.droppable | set(superseded))

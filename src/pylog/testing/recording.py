@@ -1,7 +1,7 @@
-"""A file system in memory that writes down every change and every sync, so that each moment of a run can be crashed.
+"""A file system in memory that records every change and every sync, to simulate a crash at any moment of a run.
 
-`RecordingFileSystem` keeps the calls in order, each with the place in the engine that made it, and `mark`s of what the outside
-knew by then. `pylog.testing.crashes` makes from them the states that a crash could have left.
+`RecordingFileSystem` records the calls in order, each with its call site, and the `mark`s of the test between them.
+`pylog.testing.crashes` builds from a recording the states that a crash can leave.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from pylog.clock import Clock
 from pylog.testing.disk import Image
 from pylog.testing.memory import RENAME, SYNC, SYNC_DIRECTORY, MemoryFileSystem, Operation
 
-GUARDING: Final = (SYNC, SYNC_DIRECTORY, RENAME)  # the kinds that order others: what each of them is for must be seen by a test
+GUARDING: Final = (SYNC, SYNC_DIRECTORY, RENAME)  # kinds that order other operations; a test must fail without each of them
 
 
 class CallSite(NamedTuple):
-    """A place in the source that asks something of the disk.
+    """The place in the source of a call to the disk.
 
     Attributes:
-        kind: of the call.
-        module, function, line: where it is made; lines count from 1.
-        caller: the function that called that module: what the call is for, when many share it.
+        kind: kind of the call.
+        module, function, line: place of the call; lines count from 1.
+        caller: the function that called this module, which tells the purpose of a shared call.
     """
 
     kind: str
@@ -41,14 +41,14 @@ Without = Callable[[CallSite], bool]
 
 
 class Recording:
-    """What happened, in order, to a disk that held `start` when it began.
+    """The operations on a disk, in order.
 
     Attributes:
-        start: the disk at the beginning, all of it durable.
-        boots: how often the machine had been started.
+        start: content of the disk at the beginning, all durable.
+        boots: how often the machine was started before.
         operations: the changes and syncs.
-        sites: where each of them came from.
-        marks: what was known outside, each with the number of operations before it.
+        sites: the call site of each operation.
+        marks: the facts that a test marked, each with the number of operations before it.
     """
 
     def __init__(self, start: Image, boots: int) -> None:
@@ -62,22 +62,22 @@ class Recording:
         return len(self.operations)
 
     def mark(self, fact: object) -> None:
-        """Notes what the outside knows from here on, for whoever judges the crash states."""
+        """Adds a fact that holds from here on, for the check of crash states."""
         self.marks.append((len(self.operations), fact))
 
     def until(self, count: int) -> Recording:
-        """A recording of its first operations, to be gone on with; the marks are left to who goes on."""
+        """Returns a recording of the first operations, without marks, which can be continued."""
         other = Recording(self.start, self.boots)
         other.operations, other.sites = self.operations[:count], self.sites[:count]
         return other
 
     def shorten(self, size: int) -> None:
-        """Lets the last operation, a write, have had only `size` bytes."""
+        """Cuts the last operation, a write, to `size` bytes."""
         last = self.operations[-1]
         self.operations[-1] = last._replace(data=last.data[:size])
 
     def known_after(self, count: int) -> object:
-        """The last mark made before the operation of that number; None without one."""
+        """Returns the last mark before the operation of that number; None without one."""
         known = None
         for position, fact in self.marks:
             if position > count:
@@ -87,14 +87,14 @@ class Recording:
 
 
 class RecordingFileSystem(MemoryFileSystem):
-    """A `MemoryFileSystem` that records. All its processes write into one recording.
+    """A `MemoryFileSystem` that records. All of its processes share one recording.
 
     Args:
-        clock, image, boots: as there.
-        without: whether a call is left out, to see that somebody notices; by default none is.
+        clock, image, boots: as for `MemoryFileSystem`.
+        without: returns True for a call to leave out, to check that a test notices; by default no call is left out.
 
     Attributes:
-        recording: what happened since it was made, or since its last crash.
+        recording: the operations since the creation of the file system, or since its last crash.
 
     >>> fs = RecordingFileSystem()
     >>> file = fs.create("/a")
@@ -111,7 +111,7 @@ class RecordingFileSystem(MemoryFileSystem):
         self.recording = Recording(self.image(), boots)
 
     def admit(self, operation: Operation) -> bool:
-        """Writes the call down, unless it comes from a site that is to be left out."""
+        """Records the call, unless `without` leaves it out."""
         site = _call_site(operation.kind)
         if self._without is not None and self._without(site):
             return False
@@ -120,14 +120,14 @@ class RecordingFileSystem(MemoryFileSystem):
         return True
 
     def crash(self) -> Self:
-        """As `MemoryFileSystem.crash`; what happens afterwards is another recording."""
+        """Loses the power, like `MemoryFileSystem.crash`. A new recording begins."""
         other = super().crash()
         other.recording = Recording(other.image(), other.disk.boots)
         return other
 
 
 def _call_site(kind: str) -> CallSite:
-    """Who called: the first frame outside this package, and the first one outside that frame's module."""
+    """Returns the caller: the first frame outside this package, and the first one outside that frame's module."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and _module(frame).startswith("pylog.testing."):
         frame = frame.f_back

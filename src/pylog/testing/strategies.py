@@ -1,6 +1,6 @@
-"""Hypothesis strategies for what pylog stores: records, batches of them, topics' options, and what is done to a log.
+"""Hypothesis strategies for records, batches, options of topics, and operations on a log.
 
-Needs the extra `test` (hypothesis). Shapes are small, and the sizes that make edges are frequent.
+Requires the extra `test` (hypothesis). Values are small, and sizes at limits are frequent.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ NewRecord = tuple[bytes | None, bytes | None, tuple[Header, ...], int]
 
 
 class Step(NamedTuple):
-    """Something that is done to a log.
+    """An operation on a log.
 
     Attributes:
         name: one of `OPERATIONS`.
-        records: what an append appends, each as `Log.append_many` takes it: key, value, headers, timestamp.
-        durable: whether an append is to outlive a loss of power (`Durability.SYNC`).
-        part: from 0 to 1, how far into the log a truncation or deletion reaches.
+        records: records of an append, in the form of `Log.append_many`: key, value, headers, timestamp.
+        durable: whether an append must survive a power loss (`Durability.SYNC`).
+        part: where a truncation or deletion cuts, as a fraction of the log from 0 to 1.
     """
 
     name: str
@@ -35,10 +35,10 @@ class Step(NamedTuple):
 
 
 def byte_strings(max_size: int = 300) -> SearchStrategy[bytes | None]:
-    """Keys and values: absent, empty, short, and long enough to fill a small segment.
+    """Keys and values: None, empty, short, or long enough to fill a small segment.
 
     Args:
-        max_size: bytes.
+        max_size: maximal size in bytes.
     """
     sizes = st.sampled_from([0, 1, 7, max_size // 2, max_size])
     filled = st.builds(lambda size, fill: bytes([fill]) * size, sizes, st.integers(0, 255))
@@ -46,7 +46,7 @@ def byte_strings(max_size: int = 300) -> SearchStrategy[bytes | None]:
 
 
 def headers() -> SearchStrategy[tuple[Header, ...]]:
-    """The headers of a record; mostly none, also repeated names."""
+    """Headers of a record: often none, sometimes with repeated names."""
     pair = st.tuples(st.text(max_size=8).filter(_encodable), st.one_of(st.none(), st.binary(max_size=8)))
     return st.one_of(st.just(()), st.lists(pair, max_size=3).map(tuple))
 
@@ -56,18 +56,18 @@ def _encodable(text: str) -> bool:
 
 
 def timestamps() -> SearchStrategy[int]:
-    """Milliseconds since 1970: some decades around now, and the ends of what is legal.
+    """Timestamps in milliseconds since 1970: decades around now, and the limits of the valid range.
 
-    A topic takes those of the future if its `message_timestamp_after_max_ms` allows them; `topic_configs` sets it.
+    A topic accepts future timestamps if its `message_timestamp_after_max_ms` allows them, as in `topic_configs`.
     """
     return st.one_of(st.sampled_from([-1, 0, 1, 2**62]), st.integers(1_000_000_000_000, 2_000_000_000_000))
 
 
 def records(max_size: int = 300) -> SearchStrategy[NewRecord]:
-    """One record as `Log.append_many` takes it: (key, value, headers, timestamp).
+    """A record in the form of `Log.append_many`: (key, value, headers, timestamp).
 
     Args:
-        max_size: of a value, in bytes.
+        max_size: maximal size of a value, in bytes.
 
     >>> from hypothesis import find
     >>> find(records(), lambda record: record[1] is not None)
@@ -77,25 +77,25 @@ def records(max_size: int = 300) -> SearchStrategy[NewRecord]:
 
 
 def batches(max_records: int = 5, max_size: int = 300) -> SearchStrategy[list[NewRecord]]:
-    """What one `append_many` appends: at least one record.
+    """The records of one `append_many`: at least one.
 
     Args:
-        max_records: at most so many.
-        max_size: of a value, in bytes.
+        max_records: maximal number of records.
+        max_size: maximal size of a value, in bytes.
     """
     return st.lists(records(max_size), min_size=1, max_size=max_records)
 
 
 def topic_configs() -> SearchStrategy[dict[str, Any]]:
-    """Options of `create_topic` under which a handful of records meets every edge: tiny segments, indexes of every batch.
+    """Options of `create_topic` with which a few records reach every limit: tiny segments, an index entry per batch.
 
-    A batch of one record of the largest size that `records` makes by default fits into a segment.
+    A batch with one record of the largest default size of `records` fits into a segment.
     """
     return st.fixed_dictionaries(
         {
             "segment_bytes": st.sampled_from([512, 700, 2_000, 1 << 20]),
             "index_interval_bytes": st.sampled_from([0, 100, 4096]),
-            "message_timestamp_after_max_ms": st.just(limits.INT64_MAX),  # `timestamps` are of the future too
+            "message_timestamp_after_max_ms": st.just(limits.INT64_MAX),  # `timestamps` has future ones too
         },
         optional={
             "compression_type": st.sampled_from(["none", "gzip", "snappy", "lz4", "zstd"]),
@@ -107,7 +107,7 @@ def topic_configs() -> SearchStrategy[dict[str, Any]]:
 
 
 def steps() -> SearchStrategy[Step]:
-    """One step of a workload."""
+    """A step of a workload."""
     return st.one_of(
         st.builds(
             lambda batch, durable: Step("append_many" if len(batch) > 1 else "append", tuple(batch), durable),
@@ -120,9 +120,9 @@ def steps() -> SearchStrategy[Step]:
 
 
 def workloads(max_steps: int = 6) -> SearchStrategy[list[Step]]:
-    """What is done to one log, in order.
+    """The operations on one log, in order.
 
     Args:
-        max_steps: at most so many.
+        max_steps: maximal number of operations.
     """
     return st.lists(steps(), min_size=1, max_size=max_steps)
