@@ -153,7 +153,7 @@ def test_a_mapped_file_is_not_cut_while_a_view_lives() -> None:
     fs = MemoryFileSystem()
     put(fs, "/a", b"0123456789")
     file, view = fs.open("/a", write=True), fs.map("/a")[2:4]
-    with pytest.raises(MappedFileError, match="10 of it are mapped"):
+    with pytest.raises(MappedFileError, match="10 of its bytes are mapped"):
         file.truncate(9)
     file.truncate(20)
     del view
