@@ -101,7 +101,7 @@ def test_a_directory_to_be_read_must_be_there(tmp_path: Path) -> None:
 
 
 def test_a_directory_is_made_but_not_its_parents(tmp_path: Path) -> None:
-    with refused(pylog.NotALogDirectoryError, "there is no directory", "make it first", unchanged=tmp_path):
+    with refused(pylog.NotALogDirectoryError, "does not exist", "create it first", unchanged=tmp_path):
         pylog.open(tmp_path / "a" / "b", "rw")
 
 

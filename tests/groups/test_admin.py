@@ -188,7 +188,7 @@ def test_topics_that_are_gone_do_not_keep_a_group_from_being_reset(store: Store)
 
 
 REFUSED: list[tuple[str, dict[str, Any], type[pylog.PylogError], str]] = [
-    ("g", {}, InvalidArgumentError, "needs one of to, shift_by, by_duration and from_file"),
+    ("g", {}, InvalidArgumentError, "give one of to, shift_by, by_duration and from_file"),
     ("g", {"to": 1, "by_duration": "PT1S"}, InvalidArgumentError, "to and by_duration are given together"),
     ("g", {"to": 1, "from_file": "f"}, InvalidArgumentError, "another target or a scope"),
     ("g", {"from_file": "f", "scope": "t"}, InvalidArgumentError, "another target or a scope"),
@@ -316,7 +316,7 @@ def test_members_whom_a_broker_left_behind_are_put_out_by_a_reset(brokers: Path,
 
 def test_members_that_may_be_at_work_beside_a_reader_are_respected(brokers: Path) -> None:
     with pylog.open(brokers, mode="r") as store:
-        with pytest.raises(NonEmptyGroupError, match="'g-classic' has members"):
+        with pytest.raises(NonEmptyGroupError, match="'g-classic' has active members"):
             store.group("g-classic").reset("earliest", dry_run=True)
         assert store.group("g-left").reset("earliest", dry_run=True).offsets
 
@@ -429,7 +429,7 @@ def test_a_member_at_work_is_described_and_keeps_its_group_from_being_changed(st
     written = ends(store)
     group = store.group("g")
     for change in (group.delete, lambda: group.reset("earliest"), lambda: group.reset("earliest", scope="u", dry_run=True)):
-        with pytest.raises(NonEmptyGroupError, match=f"'g' has members that are at work, 1 such as {member.member_id}"):
+        with pytest.raises(NonEmptyGroupError, match=f"'g' has active members [(]1, such as {member.member_id}"):
             change()
     with pytest.raises(pylog.GroupSubscribedToTopicError, match="read t; close"):
         group.delete_offsets(["u", T0])
@@ -445,7 +445,7 @@ def test_a_member_at_work_is_described_and_keeps_its_group_from_being_changed(st
 def test_who_is_no_member_does_not_commit_for_a_group_whose_members_are_at_work(store: Store) -> None:
     member = joined(store, ["t"])
     written = ends(store)
-    with pytest.raises(NonEmptyGroupError, match=f"'g' has members that are at work, 1 such as {member.member_id}"):
+    with pytest.raises(NonEmptyGroupError, match=f"'g' has active members [(]1, such as {member.member_id}"):
         store.offsets.commit("g", {U0: 0})
     assert ends(store) == written
     store.offsets.commit("other", {U0: 0})

@@ -98,7 +98,7 @@ class OffsetStore:
 
     Attributes:
         fs, clock: the store's.
-        members: tells who is at work.
+        members: reports the active members.
 
     >>> import pylog, tempfile
     >>> store = pylog.open(tempfile.mkdtemp())
@@ -142,7 +142,7 @@ class OffsetStore:
         Raises:
             InvalidArgumentError: the group's name is empty or too long, an offset is negative, metadata has more than 4096
                 UTF-16 code units. Here as below, nothing was written.
-            NonEmptyGroupError: the group has members that are at work: they commit, and nobody else.
+            NonEmptyGroupError: the group has active members; only they can commit.
             UnknownTopicOrPartitionError: there is no such partition.
             OffsetOutOfRangeError: an offset lies beyond the partition's end.
             RecordTooLargeError: so many offsets do not fit into one batch.
@@ -162,9 +162,9 @@ class OffsetStore:
         there.append(items, self.clock.now_ms(), durability)
 
     def refuse_members(self, group: str, view: GroupView) -> None:
-        """Raises NonEmptyGroupError if members of the group are at work."""
+        """Raises NonEmptyGroupError if the group has active members."""
         if living := self.members.at_work(view):
-            what = f"the group {group!r} has members that are at work, {len(living)} such as {min(living)}"
+            what = f"the group {group!r} has active members ({len(living)}, such as {min(living)})"
             raise NonEmptyGroupError(f"{what}; close their consumers first")
 
     def items(self, group: str, offsets: Mapping[PartitionLike, int | OffsetAndMetadata]) -> list[KeyValue]:

@@ -1,4 +1,4 @@
-"""Completing what an earlier process decided about topics and did not get to do."""
+"""Completes the changes of topics that an earlier process decided and did not finish."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WRITTEN_WHILE_ALONE_OR_UNDER_THE_LOCK: Final = (CATALOG, RECOVERY_POINT, LOG_ST
 
 
 def is_finished(fs: FileSystem, root: str, present: Container[TopicPartition]) -> bool:
-    """Whether the partitions that the catalog names are all made: of a maker that died there may be some that are not.
+    """Returns whether all partitions in the catalog exist: a creator that died may have left some out.
 
     Args:
         fs, root: the log directory.
@@ -32,7 +32,7 @@ def is_finished(fs: FileSystem, root: str, present: Container[TopicPartition]) -
     try:
         topics = read_catalog(fs, root).topics
     except PylogError:
-        return True  # nobody knows what it named
+        return True  # its topics are unknown
     lacking = any(TopicPartition(name, at) not in present for name, topic in topics.items() for at in range(topic.partitions))
     return not lacking or is_kraft_brokers(fs, root)  # where only the broker makes them
 
@@ -76,11 +76,11 @@ def _finish_deletions(fs: FileSystem, root: str, names: Mapping[str, str]) -> di
 
 
 def _remove_unfinished(fs: FileSystem, root: str, entries: Collection[DirectoryEntry]) -> None:
-    """Removes the files that a dead process was about to put in the place of others: nobody else can be at them now."""
+    """Removes the temporary files of a dead process, which no other process can be writing now."""
     unfinished = {name + TEMPORARY for name in _WRITTEN_WHILE_ALONE_OR_UNDER_THE_LOCK}
     for entry in entries:
         if entry.is_file and entry.name in unfinished:
-            with contextlib.suppress(PylogError):  # it is in nobody's way
+            with contextlib.suppress(PylogError):  # a leftover does no harm
                 fs.remove(join(root, entry.name))
                 trace.later(
                     trace.LEFTOVERS_REMOVED, path=join(root, entry.name), reason="its process died before it was complete"

@@ -1,4 +1,4 @@
-"""Making topics and partitions: what is refused, and how the directories come to be."""
+"""Creates topics and partitions: checks the arguments, and creates the directories."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ def check_new(root: str, name: str, present: Iterable[str]) -> None:
             raise TopicAlreadyExistsError(f"topic {name!r} exists already", path=root)
         if other.replace(".", "_").lower() == name.replace(".", "_").lower():
             raise TopicAlreadyExistsError(
-                f"topic {name!r} is too like {other!r}: '.' and '_', or the case, are all that differs", path=root
+                f"topic {name!r} is too similar to {other!r}: they differ only in '.' and '_' or in case", path=root
             )
 
 
 def check_may_be_made(fs: FileSystem, root: str, topic: str, numbers: Iterable[int]) -> None:
-    """What stands in the way of new partitions must be noticed before the catalog says that they are there: a broker that would
-    set them aside when it starts, with all that was acknowledged in them, and files or links that have their names.
+    """Refuses new partitions before the catalog names them: if a broker would set them aside at its start, with all records
+    acknowledged in them, and if files or links have their names.
     """
     if is_kraft_brokers(fs, root):
-        told = f"{root} belongs to a Kafka broker, which alone makes partitions: have it make those of {topic!r}; if it is never "
+        told = f"{root} belongs to a Kafka broker, and only the broker can create partitions of {topic!r}; if it is never "
         raise IllegalStateError(f"{told}to start on this directory again, remove {META_PROPERTIES} there", path=root)
     taken = {entry.name for entry in fs.list(root) if not entry.is_directory}
     for found in sorted(taken & {directory_name(TopicPartition(topic, number)) for number in numbers}):
@@ -58,9 +58,9 @@ def check_partition_count(count: object) -> int:
 
 
 def check_more(fs: FileSystem, root: str, topic: Topic, count: int) -> int:
-    """Refuses a number of partitions that is not larger than the one there is, which is returned.
+    """Refuses a number of partitions that is not larger than the present one, which it returns.
 
-    That of an internal topic stays: it decides where the records of each group or transaction are looked for.
+    An internal topic's number is fixed: it decides which partition holds the records of each group or transaction.
     """
     present = topic.partition_ids[-1] + 1
     if topic.name in INTERNAL_TOPICS:
@@ -69,27 +69,29 @@ def check_more(fs: FileSystem, root: str, topic: Topic, count: int) -> int:
             "would not be found any more"
         )
     if count <= present:
-        raise InvalidArgumentError(f"topic {topic.name!r} has {present} partitions; {count} is not more")
+        raise InvalidArgumentError(
+            f"cannot set topic {topic.name!r} to {count} partitions: it has {present}, and partitions can only be added"
+        )
     check_may_be_made(fs, root, topic.name, range(present, count))
     return present
 
 
 def make_root(fs: FileSystem, root: str) -> None:
-    """Makes a log directory, durably.
+    """Creates a log directory, durably.
 
     Raises:
-        NotALogDirectoryError: there is no directory to make it in, or it may not be written.
+        NotALogDirectoryError: its parent directory is missing or cannot be written.
     """
     parent = parent_of(root)
     if not fs.exists(parent):
-        raise NotALogDirectoryError(f"there is no directory {parent} to make {root} in; make it first", path=root)
+        raise NotALogDirectoryError(f"cannot create {root}: the directory {parent} does not exist; create it first", path=root)
     fs.check_directory(parent, write=True)
     fs.make_directory(root)
     fs.sync_directory(parent)
 
 
 def make_partitions(fs: FileSystem, root: str, topic: str, topic_id: str, numbers: Iterable[int]) -> None:
-    """Makes the partition directories that are missing, each with its `partition.metadata`, durably."""
+    """Creates the missing partition directories, each with its `partition.metadata`, durably."""
     for number in numbers:
         directory = join(root, directory_name(TopicPartition(topic, number)))
         if fs.exists(directory):
@@ -130,7 +132,9 @@ def altered(topic: Topic, options: Mapping[str, Any]) -> CatalogTopic:
     """
     if topic.partition_ids != tuple(range(topic.partitions)):
         some = ", ".join(map(str, topic.partition_ids[:10]))
-        raise InvalidArgumentError(f"of topic {topic.name!r} only the partitions {some} are here; alter it where all of them are")
+        raise InvalidArgumentError(
+            f"only partitions {some} of topic {topic.name!r} are in this store; alter the topic in a store that has all of them"
+        )
     defaults = TopicConfig()
     given = {name: getattr(defaults, name, None) if value is None else value for name, value in options.items()}
     config = TopicConfig.of(topic.config.changed() | given)

@@ -1,4 +1,4 @@
-"""When to list the topics again: at once after a change of the same store, else after a while."""
+"""Decides when to list the topics again: at once after a change by the same store, otherwise after an interval."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class TopicsWatch:
 
     Args:
         store: the client's store.
-        interval_ms: how often others' changes are looked for; `limits.TOPICS_AGE_S` if that is shorter.
+        interval_ms: how often other processes' changes are checked; `limits.TOPICS_AGE_S` if that is shorter.
     """
 
     def __init__(self, store: _Store, interval_ms: float) -> None:
@@ -26,7 +26,7 @@ class TopicsWatch:
         self._changes = -1
 
     def is_due(self, now: float) -> bool:
-        """Whether to list the topics now, by a clock that never goes back, in seconds."""
+        """Returns whether to list the topics now, by a clock that never goes back, in seconds."""
         return now >= self._due or self._changes != self._store.topic_changes
 
     def looked(self, now: float, changes: int) -> None:
@@ -39,5 +39,5 @@ class TopicsWatch:
         self._due, self._changes = now + self._interval, changes
 
     def expire(self) -> None:
-        """Makes the next look due at once."""
+        """Makes the next listing due at once."""
         self._due = 0.0
