@@ -12,6 +12,7 @@ import pyarrow as pa
 from pylog import limits
 from pylog.config import Durability, TopicConfig
 from pylog.errors import InvalidArgumentError, OffsetOutOfRangeError
+from pylog.log.checkpoints import INTERNAL_TOPICS
 from pylog.record.builder import BatchEncoder, rows_from_arrow, rows_from_few, rows_from_records, rows_from_values
 from pylog.record.compression import codec_id
 from pylog.record.decoder import schema_of
@@ -61,8 +62,11 @@ def limit_text(config: TopicConfig) -> str:
 
 
 def timestamp_bounds(config: TopicConfig, topic: str, warned: set[str] | None = None) -> TimestampBounds | None:
-    """Which timestamps a topic takes; None if it takes all, because the time of the append replaces them."""
-    if config.log_append_time:
+    """Which timestamps a topic takes; None if it takes all.
+
+    The time of the append replaces those of a topic with LogAppendTime. pylog itself stamps the records of internal topics.
+    """
+    if config.log_append_time or topic in INTERNAL_TOPICS:
         return None
     return TimestampBounds(topic, config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms, warned)
 
