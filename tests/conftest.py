@@ -76,7 +76,9 @@ def stores_are_sound_when_they_close(request: pytest.FixtureRequest, monkeypatch
     close = Store.close
 
     def checking(store: Store) -> None:
-        if not store._closed and store.mode == "rw" and type(store._fs.base) is OsFileSystem and store._pid == os.getpid():
+        manager = store._manager
+        is_open = not manager.is_closed and manager.process == os.getpid()
+        if is_open and manager.writable and type(manager.fs.base) is OsFileSystem:
             with contextlib.suppress(PylogError):  # a log that has failed cannot be asked
                 found.extend(finding for finding in store.check().findings if finding.kind not in HARMLESS | {"leftover"})
         close(store)

@@ -203,15 +203,15 @@ def test_a_store_closes_while_a_task_in_the_background_asks_it_for_a_log(tmp_pat
     store = pylog.open(tmp_path)
     store.create_topic("t")
     begun, go_on = threading.Event(), threading.Event()
-    check = store._partition
+    check = store._manager._partition
 
     def slowly(*asked: Any) -> Any:
         begun.set()
         go_on.wait()
         return check(*asked)
 
-    monkeypatch.setattr(store, "_partition", slowly)
-    store._background.every("asks", 1, lambda: store.log("t"))
+    monkeypatch.setattr(store._manager, "_partition", slowly)
+    store._manager._background.every("asks", 1, lambda: store.log("t"))
     assert begun.wait(10)
     closing = threading.Thread(target=store.close, daemon=True)
     closing.start()
@@ -277,7 +277,7 @@ def test_an_append_that_nobody_would_flush_is_refused_and_the_next_one_is_flushe
             log.append(b"x")
         assert log.append(b"y") == 0
         flushed = Counter()
-        store._background.every("after the flush", 1, flushed)
+        store._manager._background.every("after the flush", 1, flushed)
         flushed.wait_for(3)
         assert log.durable_offset == 1
 
@@ -302,7 +302,7 @@ def test_a_store_closes_its_logs_and_locks_when_its_background_does_not_end(
     def interrupted() -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(store._background, "end", interrupted)
+    monkeypatch.setattr(store._manager._background, "end", interrupted)
     with pytest.raises(KeyboardInterrupt):
         store.close()
     with pylog.open(tmp_path, exclusive=True) as again:
@@ -341,9 +341,9 @@ sys.exit(ended)
 @pytest.mark.parametrize(
     ("guard", "mode"),
     [
-        ("store._guard", "rw"),
-        ("store._background._guard", "rw"),
-        ("store._ticking._guard", "rw"),
+        ("store._manager._guard", "rw"),
+        ("store._manager._background._guard", "rw"),
+        ("store._upkeep._ticking._guard", "rw"),
         ("log._lock", "rw"),
         ("log._lock", "r"),
     ],

@@ -13,6 +13,7 @@ import pylog
 from pylog import Durability, Store, limits
 from pylog.background import Background, Failures
 from pylog.consumer.options import ConsumerOptions
+from pylog.offsets.store import OffsetStore
 from pylog.options import RANGES
 from pylog.testing import MemoryFileSystem
 
@@ -150,9 +151,9 @@ def test_failures_in_the_background_are_a_metric_of_the_store(monkeypatch: pytes
     def failing(*_: object) -> int:
         raise MemoryError
 
+    monkeypatch.setattr(OffsetStore, "expire_if_due", failing)
     with opened(tick_interval_ms=1) as store:
         before = [sample.value for sample in store.metrics() if sample.name == "background_failures"]
-        monkeypatch.setattr(store.offsets, "expire_if_due", failing)
         for _ in range(PATIENCE * 100):
             found = {sample.name: sample for sample in store.metrics()}["background_failures"]
             if found.value > before[0]:

@@ -410,7 +410,7 @@ def test_a_store_that_is_closed_while_a_thread_waits_to_change_topics_changes_no
         refused.set()
 
     thread = threading.Thread(target=work)
-    with store._guard:
+    with store._manager._guard:
         thread.start()
         time.sleep(0.1)
         store.close()

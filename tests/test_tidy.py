@@ -26,14 +26,26 @@ SOURCES = Path(__file__).resolve().parent.parent / "src"
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("__main__", "spark", "cli", "aio"),
     ("tools", "testing"),
-    ("reading",),
-    ("store", "upkeep", "opening"),
-    ("clients", "producer", "partitioner", "consumer", "groups", "monitoring"),
-    ("awaitables", "background", "dropping", "options", "topics", "offsets", "staging"),
+    ("reading", "offset_files"),
+    ("opening",),
+    ("store",),
+    ("monitoring",),
+    ("consumer",),
+    ("groups",),
+    ("producer",),
+    ("partitioner",),
+    ("offsets",),
+    ("upkeep",),
+    ("log_manager",),
+    ("root_directory",),
+    ("topics",),
+    ("staging",),
     ("log",),
     ("segment",),
     ("index",),
+    ("options",),
     ("record",),
+    ("awaitables", "background", "dropping"),
     ("errors", "limits", "config", "clock", "fs", "metrics", "text", "times", "trace"),
 )
 LEAVES = LAYERS[-1]
@@ -56,6 +68,21 @@ DOORS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "exec": ((), "bytes from a file must never run code"),
 }
 OS_NAMES_OUTSIDE_FS = {"PathLike", "fspath"}
+
+LATE_IMPORTS: Mapping[str, str] = {  # "module -> import" inside a function, below the edges: why it is not at the top
+    "pylog.index.offset_index -> pylog.index.entries": "the kernels of numba: planning by `glance` does without them",
+    "pylog.index.time_index -> pylog.index.entries": "as in offset_index",
+    "pylog.log.glance -> pylog.segment.segment": "the engine and its kernels, which a plan needs only where `glance` cannot tell",
+    "pylog.log.outline -> pylog.log.live": "as in glance",
+    "pylog.log.outline -> pylog.log.state": "as in glance",
+    "pylog.producer.core -> multiprocessing.util": "a child process has imported it already; others need not wait for its import",
+    "pylog.store -> pylog.consumer.consumer": "opening a store loads no client: they are a tenth of its start-up time",
+    "pylog.store -> pylog.consumer.options": "as the consumer",
+    "pylog.store -> pylog.groups.admin": "as the consumer",
+    "pylog.store -> pylog.producer.config": "as the consumer",
+    "pylog.store -> pylog.producer.core": "as the consumer",
+    "pylog.store -> pylog.producer.producer": "as the consumer",
+}
 
 MODULE_LINES = 600
 FUNCTION_LINES = 70
@@ -163,6 +190,47 @@ def imports_upwards(modules: Modules) -> Iterator[str]:
                 yield f"{module.name}:{line} imports {imported}: leaves stand on {sorted(LEAVES_FOR_LEAVES)} only"
 
 
+def circles(modules: Modules) -> Iterator[str]:
+    """Modules that import each other in a circle, also for types only or inside a function."""
+    arrows = {name: imported_modules(module, modules) for name, module in modules.items() if name != FACADE}
+    reached = {name: reachable(name, arrows) for name in arrows}
+    for name in arrows:
+        together = sorted(other for other in reached[name] if name in reached[other])
+        if together and name == together[0]:
+            yield f"{', '.join(together)} import each other in a circle"
+
+
+def imported_modules(module: Module, modules: Modules) -> set[str]:
+    """The modules whose names a module imports: of `a.b.c` the last part may be a module, or a name in `a.b`."""
+    found = {[*targets(imported, modules)][-1] for imported, _ in module.imports if [*targets(imported, modules)]}
+    return found - {module.name, FACADE}
+
+
+def reachable(start: str, arrows: Mapping[str, set[str]]) -> set[str]:
+    """The modules that one reaches from a module along the arrows, in one step or more."""
+    found: set[str] = set()
+    waiting = [start]
+    while waiting:
+        new = arrows.get(waiting.pop(), set()) - found
+        found |= new
+        waiting += new
+    return found
+
+
+def late_imports(modules: Modules) -> Iterator[str]:
+    """Imports inside functions, as `LATE_IMPORTS` names them."""
+    for module in modules.values():
+        if module.part in EDGES or module.name == FACADE:
+            continue
+        for function in ast.walk(module.tree):
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                for node in ast.walk(function):
+                    if isinstance(node, ast.ImportFrom):
+                        yield f"{module.name} -> {node.module}"
+                    elif isinstance(node, ast.Import):
+                        yield from (f"{module.name} -> {alias.name}" for alias in node.names)
+
+
 def closed_doors(modules: Modules) -> Iterator[str]:
     for module in modules.values():
         for name, line in [*module.imports, *builtin_calls(module.tree), *os_names(module)]:
@@ -245,6 +313,14 @@ def test_imports_run_down_the_layers_only():
     assert_none(imports_upwards(house()))
 
 
+def test_no_modules_import_each_other_in_a_circle_whatever_hides_it():
+    assert_none(circles(house()))
+
+
+def test_an_import_inside_a_function_has_a_reason():
+    assert sorted(set(late_imports(house())) ^ set(LATE_IMPORTS)) == []
+
+
 def test_files_time_spark_and_code_from_data_are_reached_through_their_doors_only():
     assert_none(closed_doors(house()))
 
@@ -303,6 +379,28 @@ def planted(**sources: str) -> dict[str, Module]:
 def test_an_import_that_runs_up_is_found(source: str):
     assert list(imports_upwards(planted(record__batch=source, store="")))
     assert not list(imports_upwards(planted(record__batch="from pylog.errors import PylogError", errors="")))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from pylog.log.b import B",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from pylog.log.b import B",
+        "def late():\n    from pylog.log.b import B",
+        "from pylog.log import b",
+        "from pylog.log.c import C",
+    ],
+)
+def test_a_circle_of_modules_is_found(source: str):
+    others = {"log__b": "from pylog.log.a import A", "log__c": "from pylog.log import b"}
+    assert list(circles(planted(log__a=source, **others)))
+    assert not list(circles(planted(log__a="from pylog.errors import PylogError", errors="", **others)))
+
+
+def test_an_import_inside_a_function_is_found():
+    source = "def late():\n    from pylog.log.b import B\n    import json"
+    assert list(late_imports(planted(log__a=source))) == ["pylog.log.a -> pylog.log.b", "pylog.log.a -> json"]
+    assert not list(late_imports(planted(log__a="import json", spark__a=source)))
 
 
 def test_a_leaf_that_stands_on_another_leaf_is_found():

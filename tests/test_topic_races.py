@@ -50,9 +50,10 @@ def deletions(path: Path) -> list[str]:
 
 def just_before_the_roots_lock(store: Store, monkeypatch: pytest.MonkeyPatch, action: Callable[[], object]) -> None:
     """Does something once, when a store is about to take the lock: to decide something, if nothing is to be done before."""
-    store._leave_clean_state()
-    assert store._locks is not None
-    lock, done = store._locks.root, []
+    store._manager._root.leave_clean_state()
+    locks = store._manager._locks
+    assert locks is not None
+    lock, done = locks.root, []
 
     entered = lock.entered
 
@@ -69,7 +70,7 @@ def just_before_the_roots_lock(store: Store, monkeypatch: pytest.MonkeyPatch, ac
 def halted_deletion(one: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
     """Has a thread decide to delete "t" through a store, and stand still, until this ends, before its directories are renamed."""
     decided, go_on = threading.Event(), threading.Event()
-    rename = one._changes._rename
+    rename = one._manager._root.changes._rename
 
     def late(*which: str) -> None:
         decided.set()
@@ -80,7 +81,7 @@ def halted_deletion(one: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cal
         thread.start()
         assert decided.wait(PATIENCE)
 
-    monkeypatch.setattr(one._changes, "_rename", late)
+    monkeypatch.setattr(one._manager._root.changes, "_rename", late)
     thread = threading.Thread(target=one.delete_topic, args=("t",))
     yield delete
     go_on.set()
@@ -179,7 +180,7 @@ def test_a_partition_of_a_topic_that_is_deleted_meanwhile_is_not_made_again(
     assert two.topics() == {}
 
 
-@pytest.mark.parametrize(("ending", "step"), [("delete_topic", "_let_go"), ("close", "_shut_down")])
+@pytest.mark.parametrize(("ending", "step"), [("delete_topic", "_let_go"), ("close", "_close_logs")])
 def test_a_stores_first_append_and_an_end_that_begins_meanwhile_wait_for_each_other_in_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str, step: str
 ) -> None:
@@ -188,7 +189,9 @@ def test_a_stores_first_append_and_an_end_that_begins_meanwhile_wait_for_each_ot
         before.create_topic("t")
     store = pylog.open(tmp_path)
     appending, is_ending = threading.Event(), threading.Event()
-    leave, steps = store._leave_clean_state, getattr(store, step)
+    manager = store._manager
+    root = manager._root
+    leave, steps = root.leave_clean_state, getattr(manager, step)
 
     def leave_late() -> None:
         if threading.current_thread() is threads[0]:
@@ -208,9 +211,9 @@ def test_a_stores_first_append_and_an_end_that_begins_meanwhile_wait_for_each_ot
         assert appending.wait(PATIENCE)
         getattr(store, ending)(*(("t",) if ending == "delete_topic" else ()))
 
-    monkeypatch.setattr(store, "_leave_clean_state", leave_late)
+    monkeypatch.setattr(root, "leave_clean_state", leave_late)
     log = store.log("t")
-    monkeypatch.setattr(store, step, then)
+    monkeypatch.setattr(manager, step, then)
     threads = [threading.Thread(target=work, daemon=True) for work in (append, end)]
     for thread in threads:
         thread.start()
@@ -223,7 +226,7 @@ def test_a_stores_first_append_and_an_end_that_begins_meanwhile_wait_for_each_ot
 def test_a_log_asked_for_while_the_store_is_closed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = pylog.open(tmp_path)
     store.create_topic("t")
-    check = store._partition
+    check = store._manager._partition
 
     def closed_meanwhile(*which: Any) -> Any:
         monkeypatch.undo()
@@ -231,7 +234,7 @@ def test_a_log_asked_for_while_the_store_is_closed_is_refused(tmp_path: Path, mo
         store.close()
         return key
 
-    monkeypatch.setattr(store, "_partition", closed_meanwhile)
+    monkeypatch.setattr(store._manager, "_partition", closed_meanwhile)
     with pytest.raises(pylog.ClosedError):
         store.log("t")
 
@@ -302,13 +305,13 @@ def test_what_a_process_notes_of_a_partition_that_is_being_deleted_does_not_outl
     assert lines(tmp_path, LOG_START) == {}
     log.delete_records(5)  # it has not met the flag yet
     assert lines(tmp_path, LOG_START) == {TopicPartition("t", 0): 5}
-    two._changes._free_names("t")
+    two._manager._root.changes._free_names("t")
     assert lines(tmp_path, LOG_START) == {}
 
 
 def test_a_partition_that_is_added_starts_without_the_checkpoints_of_an_older_one(one: Store, tmp_path: Path) -> None:
     """A process that died in a deletion may have left them."""
-    for checkpoint in one._checkpoints:
+    for checkpoint in one._manager._root._checkpoints:
         checkpoint.update({TopicPartition("t", 1): 7})
     one.create_topic("t")
     one.add_partitions("t", 2)
@@ -359,7 +362,7 @@ def test_a_deleted_topics_log_is_not_kept_by_the_background_that_flushed_it(one:
     kept = [weakref.ref(one.log(name)) for name in ("ours", "theirs", "theirs-again")]
     for log in kept:
         log().append(b"x", durability=Durability.INTERVAL(60_000))  # type: ignore[misc]
-    assert len(one._background._tasks) == 3
+    assert len(one._manager._background._tasks) == 3
     one.delete_topic("ours")
     for name in ("theirs", "theirs-again"):
         two.delete_topic(name)
@@ -368,7 +371,7 @@ def test_a_deleted_topics_log_is_not_kept_by_the_background_that_flushed_it(one:
     with pytest.raises(pylog.UnknownTopicOrPartitionError):
         one.log("theirs-again").append(b"x")
     one.log("theirs-again")
-    assert one._background._tasks == {}
+    assert one._manager._background._tasks == {}
     gc.collect()
     assert [log() for log in kept] == [None] * 3
 

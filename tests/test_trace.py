@@ -642,7 +642,7 @@ def test_every_event_is_used() -> None:
 SILENT = {
     "pylog.fs.": "the file system itself",
     "pylog.testing.": "file systems for tests",
-    "pylog.store.Store._leave_clean_state": "the marker says that nobody writes; no data",
+    "pylog.root_directory.RootDirectory.leave_clean_state": "the marker says that nobody writes; no data",
     "pylog.log.pending_deletions.PendingDeletions.sweep": "the deletion left a line when the files were renamed",
     "pylog.log.trimming._rename_away": "its callers leave lines: retention and truncation",
     "pylog.log.trimming.truncate": "leaves a line at its end",

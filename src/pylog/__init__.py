@@ -57,8 +57,9 @@ if TYPE_CHECKING:
     from pylog.config import Durability, OffsetsConfig, TopicConfig
     from pylog.consumer.consumer import Consumer
     from pylog.consumer.listener import ConsumerRebalanceListener
-    from pylog.groups.admin import Group, export_offsets, import_offsets
+    from pylog.groups.admin import Group
     from pylog.log.log import Log
+    from pylog.offset_files import export_offsets, import_offsets
     from pylog.offsets.store import OffsetStore
     from pylog.opening import open_store as open  # noqa: A004 - `pylog.open`, as with gzip and sqlite3's kin
     from pylog.producer.config import ProducerConfig
@@ -145,8 +146,8 @@ _HOMES = {
     "OffsetsConfig": "pylog.config",
     "TopicConfig": "pylog.config",
     "Group": "pylog.groups.admin",
-    "export_offsets": "pylog.groups.admin",
-    "import_offsets": "pylog.groups.admin",
+    "export_offsets": "pylog.offset_files",
+    "import_offsets": "pylog.offset_files",
     "Consumer": "pylog.consumer.consumer",
     "ConsumerRebalanceListener": "pylog.consumer.listener",
     "Log": "pylog.log.log",

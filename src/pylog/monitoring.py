@@ -3,48 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from pylog.errors import ClosedError, NotALogDirectoryError, PylogError, UnknownTopicOrPartitionError
 from pylog.log.log import Log
 from pylog.log.state import LogState
+from pylog.log_manager import LogManager
 from pylog.metrics import Sample
 from pylog.offsets.schema import OFFSETS_TOPIC
+from pylog.offsets.store import OffsetStore
 from pylog.record.types import TopicPartition
 
-if TYPE_CHECKING:
-    from pylog.clients import Clients
 
-
-def samples_of(store: Clients) -> Iterator[Sample]:
+def samples_of(manager: LogManager, offsets: OffsetStore) -> Iterator[Sample]:
     """All samples of a store. A partition that is deleted meanwhile, or whose directory is not there, has none.
 
     A partition or a group that cannot be read has a sample that says so, and hides nothing of the others.
     """
     ends: dict[TopicPartition, int] = {}
-    faults = _faults_of_offsets(store)
-    for topic in store.topics().values():
+    faults = _faults_of_offsets(offsets)
+    for topic in manager.topics().values():
         for number in topic.partition_ids:
             place = TopicPartition(topic.name, number)
-            yield from _partition_samples(store, place, faults.get(place, (0, 0)), ends)
-    yield from _group_samples(store, ends)
-    yield Sample("background_failures", {}, store.failures.count)
+            yield from _partition_samples(manager, place, faults.get(place, (0, 0)), ends)
+    yield from _group_samples(offsets, ends)
+    yield Sample("background_failures", {}, manager.failures.count)
 
 
-def _faults_of_offsets(store: Clients) -> dict[TopicPartition, tuple[int, int]]:
+def _faults_of_offsets(offsets: OffsetStore) -> dict[TopicPartition, tuple[int, int]]:
     """Of partitions of `__consumer_offsets`: whether they cannot be read, and how many records are skipped there."""
-    skipped = store.offsets.skipped_records()
+    skipped = offsets.skipped_records()
     found = {TopicPartition(OFFSETS_TOPIC, number): (0, count) for number, (count, _) in skipped.items()}
-    return found | {TopicPartition(OFFSETS_TOPIC, number): (1, 0) for number in store.offsets.known_groups()[1]}
+    return found | {TopicPartition(OFFSETS_TOPIC, number): (1, 0) for number in offsets.known_groups()[1]}
 
 
 def _partition_samples(
-    store: Clients, place: TopicPartition, faults: tuple[int, int], ends: dict[TopicPartition, int]
+    manager: LogManager, place: TopicPartition, faults: tuple[int, int], ends: dict[TopicPartition, int]
 ) -> Iterator[Sample]:
     """The samples of one partition, whose end is noted in `ends`."""
     unreadable, skipped = faults
     try:
-        log = store.log(*place)
+        log = manager.log(*place)
         state = log.look()
         samples = list(_log_samples(log, state))
     except ClosedError:
@@ -65,11 +63,11 @@ def _is_damaged(log: Log) -> bool:
     return any(finding.kind in ("corrupt", "missing") for finding in log.recovery_report)
 
 
-def _group_samples(store: Clients, ends: dict[TopicPartition, int]) -> Iterator[Sample]:
+def _group_samples(offsets: OffsetStore, ends: dict[TopicPartition, int]) -> Iterator[Sample]:
     """How far groups are behind. A group whose own records cannot be read has no sample, and hides no other group."""
-    for group in store.offsets.known_groups()[0]:
+    for group in offsets.known_groups()[0]:
         try:
-            committed = store.offsets.fetch(group)
+            committed = offsets.fetch(group)
         except ClosedError:
             raise
         except PylogError:

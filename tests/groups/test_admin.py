@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import golden_data
 import pylog
+from group_members import member_of
 from pylog import GroupIdNotFoundError, InvalidArgumentError, NonEmptyGroupError, OffsetAndMetadata, OffsetsConfig, TopicPartition
 from pylog.clock import ManualClock
 from pylog.groups.liveness import MemberSlot, at_work
@@ -406,7 +407,7 @@ def test_what_lies_outside_of_the_log_is_clamped_in_a_file_too(store: Store, tmp
 
 
 def joined(store: Store, topics: list[str]) -> GroupMember:
-    member = GroupMember(store, "g", MemberOptions(client_id="c"))
+    member = member_of(store, "g", MemberOptions(client_id="c"))
     member.subscribe(topics)
     while (event := member.poll()) is not None:
         assert isinstance(event, PartitionsAssigned)
@@ -457,7 +458,7 @@ def test_who_is_no_member_does_not_commit_for_a_group_whose_members_are_at_work(
 def test_who_goes_on_after_a_reset_reads_from_there(store: Store) -> None:
     joined(store, ["t"]).leave()
     store.group("g").reset(7, scope="t")
-    member = GroupMember(store, "g")
+    member = member_of(store, "g")
     member.subscribe(["t"])
     event = member.poll()
     assert isinstance(event, PartitionsAssigned)

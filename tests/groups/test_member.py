@@ -13,6 +13,7 @@ import pytest
 
 import golden_data
 import pylog
+from group_members import member_of
 from pylog import OffsetsConfig, TopicPartition
 from pylog.clock import ManualClock, SystemClock
 from pylog.fs import OsFileSystem
@@ -55,7 +56,7 @@ def joining(store: Store) -> Iterator[Joining]:
     made: list[GroupMember] = []
 
     def join(*topics: str, group: str = "g", **options: Any) -> GroupMember:
-        member = GroupMember(store, group, MemberOptions(**{"assignors": ("sticky",), **options}))
+        member = member_of(store, group, MemberOptions(**{"assignors": ("sticky",), **options}))
         member.subscribe(topics or ["t"])
         made.append(member)
         return member
@@ -115,7 +116,7 @@ def test_who_is_alone_takes_everything_from_where_the_group_is(store: Store, joi
 def test_nothing_happens_before_the_first_poll(store: Store, joining: Joining) -> None:
     joining()
     assert OFFSETS_TOPIC not in store.topics()
-    assert GroupMember(store, "g").poll() is None  # nor without a subscription
+    assert member_of(store, "g").poll() is None  # nor without a subscription
 
 
 def test_a_partition_moves_when_its_owner_has_given_it_up_and_not_before(store: Store, joining: Joining) -> None:
@@ -475,7 +476,7 @@ def test_a_brokers_members_are_dead_and_a_member_goes_on_from_what_they_committe
     path = golden_data.case(version, "groups").copy(tmp_path / "copy")
     with pylog.open(path) as store:
         committed = {place: each.offset for place, each in store.offsets.fetch(group).items() if place.topic == "gt"}
-        member = GroupMember(store, group)
+        member = member_of(store, group)
         member.subscribe(["gt"])
         event = member.poll()
         assert isinstance(event, PartitionsAssigned)
@@ -490,7 +491,7 @@ def test_a_brokers_members_are_dead_and_a_member_goes_on_from_what_they_committe
 def test_partitions_with_an_open_transaction_of_the_group_are_taken_when_it_has_ended(tmp_path: Path) -> None:
     with pylog.open(golden_data.case("4.3.0", "txn").copy(tmp_path / "copy")) as store:
         pending = store.offsets.pending("g-txn-open")
-        member = GroupMember(store, "g-txn-open")
+        member = member_of(store, "g-txn-open")
         member.subscribe({place.topic for place in pending})
         event = member.poll()
         assert isinstance(event, PartitionsAssigned)
@@ -573,18 +574,18 @@ def test_options_out_of_their_range_are_refused(options: Any, told: str) -> None
 def test_groups_and_topics_without_a_name_are_refused(store: Store, fs: MemoryFileSystem) -> None:
     for group in ("", "x" * 40_000, None):
         with pytest.raises(pylog.InvalidArgumentError):
-            GroupMember(store, group)  # type: ignore[arg-type]
+            member_of(store, group)  # type: ignore[arg-type]
     for topics in ([], "t", ["a/b"]):
         with pytest.raises(pylog.InvalidArgumentError):
-            GroupMember(store, "g").subscribe(topics)
+            member_of(store, "g").subscribe(topics)
     with pylog.open("/s", mode="r", fs=fs) as reading, pytest.raises(pylog.ReadOnlyError):
-        GroupMember(reading, "g")
+        member_of(reading, "g")
 
 
 def test_a_closed_store_has_no_members_and_their_slots_are_free(tmp_path: Path) -> None:
     store = pylog.open(tmp_path / "s", offsets=OffsetsConfig(topic_num_partitions=1))
     store.create_topic("t")
-    member = GroupMember(store, "g", MemberOptions(heartbeat_interval_ms=10, session_timeout_ms=100))
+    member = member_of(store, "g", MemberOptions(heartbeat_interval_ms=10, session_timeout_ms=100))
     member.subscribe(["t"])
     member.poll()
     store.close()
@@ -610,7 +611,7 @@ def wait_until_free(path: Path) -> bool:
 def test_a_consumer_that_nobody_closed_lets_go_when_it_is_forgotten(tmp_path: Path) -> None:
     with pylog.open(tmp_path / "s", offsets=OffsetsConfig(topic_num_partitions=1)) as store:
         store.create_topic("t")
-        member: GroupMember | None = GroupMember(store, "g", MemberOptions(heartbeat_interval_ms=10, session_timeout_ms=100))
+        member: GroupMember | None = member_of(store, "g", MemberOptions(heartbeat_interval_ms=10, session_timeout_ms=100))
         assert member is not None
         member.subscribe(["t"])
         member.poll()
@@ -622,7 +623,7 @@ def test_a_consumer_that_nobody_closed_lets_go_when_it_is_forgotten(tmp_path: Pa
 def test_a_forked_child_has_no_member_and_does_not_end_its_parents(tmp_path: Path) -> None:
     with pylog.open(tmp_path / "s", offsets=OffsetsConfig(topic_num_partitions=1)) as store:
         store.create_topic("t")
-        member, other = GroupMember(store, "g"), GroupMember(store, "g")
+        member, other = member_of(store, "g"), member_of(store, "g")
         for each in (member, other):
             each.subscribe(["t"])
         settled(member, other)

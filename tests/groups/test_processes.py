@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import pylog
+from group_members import member_of
 from neighbours import Neighbour
 from pylog import OffsetsConfig, TopicPartition
 from pylog.clock import SystemClock
@@ -25,7 +26,8 @@ CLOCK = SystemClock()
 RECORDS = 5000
 SETUP = """
 import pylog
-from pylog.groups.member import GroupMember, MemberOptions, PartitionsRevoked, PartitionsAssigned, PartitionsLost
+from group_members import member_of
+from pylog.groups.member import MemberOptions, PartitionsRevoked, PartitionsAssigned, PartitionsLost
 store = pylog.open(path, durability=pylog.Durability.OS)
 member, lost, committed, refused, position = None, [], 0, 0, {}
 
@@ -54,7 +56,7 @@ def commit(places):
         refused += 1
 """
 JOIN = """
-member = GroupMember(store, "g", MemberOptions(session_timeout_ms=session_ms, heartbeat_interval_ms=heartbeat_ms))
+member = member_of(store, "g", MemberOptions(session_timeout_ms=session_ms, heartbeat_interval_ms=heartbeat_ms))
 member.subscribe(["t"])
 step()
 """
@@ -154,7 +156,7 @@ def test_committed_offsets_never_go_back_whatever_happens_to_members_and_a_kille
 ) -> None:
     """Each member reads on from where the group is and commits: with one reader at a time committed offsets only grow."""
     rng = random.Random(3)
-    watcher = GroupMember(store, "g", MemberOptions())
+    watcher = member_of(store, "g", MemberOptions())
     watcher.subscribe(["t"])
     position: dict[TopicPartition, int] = {}
     last: dict[TopicPartition, int] = {}

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 import pylog
+from group_members import member_of
 from pylog import OffsetsConfig, TopicPartition
 from pylog.clock import ManualClock
 from pylog.groups.assignors import ASSIGNORS
-from pylog.groups.member import Event, GroupMember, MemberOptions, PartitionsAssigned, PartitionsLost, PartitionsRevoked
+from pylog.groups.member import Event, MemberOptions, PartitionsAssigned, PartitionsLost, PartitionsRevoked
 from pylog.offsets.partition import OffsetsPartition
 from pylog.store import Store
 from pylog.testing import MemoryFileSystem
@@ -29,7 +30,7 @@ class Consumer:
             group_instance_id=f"i{rng.randint(0, 1)}" if rng.random() < 0.2 else None,
             session_timeout_ms=20_000,
         )
-        self.member = GroupMember(store, "g", options)
+        self.member = member_of(store, "g", options)
         self.member.subscribe(["t"])
         self.positions: dict[TopicPartition, int] = {}
 

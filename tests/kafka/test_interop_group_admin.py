@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pylog
 from cli_harness import call
+from group_members import member_of
 from kafka_adopt import AdoptedTopic, adopt
 from kafka_harness import Broker
 from pylog import OffsetAndMetadata, OffsetsConfig, TopicPartition
-from pylog.groups.member import GroupMember, PartitionsAssigned
+from pylog.groups.member import PartitionsAssigned
 from pylog.store import Store
 
 NOW = 1_700_000_000_000
@@ -39,7 +40,7 @@ def fill(store: Store) -> None:
         store.offsets.commit(group, {O0: 9, O1: 9})
     store.offsets.commit("gone", {O0: 1})
     store.group("gone").delete()
-    member = GroupMember(store, "ours")
+    member = member_of(store, "ours")
     member.subscribe(["orders", "returns"])
     assert isinstance(member.poll(), PartitionsAssigned)
     member.commit({O0: 2, R0: 3})

@@ -6,12 +6,13 @@ import re
 from pathlib import Path
 
 import pylog
+from group_members import member_of
 from interop_data import complaints
 from kafka_adopt import AdoptedTopic, adopt
 from kafka_harness import Broker
 from neighbours import Neighbour
 from pylog import OffsetsConfig
-from pylog.groups.member import GroupMember, MemberOptions, PartitionsRevoked
+from pylog.groups.member import MemberOptions, PartitionsRevoked
 
 TIMEOUTS = {
     "group.consumer.session.timeout.ms": "3000",
@@ -21,9 +22,9 @@ TIMEOUTS = {
 }
 JOIN = """
 import pylog
-from pylog.groups.member import GroupMember
+from group_members import member_of
 store = pylog.open(path)
-members = [GroupMember(store, "killed") for _ in range(2)]
+members = [member_of(store, "killed") for _ in range(2)]
 for member in members:
     member.subscribe(["orders"])
     member.poll()
@@ -57,7 +58,7 @@ def test_a_broker_loads_our_groups_and_puts_out_members_that_are_gone(tmp_path: 
     assert [line for line in complaints(running.output()) if "GroupCoordinator" in line] == []
     running.stop()
     with pylog.open(directory) as store:
-        member = GroupMember(store, "killed")
+        member = member_of(store, "killed")
         member.subscribe(["orders"])
         event = member.poll()
         assert sorted(0 if each is None else each.offset for each in event.partitions.values()) == [0, 2]
@@ -66,7 +67,7 @@ def test_a_broker_loads_our_groups_and_puts_out_members_that_are_gone(tmp_path: 
 
 def left_by_all(store: pylog.Store) -> None:
     """Two members, which committed and left."""
-    one, two = GroupMember(store, "left"), GroupMember(store, "left", MemberOptions(assignors=("sticky", "range")))
+    one, two = member_of(store, "left"), member_of(store, "left", MemberOptions(assignors=("sticky", "range")))
     for member in (one, two):
         member.subscribe(["orders"])
         member.poll()

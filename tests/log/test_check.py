@@ -666,7 +666,7 @@ def test_an_unfinished_file_in_the_root_is_a_leftover_once_nobody_is_at_work(roo
 def test_what_another_thread_is_writing_in_the_root_is_no_leftover(root: Path) -> None:
     written = root / f"{LOG_START}.tmp"
     with pylog.open(root) as store, ThreadPoolExecutor(1) as pool:
-        with store._root_lock():
+        with store._manager._root.lock():
             written.write_bytes(b"")
             report = pool.submit(store.check)
             with pytest.raises(TimeoutError):

@@ -467,7 +467,7 @@ def test_a_topic_that_is_made_again_while_the_old_one_goes_does_not_go_in_its_pl
 ) -> None:
     """One store has decided to delete it and written that down, and the other one needs the name."""
     one.log("t").append(b"old")
-    place: Any = one._changes if hasattr(one._changes, moment) else changes
+    place: Any = one._manager._root.changes if hasattr(one._manager._root.changes, moment) else changes
     step = getattr(place, moment)
 
     def make_it_again(*given: Any) -> None:

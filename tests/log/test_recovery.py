@@ -13,10 +13,10 @@ import pylog
 from faulty_fs import Faults, FaultyFileSystem
 from golden_data import case
 from pylog.fs import OsFileSystem
+from pylog.log.checkpoints import CLEAN_SHUTDOWN
 from pylog.log.durable_point import SLOT_SIZE, Slot, open_header
 from pylog.record.batch import scan_batches
 from pylog.record.format import POSITION
-from pylog.store import CLEAN_SHUTDOWN
 from pylog.testing import FaultyFileSystem as PublicFaultyFileSystem
 from pylog.testing import MemoryFileSystem
 

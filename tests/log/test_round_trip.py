@@ -357,8 +357,8 @@ class LogMachine(RuleBasedStateMachine):
 
     def stop_without_closing(self) -> None:
         """What is left when the process is killed: everything written, nothing concluded."""
-        assert self.store._locks is not None
-        self.store._locks.close()
+        assert self.store._manager._locks is not None
+        self.store._manager._locks.close()
         self.store = None  # type: ignore[assignment]
 
     @rule()

@@ -81,7 +81,7 @@ def by_dropping(store: pylog.Store) -> None:
         warnings.simplefilter("ignore", ResourceWarning)
         producer = store.producer(linger_ms=60_000)
         futures = sent(producer)
-        thread = producer._buffer._sender
+        thread = producer._buffer.waiting.sender
         assert thread is not None
         del producer
         gc.collect()

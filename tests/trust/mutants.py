@@ -39,7 +39,7 @@ _ROLLS: Final = "tests/log/test_times.py::test_a_segment_rolls_by_the_clock_if_i
 MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="deleted_topics_keep_descriptors",
-        file="pylog/store.py",
+        file="pylog/log_manager.py",
         text="their descriptors are left\n                    log.close()\n",
         replacement="their descriptors are left\n                    pass\n",
         tests=(
@@ -133,7 +133,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="routes_are_not_renewed",
         file="pylog/producer/sender.py",
-        text="        if route.changes != self._home.topic_changes:\n",
+        text="        if route.changes != self._manager.topic_changes:\n",
         replacement="        if False:\n",
         tests=("tests/producer/test_topics_changed.py::test_added_partitions_are_sent_to_at_once_or_within_a_second",),
         why="A producer goes on with the number of partitions that its topic had.",
@@ -392,8 +392,8 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="producers_thread_knows_no_callables",
         file="pylog/producer/core.py",
-        text="Sender(home, clock, _without_calls(config), self.buffer)",
-        replacement="Sender(home, clock, config, self.buffer)",
+        text="Sender(manager, clock, _without_calls(config), self.buffer)",
+        replacement="Sender(manager, clock, config, self.buffer)",
         tests=("tests/test_life_cycle.py::test_a_producer_that_is_dropped_in_a_cycle_is_flushed_when_the_cycle_is_collected",),
         why="A serializer that refers to its producer keeps both from being collected.",
     ),
@@ -490,8 +490,8 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="dropped_consumer_leaves",
         file="pylog/consumer/consumer.py",
-        text="        if core is not None and core.is_open:\n            core.store",
-        replacement="        if core is not None and not core.is_open:\n            core.store",
+        text="        if core is not None and core.is_open:\n            core.departing",
+        replacement="        if core is not None and not core.is_open:\n            core.departing",
         tests=(
             "tests/test_life_cycle.py::test_fifty_dropped_consumers_leave_no_thread_no_member_and_no_descriptor",
             "tests/test_life_cycle.py::test_a_consumer_that_an_exception_leaves_behind_leaves_its_group",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Protocol
 
-from pylog.clients import Clients
 from pylog.clock import Clock
 from pylog.groups.member import Event, PartitionsAssigned, PartitionsRevoked
+from pylog.log_manager import LogManager
 from pylog.record.types import OffsetAndMetadata, TopicPartition
 from pylog.topics.watch import TopicsWatch
 
@@ -33,7 +33,7 @@ class Alone:
     """The membership of a consumer without a group.
 
     Args:
-        store, clock: whose topics, and by which time.
+        manager, clock: of the consumer.
         interval_ms: how often topics are looked for, at most half a second.
         reads_new: a partition that is created while the consumer is running begins at its first record.
 
@@ -41,11 +41,11 @@ class Alone:
         starts: where such partitions begin.
     """
 
-    def __init__(self, store: Clients, clock: Clock, interval_ms: int, *, reads_new: bool = False) -> None:
-        self._store = store
+    def __init__(self, manager: LogManager, clock: Clock, interval_ms: int, *, reads_new: bool = False) -> None:
+        self._manager = manager
         self._clock = clock
         self._reads_new = reads_new
-        self._watch = TopicsWatch(store, interval_ms)
+        self._watch = TopicsWatch(lambda: manager.topic_changes, interval_ms)
         self._topics: frozenset[str] = frozenset()
         self._following: frozenset[str] = frozenset()  # topics whose partitions it has taken, or that were created since
         self._owned: set[TopicPartition] = set()
@@ -66,7 +66,7 @@ class Alone:
 
     def poll(self) -> Event | None:
         """Tells which partitions there are no more, and which are new."""
-        now, changes = self._clock.monotonic(), self._store.topic_changes
+        now, changes = self._clock.monotonic(), self._manager.topic_changes
         if not self._watch.is_due(now):
             return None
         there = self._partitions()
@@ -86,7 +86,7 @@ class Alone:
             self.starts.update((place, OffsetAndMetadata(0, "", None)) for place in new if place.topic in self._following)
 
     def _partitions(self) -> set[TopicPartition]:
-        topics = self._store.topics()
+        topics = self._manager.topics()
         return {TopicPartition(name, number) for name in self._topics & topics.keys() for number in topics[name].partition_ids}
 
     def acknowledge_revocation(self, partitions: Collection[TopicPartition]) -> None:

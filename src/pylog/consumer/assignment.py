@@ -12,10 +12,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
-from pylog.clients import Clients
 from pylog.clock import Clock
 from pylog.consumer.alone import Alone, Membership
-from pylog.consumer.commits import Offsets
+from pylog.consumer.commits import Offsets, Standing
 from pylog.consumer.listener import ConsumerRebalanceListener
 from pylog.consumer.options import ConsumerOptions
 from pylog.consumer.partition import AssignedPartition
@@ -31,7 +30,8 @@ from pylog.fs import on_fork
 from pylog.groups import member
 from pylog.groups.member import GroupMember, MemberOptions
 from pylog.log.lookup import name
-from pylog.offsets.store import PartitionLike
+from pylog.log_manager import LogManager
+from pylog.offsets.store import OffsetStore, PartitionLike
 from pylog.record.types import OffsetAndMetadata, TopicPartition
 from pylog.topics.watch import TopicsWatch
 
@@ -42,18 +42,6 @@ _OF_A_LOG: Final = (  # that is gone, maybe while it was looked at, or was cut
     OffsetOutOfRangeError,
     ClosedError,
 )
-
-
-class Standing(NamedTuple):
-    """A consumer's membership at some moment. A commit belongs to the membership in which it was asked for.
-
-    Attributes:
-        member: of a group; None where partitions were chosen.
-        member_id: its id at that moment; joining again gives another one.
-    """
-
-    member: GroupMember | None
-    member_id: str
 
 
 class Surroundings(NamedTuple):
@@ -76,8 +64,7 @@ class Assignment:
     """The partitions of one consumer.
 
     Args:
-        store, clock: of the consumer.
-        options: of the consumer.
+        manager, offsets, clock, options: of the consumer.
         around: what the consumer does then.
 
     Attributes:
@@ -86,16 +73,19 @@ class Assignment:
         is_manual: whether the partitions were chosen.
     """
 
-    def __init__(self, store: Clients, clock: Clock, options: ConsumerOptions, around: Surroundings) -> None:
+    def __init__(
+        self, manager: LogManager, offsets: OffsetStore, clock: Clock, options: ConsumerOptions, around: Surroundings
+    ) -> None:
         self.places: dict[TopicPartition, AssignedPartition] = {}
         self.subscription: Subscription | None = None
         self.is_manual = False
-        self._store = store
+        self._manager = manager
+        self._offsets = offsets
         self._clock = clock
         self._around = around
         self._group = options.group
         self._reads_new = options.auto_offset_reset == _LATEST
-        self._watch = TopicsWatch(store, options.heartbeat_interval_ms)  # for topics that match a pattern
+        self._watch = TopicsWatch(lambda: manager.topic_changes, options.heartbeat_interval_ms)  # for topics that match a pattern
         self._created: set[str] = set()  # topics that match it and were created since it was subscribed to
         self._names: frozenset[str] = frozenset()  # of the topics that are wanted
         self._said: frozenset[str] | None = None  # the names that the membership knows; None: it is to be told in any case
@@ -157,9 +147,9 @@ class Assignment:
         if self.is_manual:
             raise IllegalStateError("this consumer was assigned partitions; unsubscribe() before subscribe()")
         for topic in subscription.topics:
-            self._store.topic(topic)  # one that there is not is an error now
-        changes = self._store.topic_changes
-        names = subscription.names(self._store)
+            self._manager.topic(topic)  # one that there is not is an error now
+        changes = self._manager.topic_changes
+        names = subscription.names(self._manager)
         self._membership = self._membership or self._new_membership()
         self.subscription, self._names, self._said = subscription, names, None
         self._created.clear()
@@ -168,8 +158,8 @@ class Assignment:
     def _new_membership(self) -> Membership:
         if self._group is None:
             interval_ms = self._member_options.heartbeat_interval_ms
-            return Alone(self._store, self._clock, interval_ms, reads_new=self._reads_new)
-        return GroupMember(self._store, self._group, self._member_options)
+            return Alone(self._manager, self._clock, interval_ms, reads_new=self._reads_new)
+        return GroupMember(self._manager, self._offsets, self._group, self._member_options)
 
     @property
     def topics(self) -> set[str]:
@@ -197,9 +187,9 @@ class Assignment:
 
     def _look_for_topics(self, subscription: Subscription) -> None:
         """Which there are now that match a pattern."""
-        now, changes = self._clock.monotonic(), self._store.topic_changes
+        now, changes = self._clock.monotonic(), self._manager.topic_changes
         if subscription.pattern is not None and self._watch.is_due(now):
-            names = subscription.names(self._store)
+            names = subscription.names(self._manager)
             if self._said is not None:  # else the consumer has not begun
                 self._created |= names - self._names
             self._names = names
@@ -354,7 +344,7 @@ class Assignment:
         found: dict[PartitionLike, PylogError] = {}
         for place, offset in offsets.items():
             try:
-                self._store.offsets.items(self._group, {place: offset})
+                self._offsets.items(self._group, {place: offset})
             except (UnknownTopicOrPartitionError, OffsetOutOfRangeError) as error:
                 found[place] = error
         return found
@@ -371,7 +361,7 @@ class Assignment:
             with self._turn:
                 standing.member.commit(offsets, member_id=standing.member_id)
         else:
-            self._store.offsets.commit(self._group, offsets)
+            self._offsets.commit(self._group, offsets)
 
     def leave(self) -> None:
         """Gives everything up, and subscribes to nothing. It stays a member until the listener is done, so that its last

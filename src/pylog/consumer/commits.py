@@ -8,21 +8,31 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, Future
 from functools import partial
 from itertools import takewhile
-from typing import TYPE_CHECKING, Protocol
+from typing import NamedTuple, Protocol
 
 from pylog import limits
 from pylog.clock import Clock
 from pylog.errors import PylogError, without_frames
+from pylog.groups.member import GroupMember
 from pylog.offsets.store import PartitionLike
 from pylog.record.ahead import Worker
 from pylog.record.types import OffsetAndMetadata
 
-if TYPE_CHECKING:
-    from pylog.consumer.assignment import Standing
-
 LOGGER = logging.getLogger("pylog")
 Offsets = Mapping[PartitionLike, int | OffsetAndMetadata]
 Callback = Callable[[Offsets, BaseException | None], object]
+
+
+class Standing(NamedTuple):
+    """A consumer's membership at some moment. A commit belongs to the membership in which it was asked for.
+
+    Attributes:
+        member: of a group; None where partitions were chosen.
+        member_id: its id at that moment; joining again gives another one.
+    """
+
+    member: GroupMember | None
+    member_id: str
 
 
 class _Pending:

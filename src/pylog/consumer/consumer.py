@@ -13,7 +13,6 @@ from typing import Any, Final, Self
 import pyarrow as pa
 
 from pylog import limits
-from pylog.clients import Clients
 from pylog.clock import Clock
 from pylog.consumer.commits import Callback, Offsets
 from pylog.consumer.core import Core
@@ -30,6 +29,8 @@ from pylog.errors import (
 )
 from pylog.log.arguments import offset_given
 from pylog.log.following import Naps
+from pylog.log_manager import LogManager
+from pylog.offsets.store import OffsetStore
 from pylog.record.types import OffsetAndMetadata, OffsetAndTimestamp, Record, TopicPartition
 
 _SKIPPED: Final = 7  # records of an iteration between two looks at the clock
@@ -56,11 +57,21 @@ class Consumer:
     >>> store.close()
     """
 
-    def __init__(self, store: Clients, topics: Iterable[str], options: ConsumerOptions, clock: Clock) -> None:
-        self._store = store
+    def __init__(
+        self,
+        manager: LogManager,
+        offsets: OffsetStore,
+        topics: Iterable[str],
+        options: ConsumerOptions,
+        clock: Clock,
+        departing: list[Core],
+    ) -> None:
+        self._manager = manager
+        self._offsets = offsets
         self._options = options
         self._clock = clock
-        self._core = Core(store, options, clock)  # which never refers to this object, so that it is collected when it is dropped
+        # the core never refers to this object, so that this is collected when it is dropped
+        self._core = Core(manager, offsets, options, clock, departing)
         self._guard = self._core.guard
         self._steps = self._core.steps
         self._positions = self._core.positions
@@ -77,12 +88,12 @@ class Consumer:
     def __del__(self) -> None:
         core = getattr(self, "_core", None)  # none, if the first argument was refused
         if core is not None and core.is_open:
-            core.store.departing.append(core)  # closing the store waits for it
+            core.departing.append(core)  # closing the store waits for it
             group = "" if core.options.group is None else f" in the group {core.options.group!r}"
-            has_been_dropped(self, f"a consumer of the store {core.store.path}{group}", core.abandon)
+            has_been_dropped(self, f"a consumer of the store {core.manager.path}{group}", core.abandon)
 
     def __repr__(self) -> str:
-        return f"Consumer({self._store.path!r}, group={self._options.group!r}, {len(self._assignment.places)} partitions)"
+        return f"Consumer({self._manager.path!r}, group={self._options.group!r}, {len(self._assignment.places)} partitions)"
 
     def __enter__(self) -> Self:
         return self
@@ -450,7 +461,7 @@ class Consumer:
         """
         with self._guard:
             place = checked_partition(partition)
-            found = self._store.offsets.fetch(self._group(), [place]).get(place)
+            found = self._offsets.fetch(self._group(), [place]).get(place)
             return found if metadata or found is None else found.offset
 
     # ---- what there is -------------------------------------------------------------------------------------------------------
@@ -486,14 +497,14 @@ class Consumer:
     def topics(self) -> set[str]:
         """The names of all topics in the store, Kafka's own left out unless `exclude_internal_topics` is false."""
         with self._guard:
-            return visible_topics(self._store, exclude_internal=self._options.exclude_internal_topics)
+            return visible_topics(self._manager, exclude_internal=self._options.exclude_internal_topics)
 
     def partitions_for_topic(self, topic: str) -> set[int] | None:
         """The numbers of a topic's partitions, None when there is no such topic."""
         if not isinstance(topic, str):
             raise InvalidArgumentError(f"topic={topic!r} is not a topic's name")
         with self._guard:
-            found = self._store.topics().get(topic)
+            found = self._manager.topics().get(topic)
             return None if found is None else set(found.partition_ids)
 
     # ---- the end -------------------------------------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ from functools import partial
 
 from pylog import limits
 from pylog.awaitables import refuse_awaitable, refuse_coroutine_function
-from pylog.clients import Clients
 from pylog.clock import Clock
 from pylog.consumer.assignment import Assignment, Surroundings
 from pylog.consumer.commits import Commits, Offsets
@@ -27,6 +26,8 @@ from pylog.consumer.positions import Positions
 from pylog.consumer.reading import PartitionReader
 from pylog.errors import ClosedError, IllegalStateError, UnknownTopicOrPartitionError, WakeupError
 from pylog.log.log import Log
+from pylog.log_manager import LogManager
+from pylog.offsets.store import OffsetStore
 from pylog.record.types import TopicPartition
 
 
@@ -34,28 +35,32 @@ class Core:
     """One consumer's assignment, positions, commits and threads.
 
     Args:
-        store, options, clock: of the consumer.
+        manager, offsets, options, clock: of the consumer.
+        departing: has this core while it leaves its group after the program has dropped the consumer.
 
     Attributes:
         begun: true once the consumer is made; before that, nothing has to be closed.
         look_at: when iteration has to look after the group next, on the clock that never goes back.
     """
 
-    def __init__(self, store: Clients, options: ConsumerOptions, clock: Clock) -> None:
-        self.store = store
+    def __init__(
+        self, manager: LogManager, offsets: OffsetStore, options: ConsumerOptions, clock: Clock, departing: list[Core]
+    ) -> None:
+        self.manager = manager
+        self.departing = departing
         self.options = options
         self.guard = Guard()
         self.steps = Steps(self.guard)
-        self.positions = Positions(options, store.offsets, self.log, clock)
+        self.positions = Positions(options, offsets, self.log, clock)
         self.fetcher = Fetcher(options.fetch_max_bytes, options.max_partition_fetch_bytes, self.positions.out_of_range)
         around = Surroundings(self._place_of, self.fetcher.set_partitions, self._commit_before_leaving, self.steps.lend)
-        self.assignment = Assignment(store, clock, options, around)
+        self.assignment = Assignment(manager, offsets, clock, options, around)
         interval = options.auto_commit_interval_ms if options.auto_commits else None
-        self.commits = Commits(self.assignment.commit, clock, interval, store.offsets.retention_minutes)
+        self.commits = Commits(self.assignment.commit, clock, interval, offsets.retention_minutes)
         self.begun = False
         self.look_at = -math.inf
         self._clock = clock
-        self._logs = Logs(store)
+        self._logs = Logs(manager)
         self._deserializers = Deserializers(options.key_deserializer, options.value_deserializer)
         self._between_looks = min(limits.ITERATION_LOOK_S, options.max_poll_interval_ms / 4000)
         self._woken = False
@@ -114,7 +119,7 @@ class Core:
                 self._find_positions()
                 return self.fetcher.take(count, how)
             except (UnknownTopicOrPartitionError, ClosedError) as error:  # closed: by this process, which deleted the topic
-                self.store.topics()  # unless it is the store that is closed
+                self.manager.topics()  # unless it is the store that is closed
                 self.forget_what_is_gone(self.assignment.places)
                 if self.assignment.is_manual:
                     raise UnknownTopicOrPartitionError(f"a partition assigned to this consumer is gone: {error}") from error
@@ -201,4 +206,4 @@ class Core:
                     self.commits.abandon()
             finally:
                 with suppress(ValueError):  # it was not noted as one that departs
-                    self.store.departing.remove(self)
+                    self.departing.remove(self)

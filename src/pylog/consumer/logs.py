@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 
-from pylog.clients import Clients
 from pylog.errors import ClosedError, UnknownTopicOrPartitionError
 from pylog.log.log import Log
 from pylog.log.lookup import name
+from pylog.log_manager import LogManager
 from pylog.record.types import TopicPartition
 
 
@@ -18,11 +18,11 @@ class Logs:
     """The logs of one consumer, each as it was when it was first asked for.
 
     Args:
-        store: that has them.
+        manager: opens them.
     """
 
-    def __init__(self, store: Clients) -> None:
-        self._store = store
+    def __init__(self, manager: LogManager) -> None:
+        self._manager = manager
         self._known: dict[TopicPartition, Log] = {}
 
     def of(self, partition: TopicPartition) -> Log:
@@ -33,8 +33,8 @@ class Logs:
         """
         known = self._known.get(partition)
         if known is None:
-            known = self._known[partition] = self._store.log(*partition)
-        elif known.is_gone or (self._store.mode == "rw" and self._store.log(*partition) is not known):
+            known = self._known[partition] = self._manager.log(*partition)
+        elif known.is_gone or (self._manager.mode == "rw" and self._manager.log(*partition) is not known):
             raise UnknownTopicOrPartitionError(f"{name(partition)} was deleted; what is there now is another log")
         return known
 
@@ -52,9 +52,9 @@ class Logs:
     def _is_there(self, partition: TopicPartition, known: Log) -> bool:
         with suppress(UnknownTopicOrPartitionError, ClosedError):  # closed: by this process, which deleted the topic
             known.look()
-        if self._store.mode == "r":
+        if self._manager.mode == "r":
             return not known.is_gone
         try:
-            return self._store.log(*partition) is known
+            return self._manager.log(*partition) is known
         except UnknownTopicOrPartitionError:
             return False

@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterable
 
 import numpy as np
 
-from pylog.clients import Clients
 from pylog.consumer.listener import ConsumerRebalanceListener
 from pylog.errors import InvalidArgumentError
 from pylog.log.checkpoints import INTERNAL_TOPICS, check_topic_name
+from pylog.log_manager import LogManager
 from pylog.record.types import TopicPartition
 
 
@@ -46,11 +46,11 @@ class Subscription:
         self.listener = listener or ConsumerRebalanceListener()
         self._exclude_internal = exclude_internal
 
-    def names(self, store: Clients) -> frozenset[str]:
+    def names(self, manager: LogManager) -> frozenset[str]:
         """The names of the topics now. Cost: for a pattern a listing of the directory."""
         if self.pattern is None:
             return frozenset(self.topics)
-        names = visible_topics(store, exclude_internal=self._exclude_internal)
+        names = visible_topics(manager, exclude_internal=self._exclude_internal)
         return frozenset(name for name in names if self.pattern.match(name))
 
 
@@ -64,9 +64,9 @@ def _compiled(pattern: str | re.Pattern[str]) -> re.Pattern[str]:
     return compiled
 
 
-def visible_topics(store: Clients, *, exclude_internal: bool) -> set[str]:
+def visible_topics(manager: LogManager, *, exclude_internal: bool) -> set[str]:
     """The names of all topics that a user sees."""
-    return set(store.topics()) - (INTERNAL_TOPICS if exclude_internal else frozenset())
+    return set(manager.topics()) - (INTERNAL_TOPICS if exclude_internal else frozenset())
 
 
 def checked_partition(given: object) -> TopicPartition:

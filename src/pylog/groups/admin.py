@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from pylog import trace
-from pylog.clients import Clients
 from pylog.clock import Clock
 from pylog.config import Durability
 from pylog.errors import (
@@ -21,12 +20,13 @@ from pylog.groups.dismissal import dismissed, member_ids, topics_read
 from pylog.groups.plan_file import PathLike
 from pylog.groups.reset import Bounds, PlannedOffset, ResetTarget, plan, target_of
 from pylog.groups.state import topic_info
+from pylog.log_manager import LogManager
 from pylog.offsets.arguments import checked_group, checked_partition
 from pylog.offsets.deleting import Lines, deletion_lines, tell_of, tombstones
 from pylog.offsets.expiry import Expiry
 from pylog.offsets.partition import KeyValue
 from pylog.offsets.schema import format_offset, format_partition_key, offset_key, parse_partition_key
-from pylog.offsets.store import GroupView, PartitionLike
+from pylog.offsets.store import GroupView, OffsetStore, PartitionLike
 from pylog.record.types import TopicPartition
 
 Scope = str | Iterable[str | PartitionLike]
@@ -73,10 +73,11 @@ class Group:
     >>> store.close()
     """
 
-    def __init__(self, name: str, store: Clients, clock: Clock) -> None:
+    def __init__(self, name: str, manager: LogManager, offsets: OffsetStore, clock: Clock) -> None:
         self.name = name
         self._key = checked_group(name)
-        self._store = store
+        self._manager = manager
+        self._offsets = offsets
         self._clock = clock
 
     def __repr__(self) -> str:
@@ -101,7 +102,7 @@ class Group:
         """
         found = self._known()
         assigned = {partition for member in found.group.members for partition in member.assignment}
-        return with_ends(found, self._store.start_and_end_offsets(assigned | set(found.offsets)))
+        return with_ends(found, self._manager.start_and_end_offsets(assigned | set(found.offsets)))
 
     def lag(self) -> dict[TopicPartition, int]:
         """Returns the group's lag in offsets, for each existing partition that it has committed.
@@ -112,8 +113,8 @@ class Group:
         return {each.partition: each.lag for each in self.describe().partitions if each.lag is not None}
 
     def _known(self) -> GroupRecords:
-        ids = {topic_info(topic).topic_id: name for name, topic in self._store.topics().items()}
-        found = self._store.offsets.look(self.name, lambda view: known(self.name, view.image, ids))
+        ids = {topic_info(topic).topic_id: name for name, topic in self._manager.topics().items()}
+        found = self._offsets.look(self.name, lambda view: known(self.name, view.image, ids))
         if found is None:
             raise self._unknown()
         return found
@@ -190,8 +191,8 @@ class Group:
     def _reset(self, wanted: Mapping[TopicPartition, ResetTarget], dry_run: bool, durability: Durability | None) -> ResetPlan:
         if not self._key:
             raise InvalidArgumentError("the group's name is empty; offsets are committed for a group")
-        self._store.offsets.look(self.name, self._refuse_members)
-        committed = self._store.offsets.fetch(self.name)
+        self._offsets.look(self.name, self._refuse_members)
+        committed = self._offsets.fetch(self.name)
         missing = [partition for partition, target in wanted.items() if target.kind == "shift" and partition not in committed]
         if missing:
             raise InvalidArgumentError(f"the group has committed nothing for {_names(missing)}; there is nothing to shift from")
@@ -204,7 +205,7 @@ class Group:
         )
         if planned.partitions and not dry_run:
             gone: list[str] = []
-            self._store.offsets.change(self.name, self._carry_out(planned, gone), make=True, durability=durability)
+            self._offsets.change(self.name, self._carry_out(planned, gone), make=True, durability=durability)
             self._tell_of_reset(planned, wanted, gone)
         return planned
 
@@ -218,7 +219,7 @@ class Group:
             trace.line(trace.OFFSETS_RESET, each.partition, **facts, reason=f"reset to {asked}", adjusted=each.adjustment)
 
     def _bounds(self, partition: TopicPartition, committed: int | None) -> Bounds:
-        log = self._store.log(*partition)
+        log = self._manager.log(*partition)
         state = log.look()
 
         def offset_for_time(milliseconds: int) -> int | None:
@@ -241,12 +242,12 @@ class Group:
 
     def _places(self, scope: Scope | None) -> list[TopicPartition]:
         if scope is None:
-            committed = self._store.start_and_end_offsets(self._known().offsets)
+            committed = self._manager.start_and_end_offsets(self._known().offsets)
             return sorted(partition for partition, ends in committed.items() if ends is not None)
         found: set[TopicPartition] = set()
         for given in _listed(scope):
             if isinstance(given, str):
-                found |= {TopicPartition(given, number) for number in self._store.topic(given).partition_ids}
+                found |= {TopicPartition(given, number) for number in self._manager.topic(given).partition_ids}
             else:
                 found.add(checked_partition(given))
         return sorted(found)
@@ -254,7 +255,7 @@ class Group:
     # ---- members -------------------------------------------------------------------------------------------------------------
 
     def _refuse_members(self, view: GroupView) -> None:
-        self._store.offsets.refuse_members(self.name, view)
+        self._offsets.refuse_members(self.name, view)
 
     # ---- deleting ------------------------------------------------------------------------------------------------------------
 
@@ -279,7 +280,7 @@ class Group:
             lines[:] = deletion_lines(self._key, view.image, gone, "Group.delete was called")
             return tombstones(self._key, view.image, gone)
 
-        self._store.offsets.change(self.name, records, durability=durability)
+        self._offsets.change(self.name, records, durability=durability)
         if not existed:
             raise self._unknown()
         tell_of(lines)
@@ -319,7 +320,7 @@ class Group:
             lines[:] = deletion_lines(self._key, view.image, gone, "delete_offsets was called")
             return tombstones(self._key, view.image, gone)
 
-        self._store.offsets.change(self.name, records, durability=durability)
+        self._offsets.change(self.name, records, durability=durability)
         if chosen is None:
             raise self._unknown()
         tell_of(lines)
@@ -327,7 +328,7 @@ class Group:
 
     def _refuse_readers(self, view: GroupView, topics: set[str]) -> None:
         """Raises if an active member reads one of the topics, or if its topics are unknown."""
-        living = self._store.offsets.members.at_work(view)
+        living = self._offsets.members.at_work(view)
         read = [wanted for member_id, wanted in topics_read(view.image).items() if member_id in living]
         if None in read:
             self._refuse_members(view)
@@ -339,50 +340,17 @@ class Group:
 # ---- several groups ----------------------------------------------------------------------------------------------------------
 
 
-def export_offsets(store: Clients, path: PathLike, groups: Iterable[str] | None = None) -> None:
-    """Writes the committed offsets of groups to one file: lines `group,topic,partition,offset`, as Kafka's tools do.
-
-    Args:
-        store: the `Store`.
-        path: of the file, which is replaced as a whole.
-        groups: their names; all by default.
-
-    Raises:
-        GroupIdNotFoundError: one of them does not exist; nothing was written. As `Group.export`.
-
-    >>> import pylog, tempfile
-    >>> directory = tempfile.mkdtemp()
-    >>> with pylog.open(directory) as store:
-    ...     _ = store.create_topic("orders")
-    ...     store.offsets.commit("billing", {("orders", 0): 0})
-    ...     export_offsets(store, directory + "/offsets.csv")
-    ...     import_offsets(store, directory + "/offsets.csv")[0].group
-    'billing'
-    """
-    names = store.groups() if groups is None else groups
-    known = {name: {partition: each.offset for partition, each in store.group(name)._known().offsets.items()} for name in names}
+def export_groups(groups: Iterable[Group], path: PathLike) -> None:
+    """Writes the committed offsets of several groups into one file. See `pylog.export_offsets`."""
+    known = {group.name: {partition: each.offset for partition, each in group._known().offsets.items()} for group in groups}
     plan_file.write(path, plan_file.format_plans(known))
 
 
-def import_offsets(
-    store: Clients, path: PathLike, *, dry_run: bool = False, durability: Durability | None = None
+def import_groups(
+    group_of: Callable[[str], Group], path: PathLike, *, dry_run: bool, durability: Durability | None
 ) -> list[ResetPlan]:
-    """Resets the offsets of several groups to those in a file.
-
-    Args:
-        store: the `Store`.
-        path: of the file.
-        dry_run: only plan.
-        durability: as for `OffsetStore.commit`.
-
-    Returns:
-        A plan for each group of the file, carried out unless `dry_run`: one group after the other, each as a whole.
-
-    Raises:
-        As `Group.reset`. Nothing was written, unless members joined a group meanwhile or the disk failed: then the groups before
-        it in the file are set.
-    """
-    wanted = [(store.group(name), _targets(offsets)) for name, offsets in plan_file.parse_plans(*plan_file.read(path)).items()]
+    """Resets groups to the offsets in a file of several groups. See `pylog.import_offsets`."""
+    wanted = [(group_of(name), _targets(offsets)) for name, offsets in plan_file.parse_plans(*plan_file.read(path)).items()]
     plans = [group._reset(targets, True, durability) for group, targets in wanted]
     return plans if dry_run else [group._reset(targets, False, durability) for group, targets in wanted]
 

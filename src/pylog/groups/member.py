@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from pylog import limits, trace
-from pylog.clients import Clients
 from pylog.config import Durability
 from pylog.errors import ClosedError, FencedMemberError, InvalidArgumentError, ReadOnlyError
 from pylog.fs import join, process_id
@@ -28,13 +27,14 @@ from pylog.groups.liveness import FailureDetector
 from pylog.groups.members_file import MEMBERS_FILE, MembersFile
 from pylog.groups.state import GroupState, Member, PartitionSet, changes, state_of, topic_info
 from pylog.log.checkpoints import check_topic_name
+from pylog.log_manager import LogManager
 from pylog.offsets.arguments import checked_group
 from pylog.offsets.image import GroupImage, Image
 from pylog.offsets.membership import MEMBER, member_record_key
 from pylog.offsets.partition import OffsetsPartition
 from pylog.offsets.schema import parse_partition_key
 from pylog.offsets.starts import start_items
-from pylog.offsets.store import PartitionLike
+from pylog.offsets.store import OffsetStore, PartitionLike
 from pylog.record.types import OffsetAndMetadata, TopicPartition
 from pylog.topics.watch import TopicsWatch
 
@@ -129,18 +129,19 @@ class GroupMember:
     The member joins at the first `poll` after `subscribe`. docs/GROUPS.md defines the terms.
 
     Args:
-        store: a store that is open for writing.
+        manager: of a directory that is open for writing.
+        offsets: the committed offsets there.
         group: the group's name.
         options: the member's options.
 
     Raises:
         InvalidArgumentError: the group's name is empty or too long.
-        ReadOnlyError: the store is open for reading.
+        ReadOnlyError: the directory is open for reading.
 
     >>> import pylog, tempfile
     >>> store = pylog.open(tempfile.mkdtemp())
     >>> _ = store.create_topic("orders", partitions=2)
-    >>> one, two = GroupMember(store, "billing"), GroupMember(store, "billing")
+    >>> one, two = (GroupMember(store._manager, store.offsets, "billing") for _ in range(2))
     >>> one.subscribe(["orders"])
     >>> len(one.poll().partitions)
     2
@@ -156,20 +157,21 @@ class GroupMember:
     (None, None, None)
     """
 
-    def __init__(self, store: Clients, group: str, options: MemberOptions | None = None) -> None:
-        if store.mode != "rw":
-            raise ReadOnlyError(f"{store.path} is open for reading; open it with mode='rw' to join a group", path=store.path)
+    def __init__(self, manager: LogManager, offsets: OffsetStore, group: str, options: MemberOptions | None = None) -> None:
+        if not manager.writable:
+            told = f"{manager.path} is open for reading; open it with mode='rw' to join a group"
+            raise ReadOnlyError(told, path=manager.path)
         self._name = checked_group(group)
         if not self._name:
             raise InvalidArgumentError("the group's name is empty; members need one to find each other")
         self._group = group
-        self._store = store
-        self._offsets = store.offsets
+        self._manager = manager
+        self._offsets = offsets
         self._options = options or MemberOptions()
         self._pid = process_id()
         self._topics: frozenset[str] = frozenset()  # its subscription
-        self._available = {name: topic_info(topic) for name, topic in store.topics().items()}
-        self._topics_watch = TopicsWatch(store, self._options.heartbeat_interval_ms)
+        self._available = {name: topic_info(topic) for name, topic in manager.topics().items()}
+        self._topics_watch = TopicsWatch(lambda: manager.topic_changes, self._options.heartbeat_interval_ms)
         self._created: frozenset[str] = frozenset()  # topics of the subscription that are known to be new
         self._next_probe = 0.0  # time of the next liveness check
         self._member_id = ""
@@ -431,8 +433,8 @@ class GroupMember:
     # ---- looking after the group ---------------------------------------------------------------------------------------------
 
     def _look_at_topics(self, now: float) -> None:
-        changes = self._store.topic_changes
-        available = {name: topic_info(topic) for name, topic in self._store.topics().items()}
+        changes = self._manager.topic_changes
+        available = {name: topic_info(topic) for name, topic in self._manager.topics().items()}
         if available != self._available:
             self._available, self._changes = available, _NOT_READ  # the parsed state depends on the existing topics
         self._topics_watch.looked(now, changes)

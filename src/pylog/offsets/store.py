@@ -23,7 +23,7 @@ from pylog.errors import (
     UnknownTopicOrPartitionError,
 )
 from pylog.fs import FileSystem, join
-from pylog.log.log import Log
+from pylog.log_manager import LogManager
 from pylog.offsets.arguments import checked_group, checked_int, checked_partition, encoded
 from pylog.offsets.deleting import Lines, deletion_lines, tell_of, tombstones
 from pylog.offsets.expiry import Expiry, expired
@@ -41,7 +41,6 @@ from pylog.offsets.schema import (
 from pylog.record.types import OffsetAndMetadata, TopicPartition
 from pylog.topics.partitions import directory_name
 from pylog.topics.signs import META_PROPERTIES
-from pylog.topics.topic import Topic
 
 _TRIES: Final = 3  # while another process deletes the topic and makes it again
 Result = TypeVar("Result")
@@ -66,20 +65,8 @@ def _view(there: OffsetsPartition, image: Image, name: bytes) -> GroupView:
     return GroupView(image.groups.get(name) or GroupImage(), image.pending_of(name), there.directory)
 
 
-class Topics(Protocol):
-    """The store's part that offsets use."""
-
-    path: str
-
-    def topics(self) -> dict[str, Topic]: ...
-
-    def create_topic(self, name: str, partitions: int = 1, **config: Any) -> Topic: ...
-
-    def log(self, topic: str, partition: int = 0) -> Log: ...
-
-
 class Members(Protocol):
-    """Tells which members of a group are active."""
+    """Reports which members of groups run: `pylog.groups.living_members`, which is above."""
 
     def is_possible(self, directory: str) -> bool:
         """Whether a group that has its records in this partition can have members at work."""
@@ -110,8 +97,8 @@ class OffsetStore:
     >>> store.close()
     """
 
-    def __init__(self, store: Topics, config: OffsetsConfig, fs: FileSystem, clock: Clock, members: Members) -> None:
-        self._store = store
+    def __init__(self, manager: LogManager, config: OffsetsConfig, fs: FileSystem, clock: Clock, members: Members) -> None:
+        self._manager = manager
         self._config = config
         self.fs = fs
         self.clock = clock
@@ -188,11 +175,11 @@ class OffsetStore:
 
     def _check_in_log(self, partition: TopicPartition, offset: int) -> None:
         """Looks at the log of now: another process may have deleted it, made it again, or cut it."""
-        log = self._store.log(*partition)
+        log = self._manager.log(*partition)
         try:
             end = log.look().end_offset
         except UnknownTopicOrPartitionError:
-            end = (log := self._store.log(*partition)).look().end_offset  # made again, or there is none
+            end = (log := self._manager.log(*partition)).look().end_offset  # made again, or there is none
         if offset > end and offset > (end := log.look(settled=True).end_offset):
             told = f"offset {offset} lies beyond the end of {partition.topic}-{partition.partition}, which is {end}"
             raise OffsetOutOfRangeError(told, offset=offset)
@@ -213,7 +200,7 @@ class OffsetStore:
         """Makes `__consumer_offsets` as Kafka does (groups-and-transactions 1.1)."""
         count, size = self._config.topic_num_partitions, self._config.topic_segment_bytes
         try:
-            self._store.create_topic(OFFSETS_TOPIC, count, cleanup_policy="compact", segment_bytes=size)
+            self._manager.create_topic(OFFSETS_TOPIC, count, cleanup_policy="compact", segment_bytes=size)
         except TopicAlreadyExistsError:
             return  # another thread or process was faster
 
@@ -463,7 +450,7 @@ class OffsetStore:
     def _topics_that_wait(self) -> dict[bytes, set[str]]:
         """The topics whose retention waits for a group, by group."""
         found: dict[bytes, set[str]] = {}
-        for topic in self._store.topics().values():
+        for topic in self._manager.topics().values():
             if topic.config.retention_group is not None:
                 found.setdefault(checked_group(topic.config.retention_group), set()).add(topic.name)
         return found
@@ -500,7 +487,7 @@ class OffsetStore:
         if number is None:
             count = self._count
             if not count:
-                topic = self._store.topics().get(OFFSETS_TOPIC)
+                topic = self._manager.topics().get(OFFSETS_TOPIC)
                 if topic is None:
                     return None
                 count = self._count = topic.partition_ids[-1] + 1
@@ -517,7 +504,7 @@ class OffsetStore:
         are nobody says. So where its groups are counts before where they would be if all partitions were here.
         """
         number, name = partition_of_group(group, count), checked_group(group)
-        if not self.fs.exists(join(self._store.path, META_PROPERTIES)):
+        if not self.fs.exists(join(self._manager.path, META_PROPERTIES)):
             return number
         for there in sorted(self._all_partitions(), key=lambda there: there.number != number):  # where it should be first
             # damage elsewhere concerns only the groups that belong there
@@ -526,8 +513,8 @@ class OffsetStore:
                 if name in image.groups:
                     return there.number
         if not self._is_whole(count):
-            told = f"{self._store.path} has only some partitions of {OFFSETS_TOPIC}, and no records of group {group!r} in them"
-            raise IllegalStateError(f"{told}: where they belong is not known here", path=self._store.path)
+            told = f"{self._manager.path} has only some partitions of {OFFSETS_TOPIC}, and no records of group {group!r} in them"
+            raise IllegalStateError(f"{told}: where they belong is not known here", path=self._manager.path)
         return number
 
     def _is_whole(self, count: int) -> bool:
@@ -549,7 +536,7 @@ class OffsetStore:
                 yield there
 
     def _all_numbers(self) -> tuple[int, ...]:
-        topic = self._store.topics().get(OFFSETS_TOPIC)
+        topic = self._manager.topics().get(OFFSETS_TOPIC)
         return () if topic is None else topic.partition_ids
 
     def _each_partition(self, action: Callable[[OffsetsPartition], Result]) -> tuple[dict[int, Result], dict[int, PylogError]]:
@@ -575,8 +562,8 @@ class OffsetStore:
     def _partition(self, number: int) -> OffsetsPartition:
         there = self._partitions.get(number)
         if there is None:
-            directory = join(self._store.path, directory_name(TopicPartition(OFFSETS_TOPIC, number)))
-            there = OffsetsPartition(partial(self._store.log, OFFSETS_TOPIC, number), directory, number)
+            directory = join(self._manager.path, directory_name(TopicPartition(OFFSETS_TOPIC, number)))
+            there = OffsetsPartition(partial(self._manager.log, OFFSETS_TOPIC, number), directory, number)
             self._partitions[number] = there
         return there
 

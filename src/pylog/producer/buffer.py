@@ -14,45 +14,17 @@ import threading
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from numbers import Real
 from typing import Final
 
 from pylog import limits
-from pylog.errors import ClosedError, IllegalStateError, InvalidArgumentError, PylogTimeoutError, without_frames
-from pylog.fs import on_fork, process_id
-from pylog.log.store_locks import is_owned
+from pylog.errors import ClosedError, PylogTimeoutError, without_frames
+from pylog.fs import on_fork
 from pylog.producer.failures import Failures
-from pylog.producer.future import PLAIN, Callback, Details, FutureRecordMetadata, Outcome, by_route, settle
-from pylog.record.types import Header
+from pylog.producer.future import PLAIN, FutureRecordMetadata, Outcome, by_route, settle
+from pylog.producer.sizes import RECORD_CHARGE, charge
+from pylog.producer.waiting import Waiting, waitable
 
-RECORD_CHARGE: Final = 1024  # what a record counts at least
-RECORD_OVERHEAD: Final = 256  # of a record: its future and the bytes objects
 NEVER: Final = 1 << 62
-
-
-def charge(value: bytes | None, key: bytes | None, headers: Sequence[Header] | None) -> int:
-    """How many bytes of the buffer a record takes.
-
-    >>> charge(b"paid", None, None), charge(bytes(5000), b"42", [("source", b"web")])
-    (1024, 5267)
-    """
-    size = RECORD_OVERHEAD + len(value or b"") + len(key or b"")
-    for name, held in headers or ():
-        size += len(name) + len(held or b"")
-    return max(RECORD_CHARGE, size)
-
-
-def waitable(timeout: float | None) -> float | None:
-    """Seconds to wait as threads take them: infinity, and what is too long for the system, are for ever.
-
-    >>> waitable(1.5), waitable(float("inf")), waitable(None)
-    (1.5, None, None)
-    """
-    if timeout is None:
-        return None
-    if not isinstance(timeout, Real) or timeout != timeout:  # not even to itself: NaN
-        raise InvalidArgumentError(f"timeout={timeout!r} is not a number of seconds, nor None")
-    return None if timeout >= threading.TIMEOUT_MAX else float(timeout)
 
 
 class Buffer:
@@ -69,9 +41,8 @@ class Buffer:
         room: how many may wait, for `send` to compare.
         attention: with more than so many waiting, `send` calls `rouse`.
         abandoned: whether what is left is to be refused.
-        has_callbacks: whether any future has calls to make.
         topics: how many the records may be of.
-        turn: of who appends: numbers are given, and used, by one thread at a time.
+        waiting: the threads that wait, and the lock.
         failures: the records that failed, until they are reported.
     """
 
@@ -80,9 +51,8 @@ class Buffer:
         self.room = memory // RECORD_CHARGE
         self.attention = NEVER
         self.abandoned = False
-        self.has_callbacks = False
         self.topics = 0
-        self.turn = threading.RLock()
+        self.waiting = Waiting()
         self.failures = Failures()
         self._memory = memory
         self._max_block_ms = max_block_ms
@@ -98,14 +68,9 @@ class Buffer:
         self._blocked = 0  # threads that wait for room
         self._came = 0  # how many have asked for room
         self._large: list[int] = []  # larger records that wait, in the order in which they came
-        self._waiting = 0  # threads that wait for an outcome
         self._closed = False  # nothing more is let in
         self._ended = False  # and the sender is gone
-        self._pid = process_id()
-        self._sender: threading.Thread | None = None
-        self._lock = threading.RLock()  # for `rouse`; whoever else comes amid the work of its own thread is refused
-        self._work = threading.Condition(self._lock)  # the sender waits here
-        self._progress = threading.Condition(self._lock)  # everybody else
+        self._lock, self._work, self._progress = self.waiting.lock, self.waiting.work, self.waiting.progress
         on_fork(self)
 
     def forked(self) -> None:
@@ -113,19 +78,8 @@ class Buffer:
         self.room = -1
 
     def is_foreign(self) -> bool:
-        """Whether this is a forked child: it must not touch the lock, which a thread of the parent may have held."""
-        return process_id() != self._pid
-
-    def _check_process(self) -> None:
-        if self.is_foreign():
-            raise ClosedError("a producer does not live on in a forked process; open the store there again, and make one")
-
-    def _check_outside(self) -> None:
-        """Refuses what comes amid another call of the same thread, and might wait for it."""
-        self._check_process()
-        if is_owned(self._lock) or (is_owned(self.turn) and threading.current_thread() is not self._sender):
-            told = "this call of the producer comes amid another one of the same thread, from a handler of a signal perhaps"
-            raise IllegalStateError(f"{told}: set a flag there, and send, flush or close behind that call")
+        """Whether this is a forked child. See `Waiting.is_foreign`."""
+        return self.waiting.is_foreign()
 
     # ---- threads that send ---------------------------------------------------------------------------------------------------
 
@@ -137,13 +91,13 @@ class Buffer:
             ClosedError: the producer is closed, or another process's.
             IllegalStateError: the call comes amid another one of this thread.
         """
-        self._check_outside()
+        self.waiting.check_outside()
         with self._lock:
             self._wait_for_room(RECORD_CHARGE)
 
     def check_open(self) -> None:
         """Raises ClosedError when nothing is taken any more."""
-        self._check_process()
+        self.waiting.check_process()
         if self._closed:
             raise ClosedError("the producer is closed; make another one")
 
@@ -157,7 +111,7 @@ class Buffer:
 
     def add_large(self, future: FutureRecordMetadata, size: int) -> None:
         """Adds a record that counts `size` bytes, more than a small one, once it fits. Raises as `wait_for_room`."""
-        self._check_outside()
+        self.waiting.check_outside()
         with self._lock:
             try:
                 self._wait_for_room(size)
@@ -168,7 +122,7 @@ class Buffer:
             self._work.notify()
 
     def _wait_for_room(self, size: int) -> None:
-        if threading.current_thread() is not self._sender:  # which would wait for itself, in a callback
+        if not self.waiting.is_sender():  # which would wait for itself, in a callback
             self._came += 1
             number = self._came
             if not self._may_go(number, size) and not self._wait_for_turn(number, size):
@@ -219,32 +173,14 @@ class Buffer:
 
     # ---- threads that wait ---------------------------------------------------------------------------------------------------
 
-    def wait_for(self, future: FutureRecordMetadata, timeout: float | None) -> None:
-        """Waits until a future is settled.
-
-        Raises:
-            PylogTimeoutError: it is not yet.
-            ClosedError: nobody will, in a forked child. IllegalStateError: the call comes amid another one of this thread.
-        """
-        self._check_outside()
-        self._check_other("wait for a record")
-        seconds = waitable(timeout)
-        with self._lock:
-            self._waiting += 1
-            try:
-                if not self._progress.wait_for(lambda: future.outcome is not None, seconds):
-                    raise PylogTimeoutError(f"the record is not in the log after {timeout} s; it may still get there")
-            finally:
-                self._waiting -= 1
-
     def flush(self, timeout: float | None) -> None:
         """Waits until all that was sent so far is settled; nothing of it lingers.
 
         Raises:
-            PylogTimeoutError, ClosedError, IllegalStateError: as `wait_for`.
+            PylogTimeoutError, ClosedError, IllegalStateError: as `Waiting.wait_until`.
         """
-        self._check_outside()
-        self._check_other("flush")
+        self.waiting.check_outside()
+        self.waiting.check_other("flush")
         try:
             self._flush(timeout)
         finally:
@@ -259,27 +195,12 @@ class Buffer:
             if not self._progress.wait_for(lambda: self._taken - len(self._under_way) >= target, seconds):
                 raise PylogTimeoutError(f"not all records are in the log after {timeout} s; they may still get there")
 
-    def _check_other(self, doing: str) -> None:
-        if threading.current_thread() is self._sender:
-            raise InvalidArgumentError(f"a callback cannot {doing}: the producer's thread, which runs it, would wait for itself")
-
-    def note_callback(self, future: FutureRecordMetadata, call: Callback) -> None:
-        """Adds a call to a future. Whoever settles it meanwhile sees it, or the caller sees that it is settled."""
-        self._check_outside()
-        with self._lock:
-            self.has_callbacks = True
-            if future.details is None:
-                future.details = Details()
-            if future.details.callbacks is None:
-                future.details.callbacks = []
-            future.details.callbacks.append(call)
-
     # ---- the sender ----------------------------------------------------------------------------------------------------------
 
     def start(self, run: Callable[[], None]) -> None:
         """Starts the sender's thread."""
-        self._sender = threading.Thread(target=run, name="pylog-producer", daemon=True)
-        self._sender.start()
+        self.waiting.sender = threading.Thread(target=run, name="pylog-producer", daemon=True)
+        self.waiting.sender.start()
 
     def take(self) -> list[FutureRecordMetadata]:
         """Waits for records and takes some, in the order in which they were added; none when the buffer is closed and empty."""
@@ -327,12 +248,6 @@ class Buffer:
         self.attention = max(waiting, min(self._batch_size // mean, limits.PRODUCER_TAKE_RECORDS) - 1)
         return self._size >= self._batch_size
 
-    def announce(self) -> None:
-        """Wakes the threads that wait for outcomes."""
-        if self._waiting:
-            with self._lock:
-                self._progress.notify_all()
-
     def done(self) -> None:
         """What was taken is settled, and its memory free."""
         with self._lock:
@@ -358,8 +273,8 @@ class Buffer:
 
     def call_back(self, futures: Sequence[FutureRecordMetadata]) -> None:
         """Makes the calls of settled futures, and wakes who waits for them."""
-        self.announce()
-        if self.has_callbacks:
+        self.waiting.announce()
+        if self.waiting.has_callbacks:
             for future in futures:
                 if future.details is not None:
                     future.call_back()
@@ -388,11 +303,11 @@ class Buffer:
         Raises:
             IllegalStateError: the call comes amid another one of this thread.
         """
-        self._check_outside()
+        self.waiting.check_outside()
         seconds = waitable(timeout)
         self.let_nothing_in()
-        sender = self._sender
-        if sender is None or sender is threading.current_thread():
+        sender = self.waiting.sender
+        if sender is None or self.waiting.is_sender():
             return
         sender.join(seconds)
         self.abandoned = True

@@ -15,9 +15,10 @@ from functools import partial
 from typing import Final
 
 from pylog.clock import Clock
+from pylog.log_manager import LogManager
 from pylog.producer.buffer import Buffer
 from pylog.producer.config import ProducerConfig
-from pylog.producer.sender import Home, Sender
+from pylog.producer.sender import Sender
 
 _BEFORE_OTHERS: Final = 100  # of what multiprocessing ends with a child: its pools have 15, its managers 10
 
@@ -26,15 +27,15 @@ class Core:
     """One producer's buffer and sender.
 
     Args:
-        home: the producer's store.
+        manager: the topics and logs that it sends to.
         clock: for timestamps and waiting.
         config: the producer's options.
         ended: is called by the producer's thread when every record is settled.
     """
 
-    def __init__(self, home: Home, clock: Clock, config: ProducerConfig, ended: Callable[[Core], object]) -> None:
+    def __init__(self, manager: LogManager, clock: Clock, config: ProducerConfig, ended: Callable[[Core], object]) -> None:
         self.buffer = Buffer(config.buffer_memory, config.max_block_ms, config.linger_ms, config.batch_size)
-        self.sender = Sender(home, clock, _without_calls(config), self.buffer)
+        self.sender = Sender(manager, clock, _without_calls(config), self.buffer)
         self._ended = ended
         self._begun = False
 

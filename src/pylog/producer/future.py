@@ -11,17 +11,16 @@ import copy
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from pylog.awaitables import refuse_awaitable, refuse_coroutine_function
 from pylog.config import Durability
 from pylog.errors import InvalidArgumentError, PylogError
+from pylog.producer.route import Route
 from pylog.record.types import Header
-
-if TYPE_CHECKING:
-    from pylog.producer.route import Route
 
 LOGGER = logging.getLogger("pylog")
 _INSTEAD: Final = "give a plain function, or send with pylog.aio.AsyncProducer"
@@ -156,7 +155,7 @@ class FutureRecordMetadata(msgspec.Struct, gc=False, eq=False):
 
     def _settled(self, timeout: float | None) -> Outcome:
         if self.outcome is None:
-            self.route.buffer.wait_for(self, timeout)
+            self.route.waiting.wait_until(self.done, timeout)
         assert self.outcome is not None
         return self._observed(self.outcome)
 
@@ -198,10 +197,17 @@ class FutureRecordMetadata(msgspec.Struct, gc=False, eq=False):
         if not callable(call):
             raise InvalidArgumentError(f"{call!r} cannot be called")
         refuse_coroutine_function("call", call, _INSTEAD)
-        self.route.buffer.note_callback(self, call)
+        self.route.waiting.add_callback(partial(self._add, call))
         if self.outcome is not None:
             self.call_back()
         return self
+
+    def _add(self, call: Callback) -> None:
+        if self.details is None:
+            self.details = Details()
+        if self.details.callbacks is None:
+            self.details.callbacks = []
+        self.details.callbacks.append(call)
 
     def call_back(self) -> None:
         """Makes the calls that are due, each once, whichever thread comes first."""

@@ -14,13 +14,14 @@ from pylog.clock import Clock
 from pylog.dropping import has_been_dropped
 from pylog.errors import InvalidArgumentError, InvalidRecordError, RecordTooLargeError
 from pylog.log.checkpoints import check_topic_name
+from pylog.log_manager import LogManager
 from pylog.partitioner import partition_called
-from pylog.producer.buffer import RECORD_CHARGE, RECORD_OVERHEAD, charge
 from pylog.producer.config import ProducerConfig, Serializer
 from pylog.producer.core import Core
 from pylog.producer.future import Details, FutureRecordMetadata, RecordMetadata
 from pylog.producer.route import Route, too_large
-from pylog.producer.sender import BatchMetadata, Home
+from pylog.producer.sender import BatchMetadata
+from pylog.producer.sizes import RECORD_CHARGE, RECORD_OVERHEAD, charge
 from pylog.record.builder import keyless
 from pylog.record.rows import MAX_RECORD_OVERHEAD
 from pylog.record.types import Header
@@ -45,9 +46,9 @@ class Producer:
     >>> store.close()
     """
 
-    def __init__(self, home: Home, clock: Clock, config: ProducerConfig, core: Core) -> None:
+    def __init__(self, manager: LogManager, clock: Clock, config: ProducerConfig, core: Core) -> None:
         self.config = config
-        self._home = home
+        self._manager = manager
         self._clock = clock
         self._core = core
         self._buffer = core.buffer
@@ -60,7 +61,7 @@ class Producer:
     def __del__(self) -> None:
         core = getattr(self, "_core", None)  # none, if the first argument was refused
         if core is not None and core.is_open:
-            has_been_dropped(self, f"a producer of the store {self._home.path}", core.let_go)
+            has_been_dropped(self, f"a producer of the store {self._manager.path}", core.let_go)
 
     def __enter__(self) -> Self:
         return self
@@ -167,8 +168,8 @@ class Producer:
         known = self._routes.get(check_topic_name(topic))
         if known is None:
             with self._guard:
-                changes = self._home.topic_changes  # before the topic is read: what changes meanwhile is seen next time
-                made = Route(self._home.topic(topic), self._buffer, self.config, self._clock.monotonic(), changes)
+                changes = self._manager.topic_changes  # before the topic is read: what changes meanwhile is seen next time
+                made = Route(self._manager.topic(topic), self._buffer.waiting, self.config, self._clock.monotonic(), changes)
                 known = self._routes.setdefault(topic, made)
                 self._buffer.topics = len(self._routes)
             if not self._looks_closer:
@@ -190,7 +191,7 @@ class Producer:
         if isinstance(given, bool) or not isinstance(given, int | np.integer):
             raise InvalidArgumentError(f"partition={given!r} is not an int")
         if given not in route.partitions:
-            self._home.log(route.topic, int(given))  # raises, unless the topic has got it meanwhile
+            self._manager.log(route.topic, int(given))  # raises, unless the topic has got it meanwhile
             self._renewed(route)
         return int(given)
 
@@ -270,7 +271,7 @@ class Producer:
         Raises:
             UnknownTopicOrPartitionError: there is no such topic.
         """
-        return set(self._home.topic(check_topic_name(topic)).partition_ids)
+        return set(self._manager.topic(check_topic_name(topic)).partition_ids)
 
     def close(self, timeout: float | None = None) -> None:
         """Appends what was sent, and ends the producer's thread. Its store does this too, and so does the end of the interpreter,

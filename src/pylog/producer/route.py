@@ -7,9 +7,10 @@ import math
 from pylog.errors import PylogError, RecordTooLargeError
 from pylog.log.arguments import limit_of, limit_text, timestamp_bounds
 from pylog.partitioner import Partitioner
-from pylog.producer.buffer import RECORD_CHARGE, RECORD_OVERHEAD, Buffer
 from pylog.producer.config import ProducerConfig
 from pylog.producer.numbering import Numbering
+from pylog.producer.sizes import RECORD_CHARGE, RECORD_OVERHEAD
+from pylog.producer.waiting import Waiting
 from pylog.record.builder import keyless
 from pylog.record.rows import MAX_RECORD_OVERHEAD
 from pylog.topics.topic import Topic
@@ -20,7 +21,7 @@ class Route:
 
     Attributes:
         topic: its name.
-        buffer: where its records wait.
+        waiting: the threads that wait for its records.
         partitions: the topic's partitions, ascending.
         limit: bytes that a record may have, with a batch around it.
         limit_text: the same for messages, with the option that sets it.
@@ -36,9 +37,9 @@ class Route:
         tightened: whether the topic takes less than it did at first: records may have been sent before that it refuses now.
     """
 
-    def __init__(self, topic: Topic, buffer: Buffer, config: ProducerConfig, now: float, changes: int = 0) -> None:
+    def __init__(self, topic: Topic, waiting: Waiting, config: ProducerConfig, now: float, changes: int = 0) -> None:
         self.topic = topic.name
-        self.buffer = buffer
+        self.waiting = waiting
         self._max_request_size = config.max_request_size
         self.keyed = self.named = self.timed = self.headed = False
         self.partitioner: Partitioner = config.new_partitioner()

@@ -13,12 +13,11 @@ import logging
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import compress
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from pylog.background import Failures
 from pylog.clock import Clock
 from pylog.config import Durability
 from pylog.errors import (
@@ -32,6 +31,7 @@ from pylog.errors import (
     UnknownTopicOrPartitionError,
 )
 from pylog.log.log import Log
+from pylog.log_manager import LogManager
 from pylog.producer.buffer import Buffer
 from pylog.producer.columns import (
     Columns,
@@ -50,24 +50,11 @@ from pylog.producer.numbering import Numbering, new_producer_id
 from pylog.producer.route import Route
 from pylog.record.rows import Longs, Rows
 from pylog.record.types import Acknowledgement
-from pylog.topics.topic import Topic
 
 LOGGER = logging.getLogger("pylog")
 
 
 _AFTER_FAILURE_S: Final = 0.1  # before a thread that could not even take records tries again
-
-
-class Home(Protocol):
-    """What a producer asks of its store."""
-
-    path: str
-    topic_changes: int
-    failures: Failures
-
-    def topic(self, name: str) -> Topic: ...
-
-    def log(self, topic: str, partition: int) -> Log: ...
 
 
 class BatchMetadata(NamedTuple):
@@ -89,14 +76,14 @@ class Sender:
     """Appends what a producer is given.
 
     Args:
-        home: the producer's store.
+        manager: the topics and logs that it sends to.
         clock: for timestamps, and for what takes too long.
         config: the producer's.
         buffer: where records come from.
     """
 
-    def __init__(self, home: Home, clock: Clock, config: ProducerConfig, buffer: Buffer) -> None:
-        self._home = home
+    def __init__(self, manager: LogManager, clock: Clock, config: ProducerConfig, buffer: Buffer) -> None:
+        self._manager = manager
         self._clock = clock
         self._config = config
         self._buffer = buffer
@@ -109,7 +96,7 @@ class Sender:
                 if not self._run_once():
                     return
             except BaseException as error:  # noqa: BLE001 - such as want of memory: records that come later are appended
-                self._home.failures.note(error)
+                self._manager.failures.note(error)
                 threading.Event().wait(_AFTER_FAILURE_S)
 
     def _run_once(self) -> bool:
@@ -120,7 +107,7 @@ class Sender:
                 self._deliver(route, futures)
         except BaseException as error:  # noqa: BLE001 - whatever it is, nobody may wait for ever
             self._buffer.refuse([future for future in taken if not future.done()], _as_failure(error))
-            self._home.failures.note(error)
+            self._manager.failures.note(error)
         finally:
             self._buffer.done()
         return bool(taken)
@@ -133,7 +120,7 @@ class Sender:
 
     def _deliver(self, route: Route, futures: Futures) -> None:
         """Appends the records of one topic, and settles their futures."""
-        with self._buffer.turn:
+        with self._buffer.waiting.turn:
             try:
                 if self.is_old(route):
                     self.renew_at_once(route)
@@ -204,7 +191,7 @@ class Sender:
     def _stamp(self, route: Route, partition: int, done: Acknowledgement) -> int:
         """The time of append, which only the log knows."""
         with contextlib.suppress(PylogError):  # the records are in the log, whatever reading them meets
-            return self._home.log(route.topic, partition).read(done.offsets.start).timestamp
+            return self._manager.log(route.topic, partition).read(done.offsets.start).timestamp
         return -1
 
     # ---- tables --------------------------------------------------------------------------------------------------------------
@@ -212,7 +199,7 @@ class Sender:
     def send_table(self, route: Route, table: Any) -> list[BatchMetadata]:
         """Appends the rows of a table in the calling thread, behind all that was taken before."""
         sent: list[BatchMetadata] = []
-        with self._buffer.turn:
+        with self._buffer.waiting.turn:
             self.renew_at_once(route)
             try:
                 self._send_table_to(route, table, sent, first=True)
@@ -238,20 +225,20 @@ class Sender:
 
     def is_old(self, route: Route) -> bool:
         """Whether a topic may have changed: its store has changed one since, or what is known of it is old."""
-        if route.changes != self._home.topic_changes:
+        if route.changes != self._manager.topic_changes:
             return True
         return self._clock.monotonic() - route.looked_at > self._config.metadata_max_age_ms / 1000
 
     def renew_at_once(self, route: Route) -> None:
         """Takes the topic as it is now."""
-        changes = self._home.topic_changes  # before the topic is read: what changes meanwhile is seen next time
-        route.renew(self._home.topic(route.topic), self._clock.monotonic(), changes)
+        changes = self._manager.topic_changes  # before the topic is read: what changes meanwhile is seen next time
+        route.renew(self._manager.topic(route.topic), self._clock.monotonic(), changes)
 
     def _check_partitions(self, route: Route, placed: Sequence[tuple[int, Part]]) -> None:
         """Raises UnknownTopicOrPartitionError if any of the partitions is gone, before anything is appended to the others."""
         for partition, _ in placed:
             try:
-                self._home.log(route.topic, partition)
+                self._manager.log(route.topic, partition)
             except UnknownTopicOrPartitionError:
                 raise
             except PylogError:
@@ -299,7 +286,7 @@ class Sender:
             if self._buffer.abandoned:
                 raise ClosedError("the producer was closed before it could append the record")
             try:
-                log = self._home.log(route.topic, partition)
+                log = self._manager.log(route.topic, partition)
                 return self._append_to(log, rows, numbering)
             except OutOfOrderSequenceError:  # the log was cut, or has forgotten: none of this batch is there
                 if numbering is None or numbering.next_batch().sequence == 0:
@@ -330,7 +317,7 @@ class Sender:
             UnknownTopicOrPartitionError: it has none.
         """
         route.distrust()
-        return self._home.log(route.topic, partition) is not log
+        return self._manager.log(route.topic, partition) is not log
 
 
 def _may_pass(error: PylogError, numbering: Numbering | None) -> bool:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
 
 from pylog.errors import PylogError, StorageFailedError
 from pylog.fs import FileSystem, join
+from pylog.log.check import TEMPORARY, UNFINISHED
 from pylog.log.checkpoints import CLEAN_SHUTDOWN, is_told_of, parse_partition_directory, read_topic_id
+from pylog.log.recovery import Finding
+from pylog.log.report import about, of_error
 from pylog.record.types import TopicPartition
 from pylog.topics.catalog import Catalog, read_catalog, without
 from pylog.topics.listing import made_again
 from pylog.topics.partitions import directory_name
-
-if TYPE_CHECKING:
-    from pylog.log.recovery import Finding
 
 
 def check_catalog(fs: FileSystem, root: str, catalog: Catalog, *, quiet: bool) -> Iterator[Finding]:
@@ -25,8 +24,6 @@ def check_catalog(fs: FileSystem, root: str, catalog: Catalog, *, quiet: bool) -
         catalog: as it is meanwhile.
         quiet: nobody writes files there, no thread of this process either: what looks unfinished is left over.
     """
-    from pylog.log.check import TEMPORARY, UNFINISHED  # imports the engine, which callers that list names do not need
-    from pylog.log.report import about, of_error
 
     try:
         entries = fs.list(root)
@@ -54,8 +51,6 @@ def was_made(fs: FileSystem, root: str, partition: TopicPartition) -> bool:
 
 def _check_made(fs: FileSystem, root: str, ids: Mapping[TopicPartition, str], lacking: set[TopicPartition]) -> Iterator[Finding]:
     """Of partitions that have no directory: whether they are lost, or not made yet. Not of those that came or went meanwhile."""
-    from pylog.log.report import about
-
     made = {partition for partition in lacking if was_made(fs, root, partition)}  # before the next look: that can only excuse it
     topics = read_catalog(fs, root).topics if lacking else {}
     for partition in sorted(lacking):
@@ -70,8 +65,6 @@ def _check_made(fs: FileSystem, root: str, ids: Mapping[TopicPartition, str], la
 
 
 def _check_id(fs: FileSystem, directory: str, expected: str) -> Iterator[Finding]:
-    from pylog.log.report import about, of_error
-
     try:
         found = read_topic_id(fs, directory)
         if found not in (None, expected):

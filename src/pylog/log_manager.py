@@ -1,0 +1,397 @@
+"""`LogManager`: the topics and logs of one data directory, below the clients that read and write through it.
+
+Like Kafka's class of this name it opens logs, creates and deletes topics, flushes in the background, and closes all with shutdown
+checkpoints. It knows no client. `pylog.store.Store` documents the methods for users.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import partial
+from typing import Any
+from weakref import WeakSet
+
+from pylog import limits, trace
+from pylog.background import Background, Failures
+from pylog.clock import Clock
+from pylog.config import TopicConfig
+from pylog.errors import (
+    CorruptionError,
+    InvalidArgumentError,
+    PylogError,
+    ReadOnlyError,
+    UnknownTopicOrPartitionError,
+)
+from pylog.fs import Door, FileSystem, Gate, join, process_id
+from pylog.log.check import check_store
+from pylog.log.checkpoints import NEW_MARKER, check_topic_name, is_told_of
+from pylog.log.glance import glance
+from pylog.log.internal import opened
+from pylog.log.loaded import Source
+from pylog.log.log import Log
+from pylog.log.mutator import Surroundings
+from pylog.log.options import LiveOptions
+from pylog.log.outline import Outline, outline_at
+from pylog.log.recovery import Finding
+from pylog.log.report import Partition, Report
+from pylog.log.verification import Progress, verify_store
+from pylog.options import StoreOptions
+from pylog.record.types import TopicPartition
+from pylog.root_directory import RootDirectory
+from pylog.segment.segment import OpenFiles
+from pylog.topics.catalog import KnownCatalog
+from pylog.topics.checking import check_catalog
+from pylog.topics.listing import find_topic, find_topics, id_in_brokers_directory, is_kraft_brokers
+from pylog.topics.making import check_more, check_partition_count, check_settable
+from pylog.topics.partitions import CLUSTER_METADATA, check_partition_directory, directory_name, for_each_partition
+from pylog.topics.topic import Topic, check_partition
+
+
+class LogManager:
+    """The topics and open logs of a data directory.
+
+    Args:
+        path: the directory.
+        options: how the store is opened.
+        fs, clock: the file system and the clock.
+
+    Attributes:
+        path, mode, clock: as given.
+        fs: the same file system; it refuses every call once the manager is closed.
+        gate: the calls that `close` waits for.
+        failures: of work in the background.
+        topic_changes: how often this manager has created, altered or deleted a topic or added partitions.
+        uncleanable: partitions whose compaction failed; it is not tried again until the store is opened again.
+        is_closed: whether `close` was called.
+        process: the id of the process that opened the directory.
+    """
+
+    def __init__(self, path: str, options: StoreOptions, fs: FileSystem, clock: Clock) -> None:
+        self.path = path
+        self.mode = options.mode
+        self.clock = clock
+        self.fs = fs = Door(fs, path)
+        self.gate = Gate(f"the store {path}", path)
+        self.failures = Failures()
+        self.topic_changes = 0
+        self.uncleanable: set[TopicPartition] = set()
+        self.is_closed = False
+        self.process = process_id()
+        self._options = options
+        self._guard = threading.RLock()
+        self._open_files = OpenFiles()
+        self._open_writers = OpenFiles(limits.OPEN_WRITERS)
+        self._warned: set[str] = set()
+        self._logs: dict[TopicPartition, Log] = {}
+        self._readers: WeakSet[Log] = WeakSet()  # of a store that is open for reading
+        self._known_catalog = KnownCatalog(fs, path)
+        self._background = Background(self.failures)
+        with trace.HELD:
+            self._root = RootDirectory(fs, path, options, clock)
+        self._locks = self._root.locks
+
+    @property
+    def writable(self) -> bool:
+        """Whether the directory is open for writing."""
+        return self.mode == "rw"
+
+    def check_writable(self) -> None:
+        """Raises ClosedError or ReadOnlyError if nothing can be written."""
+        self.gate.check()
+        if not self.writable:
+            raise ReadOnlyError(f"{self.path} is open for reading; open it with mode='rw'", path=self.path)
+
+    # ---- topics --------------------------------------------------------------------------------------------------------------
+
+    def topics(self) -> dict[str, Topic]:
+        """The topics by name. Cost: one listing of the directory."""
+        self.gate.check()
+        return find_topics(self.fs, self.path)
+
+    def topic(self, name: str) -> Topic:
+        """One topic."""
+        self.gate.check()
+        return find_topic(self.fs, self.path, name)
+
+    def create_topic(self, name: str, partitions: int = 1, **config: Any) -> Topic:
+        """Creates a topic, durably."""
+        self.check_writable()
+        checked = TopicConfig.of(config)
+        check_settable(config)
+        count = check_partition_count(partitions)
+        check_topic_name(name)
+        with trace.HELD, self._guard:
+            self.gate.check()  # once more: another thread may have closed it, and another process have the directory
+            self._root.leave_clean_state()
+            topic = self._root.changes.create(name, count, checked)
+            self.topic_changes += 1
+            for log in self._let_go(name):  # of a topic that another store deleted
+                with suppress(PylogError):  # its files are deleted: only their descriptors are left
+                    log.close()
+            return topic
+
+    def add_partitions(self, name: str, partitions: int) -> Topic:
+        """Raises a topic's number of partitions."""
+        self.check_writable()
+        count = check_partition_count(partitions)
+        with trace.HELD, self._guard:
+            check_more(self.fs, self.path, self.topic(name), count)
+            self._root.leave_clean_state()
+            topic = self._root.changes.add_partitions(name, count)
+            self.topic_changes += 1
+            return topic
+
+    def alter_topic(self, name: str, **config: Any) -> Topic:
+        """Changes a topic's configuration, durably, and has every open log take it."""
+        self.check_writable()
+        check_settable(config)
+        with trace.HELD, self._guard:
+            self.gate.check()
+            before, topic = self._root.changes.alter(name, config)
+            self.topic_changes += 1
+        self._root.changes.announce(topic)
+        self._warn_of_compaction(before, topic)
+        return topic
+
+    def _warn_of_compaction(self, before: Topic, after: Topic) -> None:
+        """Logs that compaction will delete records without a key, if a topic that may hold some becomes compacted."""
+        if after.config.is_compacted and not before.config.is_compacted and self._has_records(after):
+            then = "the next compaction deletes records without a key; set cleanup_policy back before that to keep them"
+            trace.line(trace.TOPIC_COMPACTED, topic=after.name, then=then)
+
+    def _has_records(self, topic: Topic) -> bool:
+        """Whether a topic may hold records. Cost: as `log` for each partition."""
+        for number in topic.partition_ids:
+            try:
+                log = self.log(topic.name, number)
+                if log.start_offset < log.end_offset:
+                    return True
+            except PylogError:  # it may
+                return True
+        return False
+
+    def delete_topic(self, name: str, forgetting: AbstractContextManager[None] | None = None) -> None:
+        """Deletes a topic and its records.
+
+        Args:
+            name: the topic.
+            forgetting: entered before the deletion, and left after it: deletes what depends on the topic.
+        """
+        self.check_writable()
+        with trace.HELD, forgetting or nullcontext(), self._guard:
+            self._root.changes.check_deletable(self.topic(name))
+            self._root.leave_clean_state()
+            for log in self._let_go(name):
+                log.close()
+            self._root.changes.delete(name)
+            self.topic_changes += 1
+
+    def _let_go(self, topic: str) -> Iterator[Log]:
+        """Forgets the logs of a topic, one by one; the background flushes them no more."""
+        self.uncleanable.difference_update([key for key in self.uncleanable if key.topic == topic])
+        for key in [key for key in self._logs if key.topic == topic]:
+            log = self._logs.pop(key)
+            self._background.drop(log.flush_behind)
+            yield log
+
+    # ---- logs ----------------------------------------------------------------------------------------------------------------
+
+    def log(self, topic: str, partition: int = 0) -> Log:
+        """One partition, opened on its first use."""
+        self.gate.check()
+        known = self._logs.get(TopicPartition(topic, partition)) if type(topic) is str and type(partition) is int else None
+        if known is not None and not known.is_gone:  # most often: what was checked once is not checked again
+            return known
+        key = self._partition(topic, partition)
+        if not self.writable:
+            reader = self._open_log(key)
+            self._readers.add(reader)
+            return reader
+        with trace.HELD, self._guard:
+            self.gate.check()  # once more: another thread may have closed it
+            known = self._logs.get(key)
+            if known is None or known.is_gone:
+                if known is not None:
+                    self._background.drop(known.flush_behind)
+                    self.uncleanable.discard(key)
+                    with suppress(PylogError):
+                        known.close()
+                self._complete(key)
+                self._logs[key] = self._open_log(key)
+            return self._logs[key]
+
+    def _partition(self, topic: str, partition: int) -> TopicPartition:
+        if isinstance(partition, bool) or not isinstance(partition, int):
+            raise InvalidArgumentError(f"partition={partition!r} is not an int")
+        key = TopicPartition(check_topic_name(topic), partition)
+        if self.writable and topic == CLUSTER_METADATA:
+            raise ReadOnlyError(
+                f"{topic} is a Kafka controller's own log; open the store with mode='r' to look at it", path=self.path
+            )
+        known = self._logs.get(key)
+        if (known is None or known.is_gone) and not self.fs.exists(join(self.path, directory_name(key))):
+            self._check_partition(key)
+        return key
+
+    def _check_partition(self, key: TopicPartition) -> None:
+        """Raises if the topic lacks the partition. A writer creates the directory that the topic's creator did not get to."""
+        check_partition(self.path, self.topic(key.topic), key.partition)
+        if not self.writable and is_told_of(self.fs, self.path, key):
+            path = join(self.path, directory_name(key))
+            raise CorruptionError(f"{path} is gone, and a checkpoint says that it was there; restore it from a copy", path=path)
+        if not self.writable or is_kraft_brokers(self.fs, self.path):
+            told = f"{directory_name(key)} is not made yet: who makes the topic is at it, or died; a writer completes it"
+            raise UnknownTopicOrPartitionError(told, path=self.path)
+        self._root.leave_clean_state()
+        with trace.HELD, self._guard:
+            self.gate.check()
+            self._root.changes.complete(key)
+
+    def _complete(self, key: TopicPartition) -> None:
+        """Has a missing `partition.metadata` written, if the directory's creator did not get to it and was no broker."""
+        if self._root.changes.is_half_made(key):
+            with suppress(PylogError):  # nothing here needs it: the next attempt may succeed
+                self._root.leave_clean_state()
+                self._root.changes.complete(key)
+
+    def outline(self, topic: str, partition: int = 0) -> Outline:
+        """The ends and segments of a partition, for planning reads of many. Nothing stays open."""
+        self.gate.check()
+        return outline_at(self._source(self._partition(topic, partition)), self.clock)
+
+    def start_and_end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int] | None]:
+        """Where the logs of several partitions start and end now; None for a partition that does not exist."""
+        self.gate.check()
+        told = self._root.log_starts.offsets()
+        return {partition: self._ends(partition, told.get(partition)) for partition in partitions}
+
+    def _ends(self, partition: TopicPartition, told: int | None) -> tuple[int, int] | None:
+        try:
+            key = self._partition(*partition)
+            seen = None
+            if key not in self._logs:
+                seen = glance(self.fs, join(self.path, directory_name(key)), told or 0, ours=self._root.marker == NEW_MARKER)
+            if seen is None or (told is not None and told < seen.outline.bases[0]):  # its first part may be in a remote tier
+                state = self.log(*key).look()
+                return state.start_offset, state.end_offset
+        except UnknownTopicOrPartitionError:
+            return None
+        return seen.outline.start_offset, seen.outline.end_offset
+
+    def _source(self, key: TopicPartition) -> Source:
+        directory = join(self.path, directory_name(key))
+        check_partition_directory(self.fs, directory, write=self.writable)
+        root, locks = self._root, self._locks
+        topic_id = id_in_brokers_directory(self.fs, self.path, key)
+        config = partial(self._known_catalog.config_of, key.topic, topic_id)
+        return Source(
+            fs=self.fs,
+            clock=self.clock,
+            directory=directory,
+            partition=key,
+            options=LiveOptions(config, self._options.durability, key.topic, self._warned),
+            open_files=self._open_files,
+            writable=self.writable,
+            clean=root.marker is not None,
+            ours=root.marker == NEW_MARKER,
+            foreign=not self.writable and root.has_broker(),
+            recovery_points=root.recovery_points,
+            log_starts=root.log_starts,
+            lock=None if locks is None else locks.partition(directory_name(key)),
+            root_lock=None if locks is None else locks.root,
+            cleaned=root.cleaned,
+            cleaning_lock=None if locks is None else locks.cleaner(directory_name(key)),
+        )
+
+    def _open_log(self, key: TopicPartition) -> Log:
+        root = self._root
+        surroundings = Surroundings(
+            self._options.exclusive, root.leave_clean_state, root.findings.extend, self._flush_every, self._open_writers
+        )
+        return opened(self._source(key), self.clock, surroundings)
+
+    def query_lock(self, query: str) -> AbstractContextManager[object]:
+        """Keeps every other thread and process from appending for the same streaming query."""
+        self.check_writable()
+        assert self._locks is not None
+        return self._locks.query(query)
+
+    def _flush_every(self, interval_ms: int, flush: Callable[[], None]) -> None:
+        self._background.every(flush, interval_ms, flush)
+
+    def flush(self) -> None:
+        """Makes every record appended so far durable."""
+        self.gate.check()
+        for_each_partition(log.flush for log in list(self._logs.values()))
+
+    # ---- integrity -----------------------------------------------------------------------------------------------------------
+
+    @property
+    def recovery_report(self) -> tuple[Finding, ...]:
+        """What opening the directory and its logs has found so far."""
+        return tuple(self._root.findings)
+
+    def check(self) -> Report:
+        """Checks all structural invariants."""
+        alone = nullcontext(False) if self._locks is None else self._locks.alone_meanwhile()
+        with self.gate.throughout(), alone as quiet:
+            report = check_store(self.fs, self.path, self._views(quiet=quiet))
+            with self._root.lock() if quiet else nullcontext():
+                return report.with_findings(check_catalog(self.fs, self.path, self._known_catalog.read(), quiet=quiet))
+
+    def verify(self, rate_limit: float | None = None, progress: Progress | None = None, *, records: bool = False) -> Report:
+        """Reads everything again, and verifies each checksum and digest."""
+        with self.gate.throughout():
+            views = self._views(quiet=False)
+            return verify_store(self.fs, self.path, views, self.clock, rate_limit=rate_limit, progress=progress, records=records)
+
+    def _views(self, *, quiet: bool) -> list[Callable[[], Partition]]:
+        """Each partition, opened when its turn comes."""
+
+        def opened_view(key: TopicPartition) -> Partition:
+            log = self.log(*key)
+            partition = log.as_partition(quiet=quiet)
+            return partition._replace(still=log.exclusively) if quiet else partition
+
+        return [partial(opened_view, key) for key in self._root.partitions()]
+
+    # ---- the end -------------------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Closes the logs, writes the shutdown checkpoints and the clean-shutdown marker, and releases the locks.
+
+        Does nothing in a forked child: threads that the child does not have may hold any of the locks.
+        """
+        if process_id() != self.process:
+            return
+        try:
+            self._background.end()  # before the guard is taken: a task may be waiting for it
+        finally:
+            self._close()
+
+    def _close(self) -> None:
+        with trace.HELD, self._guard:
+            if self.is_closed:
+                return
+            self.is_closed = True
+            self.gate.shut()
+            try:
+                trace.later(trace.STORE_CLOSED, path=self.path, mode=self.mode)
+                self._close_logs()
+            finally:
+                self.fs.shut()  # before the locks: nothing reads a file that others may change
+                self.release()
+
+    def _close_logs(self) -> None:
+        if self.writable:
+            clean = all(for_each_partition(log.close for log in self._logs.values()))
+            self._root.note_shutdown(self._logs, clean=clean)
+        for reader in list(self._readers):
+            reader.close()
+
+    def release(self) -> None:
+        """Releases the locks, and nothing else: of a store that could not be opened."""
+        if self._locks is not None:
+            self._locks.close()

@@ -1,0 +1,147 @@
+"""`RootDirectory`: the files in an open data directory itself: locks, Kafka's checkpoints, the clean-shutdown marker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+
+from pylog import limits, trace
+from pylog.clock import Clock
+from pylog.fs import FileSystem, join, read_derived, remove_derived, write_atomically
+from pylog.log import shutdown
+from pylog.log.checkpoints import CLEAN_SHUTDOWN, CLEANER, LOG_START, NEW_MARKER, RECOVERY_POINT, Checkpoint
+from pylog.log.log import Log
+from pylog.log.recovery import Finding
+from pylog.log.store_locks import KAFKA_LOCK, StoreLocks
+from pylog.options import StoreOptions
+from pylog.record.types import TopicPartition
+from pylog.staging.names import sweep
+from pylog.topics.changes import TopicChanges
+from pylog.topics.finishing import finish_changes, is_finished
+from pylog.topics.listing import partitions_in
+from pylog.topics.making import make_root
+from pylog.topics.partitions import directory_name
+
+
+class RootDirectory:
+    """A data directory that one store has open. It is created if it is missing and the store is open for writing.
+
+    Args:
+        fs, path: the directory.
+        options: how the store is opened.
+        clock: for waiting.
+
+    Attributes:
+        findings: what opening the directory and its logs has found.
+        locks: of a store that is open for writing.
+        changes: changes topics, in a store that is open for writing.
+        marker: the content of the clean-shutdown marker when the directory was opened; None without one.
+        recovery_points, log_starts, cleaned: Kafka's checkpoints.
+
+    Raises:
+        NotALogDirectoryError, StoreLockedError: as `pylog.open`. No lock is held then.
+    """
+
+    changes: TopicChanges
+
+    def __init__(self, fs: FileSystem, path: str, options: StoreOptions, clock: Clock) -> None:
+        self._fs = fs
+        self._path = path
+        self.findings: list[Finding] = []
+        self.locks: StoreLocks | None = None
+        self.marker: bytes | None = None
+        self._left_clean_state = False
+        self.recovery_points = Checkpoint(fs, path, RECOVERY_POINT)
+        self.log_starts = Checkpoint(fs, path, LOG_START)
+        self.cleaned = Checkpoint(fs, path, CLEANER)
+        self._checkpoints = (self.recovery_points, self.log_starts, self.cleaned)
+        if options.mode == "rw":
+            self._open_for_writing(options, clock)
+        else:
+            fs.check_directory(path, write=False)
+            self.marker = self._read_marker()
+            self._report_checkpoints()
+
+    def _open_for_writing(self, options: StoreOptions, clock: Clock) -> None:
+        if not self._fs.exists(self._path):
+            make_root(self._fs, self._path)
+        self._fs.check_directory(self._path, write=True)
+        exclusive, timeout_ms = options.exclusive, options.lock_timeout_ms
+        self.locks = StoreLocks(self._fs, self._path, clock, exclusive=exclusive, timeout_ms=timeout_ms)
+        self.changes = TopicChanges(self._fs, self._path, self.locks, self._checkpoints)
+        try:
+            self._report_checkpoints()
+            self.marker = self._read_marker()
+            if self.locks.was_alone:
+                self._finish_changes()
+            if self.marker is None:
+                self._recover()
+            sweep(self._fs, self._path, clock.now_ms())
+        except BaseException:
+            self.locks.close()
+            raise
+
+    def _finish_changes(self) -> None:
+        with self.lock():
+            finish_changes(self._fs, self._path, broker_was_last=self.marker not in (None, NEW_MARKER))
+
+    def _recover(self) -> None:
+        if not self.partitions():
+            self.marker = NEW_MARKER  # an empty directory cannot have a change that was interrupted
+            return
+        trace.later(trace.STORE_UNCLEAN, path=self._path, then="each log checks its end when it is opened")
+        self._fs.sync_directory(self._path)  # a dead process may have created a directory without syncing this one
+
+    def _read_marker(self) -> bytes | None:
+        return read_derived(self._fs, join(self._path, CLEAN_SHUTDOWN), limits.MARKER_BYTES).data
+
+    def _report_checkpoints(self) -> None:
+        """An unreadable checkpoint counts as empty, and is reported."""
+        for checkpoint in self._checkpoints:
+            checkpoint.offsets()
+            if checkpoint.complaint is not None:
+                self.findings.append(Finding("rebuilt", checkpoint.path, 0, 0, 0, None, checkpoint.complaint))
+                trace.later(trace.CHECKPOINT_UNREADABLE, path=checkpoint.path, error=checkpoint.complaint)
+
+    # ---- while it is open ----------------------------------------------------------------------------------------------------
+
+    def lock(self) -> AbstractContextManager[None]:
+        """The lock of the files in the directory itself: for one small file at a time."""
+        assert self.locks is not None
+        return self.locks.root.entered()
+
+    def has_broker(self) -> bool:
+        """Whether a Kafka broker has the directory open now."""
+        return bool(self._fs.lock_owner(join(self._path, KAFKA_LOCK)))
+
+    def partitions(self) -> list[TopicPartition]:
+        """The partitions that have a directory."""
+        return list(partitions_in(self._fs, self._path, self._fs.list(self._path)).values())
+
+    def leave_clean_state(self) -> None:
+        """Removes the clean-shutdown marker, durably, before the first write: a stale one would hide a crash."""
+        if self._left_clean_state:
+            return
+        with self.lock():  # not the manager's guard: an append calls this under its log's locks, which come after that guard
+            path = join(self._path, CLEAN_SHUTDOWN)
+            if self._fs.exists(path):
+                remove_derived(self._fs, path)
+                self._fs.sync_directory(self._path)
+            self._left_clean_state = True
+
+    # ---- the end -------------------------------------------------------------------------------------------------------------
+
+    def note_shutdown(self, opened: Mapping[TopicPartition, Log], *, clean: bool) -> None:
+        """Writes the shutdown checkpoints, and the marker if all is as after a clean shutdown, unless other processes write here.
+
+        Args:
+            opened: the logs that were open; all are closed.
+            clean: whether each closed without leaving anything to recover.
+        """
+        assert self.locks is not None
+        if self._fs.exists(join(self._path, CLEAN_SHUTDOWN)) or not self.locks.alone():
+            return
+        names = {partition: join(self._path, directory_name(partition)) for partition in self.partitions()}
+        settled = shutdown.note_ends(self._fs, names, opened, self.marker, self.recovery_points, self.log_starts)
+        if settled and clean and is_finished(self._fs, self._path, names):
+            write_atomically(self._fs, self._path, CLEAN_SHUTDOWN, NEW_MARKER if self.marker is None else self.marker)
