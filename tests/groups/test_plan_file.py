@@ -108,7 +108,7 @@ def test_what_is_no_path_is_refused(path: Any) -> None:
 
 def test_what_is_no_file_is_not_replaced_by_one_and_a_link_stays(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(InvalidArgumentError, match="is no file"):
+    with pytest.raises(InvalidArgumentError, match="is not a regular file"):
         write(tmp_path / "pipe", "x")
     assert (tmp_path / "pipe").is_fifo()
     (tmp_path / "link").symlink_to(tmp_path / "file")
