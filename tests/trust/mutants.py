@@ -592,8 +592,8 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="last_records_are_counted",
         file="pylog/cli/offset_specs.py",
-        text="        return offset_of_last(log, -place.value, isolation)\n",
-        replacement="        return max(log.end_offset + place.value, log.start_offset)\n",
+        text="        return offset_of_last(log, -spec.value, isolation)\n",
+        replacement="        return max(log.end_offset + spec.value, log.start_offset)\n",
         tests=("tests/cli/test_records.py::test_the_last_records_are_counted_not_their_offsets",),
         why="`cat --from -N` counts offsets, so gaps at the end of a log take the place of records.",
     ),

@@ -24,7 +24,7 @@ from pylog.config import Durability, TopicConfig
 from pylog.errors import StorageFailedError, UnsupportedFormatError
 from pylog.fs import File, FileSystem, is_no_file, join, process_id, read_start, set_aside
 from pylog.log.brokers import modified
-from pylog.log.options import EPOCH_BITS, mark_in, mark_of, marked
+from pylog.log.option_marks import EPOCH_BITS, mark_in, mark_of, marked
 from pylog.record.checksum import crc32c
 from pylog.segment.names import DURABLE_POINT
 

@@ -4,22 +4,15 @@
 carries another mark than that of its options is out of date and loads the log again with the options as they stand. So an append
 need not read the catalog. Whatever deletes reads the catalog under the partition's lock, and gets a writer whose header carries
 that version's mark before it acts: from then on no other process appends by an older one, even if `alter_topic` was killed
-between the catalog and the headers.
+between the catalog and the headers. `option_marks` computes the marks.
 """
 
 from __future__ import annotations
 
-import functools
-import hashlib
 from collections.abc import Callable
-from typing import Final
 
 from pylog.config import Durability, TopicConfig
 from pylog.log.arguments import Encoders
-
-EPOCH_BITS: Final = 44  # of a header's epoch number; the bits above hold the mark
-_MARK_BITS: Final = 20
-_NUMBERS: Final = (1 << EPOCH_BITS) - 1
 
 
 class Options:
@@ -83,24 +76,3 @@ class LiveOptions:
             return False
         self.now = Options(config, *self._given)
         return True
-
-
-@functools.lru_cache(1024)
-def mark_of(config: TopicConfig) -> int:
-    """The mark that a header carries for a version of the options: 20 bits of a hash, never 0."""
-    changed = ",".join(f"{name}={value!r}" for name, value in sorted(config.changed().items()))
-    return int.from_bytes(hashlib.blake2b(changed.encode(), digest_size=8).digest(), "little") % ((1 << _MARK_BITS) - 1) + 1
-
-
-def marked(epoch: int, mark: int) -> int:
-    """An epoch number with another mark.
-
-    >>> marked(6, 1) == (1 << 44) + 6
-    True
-    """
-    return (epoch & _NUMBERS) | (mark << EPOCH_BITS)
-
-
-def mark_in(epoch: int) -> int:
-    """The mark of an epoch number; 0 in a header that an older pylog made."""
-    return epoch >> EPOCH_BITS

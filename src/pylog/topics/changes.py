@@ -13,7 +13,7 @@ from pylog.errors import IllegalStateError
 from pylog.fs import FileSystem, join
 from pylog.log.checkpoints import LOG_START, Checkpoint, new_topic_id, parse_partition_directory
 from pylog.log.durable_point import mark_options
-from pylog.log.options import mark_of
+from pylog.log.option_marks import mark_of
 from pylog.log.store_locks import StoreLocks
 from pylog.log.tier import begins_in_tier
 from pylog.record.types import TopicPartition
