@@ -80,19 +80,21 @@ class CurrentState:
         inside, me = self._gate.inside, get_ident()
         inside.append(me)  # what `with self._gate` does, in half the time
         try:
-            self._gate.check()
-            return self._looked(committed=committed, settled=settled, reaching=reaching)
+            if self._gate.is_shut:
+                raise self._gate.error()  # noqa: TRY301 - `check` is a call more, on the way of every append and read
+            reached = reaching is not None and reaching <= self._state.end_offset
+            if not reached and (settled or not self._is_exclusive):
+                under(self._lock, self._take_changes, settled, wait=settled)
+            return self._state_with_transactions() if committed else self._state
         except Exception as error:
             self._gate.explain(error)
             raise
         finally:
             inside.remove(me)
 
-    def _looked(self, *, committed: bool, settled: bool, reaching: int | None) -> LogState:
-        reached = reaching is not None and reaching <= self._state.end_offset
-        if not reached and (settled or not self._surroundings.exclusive):
-            under(self._lock, self._take_changes, settled, wait=settled)
-        if committed and (self._mutator is None or self._mutator.writer is None):
+    def _state_with_transactions(self) -> LogState:
+        """The state, in which the open transactions are known."""
+        if self._mutator is None or self._mutator.writer is None:
             with self._lock:
                 self._follower.know_transactions()
         return self._state

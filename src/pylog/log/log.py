@@ -208,7 +208,9 @@ class Log(CurrentState):
         inside, me = self._gate.inside, get_ident()
         inside.append(me)
         try:
-            mutator, level = self._writing_side(), request.level
+            mutator, level = self._mutator, request.level
+            if mutator is None or self._gate.is_shut:
+                mutator = self._writing_side()  # raises
             if level.interval_ms is not None:
                 self._surroundings.flush_every(level.interval_ms, self.flush_behind)
             done = mutator.append(request)
@@ -297,13 +299,13 @@ class Log(CurrentState):
 
         Cost: O(log n) and one batch: some 6 µs from a mapped segment.
         """
-        wanted = offset_given("offset", offset)
+        wanted = offset if type(offset) is int and 0 <= offset <= limits.INT64_MAX else offset_given("offset", offset)
         inside, me = self._gate.inside, get_ident()
         inside.append(me)  # what `with self._gate` does, in half the time
         try:
             if self._gate.is_shut:
                 raise self._gate.error()  # noqa: TRY301 - this call takes microseconds, and `check` is one more
-            is_known = wanted < self._state.end_offset and not self._may_have_changed()
+            is_known = wanted < self._state.end_offset and (self._is_exclusive or not self._may_have_changed())
             state = self._state if is_known else self.look()
             try:
                 return lookup.read_one(state, self.partition, wanted)
@@ -384,11 +386,10 @@ class Log(CurrentState):
 
         Cost: O(log n) and one batch.
         """
-        self._check_open()
-        committed = is_committed(isolation)
-        find = partial(self._times.find, timestamp=offset_given("timestamp", timestamp), committed=committed)
-        look = partial(self.look, committed=committed)
         with self._gate:
+            committed = is_committed(isolation)
+            find = partial(self._times.find, timestamp=offset_given("timestamp", timestamp), committed=committed)
+            look = partial(self.look, committed=committed)
             return lookup.of_live(look, look(), find)
 
     # ---- follow --------------------------------------------------------------------------------------------------------------

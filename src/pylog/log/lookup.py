@@ -221,7 +221,7 @@ class TimeSearch:
         deleted, compacted away or below the log's start; so the search goes on with each later segment that allows one.
         """
         found = self._find(state, timestamp, committed=committed)
-        if state.remote_offsets and not _has_earlier(state, found):
+        if state.remote_start is not None and state.remote_offsets and not _has_earlier(state, found):
             assert state.active is not None
             raise in_tier(base_name(state.active.directory), state.remote_offsets, state.remote_offsets.start)
         return found

@@ -311,8 +311,11 @@ class Mutator:
             self.at_work = True
             with lock:
                 writer = self._current()
-                for group in self._groups(self._fitting(requests), writer):
-                    self._commit_group(group, writer)
+                if len(requests) == 1 and requests[0].producer is None and requests[0].options is self.source.options.now:
+                    self._commit_group(grouped(requests, writer.state.end_offset), writer)  # as most are
+                else:
+                    for group in self._groups(self._fitting(requests), writer):
+                        self._commit_group(group, writer)
         except BaseException as error:
             lock.restore(before)
             for request in requests:
@@ -379,7 +382,7 @@ class Mutator:
     def _append(self, group: Group, writer: LogWriter) -> BaseException | None:
         first = writer.state.end_offset
         try:
-            stamp = self.clock.now_ms() if self.source.config.log_append_time else None
+            stamp = self.clock.now_ms() if self.source.options.now.config.log_append_time else None
             encoded = encoded_group(group, writer.leader_epoch, stamp)
             if group.size <= limits.APPEND_CHUNK_BYTES:
                 writer.append(encoded, group.level, group.size)

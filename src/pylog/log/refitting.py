@@ -39,7 +39,8 @@ def fitted(
     """
     level = level_given(durability, options.durability)
     encoder = options.encoders.of(compression)
-    pieces = checked_pieces(pieces, encoder, now_ms, _whose(producer, atomic))
+    alone = producer is None and not atomic
+    pieces = checked_pieces(pieces, encoder, now_ms, None if alone else _whose(producer, atomic))
     request = Request(pieces, encoder, level, producer, atomic)
     request.options, request.asked, request.now_ms = options, (compression, durability), now_ms
     return request

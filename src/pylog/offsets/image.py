@@ -274,6 +274,20 @@ class Image:
             self._skip(offset, fault)
         return fault is None
 
+    def take_own(self, offset: int, key: bytes, value: bytes | None) -> None:
+        """Takes one record that this process has just made. A commit of a partition known before need not be checked.
+
+        Cost: 0.5 µs for such a commit, else as `take`.
+        """
+        end = 4 + (key[2] << 8 | key[3])
+        group = self.groups.get(key[4:end])
+        if value is None or group is None or key[0] or key[1] != OFFSET or (place := key[end:]) not in group.entries:
+            self.take(offset, key, value)
+        else:
+            group.named = True
+            group.entries[place] = Entry(offset, value)
+            group.known = None
+
     def _skip(self, offset: int, fault: str) -> None:
         self.skipped_count += 1
         if len(self.skipped) < _SKIPPED_KEPT:

@@ -157,7 +157,7 @@ class OffsetsPartition:
         with self._guard:
             if self._position == offsets.start:  # else replaying what lies between will come upon them
                 for offset, (key, value) in zip(offsets, items, strict=True):
-                    self._image.take(offset, key, value)
+                    self._image.take_own(offset, key, value)
                 self._position = offsets.stop
 
 

@@ -129,7 +129,8 @@ def _rows_from_batch(batch: pa.RecordBatch, casts: dict[str, pa.DataType], now_m
     columns = {name: _cast(name, batch.column(name), kind) for name, kind in casts.items()}
     stamps = _timestamps(columns.get("timestamp"), batch.num_rows, now_ms)
     key, value, headers = (columns.get(name) for name in ("key", "value", "headers"))
-    return Rows(stamps, _binary(key), _binary(value), _headers(headers))
+    shared = None if "timestamp" in columns else now_ms
+    return Rows(stamps, _binary(key), _binary(value), _headers(headers), shared)
 
 
 def _cast(name: str, column: pa.Array, target: pa.DataType) -> pa.Array:
@@ -274,7 +275,7 @@ def rows_from_records(
 def rows_from_values(values: Sequence[Any], now_ms: int) -> Rows | None:
     """Returns the same columns from values alone; None if one of them is not bytes. Cost: about 20 ns a record."""
     column = packed_column(values)
-    return None if column is None else Rows(repeated(now_ms, len(values)), ALL_NULL, column)
+    return None if column is None else Rows(repeated(now_ms, len(values)), ALL_NULL, column, shared_time=now_ms)
 
 
 def _timestamp(given: Any) -> int:

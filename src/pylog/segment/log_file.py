@@ -71,7 +71,11 @@ class LogFile:
         """Returns at most `size` bytes from `position` on, as a new array (or a view of the mapping)."""
         if self._view is not None:
             return self._view[position : position + size]
-        return self._read(np.empty(size, np.uint8), position)
+        assert self._file is not None
+        buffer = np.empty(size, np.uint8)
+        view = buffer[: self._file.read_into(buffer.data, position)]
+        view.flags.writeable = False
+        return view
 
     def _read(self, buffer: Bytes, position: int) -> Bytes:
         assert self._file is not None
