@@ -18,11 +18,19 @@ _OF_THE_PROCESS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 class DerivedFile(NamedTuple):
-    """The bytes of a derived file. If the file is missing or unusable, `data` is None; `fault` describes why it is unusable."""
+    """The bytes of a derived file.
+
+    Attributes:
+        data: the bytes; None if the file is missing or unusable.
+        fault: why it is unusable.
+        too_large: it has more bytes than a file of its kind can have.
+        withheld: the system does not give its bytes to this user, or the disk does not: what it holds is not known.
+    """
 
     data: bytes | None
     fault: str | None = None
     too_large: bool = False
+    withheld: bool = False
 
 
 class MappedFile(NamedTuple):
@@ -45,7 +53,8 @@ def read_derived(fs: FileSystem, path: str, limit: int) -> DerivedFile:
     try:
         return DerivedFile(fs.read(path, limit))
     except StorageFailedError as error:
-        return DerivedFile(None, _fault(error), too_large=error.errno is None)
+        withheld = error.errno in (errno.EACCES, errno.EPERM, errno.EIO)
+        return DerivedFile(None, _fault(error), error.errno is None, withheld)
 
 
 def map_derived(fs: FileSystem, path: str, limit: int) -> MappedFile:

@@ -574,7 +574,7 @@ class _AbortWatch(_IndexWatch):
 def _load_index(fs: FileSystem, segment: LogSegment, suffix: str, *, sealed: bool) -> tuple[_IndexWatch | None, Finding | None]:
     """An index file as far as it can be one, and what is wrong with it."""
     path, base = segment.path_of(suffix), segment.base_offset
-    data, fault, _ = read_derived(fs, path, limit_of(suffix, segment.size))
+    data, fault, *_ = read_derived(fs, path, limit_of(suffix, segment.size))
     if fault is not None:
         return None, about("derived", path, f"cannot be used: {fault}", offset=base)
     if data is None:

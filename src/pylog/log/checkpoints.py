@@ -152,7 +152,7 @@ class Checkpoint:
 
     def _read(self) -> _Content:
         content = self._content
-        data, fault, too_large = read_derived(self._fs, self.path, limits.MAX_CHECKPOINT_BYTES)
+        data, fault, too_large, _ = read_derived(self._fs, self.path, limits.MAX_CHECKPOINT_BYTES)
         if fault is not None:
             told = f"{fault}; move it away if no broker needs it"
             self._content = content = _Content(None, complaint=told, refused=too_large)
@@ -257,7 +257,7 @@ def read_epochs(fs: FileSystem, directory: str) -> list[EpochStart] | None:
         CorruptionError: the file is damaged.
     """
     path = join(directory, LEADER_EPOCH_CHECKPOINT)
-    data, fault, _ = read_derived(fs, path, limits.MAX_CHECKPOINT_BYTES)
+    data, fault, *_ = read_derived(fs, path, limits.MAX_CHECKPOINT_BYTES)
     if fault is not None:
         raise CorruptionError(f"{path} cannot be used: {fault}", path=path)
     return None if data is None else parse_epochs(data, path)
@@ -266,7 +266,7 @@ def read_epochs(fs: FileSystem, directory: str) -> list[EpochStart] | None:
 def write_epochs(fs: FileSystem, directory: str, epochs: list[EpochStart]) -> None:
     """Replaces a partition's leader epochs. A damaged file is kept under another name: a broker may need its entries."""
     path = join(directory, LEADER_EPOCH_CHECKPOINT)
-    data, fault, _ = read_derived(fs, path, limits.MAX_CHECKPOINT_BYTES)
+    data, fault, *_ = read_derived(fs, path, limits.MAX_CHECKPOINT_BYTES)
     if fault is not None:
         trace.later(trace.DAMAGED_KEPT, path=path, kept=set_aside(fs, path), reason=fault)
     try:
@@ -386,7 +386,7 @@ def read_topic_id(fs: FileSystem, directory: str) -> str | None:
         CorruptionError: the file does not parse.
     """
     path = join(directory, PARTITION_METADATA)
-    data, fault, _ = read_derived(fs, path, limits.MARKER_BYTES)
+    data, fault, *_ = read_derived(fs, path, limits.MARKER_BYTES)
     if fault is not None:
         raise CorruptionError(f"{path} cannot be used: {fault}", path=path)
     if not data:

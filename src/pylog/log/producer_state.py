@@ -352,7 +352,7 @@ def read_snapshot(fs: FileSystem, directory: str, offset: int, idle: Idleness | 
         CorruptionError: it cannot be used, whatever the reason. Cost: 1 µs for each producer that has not expired.
     """
     path = join(directory, file_name(offset, SNAPSHOT))
-    data, fault, _ = read_derived(fs, path, limits.MAX_SNAPSHOT_BYTES)
+    data, fault, *_ = read_derived(fs, path, limits.MAX_SNAPSHOT_BYTES)
     if fault is not None:
         raise CorruptionError(f"{path} cannot be used: {fault}; an older one is used", path=path)
     return None if data is None else _state_of(data, offset, path, idle)

@@ -152,7 +152,7 @@ def read_ends(fs: FileSystem, root: str) -> tuple[Ends, list[Finding]]:
     findings = []
     for path in (join(root, RECOVERY_POINT), join(root, LOG_START)):
         try:
-            data, fault, _ = read_derived(fs, path, limits.MAX_CHECKPOINT_BYTES)
+            data, fault, *_ = read_derived(fs, path, limits.MAX_CHECKPOINT_BYTES)
             if fault is not None:
                 raise CorruptionError(f"{path} cannot be used: {fault}", path=path)
             read.append(parse_offsets(data or b"", path))

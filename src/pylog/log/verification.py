@@ -225,7 +225,7 @@ class _ProducerWatch:
     def _compare_transactions(self, segment: LogSegment, aborted: list[AbortedTransaction]) -> None:
         """A transaction that the index lacks would be read as committed; one that it has too much would be hidden."""
         path = segment.path_of(TRANSACTION_INDEX)
-        data, fault, _ = read_derived(segment.fs, path, limit_of(TRANSACTION_INDEX, segment.size))
+        data, fault, *_ = read_derived(segment.fs, path, limit_of(TRANSACTION_INDEX, segment.size))
         if fault is not None:
             self._findings.append(about("derived", path, f"cannot be used: {fault}"))
             return

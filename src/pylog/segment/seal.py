@@ -317,7 +317,7 @@ def read_seal(fs: FileSystem, segment: LogSegment) -> Seal | None:
         UnsupportedFormatError, CorruptionError: as for `parse_seal`; a seal of another segment counts as damage.
     """
     path = segment.path_of(SEAL)
-    data, fault, _ = read_derived(fs, path, limits.MAX_SEAL_BYTES)
+    data, fault, *_ = read_derived(fs, path, limits.MAX_SEAL_BYTES)
     if fault is not None:
         raise CorruptionError(f"{path} cannot be used: {fault}; remove it, and you lose only its check of the segment", path=path)
     if data is None:

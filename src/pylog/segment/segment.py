@@ -202,7 +202,7 @@ class LogSegment:
         """Returns its aborted transactions; empty if there is no `.txnindex`."""
         index = self._transactions
         if index is None:
-            data, fault, _ = read_derived(self.fs, self.path_of(TRANSACTION_INDEX), limit_of(TRANSACTION_INDEX, self.size))
+            data, fault, *_ = read_derived(self.fs, self.path_of(TRANSACTION_INDEX), limit_of(TRANSACTION_INDEX, self.size))
             if fault is not None:
                 self._log_rebuilt(fault)
             index, _ = TransactionIndex.from_bytes(self.base_offset, np.frombuffer(data or b"", np.uint8))
@@ -237,7 +237,7 @@ class LogSegment:
         if self._mapped and self.sealed:
             found, fault = map_derived(self.fs, path, limit)
         else:
-            data, fault, _ = read_derived(self.fs, path, limit)
+            data, fault, *_ = read_derived(self.fs, path, limit)
             found = np.frombuffer(data, np.uint8) if data is not None else None
         if fault is not None:
             self._log_rebuilt(fault)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from pylog import limits
 from pylog.errors import PylogError, StorageFailedError
-from pylog.fs import FileSystem, join
+from pylog.fs import FileSystem, join, read_derived
 from pylog.log.check import TEMPORARY, UNFINISHED
 from pylog.log.checkpoints import CLEAN_SHUTDOWN, is_told_of, parse_partition_directory, read_topic_id
 from pylog.log.recovery import Finding
 from pylog.log.report import about, of_error
 from pylog.record.types import TopicPartition
+from pylog.segment.names import PARTITION_METADATA
 from pylog.topics.catalog import Catalog, read_catalog, without
 from pylog.topics.listing import made_again
 from pylog.topics.partitions import directory_name
@@ -65,11 +67,14 @@ def _check_made(fs: FileSystem, root: str, ids: Mapping[TopicPartition, str], la
 
 
 def _check_id(fs: FileSystem, directory: str, expected: str) -> Iterator[Finding]:
+    path = join(directory, PARTITION_METADATA)
+    metadata = read_derived(fs, path, limits.MARKER_BYTES)
+    if metadata.withheld:  # its contents are unknown: replacing the file would lose them
+        yield about("unreadable", path, f"cannot be read: {metadata.fault}")
+        return
     try:
         found = read_topic_id(fs, directory)
         if found not in (None, expected):
             yield about("derived", directory, f"has the topic id {found}, and the catalog says {expected}")
-    except StorageFailedError as error:  # nobody knows what it holds: made again, it would be lost
-        yield of_error(error, directory)
     except PylogError as error:
         yield of_error(error, directory, "derived")
