@@ -121,12 +121,14 @@ OTHER_ARGUMENTS: dict[str, dict[str, Any]] = {
     "Log.append_arrow": {"data": pa.table({"key": [b"k"], "value": [b"x"]})},
 }
 OPENS_NOTHING = {  # what these give is in memory; they need not raise, and may not ask for a file either
+    "Consumer.await_with",
     "Consumer.is_look_due",
     "Consumer.look_after",  # nothing is due
     "Consumer.wakeup",  # from another thread, at any time
     "Consumer.next_in_hand",
     "Consumer.reads",
     "Consumer.timeout_ms",
+    "Producer.has_seen",
     "Group.reset",  # refused for its arguments first
     "Group.delete_offsets",
     "Log.is_gone",

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pylog.errors import NotALogDirectoryError, PylogError, StorageFailedError
+from pylog.errors import ClosedError, NotALogDirectoryError, PylogError, StorageFailedError
 from pylog.fs import FileSystem, OsFileSystem, join
 from pylog.fs.door import Door
 from pylog.testing import FaultyFileSystem, MemoryFileSystem, RecordingFileSystem
@@ -324,3 +324,18 @@ def test_a_store_reaches_each_call_of_a_file_system_through_its_door() -> None:
     """The door that a store shuts at its end stands before every call, also before those that are added."""
     calls = {name for name in vars(FileSystem) if not name.startswith("_")}
     assert calls <= set(dir(Door))
+
+
+def test_a_shut_door_closes_the_files_that_were_opened_for_reading(tmp_path: Path) -> None:
+    """A method that somebody kept reads nothing either: its descriptor may be another file's by then."""
+    (tmp_path / "a").write_bytes(b"12345")
+    door = Door(OsFileSystem(), str(tmp_path))
+    file = door.open(str(tmp_path / "a"))
+    kept = file.read
+    assert kept(5, 0) == file.read(5, 0) == b"12345"
+    door.shut()
+    for use in (lambda: file.read(5, 0), lambda: file.read_into(memoryview(bytearray(5)), 0), file.size, file.identity):
+        with pytest.raises(ClosedError):
+            use()
+    with pytest.raises(StorageFailedError):
+        kept(5, 0)

@@ -800,4 +800,20 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         tests=("tests/log/test_preallocation.py::test_a_failed_append_reads_the_segment_once_to_go_back_and_knows_what_it_knew",),
         why="A failed append reads the whole active segment twice under the partition's lock.",
     ),
+    Mutant(
+        name="a_shut_door_leaves_files_open",
+        file="pylog/fs/door.py",
+        text="                file_below.close()\n",
+        replacement="                pass\n",
+        tests=("tests/testing/test_file_systems.py::test_a_shut_door_closes_the_files_that_were_opened_for_reading",),
+        why="A method of a file that somebody kept reads after the store was closed.",
+    ),
+    Mutant(
+        name="tombstones_have_the_time_that_expiry_was_asked_for",
+        file="pylog/offsets/store.py",
+        text="there.append(items, self.clock.now_ms(), None, atomic=False)",
+        replacement="there.append(items, self.clock.now_ms() + 10**11, None, atomic=False)",
+        tests=("tests/offsets/test_store.py::test_expiry_and_retention_go_by_the_commits_that_can_be_read",),
+        why="Tombstones with a time in the future are refused, so nothing expires.",
+    ),
 )

@@ -340,7 +340,7 @@ class OffsetStore:
                 name: Expiry(partition_keys, group=False) for name, partition_keys in image.committed_for(topic, before).items()
             }
 
-        self._delete(there, found, self.clock.now_ms(), f"topic {topic.decode()} was deleted")
+        self._delete(there, found, f"topic {topic.decode()} was deleted")
 
     def look(self, group: str, action: Callable[[GroupView], Result]) -> Result | None:
         """What `action` makes of a group as its records are now; None if there is no such group. As `fetch`."""
@@ -413,9 +413,9 @@ class OffsetStore:
 
     def _expire(self, there: OffsetsPartition, now_ms: int, waiting: Mapping[bytes, set[str]]) -> int:
         why = f"not committed again for retention_minutes={self.retention_minutes}"
-        return self._delete(there, lambda image: self._expired(there, image, now_ms, waiting), now_ms, why)
+        return self._delete(there, lambda image: self._expired(there, image, now_ms, waiting), why)
 
-    def _delete(self, there: OffsetsPartition, find: Callable[[Image], dict[bytes, Expiry]], now_ms: int, reason: str) -> int:
+    def _delete(self, there: OffsetsPartition, find: Callable[[Image], dict[bytes, Expiry]], reason: str) -> int:
         """Deletes what is found in a partition, by group; how many offsets."""
         with there.image() as image:  # most often there is nothing to be done, and nobody has to wait
             if not find(image):
@@ -425,7 +425,7 @@ class OffsetStore:
             items = [item for name, gone in found.items() for item in tombstones(name, image.groups[name], gone)]
             if items:
                 lines = [each for name, gone in found.items() for each in deletion_lines(name, image.groups[name], gone, reason)]
-                there.append(items, now_ms, None, atomic=False)
+                there.append(items, self.clock.now_ms(), None, atomic=False)  # expiry may be asked for a time in the future
                 tell_of(lines)
             return sum(len(gone.partition_keys) for gone in found.values())
 
