@@ -316,6 +316,8 @@ def test_expiry_and_retention_go_by_the_commits_that_can_be_read(fs: MemoryFileS
         assert store.offsets.expire(NOW + 10**11) == 0  # retention waits for it
         store.alter_topic("t", retention_group=None)
         assert store.offsets.expire(NOW + 10**11) == 1
+        log = offsets_log(store, "g")
+        assert log.read(log.end_offset - 1).timestamp == NOW  # the tombstone's: by the clock, not by the time asked for
 
 
 def test_a_compaction_of_the_topic_keeps_the_groups_beside_a_record_that_is_skipped(fs: MemoryFileSystem) -> None:
