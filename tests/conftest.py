@@ -18,8 +18,8 @@ from kafka_harness import Broker, KafkaError, KafkaJars
 from long_files import turn_of
 from pylog.errors import PylogError
 from pylog.fs import OsFileSystem
-from pylog.log.recovery import Finding
-from pylog.log.report import HARMLESS
+from pylog.log.checking.report import HARMLESS
+from pylog.log.recovery.findings import Finding
 from pylog.store import Store
 from tiers import marks_of
 from trust.features import FeatureError, pair_of

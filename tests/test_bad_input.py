@@ -20,7 +20,7 @@ import pytest
 
 import pylog
 from pylog.clock import ManualClock
-from pylog.log.checkpoints import CLEAN_SHUTDOWN
+from pylog.directory.checkpoints import CLEAN_SHUTDOWN
 
 NOW = 1_700_000_000_000
 

@@ -11,8 +11,8 @@ import pytest
 import pylog
 from golden_data import case
 from pylog import OffsetsConfig, TopicPartition
+from pylog.directory.checkpoints import PARTITION_METADATA, format_partition_metadata
 from pylog.errors import IllegalStateError, StorageFailedError
-from pylog.log.checkpoints import PARTITION_METADATA, format_partition_metadata
 from pylog.offsets.schema import partition_of_group
 from pylog.testing import FaultyFileSystem, MemoryFileSystem
 from pylog.topics.signs import META_PROPERTIES

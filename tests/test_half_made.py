@@ -9,9 +9,9 @@ import pytest
 
 import pylog
 from cli_harness import call
+from pylog.directory.checkpoints import CLEAN_SHUTDOWN, RECOVERY_POINT, parse_offsets
 from pylog.errors import CorruptionError
 from pylog.fs import OsFileSystem
-from pylog.log.checkpoints import CLEAN_SHUTDOWN, RECOVERY_POINT, parse_offsets
 from pylog.record.types import TopicPartition
 from pylog.tools.compare import compare
 from pylog.tools.verify import verify

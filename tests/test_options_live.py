@@ -280,7 +280,7 @@ def test_delete_records_goes_by_the_policy_as_it_stands(store: Store, other: Sto
 def test_a_compaction_under_way_ends_when_the_topic_is_compacted_no_more(
     store: Store, other: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pylog.log.replacing import CleanedSegment
+    from pylog.log.maintenance.segment_swap import CleanedSegment
 
     store.create_topic("t", cleanup_policy="compact", segment_bytes=200)
     fill(store, key=b"k")

@@ -41,6 +41,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("topics",),
     ("staging",),
     ("log",),
+    ("directory",),
     ("segment",),
     ("index",),
     ("options",),
@@ -70,11 +71,11 @@ DOORS: Mapping[str, tuple[tuple[str, ...], str]] = {
 OS_NAMES_OUTSIDE_FS = {"PathLike", "fspath"}
 
 LATE_IMPORTS: Mapping[str, str] = {  # "module -> import" inside a function, below the edges: why it is not at the top
-    "pylog.index.offset_index -> pylog.index.entries": "the kernels of numba: planning by `glance` does without them",
+    "pylog.index.offset_index -> pylog.index.entries": "the kernels of numba: planning by headers does without them",
     "pylog.index.time_index -> pylog.index.entries": "as in offset_index",
-    "pylog.log.glance -> pylog.segment.segment": "the engine and its kernels, which a plan needs only where `glance` cannot tell",
-    "pylog.log.outline -> pylog.log.live": "as in glance",
-    "pylog.log.outline -> pylog.log.state": "as in glance",
+    "pylog.log.reading.fast_outline -> pylog.segment.segment": "the kernels: a plan needs them only where headers do not tell",
+    "pylog.log.reading.outline -> pylog.log.reading.follower": "as in fast_outline",
+    "pylog.log.reading.outline -> pylog.log.state": "as in fast_outline",
     "pylog.producer.core -> multiprocessing.util": "a child process has imported it already; others need not wait for its import",
     "pylog.store -> pylog.consumer.consumer": "opening a store loads no client: they are a tenth of its start-up time",
     "pylog.store -> pylog.consumer.options": "as the consumer",

@@ -19,8 +19,8 @@ import pytest
 import pylog
 from neighbours import values
 from pylog import Durability
+from pylog.directory.checkpoints import CLEANER, LOG_START, RECOVERY_POINT, parse_offsets
 from pylog.fs import OsFileSystem
-from pylog.log.checkpoints import CLEANER, LOG_START, RECOVERY_POINT, parse_offsets
 from pylog.log.durable_point import mark_deleted
 from pylog.record.types import TopicPartition
 from pylog.store import Store

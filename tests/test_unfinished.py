@@ -9,8 +9,8 @@ import pytest
 
 import pylog
 from pylog.clock import ManualClock
+from pylog.directory.checkpoints import read_topic_id
 from pylog.fs import FileSystem
-from pylog.log.checkpoints import read_topic_id
 from pylog.store import Store
 from pylog.testing import FaultyFileSystem, MemoryFileSystem, Moment, RecordingFileSystem
 from pylog.tools.verify import verify

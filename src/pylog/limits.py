@@ -79,7 +79,7 @@ SPLICE_FILES = 64  # staging files open for such an append
 STAGING_UNSEEN_MS = 7 * 86_400_000  # age at which files of a job on another machine are deleted: jobs do not take longer
 RECORD_CHUNK_ROWS = 2048  # records converted to Python objects at a time: they stay in the cache until they are used
 
-# Threads that share syncs (`log/appending.py`), in seconds.
+# Threads that share syncs (`log/writing/group_commit.py`), in seconds.
 SLOW_COMMIT_S = 0.001  # after a faster commit, waiting for other threads does not pay
 LONGEST_GIVING_WAY_S = 0.002  # a slow commit may also have waited for another process
 WAKING_S = 0.001  # for waking threads one after the other: twenty of them take a third of it

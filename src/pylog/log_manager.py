@@ -17,6 +17,7 @@ from pylog import limits, trace
 from pylog.background import Background, Failures
 from pylog.clock import Clock
 from pylog.config import TopicConfig
+from pylog.directory.checkpoints import NEW_MARKER, check_topic_name, is_told_of
 from pylog.errors import (
     CorruptionError,
     InvalidArgumentError,
@@ -25,18 +26,17 @@ from pylog.errors import (
     UnknownTopicOrPartitionError,
 )
 from pylog.fs import Door, FileSystem, Gate, join, process_id
-from pylog.log.check import check_store
-from pylog.log.checkpoints import NEW_MARKER, check_topic_name, is_told_of
-from pylog.log.glance import glance
+from pylog.log.checking.check import check_store
+from pylog.log.checking.report import Partition, Report
+from pylog.log.checking.verification import Progress, verify_store
 from pylog.log.internal import opened
-from pylog.log.loaded import Source
 from pylog.log.log import Log
-from pylog.log.mutator import Surroundings
 from pylog.log.options import LiveOptions
-from pylog.log.outline import Outline, outline_at
-from pylog.log.recovery import Finding
-from pylog.log.report import Partition, Report
-from pylog.log.verification import Progress, verify_store
+from pylog.log.reading.fast_outline import glance
+from pylog.log.reading.outline import PartitionExtent, outline_at
+from pylog.log.recovery.findings import Finding
+from pylog.log.recovery.loaded import Source
+from pylog.log.writing.partition_writer import LogContext
 from pylog.options import StoreOptions
 from pylog.record.types import TopicPartition
 from pylog.root_directory import RootDirectory
@@ -256,7 +256,7 @@ class LogManager:
                 self._root.leave_clean_state()
                 self._root.changes.complete(key)
 
-    def outline(self, topic: str, partition: int = 0) -> Outline:
+    def outline(self, topic: str, partition: int = 0) -> PartitionExtent:
         """The ends and segments of a partition, for planning reads of many. Nothing stays open."""
         self.gate.check()
         return outline_at(self._source(self._partition(topic, partition)), self.clock)
@@ -307,7 +307,7 @@ class LogManager:
 
     def _open_log(self, key: TopicPartition) -> Log:
         root = self._root
-        surroundings = Surroundings(
+        surroundings = LogContext(
             self._options.exclusive, root.leave_clean_state, root.findings.extend, self._flush_every, self._open_writers
         )
         return opened(self._source(key), self.clock, surroundings)

@@ -7,12 +7,12 @@ from contextlib import AbstractContextManager
 
 from pylog import limits, trace
 from pylog.clock import Clock
+from pylog.directory.checkpoints import CLEAN_SHUTDOWN, CLEANER, LOG_START, NEW_MARKER, RECOVERY_POINT, Checkpoint
+from pylog.directory.locks import KAFKA_LOCK, StoreLocks
 from pylog.fs import FileSystem, join, read_derived, remove_derived, write_atomically
-from pylog.log import shutdown
-from pylog.log.checkpoints import CLEAN_SHUTDOWN, CLEANER, LOG_START, NEW_MARKER, RECOVERY_POINT, Checkpoint
 from pylog.log.log import Log
-from pylog.log.recovery import Finding
-from pylog.log.store_locks import KAFKA_LOCK, StoreLocks
+from pylog.log.recovery import clean_shutdown
+from pylog.log.recovery.findings import Finding
 from pylog.options import StoreOptions
 from pylog.record.types import TopicPartition
 from pylog.staging.names import sweep
@@ -142,6 +142,6 @@ class RootDirectory:
         if self._fs.exists(join(self._path, CLEAN_SHUTDOWN)) or not self.locks.alone():
             return
         names = {partition: join(self._path, directory_name(partition)) for partition in self.partitions()}
-        settled = shutdown.note_ends(self._fs, names, opened, self.marker, self.recovery_points, self.log_starts)
+        settled = clean_shutdown.note_ends(self._fs, names, opened, self.marker, self.recovery_points, self.log_starts)
         if settled and clean and is_finished(self._fs, self._path, names):
             write_atomically(self._fs, self._path, CLEAN_SHUTDOWN, NEW_MARKER if self.marker is None else self.marker)

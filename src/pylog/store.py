@@ -13,13 +13,13 @@ from pylog.clock import Clock
 from pylog.errors import IllegalStateError
 from pylog.fs import FileSystem
 from pylog.groups.living_members import LivingMembers
-from pylog.log.cleaner import Cleaning
+from pylog.log.checking.report import Report
+from pylog.log.checking.verification import Progress
 from pylog.log.log import Log
-from pylog.log.outline import Outline
-from pylog.log.recovery import Finding
-from pylog.log.report import Report
-from pylog.log.trimming import Retained
-from pylog.log.verification import Progress
+from pylog.log.maintenance.cleaner import Cleaning
+from pylog.log.maintenance.trimming import Retained
+from pylog.log.reading.outline import PartitionExtent
+from pylog.log.recovery.findings import Finding
 from pylog.log_manager import LogManager
 from pylog.metrics import Sample
 from pylog.monitoring import samples_of
@@ -183,7 +183,7 @@ class Store:
         """
         return self._manager.log(topic, partition)
 
-    def outline(self, topic: str, partition: int = 0) -> Outline:
+    def outline(self, topic: str, partition: int = 0) -> PartitionExtent:
         """The ends and segments of a partition, for who plans reads of many; nothing stays open. Raises what `log` does.
 
         Cost: one listing, and the headers at the log's end: half of what `log` costs.

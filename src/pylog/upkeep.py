@@ -7,9 +7,9 @@ from functools import partial
 
 from pylog.background import Background
 from pylog.errors import InvalidArgumentError
-from pylog.log import trimmer
-from pylog.log.cleaner import Cleaning, Task, Throttle, clean, clean_due
-from pylog.log.trimming import Retained
+from pylog.log.maintenance import trimmer
+from pylog.log.maintenance.cleaner import Cleaning, Task, Throttle, clean, clean_due
+from pylog.log.maintenance.trimming import Retained
 from pylog.log.upkeep import cleaning_of, mutator_of, retention_plan
 from pylog.log_manager import LogManager
 from pylog.options import Committed, StoreOptions

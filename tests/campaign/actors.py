@@ -22,7 +22,7 @@ import pyarrow as pa
 import pylog
 from campaign.history import Append, Operation, Outcome, Read
 from campaign.processes import CampaignError, Journal, no_descriptor_left
-from pylog.log.report import HARMLESS
+from pylog.log.checking.report import HARMLESS
 
 TOPIC: Final = "t"
 COLUMNS: Final = ("offset", "key", "value")

@@ -17,9 +17,9 @@ import msgspec
 
 import pylog
 from campaign.workloads import ROOT, Item, Known, Tail, clock, item, next_sequence, numbered, rows, sequence_of
-from pylog.log.check import TEMPORARY, check_store
-from pylog.log.checkpoints import CLEAN_SHUTDOWN, CLEANER, LOG_START, RECOVERY_POINT, parse_offsets
-from pylog.log.recovery import Finding
+from pylog.directory.checkpoints import CLEAN_SHUTDOWN, CLEANER, LOG_START, RECOVERY_POINT, parse_offsets
+from pylog.log.checking.check import TEMPORARY, check_store
+from pylog.log.recovery.findings import Finding
 from pylog.record.types import TopicPartition
 from pylog.segment.names import CLEANED, DELETED, LOG, SWAP, TORN
 from pylog.testing import Found, Image, MemoryFileSystem

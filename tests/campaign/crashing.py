@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine
 import pylog
 from pylog import Durability
 from pylog.clock import ManualClock
-from pylog.log.report import HARMLESS
+from pylog.log.checking.report import HARMLESS
 from pylog.record.types import Header
 from pylog.testing import Found, Moment, RecordingFileSystem, restarted
 from pylog.testing.models import POWER_LOSS, PROCESS_DEATH

@@ -29,14 +29,14 @@ import numpy as np
 
 import pylog
 from campaign.corruption import ROOT, TOPIC, Specimen, make_specimen, read_all
+from pylog.directory.checkpoints import epoch_for_offset, format_offsets, parse_epochs, parse_offsets, read_topic_id
 from pylog.errors import PylogError
 from pylog.index.offset_index import OffsetIndex
 from pylog.index.time_index import TimeIndex
 from pylog.index.transaction_index import AbortedTransaction, TransactionIndex
 from pylog.limits import INT64_MAX
-from pylog.log.checkpoints import epoch_for_offset, format_offsets, parse_epochs, parse_offsets, read_topic_id
-from pylog.log.durable_point import SLOT_SIZE, Slot, parse_slot
-from pylog.log.producer_state import Producer, ProducerState, encode_snapshot, parse_snapshot
+from pylog.log.durable_point import SLOT_SIZE, DurablePoint, parse_slot
+from pylog.log.producer_state import Producer, ProducerStateManager, encode_snapshot, parse_snapshot
 from pylog.record.batch import scan_batches
 from pylog.record.checksum import crc32c
 from pylog.record.compression import compress, decompress
@@ -264,11 +264,11 @@ TARGETS: Final[dict[str, Target]] = {
     "pylog.json": Target(read_catalog_file, catalog_seeds, sealed_catalog),
     "partition.metadata": Target(read_metadata, lambda: [b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAA"]),
     "snapshot": Target(
-        read_snapshot, lambda: [encode_snapshot(ProducerState([Producer(1, 0, 5, 9, 2, 1000, 0, 7)]))], sealed_snapshot
+        read_snapshot, lambda: [encode_snapshot(ProducerStateManager([Producer(1, 0, 5, 9, 2, 1000, 0, 7)]))], sealed_snapshot
     ),
     "offset checkpoint": Target(read_offsets, lambda: [b"0\n2\norders 0 42\norders 1 7\n"]),
     "leader epochs": Target(read_epochs_file, lambda: [b"0\n2\n0 0\n2 100\n"]),
-    "durable point": Target(read_slot, lambda: [Slot(counter=7).encoded()], with_crc_behind),
+    "durable point": Target(read_slot, lambda: [DurablePoint(counter=7).encoded()], with_crc_behind),
     "seal": Target(read_seal_file, seal_seeds, with_crc_behind),
     "log": Target(read_log, log_seeds, sealed_batches),
 }

@@ -34,8 +34,8 @@ SAMPLES = 12  # recordings of each sort that are explored for a call
 
 # Calls that nobody misses, by their place and their number there: what does the same for a crash.
 NOT_NEEDED_AFTER_A_CRASH = {
-    "rename 1 in pylog.log.loader._finish_truncation": "it spares the readers that outlive a process: test_trimming has them",
-    "sync_directory 1 in pylog.log.trimming._remove_indexes": "the leader epochs are replaced next, in the same directory",
+    "rename 1 in pylog.log.recovery.loader._finish_truncation": "it spares readers that outlive a process: see test_trimming",
+    "sync_directory 1 in pylog.log.maintenance.trimming._remove_indexes": "leader epochs are replaced next, in that directory",
 }
 
 

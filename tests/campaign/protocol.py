@@ -40,8 +40,8 @@ from campaign.protocol_actors import (
 from campaign.scheduler import FULL, KILL, POWER, STOP, SYNC_FAILS, Call, Event, Machine, Schedule, VirtualClock
 from campaign.workloads import quiet
 from pylog import limits
+from pylog.log.checking.report import HARMLESS
 from pylog.log.durable_point import SLOT_SIZE
-from pylog.log.report import HARMLESS
 from pylog.segment.names import DURABLE_POINT, LOG
 from pylog.testing import Image
 from pylog.testing.memory import SYNC, SYNC_DIRECTORY, WRITE

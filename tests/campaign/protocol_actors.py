@@ -15,8 +15,8 @@ import pylog
 from campaign.ledger import Ledger, Records, ViolationError
 from campaign.lossy import LossyFileSystem, View
 from campaign.scheduler import FULL, SYNC_FAILS, Call, Killed, Machine, Process, VirtualClock
+from pylog.directory.checkpoints import CLEAN_SHUTDOWN, NEW_MARKER, RECOVERY_POINT, EpochEntry, format_offsets, write_epochs
 from pylog.errors import ClosedError, OffsetOutOfRangeError, PylogError, StorageFailedError
-from pylog.log.checkpoints import CLEAN_SHUTDOWN, NEW_MARKER, RECOVERY_POINT, EpochStart, format_offsets, write_epochs
 from pylog.record.builder import BatchEncoder, rows_from_records
 from pylog.record.checksum import crc32c
 from pylog.record.format import ATTRIBUTES_AT, CRC_AT, HEADER_SIZE, LOG_OVERHEAD
@@ -290,8 +290,8 @@ class Broker(Actor):
             self.machine.remark(f"broker: {operation} {' '.join(arguments)}")
             getattr(self, operation)(*arguments)
         self._replace(f"{ROOT}/{RECOVERY_POINT}", format_offsets({TopicPartition(TOPIC, 0): self._end}))
-        own = EpochStart(BROKER_EPOCH, self._began)
-        write_epochs(self.fs, DIRECTORY, [EpochStart(0, 0), own] if self._began else [own])
+        own = EpochEntry(BROKER_EPOCH, self._began)
+        write_epochs(self.fs, DIRECTORY, [EpochEntry(0, 0), own] if self._began else [own])
 
     def append(self, *names: str) -> None:
         for name in names:

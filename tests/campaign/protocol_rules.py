@@ -19,11 +19,12 @@ from msgspec.structs import replace
 from campaign.protocol import Outcome, neighbour, run_once, usual_places
 from campaign.scheduler import Schedule
 from pylog.fs import process_id
-from pylog.log import live, loader
-from pylog.log.durable_point import FAILED, Header, Slot
-from pylog.log.live import Follower
-from pylog.log.loaded import Loaded
-from pylog.log.writer import LogWriter
+from pylog.log.durable_point import FAILED, DurablePoint, DurablePointFile
+from pylog.log.reading import follower
+from pylog.log.reading.follower import Follower
+from pylog.log.recovery import loader
+from pylog.log.recovery.loaded import Loaded
+from pylog.log.writing.writer import LogWriter
 
 Patches = contextlib.AbstractContextManager[Any]
 NEIGHBOURS: Final = 300  # tried when a rule's own schedule does not show its absence
@@ -95,18 +96,18 @@ def odd() -> Patches:
 
 def poison() -> Patches:
     """A failed sync is told nobody."""
-    write = Header.write
+    write = DurablePointFile.write
 
-    def without_flag(self: Header, **changes: Any) -> None:
+    def without_flag(self: DurablePointFile, **changes: Any) -> None:
         if changes.get("flags") != FAILED:
             write(self, **changes)
 
-    return patch.object(Header, "write", without_flag)
+    return patch.object(DurablePointFile, "write", without_flag)
 
 
 def both() -> Patches:
     """What is harmful when it is old is written into one slot, and not synced."""
-    return patch.object(Header, "write_both", Header.write)
+    return patch.object(DurablePointFile, "write_both", DurablePointFile.write)
 
 
 def bound() -> Patches:
@@ -128,12 +129,12 @@ def rboot() -> Patches:
 def early() -> Patches:
     """A writer's first slot is written with its first commit, not before its first byte."""
 
-    def begin(self: Header, slot: Slot) -> None:
+    def begin(self: DurablePointFile, slot: DurablePoint) -> None:
         known = self.look()
         counter = slot.counter if known is None else max(known.counter, slot.counter)
         self.slot = replace(slot, counter=counter, boot_mark=self.boot_mark, pid=process_id())
 
-    return patch.object(Header, "begin", begin)
+    return patch.object(DurablePointFile, "begin", begin)
 
 
 def cutsync() -> Patches:
@@ -167,24 +168,24 @@ def retry() -> Patches:
     The header's memory alone is not missed: who reads an older slot finds that it knows more, and loads again; that takes a
     header no older than the one that it had seen.
     """
-    look, extend = Header.look, Follower._extend
+    look, extend = DurablePointFile.look, Follower._extend
 
-    def look_without_memory(self: Header) -> Slot | None:
+    def look_without_memory(self: DurablePointFile) -> DurablePoint | None:
         self.slot, self._seen = None, b""
         return look(self)
 
-    def take(self: Follower, slot: Slot, *, same_boot: bool) -> bool:
+    def take(self: Follower, slot: DurablePoint, *, same_boot: bool) -> bool:
         if self._slot is not None and slot.epoch == self._slot.epoch and slot.counter < self._slot.counter:
             self._set_state(replace(self._state, active_size=slot.published_position, end_offset=slot.published_offset))
             return True
         return extend(self, slot, same_boot=same_boot)
 
-    return both_of(patch.object(Header, "look", look_without_memory), patch.object(Follower, "_extend", take))
+    return both_of(patch.object(DurablePointFile, "look", look_without_memory), patch.object(Follower, "_extend", take))
 
 
 def recheck() -> Patches:
     """Nobody looks at the header again after the files."""
-    return patch.object(live, "_is_of_one_epoch", lambda before, after: True)
+    return patch.object(follower, "_is_of_one_epoch", lambda before, after: True)
 
 
 def rollhdr() -> Patches:

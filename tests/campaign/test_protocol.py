@@ -24,7 +24,7 @@ from campaign.protocol import (
 )
 from campaign.protocol_rules import RULES, missed
 from campaign.scheduler import KILL, POWER, STOP, Event, Machine, Process, Schedule, VirtualClock
-from pylog.log.durable_point import Slot, parse_slot
+from pylog.log.durable_point import DurablePoint, parse_slot
 from pylog.testing import Operation
 from pylog.testing.memory import WRITE
 
@@ -247,7 +247,7 @@ def _after_failed_sync(seed: str) -> bytes | None:
 
 
 def test_at_most_one_slot_of_the_header_is_torn() -> None:
-    slots = [Slot(counter=counter).encoded() for counter in range(8)]
+    slots = [DurablePoint(counter=counter).encoded() for counter in range(8)]
     writes = [
         Operation(WRITE, 1, "durable-point", position=counter % 2 * 128 + start, data=slot[start:end])
         for counter, slot in enumerate(slots)

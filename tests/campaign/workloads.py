@@ -21,8 +21,8 @@ from unittest.mock import patch
 import pylog
 from pylog import limits
 from pylog.clock import ManualClock
-from pylog.log.checkpoints import CLEAN_SHUTDOWN
-from pylog.log.producer_state import Producer, ProducerState, encode_snapshot
+from pylog.directory.checkpoints import CLEAN_SHUTDOWN
+from pylog.log.producer_state import Producer, ProducerStateManager, encode_snapshot
 from pylog.segment.names import CLEANED, LOG, SNAPSHOT, SWAP, file_name
 from pylog.testing import FaultyFileSystem, Image, LogModel, MemoryFileSystem, Promise
 from pylog.testing.models import GAP
@@ -313,12 +313,12 @@ class Session:
         """
         end = self.model("t").end
         sequence = next_sequence(self.model("t").promise.records)
-        lost = ProducerState([Producer(PRODUCER, 0, sequence, end, 0, NOW + end)], end + 1)
+        lost = ProducerStateManager([Producer(PRODUCER, 0, sequence, end, 0, NOW + end)], end + 1)
         self.learn("t", short=True)
         self.reopen(meanwhile=lambda: self._leave_snapshot(lost))
         self.store.log("t")
 
-    def _leave_snapshot(self, state: ProducerState) -> None:
+    def _leave_snapshot(self, state: ProducerStateManager) -> None:
         self.fs.remove(f"{ROOT}/{CLEAN_SHUTDOWN}")
         self.fs.sync_directory(ROOT)
         path = f"{ROOT}/t-0/{file_name(state.end_offset, SNAPSHOT)}"

@@ -13,8 +13,8 @@ import pylog
 from cli_harness import call
 from pylog.cli import doctor as doctor_command
 from pylog.cli.doctor import Answer
-from pylog.fs import surroundings
-from pylog.fs.surroundings import Mount
+from pylog.fs import system_info
+from pylog.fs.system_info import Mount
 
 
 def records(path: Path, topic: str) -> list[tuple[object, ...]]:
@@ -197,7 +197,7 @@ def test_a_lock_that_may_not_be_written_is_a_problem_where_the_directory_may(sho
 
     assert permissions() == []
     withheld = {str(shop / "pylog.lock")}
-    monkeypatch.setattr(surroundings, "may_write", lambda path: path not in withheld)
+    monkeypatch.setattr(system_info, "may_write", lambda path: path not in withheld)
     assert permissions() == [(f"{shop}/pylog.lock may not be written by this user", "problem")]
     withheld.add(str(shop))
     assert permissions() == [("read only", "note")]
@@ -207,8 +207,8 @@ def test_a_lock_that_may_not_be_written_is_a_problem_where_the_directory_may(sho
     ("kind", "verdict"), [("ext4", "ok"), ("nfs4", "problem"), ("tmpfs", "note"), ("fuse.sshfs", "note"), (None, "note")]
 )
 def test_a_file_system_is_judged_by_its_kind(kind: str | None, verdict: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(surroundings, "mount_of", lambda path: None if kind is None else Mount("/", kind, read_only=False))
-    monkeypatch.setattr(surroundings, "room_at", lambda path: (1, 2))
+    monkeypatch.setattr(system_info, "mount_of", lambda path: None if kind is None else Mount("/", kind, read_only=False))
+    monkeypatch.setattr(system_info, "room_at", lambda path: (1, 2))
     answers = list(doctor_command._file_system("/data"))
     assert answers[0].verdict == verdict
     assert answers[1] == Answer("room", "1 B free of 2 B", "note", "free some space")
@@ -221,9 +221,9 @@ def test_an_empty_cache_of_kernels_is_told(tmp_path: Path, monkeypatch: pytest.M
 
 def test_the_mount_of_a_path_is_the_deepest_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     table = "1 0 8:1 / / rw - ext4 /dev/a rw\n2 1 8:2 / /da\\040ta ro,noatime shared:1 - xfs /dev/b rw\n"
-    monkeypatch.setattr(surroundings, "_mounts", lambda: table)
-    assert surroundings.mount_of("/da ta/x") == Mount("/da ta", "xfs", read_only=True)
-    assert surroundings.mount_of("/da ta-not") == Mount("/", "ext4", read_only=False)
+    monkeypatch.setattr(system_info, "_mounts", lambda: table)
+    assert system_info.mount_of("/da ta/x") == Mount("/da ta", "xfs", read_only=True)
+    assert system_info.mount_of("/da ta-not") == Mount("/", "ext4", read_only=False)
 
 
 def test_who_has_a_file_open_is_found(tmp_path: Path) -> None:
@@ -233,12 +233,12 @@ def test_who_has_a_file_open_is_found(tmp_path: Path) -> None:
     with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None
         holder.stdout.readline()
-        assert [each.pid for each in surroundings.holders_of(str(path))] == [holder.pid]
+        assert [each.pid for each in system_info.holders_of(str(path))] == [holder.pid]
         holder.communicate("\n")
-    assert surroundings.holders_of(str(path)) == []
-    assert surroundings.room_at(str(path)) is not None
-    assert surroundings.room_at(str(path / "not")) is None
-    assert surroundings.may_write(str(tmp_path)) == os.access(tmp_path, os.W_OK)
+    assert system_info.holders_of(str(path)) == []
+    assert system_info.room_at(str(path)) is not None
+    assert system_info.room_at(str(path / "not")) is None
+    assert system_info.may_write(str(tmp_path)) == os.access(tmp_path, os.W_OK)
 
 
 # ---- completion ----------------------------------------------------------------------------------------------------------

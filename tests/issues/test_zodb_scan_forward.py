@@ -15,10 +15,11 @@ from msgspec.structs import replace
 import pylog
 from pylog import ProducerBatch
 from pylog.fs import DirectoryEntry
-from pylog.log import loader, producer_state, recovery, torn_tail
-from pylog.log.active_file import ActiveFile
-from pylog.log.durable_point import DELETED, FAILED, SLOT_SIZE, Slot, parse_slot
-from pylog.log.writer import LogWriter
+from pylog.log import producer_state
+from pylog.log.durable_point import DELETED, FAILED, SLOT_SIZE, DurablePoint, parse_slot
+from pylog.log.recovery import findings, loader, torn_tail
+from pylog.log.writing.active_file import ActiveFile
+from pylog.log.writing.writer import LogWriter
 from pylog.segment.segment import inode_of
 from pylog.testing import Image, MemoryFileSystem
 from pylog.testing.memory import MemoryFile
@@ -80,7 +81,7 @@ def flipped(fs: MemoryFileSystem, path: str, position: int) -> None:
 def slot_says(fs: MemoryFileSystem, **changes: Any) -> None:
     data = content(fs, HEADER)
     slots = [slot for start in (0, SLOT_SIZE) if (slot := parse_slot(data[start : start + SLOT_SIZE])) is not None]
-    newest: Slot = max(slots, key=lambda slot: slot.counter)
+    newest: DurablePoint = max(slots, key=lambda slot: slot.counter)
     put(fs, HEADER, replace(newest, **changes).encoded() * 2)
 
 
@@ -316,7 +317,7 @@ def test_recovery_ends_with_records_that_were_written_or_with_an_error_of_pylogs
 
 
 def test_no_line_of_recovery_is_left_that_none_of_these_comes_to() -> None:
-    lines = Lines([*codes_of(loader), *codes_of(recovery), *(method.__code__ for method in PREPARATION)])
+    lines = Lines([*codes_of(loader), *codes_of(findings), *(method.__code__ for method in PREPARATION)])
     with traced(lines):
         for closed in (True, False):
             image = a_log(closed=closed)

@@ -28,7 +28,7 @@ from kafka_harness import Record, ToolResult
 from pylog import limits
 from pylog.clock import ManualClock
 from pylog.fs import OsFileSystem, parent_process
-from pylog.log.splicing import Part
+from pylog.log.writing.append_batches import BatchRange
 from pylog.record.builder import BatchEncoder, rows_from_arrow
 from pylog.record.compression import codec_id
 from pylog.staging.file import StagingFile
@@ -78,7 +78,7 @@ def splice(log: pylog.Log, append: Append) -> None:
                 staged.write(encoded.data)
         staged.flush()
         file = OsFileSystem().open(staged.name)
-        log.splice([Part(file, 0, file.size(), len(append.rows))], producer_of(QUERY, log.end_offset))
+        log.splice([BatchRange(file, 0, file.size(), len(append.rows))], producer_of(QUERY, log.end_offset))
         file.close()
 
 

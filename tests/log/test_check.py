@@ -21,18 +21,18 @@ import pylog
 from golden_data import GoldenPartition, case, partitions
 from neighbours import HookedFileSystem
 from pylog.clock import ManualClock
+from pylog.directory.checkpoints import LOG_START, RECOVERY_POINT, format_offsets
 from pylog.errors import UnknownTopicOrPartitionError
 from pylog.fs import DirectoryEntry, OsFileSystem
 from pylog.index.builder import SegmentIndexBuilder
 from pylog.index.skiplist import SkipList
 from pylog.index.time_index import TimeIndex
 from pylog.index.transaction_index import AbortedTransaction
-from pylog.log.check import MOST_FINDINGS, check_ends, check_partition, check_store
-from pylog.log.checkpoints import LOG_START, RECOVERY_POINT, format_offsets
-from pylog.log.durable_point import SLOT_SIZE, Slot, parse_slot
-from pylog.log.producer_state import ProducerState, encode_snapshot
-from pylog.log.recovery import Finding
-from pylog.log.report import LOOKS, Partition, Report, about, ask, of_error, read_ends
+from pylog.log.checking.check import MOST_FINDINGS, check_ends, check_partition, check_store
+from pylog.log.checking.report import LOOKS, Partition, Report, about, ask, of_error, read_ends
+from pylog.log.durable_point import SLOT_SIZE, DurablePoint, parse_slot
+from pylog.log.producer_state import ProducerStateManager, encode_snapshot
+from pylog.log.recovery.findings import Finding
 from pylog.record.batch import scan_batches
 from pylog.record.format import BASE_OFFSET, LAST_OFFSET, POSITION, SIZE
 from pylog.record.types import TopicPartition
@@ -509,7 +509,7 @@ def test_a_damaged_snapshot_is_told(root: Path, directory: Path) -> None:
 
 
 def test_a_snapshot_beyond_the_end_tells_of_records_that_are_gone(root: Path, directory: Path) -> None:
-    (directory / file_name(40, SNAPSHOT)).write_bytes(encode_snapshot(ProducerState()))
+    (directory / file_name(40, SNAPSHOT)).write_bytes(encode_snapshot(ProducerStateManager()))
     (found,) = findings(root)
     assert (found.kind, Path(found.path).name) == ("missing", file_name(bases(directory)[-1], LOG))
     assert (found.position, found.offset) == (Path(found.path).stat().st_size, 30)
@@ -518,7 +518,7 @@ def test_a_snapshot_beyond_the_end_tells_of_records_that_are_gone(root: Path, di
 
 def test_a_torn_tail_does_not_hide_that_records_are_gone(root: Path, directory: Path) -> None:
     (directory / "durable-point").unlink()
-    (directory / file_name(40, SNAPSHOT)).write_bytes(encode_snapshot(ProducerState()))
+    (directory / file_name(40, SNAPSHOT)).write_bytes(encode_snapshot(ProducerStateManager()))
     with max(directory.glob("*.log")).open("ab") as file:
         file.write(bytes(10))
     assert [found.kind for found in findings(root, quiet=False)] == ["missing"]
@@ -542,7 +542,7 @@ def header(directory: Path, change: Callable[[bytes], bytes]) -> None:
     path.write_bytes(change(path.read_bytes()))
 
 
-def newest(root: Path) -> Slot:
+def newest(root: Path) -> DurablePoint:
     with pylog.open(root, mode="r") as store:
         slot = partition_of(store.log("t"), root).slot()
     assert slot is not None

@@ -12,7 +12,7 @@ import zstandard
 
 import pylog
 from pylog.errors import StorageFailedError
-from pylog.log import replacing
+from pylog.log.maintenance import segment_swap
 from pylog.record.checksum import crc32c
 from pylog.store import Store
 from pylog.testing import MemoryFileSystem
@@ -84,7 +84,7 @@ def test_a_group_that_outgrows_a_segment_becomes_several(
 ) -> None:
     last = write(tmp_path, segments, batches)
     largest = room * 1100
-    monkeypatch.setattr(replacing, "LARGEST_BYTES", largest)
+    monkeypatch.setattr(segment_swap, "LARGEST_BYTES", largest)
     with pylog.open(tmp_path, durability=pylog.Durability.OS) as store:
         done = store.clean("t")[0]
         assert done.records - done.kept == segments * batches - 1
@@ -105,7 +105,7 @@ def test_a_crash_at_any_step_of_a_swap_into_several_segments_loses_no_record(
 ) -> None:
     last = write(tmp_path, segments, 6 // segments)
     files = {file.relative_to(tmp_path).as_posix(): file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
-    monkeypatch.setattr(replacing, "LARGEST_BYTES", 2200)
+    monkeypatch.setattr(segment_swap, "LARGEST_BYTES", 2200)
     steps = 0
     while steps < 200:
         fs = Stopping()

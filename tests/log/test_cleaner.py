@@ -12,8 +12,8 @@ import pytest
 import pylog
 from pylog import Durability
 from pylog.clock import ManualClock
-from pylog.log import cleaner
-from pylog.log.checkpoints import CLEANER, parse_offsets
+from pylog.directory.checkpoints import CLEANER, parse_offsets
+from pylog.log.maintenance import cleaner
 from pylog.record.format import ATTRIBUTES, BASE_OFFSET, COUNT, LAST_OFFSET, MAX_TIMESTAMP, POSITION, PRODUCER_ID, SIZE
 from pylog.record.types import TopicPartition
 from pylog.segment.names import CLEANED, LOG, SWAP

@@ -17,8 +17,8 @@ from golden_data import GoldenPartition, case, cases
 from golden_rows import COLUMNS, rows
 from pylog.clock import ManualClock
 from pylog.fs import FileSystem, OsFileSystem
+from pylog.log.checking.report import HARMLESS
 from pylog.log.producer_state import Producer
-from pylog.log.report import HARMLESS
 from pylog.record.compression import compress
 from pylog.record.format import (
     ATTRIBUTES,

@@ -9,39 +9,39 @@ import pytest
 
 from pylog.config import TopicConfig
 from pylog.limits import INT32_MAX
-from pylog.log.compaction import Dirt, SegmentExtent, SegmentFacts, dirt, groups
-from pylog.log.rolling import SegmentUse, batches_before_roll
+from pylog.log.maintenance.compaction_policy import CompactableSegment, LogToClean, SegmentExtent, dirt, groups
+from pylog.log.writing.rolling import SegmentUse, batches_before_roll
 from pylog.record.format import COLUMN_COUNT, MAX_TIMESTAMP
 
 NOW = 1_000_000
 
 
-def segments(*bases: int, size: int = 100, largest: dict[int, int] | None = None) -> list[SegmentFacts]:
+def segments(*bases: int, size: int = 100, largest: dict[int, int] | None = None) -> list[CompactableSegment]:
     """Segments of records from the beginning of time, but for those named."""
 
-    def facts(base: int) -> SegmentFacts:
+    def facts(base: int) -> CompactableSegment:
         stamp = (largest or {}).get(base, 1)
-        return SegmentFacts(base, size, lambda age_ms, now_ms: now_ms - stamp > age_ms, lambda _: stamp)
+        return CompactableSegment(base, size, lambda age_ms, now_ms: now_ms - stamp > age_ms, lambda _: stamp)
 
     return [facts(base) for base in bases]
 
 
-def measured(found: list[SegmentFacts], checkpoint: int | None = None, **changes: Any) -> Dirt:
+def measured(found: list[CompactableSegment], checkpoint: int | None = None, **changes: Any) -> LogToClean:
     ends = {"start_offset": 0, "end_offset": 99, "stable_offset": 99, "now_ms": NOW}
     config = {name: changes.pop(name) for name in list(changes) if name not in ends}
     return dirt(found, TopicConfig(cleanup_policy="compact", **config), checkpoint=checkpoint, **{**ends, **changes})
 
 
 def test_a_log_that_was_never_compacted_is_dirty_from_its_start_to_its_active_segment() -> None:
-    assert measured(segments(0, 10, 20)) == Dirt(0, 20, 0, 200, overdue=False)
+    assert measured(segments(0, 10, 20)) == LogToClean(0, 20, 0, 200, overdue=False)
 
 
 def test_what_was_compacted_before_is_clean() -> None:
-    assert measured(segments(0, 10, 20), 10) == Dirt(10, 20, 100, 100, overdue=False)
+    assert measured(segments(0, 10, 20), 10) == LogToClean(10, 20, 100, 100, overdue=False)
 
 
 def test_a_segment_that_compaction_got_into_the_middle_of_counts_on_both_sides() -> None:
-    assert measured(segments(0, 10, 20), 15) == Dirt(15, 20, 200, 100, overdue=False)
+    assert measured(segments(0, 10, 20), 15) == LogToClean(15, 20, 200, 100, overdue=False)
 
 
 @pytest.mark.parametrize("checkpoint", [3, 120], ids=["before the start", "behind the end"])
@@ -51,8 +51,8 @@ def test_a_checkpoint_outside_of_the_log_is_not_believed(checkpoint: int) -> Non
 
 
 def test_the_active_segment_is_never_compacted() -> None:
-    assert measured(segments(0)) == Dirt(0, 0, 0, 0, overdue=False)
-    assert measured([]) == Dirt(0, 0, 0, 0, overdue=False)
+    assert measured(segments(0)) == LogToClean(0, 0, 0, 0, overdue=False)
+    assert measured([]) == LogToClean(0, 0, 0, 0, overdue=False)
 
 
 @pytest.mark.parametrize(("stable", "end"), [(20, 20), (19, 10), (10, 10), (9, 0), (0, 0)])

@@ -16,9 +16,9 @@ import google_crc32c
 import pytest
 
 import pylog
+from pylog.directory.checkpoints import parse_epochs, parse_offsets
 from pylog.fs import OsFileSystem
-from pylog.log.checkpoints import parse_epochs, parse_offsets
-from pylog.log.durable_point import DURABLE_POINT, SLOT_SIZE, Slot, parse_slot
+from pylog.log.durable_point import DURABLE_POINT, SLOT_SIZE, DurablePoint, parse_slot
 from pylog.spark.roots import Root
 
 SOURCE = Path(pylog.__file__).parent
@@ -188,9 +188,9 @@ def test_an_epoch_is_an_int32() -> None:
     ],
 )
 def test_a_slot_with_a_right_checksum_and_impossible_numbers_counts_as_none(lie: dict[str, int]) -> None:
-    assert parse_slot(Slot(**lie).encoded()) is None
-    assert len(Slot().encoded()) == SLOT_SIZE
-    assert parse_slot(Slot(published_offset=2**31, leader_epoch=2**31 - 1).encoded()) is not None
+    assert parse_slot(DurablePoint(**lie).encoded()) is None
+    assert len(DurablePoint().encoded()) == SLOT_SIZE
+    assert parse_slot(DurablePoint(published_offset=2**31, leader_epoch=2**31 - 1).encoded()) is not None
 
 
 # ---- the one way ---------------------------------------------------------------------------------------------------------------
@@ -198,7 +198,7 @@ def test_a_slot_with_a_right_checksum_and_impossible_numbers_counts_as_none(lie:
 OTHERS = {  # modules that read files which are not derived, and which
     "fs/derived.py": "the one way",
     "groups/plan_file.py": "a plan that a user gives",
-    "log/store_locks.py": "the lock",
+    "directory/locks.py": "the lock",
     "segment/log_file.py": "records",
     "segment/segment.py": None,
     "staging/intents.py": "what a streaming query has decided",

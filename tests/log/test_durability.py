@@ -12,7 +12,7 @@ import pylog
 from neighbours import HookedFileSystem, Neighbour, values
 from pylog import Durability, limits
 from pylog.errors import StorageFailedError, SyncFailedError
-from pylog.log.durable_point import FAILED, Slot, open_header
+from pylog.log.durable_point import FAILED, DurablePoint, open_header
 from pylog.store import Store
 
 PATIENCE = 20.0  # seconds, for what takes milliseconds
@@ -38,7 +38,7 @@ def log(store: Store) -> pylog.Log:
     return made
 
 
-def slot_of(directory: Path) -> Slot:
+def slot_of(directory: Path) -> DurablePoint:
     header = open_header(HookedFileSystem(), str(directory))
     assert header is not None
     slot = header.look()

@@ -21,13 +21,13 @@ import pylog
 from neighbours import HookedFileSystem, Neighbour, last_segment, values
 from pylog import Durability, TopicPartition
 from pylog.clock import ManualClock
+from pylog.directory.locks import KAFKA_LOCK
 from pylog.fs import OsFileSystem
-from pylog.log.durable_point import DELETED, SLOT_SIZE, Header, Slot, mark_deleted
-from pylog.log.following import Naps
-from pylog.log.lookup import TimeSearch
-from pylog.log.reader import Wanted, crc_before, good_batches
-from pylog.log.report import Partition
-from pylog.log.store_locks import KAFKA_LOCK
+from pylog.log.checking.report import Partition
+from pylog.log.durable_point import DELETED, SLOT_SIZE, DurablePoint, DurablePointFile, mark_deleted
+from pylog.log.reading.following import Naps
+from pylog.log.reading.lookup import TimeSearch
+from pylog.log.reading.reader import OffsetRange, crc_before, good_batches
 from pylog.record.format import CONTROL_ABORT, CONTROL_BIT, CONTROL_COMMIT, CRC, TRANSACTIONAL_BIT
 from pylog.segment.names import DURABLE_POINT
 from pylog.store import Store
@@ -380,8 +380,8 @@ def test_a_reader_needs_no_more_than_permission_to_read(path: Path, store: Store
 # ---- headers that do not count -------------------------------------------------------------------------------------------------
 
 
-def slot_of(path: Path) -> Slot:
-    header = Header(OsFileSystem(), str(path / "t-0"))
+def slot_of(path: Path) -> DurablePoint:
+    header = DurablePointFile(OsFileSystem(), str(path / "t-0"))
     slot = header.look()
     header.close()
     assert slot is not None
@@ -390,7 +390,7 @@ def slot_of(path: Path) -> Slot:
 
 def write_header(path: Path, **fields: Any) -> None:
     """Writes the header's next slot, as a process does that dies right after it."""
-    header = Header(OsFileSystem(), str(path / "t-0"), write=True)
+    header = DurablePointFile(OsFileSystem(), str(path / "t-0"), write=True)
     header.look()
     header.write(**fields)
     header.close()
@@ -713,7 +713,7 @@ def test_what_lies_before_an_offset_is_told_by_headers_as_by_a_walk(path: Path, 
         store.log("u").append_many([bytes(size)] * count)
     state = store.log("u").look()
     for offset in range(state.end_offset + 1):
-        walked = [int(batches.table[CRC, -1]) for batches in good_batches(state, Wanted(offset - 1, offset))]
+        walked = [int(batches.table[CRC, -1]) for batches in good_batches(state, OffsetRange(offset - 1, offset))]
         assert crc_before(state, offset) == (walked[-1] if offset else None)
 
 

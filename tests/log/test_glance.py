@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 import pylog
 from pylog import Durability
 from pylog.fs import OsFileSystem
-from pylog.log.glance import Glance, glance, is_still_so
-from pylog.log.outline import Outline
-from pylog.log.planning import cut
+from pylog.log.reading.fast_outline import Glance, glance, is_still_so
+from pylog.log.reading.outline import PartitionExtent
+from pylog.log.reading.planning import cut
 from sparse_log import TOPIC, make_store
 
 FS = OsFileSystem()
@@ -35,13 +35,13 @@ def seen(root: Path) -> Glance | None:
     return glance(FS, str(root / f"{TOPIC}-0"), 0, ours=True)
 
 
-def known(root: Path) -> Outline:
+def known(root: Path) -> PartitionExtent:
     """What opening it finds."""
     with pylog.open(root, mode="r") as store:
         return store.outline(TOPIC)
 
 
-def numbers(outline: Outline) -> tuple[int, int, list[int], list[int]]:
+def numbers(outline: PartitionExtent) -> tuple[int, int, list[int], list[int]]:
     return outline.start_offset, outline.end_offset, list(outline.bases), list(outline.sizes)
 
 

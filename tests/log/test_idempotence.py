@@ -17,7 +17,7 @@ import pylog
 from neighbours import HookedFileSystem, Neighbour, values
 from pylog import Acknowledgement, Durability, ProducerBatch
 from pylog.errors import StorageFailedError, SyncFailedError
-from pylog.log.producer_state import Producer, ProducerState, parse_snapshot
+from pylog.log.producer_state import Producer, ProducerStateManager, parse_snapshot
 from pylog.store import Store
 
 LAST = 2**31 - 1  # the largest sequence
@@ -359,7 +359,7 @@ def test_two_processes_that_send_the_same_batches_write_each_once(path: Path) ->
 # ---- snapshots -----------------------------------------------------------------------------------------------------------------
 
 
-def snapshots(directory: Path) -> dict[int, ProducerState]:
+def snapshots(directory: Path) -> dict[int, ProducerStateManager]:
     return {int(file.stem): parse_snapshot(file.read_bytes(), int(file.stem), str(file)) for file in directory.glob("*.snapshot")}
 
 

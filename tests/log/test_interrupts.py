@@ -18,10 +18,11 @@ import pylog
 from interruptions import PATIENCE, Broken, in_another_thread, interrupted_at, interrupted_at_step
 from neighbours import values
 from pylog import Durability, Log
+from pylog.directory import locks
 from pylog.errors import IllegalStateError
-from pylog.log import appending, store_locks
-from pylog.log.appending import Requests
-from pylog.log.writer import LogWriter
+from pylog.log.writing import group_commit
+from pylog.log.writing.group_commit import Requests
+from pylog.log.writing.writer import LogWriter
 from pylog.store import Store
 
 
@@ -48,7 +49,7 @@ WORKS: dict[str, tuple[Callable[[Log, Log], object], Callable[[Log], object]]] =
 }
 
 
-AT_STEP = partial(interrupted_at_step, path=str(Path(appending.__file__).parent))
+AT_STEP = partial(interrupted_at_step, path=str(Path(group_commit.__file__).parent))
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of what is raised in finalizers
@@ -216,7 +217,7 @@ def test_wherever_an_interrupt_comes_amid_a_lock_of_the_directory_it_is_let_go(s
         one.log("t").append(b"o")
         one.create_topic(f"there{number}")
         one.log("c").append_many([(b"key", bytes(300))] * 10)  # a segment
-        came = interrupted_at_step(number, lambda: work(one, number), (store_locks.__file__, contextlib.__file__))  # noqa: B023
+        came = interrupted_at_step(number, lambda: work(one, number), (locks.__file__, contextlib.__file__))  # noqa: B023
         in_another_thread(lambda: one.create_topic(f"by-another-thread-{number}"))  # noqa: B023
         in_another_thread(lambda: one.clean("c"))
         other.create_topic(f"by-another-process-{number}")

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import pylog
+from pylog.directory.checkpoints import CLEANER, LOG_START, RECOVERY_POINT, Checkpoint, parse_offsets
 from pylog.fs import OsFileSystem
-from pylog.log.checkpoints import CLEANER, LOG_START, RECOVERY_POINT, Checkpoint, parse_offsets
 from pylog.record.types import TopicPartition
 
 ROUNDS = 60

@@ -12,9 +12,9 @@ import pytest
 import pylog
 from pylog import Durability
 from pylog.fs.system import OsFile
-from pylog.log.outline import Outline, outline_of
-from pylog.log.planning import cut
-from pylog.log.tail import sound_tail
+from pylog.log.reading.outline import PartitionExtent, outline_of
+from pylog.log.reading.planning import cut
+from pylog.log.recovery.sound_tail import sound_tail
 from sparse_log import BATCH_BYTES, TOPIC, make_store
 
 VALUES = pa.table({"value": pa.array([b"%0100d" % number for number in range(50)], pa.binary())})
@@ -29,7 +29,7 @@ def filled(directory: Path, pieces: int = 12) -> Path:
 
 
 @contextmanager
-def both(directory: Path) -> Iterator[tuple[Outline, Outline]]:
+def both(directory: Path) -> Iterator[tuple[PartitionExtent, PartitionExtent]]:
     """Without the log, and of the open log. Outlines read indexes as long as their store is open."""
     with pylog.open(directory, mode="r") as store:
         yield store.outline("events"), outline_of(store.log("events").look())

@@ -10,8 +10,8 @@ import pytest
 import pylog
 from neighbours import HookedFileSystem, values
 from pylog import Durability, limits
-from pylog.log.active_file import ActiveFile
-from pylog.log.checkpoints import CLEAN_SHUTDOWN
+from pylog.directory.checkpoints import CLEAN_SHUTDOWN
+from pylog.log.writing.active_file import ActiveFile
 from pylog.segment.segment import LogSegment
 from pylog.store import Store
 from pylog.testing import FaultyFileSystem, MemoryFileSystem

@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 import pylog
 from neighbours import HookedFileSystem, Neighbour, NeighbourError, last_segment, values
 from pylog import Durability
-from pylog.log.checkpoints import CLEAN_SHUTDOWN, LOG_START, RECOVERY_POINT, parse_offsets
-from pylog.log.durable_point import DELETED, Slot, open_header
+from pylog.directory.checkpoints import CLEAN_SHUTDOWN, LOG_START, RECOVERY_POINT, parse_offsets
+from pylog.log.durable_point import DELETED, DurablePoint, open_header
 from pylog.record.types import TopicPartition
 from pylog.store import Store
 from pylog.testing import MemoryFileSystem
@@ -68,7 +68,7 @@ def two(path: Path) -> Iterator[Store]:
         yield store
 
 
-def slot_of(path: Path) -> Slot:
+def slot_of(path: Path) -> DurablePoint:
     header = open_header(HookedFileSystem(), str(path / "t-0"))
     assert header is not None
     slot = header.look()

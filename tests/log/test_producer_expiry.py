@@ -12,7 +12,14 @@ from pylog import ProducerBatch
 from pylog.clock import ManualClock
 from pylog.fs import OsFileSystem
 from pylog.log import producer_state
-from pylog.log.producer_state import Producer, ProducerState, encode_snapshot, parse_snapshot, read_snapshot, write_snapshot
+from pylog.log.producer_state import (
+    Producer,
+    ProducerStateManager,
+    encode_snapshot,
+    parse_snapshot,
+    read_snapshot,
+    write_snapshot,
+)
 from pylog.store import Store
 
 NOW = 1_700_000_000_000
@@ -116,7 +123,7 @@ def test_a_log_of_records_without_a_time_that_is_opened_daily_forgets_their_prod
 
 def _rewrite(path: Path, producers: list[Producer]) -> None:
     (file,) = path.glob("t-0/*.snapshot")
-    file.write_bytes(encode_snapshot(ProducerState(producers, int(file.stem))))
+    file.write_bytes(encode_snapshot(ProducerStateManager(producers, int(file.stem))))
 
 
 # ---- large ones, and ones that lie -------------------------------------------------------------------------------------------
@@ -138,7 +145,7 @@ def test_no_snapshot_is_written_that_would_not_be_read(tmp_path: Path, monkeypat
     monkeypatch.setattr(producer_state.limits, "MAX_SNAPSHOT_BYTES", 10 + 3 * 46)
     fs, directory = OsFileSystem(), str(tmp_path)
     for count, written in ((3, True), (4, False)):
-        write_snapshot(fs, directory, ProducerState((Producer(number, 0) for number in range(count)), count))
+        write_snapshot(fs, directory, ProducerStateManager((Producer(number, 0) for number in range(count)), count))
         found = read_snapshot(fs, directory, count)
         assert (found is not None) == written
         assert found is None or found.count == count
@@ -178,7 +185,7 @@ def test_a_snapshot_with_a_right_checksum_and_impossible_numbers_is_not_used(
 
 def test_two_transactions_that_a_snapshot_opens_at_one_offset_are_not_believed() -> None:
     twice = [Producer(number, 0, -1, 2, 0, 0, 0, 1) for number in (7, 8)]
-    state = ProducerState([], 5)
+    state = ProducerStateManager([], 5)
     body = b"".join(struct.pack(">qhiqiqiq", *each[:-1]) for each in twice)
     counted = struct.pack(">i", 2) + body
     data = struct.pack(">hI", 1, producer_state.crc32c(counted)) + counted

@@ -27,7 +27,7 @@ from pylog.fs import OsFileSystem
 from pylog.index.transaction_index import AbortedTransaction
 from pylog.log.producer_state import (
     Producer,
-    ProducerState,
+    ProducerStateManager,
     Sequenced,
     encode_snapshot,
     load_snapshot,
@@ -47,7 +47,7 @@ TRANSACTIONAL_MARKER = TRANSACTIONAL_BIT | CONTROL_BIT
 class Written:
     """A log of nothing but batch headers, and the producer state behind it: each append replays what it wrote."""
 
-    state: ProducerState = field(default_factory=ProducerState)
+    state: ProducerStateManager = field(default_factory=ProducerStateManager)
     batches: list[bytes] = field(default_factory=list)
 
     def append(
@@ -97,7 +97,7 @@ class Written:
         return producer
 
 
-def replay(state: ProducerState, data: bytes) -> list[AbortedTransaction]:
+def replay(state: ProducerStateManager, data: bytes) -> list[AbortedTransaction]:
     buffer = np.frombuffer(data, np.uint8)
     return state.replay(buffer, scan_batches(buffer).table)
 
@@ -118,7 +118,7 @@ def test_a_producer_that_the_log_does_not_know_may_begin_anywhere(sequence: int)
 
 
 def test_a_producer_without_an_epoch_in_the_snapshot_may_begin_anywhere() -> None:
-    log = Written(ProducerState([Producer(7, -1)]))
+    log = Written(ProducerStateManager([Producer(7, -1)]))
     assert log.send(7, 3, 41) == range(1)
 
 
@@ -247,7 +247,7 @@ def test_replaying_the_log_finds_the_same_five_batches() -> None:
     log = Written()
     for sequence in range(9):
         log.send(sequence=sequence)
-    again = ProducerState()
+    again = ProducerStateManager()
     replay(again, b"".join(log.batches))
     assert again.producers == log.state.producers
     assert [batch.first_sequence for batch in again.producers[0].batches] == [4, 5, 6, 7, 8]
@@ -407,7 +407,7 @@ def test_a_damaged_snapshot_is_not_used_an_older_one_is(tmp_path: Path, damage: 
     fs, directory = OsFileSystem(), str(tmp_path)
     with pytest.raises(CorruptionError):
         parse_snapshot(DAMAGES[damage], 6, "x")
-    write_snapshot(fs, directory, ProducerState([Producer(9, 2)], 4))
+    write_snapshot(fs, directory, ProducerStateManager([Producer(9, 2)], 4))
     (tmp_path / "00000000000000000006.snapshot").write_bytes(DAMAGES[damage])
     state, complaints = load_snapshot(fs, directory, [4, 6], 0, 10)
     assert (state.producers, state.end_offset, len(complaints)) == ([Producer(9, 2)], 4, 1)
@@ -418,14 +418,14 @@ def test_a_damaged_snapshot_is_not_used_an_older_one_is(tmp_path: Path, damage: 
 def test_snapshots_outside_the_log_are_not_used(tmp_path: Path) -> None:
     fs, directory = OsFileSystem(), str(tmp_path)
     for offset in (3, 5, 8, 9):
-        write_snapshot(fs, directory, ProducerState([Producer(offset, 0)], offset))
+        write_snapshot(fs, directory, ProducerStateManager([Producer(offset, 0)], offset))
     assert load_snapshot(fs, directory, [3, 5, 8, 9], 3, 8)[0].producers == [Producer(8, 0)]
     assert load_snapshot(fs, directory, [3, 5, 8, 9], 3, 7)[0].producers == [Producer(5, 0)]
     assert load_snapshot(fs, directory, [3, 5, 8, 9], 5, 7)[0].end_offset == 5
 
 
 def test_a_log_without_records_has_no_snapshot(tmp_path: Path) -> None:
-    write_snapshot(OsFileSystem(), str(tmp_path), ProducerState())
+    write_snapshot(OsFileSystem(), str(tmp_path), ProducerStateManager())
     assert not list(tmp_path.iterdir())
 
 
@@ -439,11 +439,11 @@ def whole_histories() -> list[GoldenPartition]:
 def test_replaying_a_brokers_log_gives_the_brokers_snapshots(golden: GoldenPartition) -> None:
     logs = [np.fromfile(path, np.uint8) for path in sorted(golden.directory.glob("*.log"))]
     tables = [scan_batches(log).table for log in logs]
-    state = ProducerState()
+    state = ProducerStateManager()
     for path in sorted(golden.directory.glob("*.snapshot")):
         broker = parse_snapshot(path.read_bytes(), int(path.stem), path.name)
         if broker.end_offset <= tables[0][BASE_OFFSET, 0]:  # the records that it speaks of were deleted
-            state = ProducerState(broker.producers, broker.end_offset)
+            state = ProducerStateManager(broker.producers, broker.end_offset)
         for log, table in zip(logs, tables, strict=True):
             state.replay(log, table[:, table[BASE_OFFSET] < broker.end_offset])
         assert encode_snapshot(state) == encode_snapshot(broker)
@@ -520,7 +520,7 @@ def test_every_answer_is_that_of_a_log_that_forgets_nothing(sent: list[Sent], re
     log, reference = Written(), EveryBatch()
     for number, batch in enumerate(sent):
         if number == reopened:  # replayed from the beginning, as after a crash
-            log.state = ProducerState()
+            log.state = ProducerStateManager()
             replay(log.state, b"".join(log.batches))
         assert answer_of(log, batch) == reference.send(*batch)
     assert log.state.end_offset == reference.end

@@ -12,9 +12,9 @@ import pytest
 import pylog
 from faulty_fs import Faults, FaultyFileSystem
 from golden_data import case
+from pylog.directory.checkpoints import CLEAN_SHUTDOWN
 from pylog.fs import OsFileSystem
-from pylog.log.checkpoints import CLEAN_SHUTDOWN
-from pylog.log.durable_point import SLOT_SIZE, Slot, open_header
+from pylog.log.durable_point import SLOT_SIZE, DurablePoint, open_header
 from pylog.record.batch import scan_batches
 from pylog.record.format import POSITION
 from pylog.testing import FaultyFileSystem as PublicFaultyFileSystem
@@ -278,35 +278,35 @@ def test_an_interrupted_append_leaves_no_bytes_before_the_next_one(tmp_path: Pat
 # ---- slots -------------------------------------------------------------------------------------------------------------------
 
 
-def slot_of(directory: Path) -> Slot | None:
+def slot_of(directory: Path) -> DurablePoint | None:
     header = open_header(OsFileSystem(), str(directory))
     assert header is not None
     return header.look()
 
 
 def test_a_torn_slot_falls_back_to_the_older_one(tmp_path: Path) -> None:
-    old, new = Slot(counter=4).encoded(), Slot(counter=5).encoded()
+    old, new = DurablePoint(counter=4).encoded(), DurablePoint(counter=5).encoded()
     file = tmp_path / "durable-point"
     file.write_bytes(old + new)
-    assert slot_of(tmp_path) == Slot(counter=5)
+    assert slot_of(tmp_path) == DurablePoint(counter=5)
     for byte in range(SLOT_SIZE):
         torn = bytearray(new)
         torn[byte] ^= 0x10
         file.write_bytes(old + bytes(torn))
-        assert slot_of(tmp_path) == Slot(counter=4)
+        assert slot_of(tmp_path) == DurablePoint(counter=4)
     file.write_bytes(b"")
     assert slot_of(tmp_path) is None
 
 
 def test_a_reader_never_goes_back_to_the_slot_before_while_the_newer_one_is_being_written(tmp_path: Path) -> None:
-    old, new = Slot(counter=4).encoded(), Slot(counter=5).encoded()
+    old, new = DurablePoint(counter=4).encoded(), DurablePoint(counter=5).encoded()
     file = tmp_path / "durable-point"
     file.write_bytes(old + new)
     header = open_header(OsFileSystem(), str(tmp_path))
     assert header is not None
-    assert header.look() == Slot(counter=5)
+    assert header.look() == DurablePoint(counter=5)
     file.write_bytes(old + bytes(SLOT_SIZE))
-    assert header.look() == Slot(counter=5)
+    assert header.look() == DurablePoint(counter=5)
 
 
 def bound(path: Path) -> int:

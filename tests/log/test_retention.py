@@ -12,24 +12,24 @@ from hypothesis import strategies as st
 import pylog
 from pylog.clock import ManualClock
 from pylog.config import TopicConfig
-from pylog.log.checkpoints import EpochStart, assign_epoch, epoch_for_offset, truncate_epochs_end, truncate_epochs_start
-from pylog.log.retention import Decision, Reason, SegmentFacts, deletable
+from pylog.directory.checkpoints import EpochEntry, assign_epoch, epoch_for_offset, truncate_epochs_end, truncate_epochs_start
+from pylog.log.maintenance.retention_policy import Decision, Reason, RetainedSegment, deletable
 from pylog.testing import MemoryFileSystem
 
 NOW = 1_700_000_000_000
 DELETE = TopicConfig(retention_ms=-1)
 
 
-def facts(base_offset: int, size: int, timestamp: int = NOW) -> SegmentFacts:
-    return SegmentFacts(base_offset, size, lambda age_ms, now_ms: now_ms - timestamp > age_ms)
+def facts(base_offset: int, size: int, timestamp: int = NOW) -> RetainedSegment:
+    return RetainedSegment(base_offset, size, lambda age_ms, now_ms: now_ms - timestamp > age_ms)
 
 
-def three_segments(timestamp: int = NOW) -> list[SegmentFacts]:
+def three_segments(timestamp: int = NOW) -> list[RetainedSegment]:
     """15 records of 10 bytes, five a segment."""
     return [facts(0, 50, timestamp), facts(5, 50, timestamp), facts(10, 50, timestamp)]
 
 
-def decide(segments: Sequence[SegmentFacts], config: TopicConfig, **changed: Any) -> Decision:
+def decide(segments: Sequence[RetainedSegment], config: TopicConfig, **changed: Any) -> Decision:
     """Of a log that starts at 0 and ends at 15, all of it below the high watermark."""
     end = changed.pop("end_offset", 15)
     log = {"start_offset": 0, "end_offset": end, "high_watermark": end, "now_ms": NOW}
@@ -124,7 +124,7 @@ def test_ages_are_asked_for_only_up_to_the_first_young_segment() -> None:
     def asks(base_offset: int, timestamp: int) -> Callable[[int, int], bool]:
         return lambda age_ms, now_ms: asked.append(base_offset) or now_ms - timestamp > age_ms
 
-    segments = [SegmentFacts(base, 50, asks(base, stamp)) for base, stamp in ((0, 10), (5, NOW), (10, NOW))]
+    segments = [RetainedSegment(base, 50, asks(base, stamp)) for base, stamp in ((0, 10), (5, NOW), (10, NOW))]
     assert decide(segments, TopicConfig(retention_ms=10_000)).count == 1
     assert decide(segments, DELETE).count == 0
     assert asked == [0, 5]
@@ -189,11 +189,11 @@ def test_a_decision_says_which_segments_the_group_missed() -> None:
 # ---- against a reference -------------------------------------------------------------------------------------------------------
 
 
-def reference(segments: Sequence[SegmentFacts], config: TopicConfig, log: dict[str, Any]) -> tuple[Reason, ...]:
+def reference(segments: Sequence[RetainedSegment], config: TopicConfig, log: dict[str, Any]) -> tuple[Reason, ...]:
     """Kafka's way: pass after pass takes segments off the log, one at a time."""
     left, gone = list(segments), []
 
-    def walk(reason: Reason, predicate: Callable[[SegmentFacts, SegmentFacts | None], bool]) -> None:
+    def walk(reason: Reason, predicate: Callable[[RetainedSegment, RetainedSegment | None], bool]) -> None:
         while left:
             following = left[1] if len(left) > 1 else None
             end = log["end_offset"] if following is None else following.base_offset
@@ -215,7 +215,7 @@ def reference(segments: Sequence[SegmentFacts], config: TopicConfig, log: dict[s
 
 
 @st.composite
-def logs(draw: st.DrawFn) -> tuple[list[SegmentFacts], dict[str, Any]]:
+def logs(draw: st.DrawFn) -> tuple[list[RetainedSegment], dict[str, Any]]:
     lengths = draw(st.lists(st.integers(1, 5), max_size=6))
     bases = [sum(lengths[:index]) for index in range(len(lengths))]
     sizes = [draw(st.integers(0, 30)) for _ in bases]
@@ -242,13 +242,13 @@ configs = st.builds(
 
 
 @given(logs(), configs)
-def test_every_decision_is_the_references(log_of: tuple[list[SegmentFacts], dict[str, Any]], config: TopicConfig) -> None:
+def test_every_decision_is_the_references(log_of: tuple[list[RetainedSegment], dict[str, Any]], config: TopicConfig) -> None:
     segments, log = log_of
     assert deletable(segments, config, **log).reasons == reference(segments, config, log)
 
 
 @given(logs(), configs)
-def test_done_once_there_is_nothing_left_to_do(log_of: tuple[list[SegmentFacts], dict[str, Any]], config: TopicConfig) -> None:
+def test_done_once_there_is_nothing_left_to_do(log_of: tuple[list[RetainedSegment], dict[str, Any]], config: TopicConfig) -> None:
     segments, log = log_of
     decision = deletable(segments, config, **log)
     left = segments[decision.count :]
@@ -261,7 +261,7 @@ def test_done_once_there_is_nothing_left_to_do(log_of: tuple[list[SegmentFacts],
 
 @given(logs(), configs)
 def test_the_log_starts_where_its_first_segment_does_or_later(
-    log_of: tuple[list[SegmentFacts], dict[str, Any]], config: TopicConfig
+    log_of: tuple[list[RetainedSegment], dict[str, Any]], config: TopicConfig
 ) -> None:
     segments, log = log_of
     decision = deletable(segments, config, **log)
@@ -272,7 +272,7 @@ def test_the_log_starts_where_its_first_segment_does_or_later(
 
 # ---- leader epochs -------------------------------------------------------------------------------------------------------------
 
-EPOCHS = [EpochStart(2, 10), EpochStart(4, 20), EpochStart(5, 30)]
+EPOCHS = [EpochEntry(2, 10), EpochEntry(4, 20), EpochEntry(5, 30)]
 
 
 def test_a_cut_log_forgets_the_epochs_from_there_on() -> None:
@@ -282,15 +282,15 @@ def test_a_cut_log_forgets_the_epochs_from_there_on() -> None:
 
 
 def test_the_epoch_that_a_log_starts_in_begins_at_its_start() -> None:
-    assert truncate_epochs_start(EPOCHS, 19) == [EpochStart(2, 19), *EPOCHS[1:]]
+    assert truncate_epochs_start(EPOCHS, 19) == [EpochEntry(2, 19), *EPOCHS[1:]]
     assert truncate_epochs_start(EPOCHS, 20) == EPOCHS[1:]
-    assert truncate_epochs_start(EPOCHS, 21) == [EpochStart(4, 21), EPOCHS[2]]
-    assert truncate_epochs_start(EPOCHS, 99) == [EpochStart(5, 99)]
+    assert truncate_epochs_start(EPOCHS, 21) == [EpochEntry(4, 21), EPOCHS[2]]
+    assert truncate_epochs_start(EPOCHS, 99) == [EpochEntry(5, 99)]
 
 
 def test_nothing_is_written_anew_when_no_epoch_changes() -> None:
     """The very list comes back: that is how its owner knows."""
-    empty: list[EpochStart] = []
+    empty: list[EpochEntry] = []
     assert truncate_epochs_end(EPOCHS, 31) is EPOCHS
     assert truncate_epochs_end(empty, 0) is empty
     assert truncate_epochs_start(EPOCHS, 10) is truncate_epochs_start(EPOCHS, 0) is EPOCHS
@@ -301,7 +301,7 @@ def test_nothing_is_written_anew_when_no_epoch_changes() -> None:
 def test_epochs_of_a_log_cut_at_both_ends_are_those_of_its_records(column: list[int], start: int, end: int) -> None:
     """`column` is the epoch of each record, made to rise as a log's do."""
     by_offset = list(np.maximum.accumulate(column)) if column else []
-    epochs: list[EpochStart] = []
+    epochs: list[EpochEntry] = []
     for offset, epoch in enumerate(by_offset):
         epochs = assign_epoch(epochs, int(epoch), offset)
     assert [epoch_for_offset(epochs, offset) for offset in range(len(by_offset))] == by_offset

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 import pylog
 from golden_data import GoldenPartition, partitions
 from pylog.fs import OsFileSystem
-from pylog.log.walk import walk
 from pylog.record.batch import Table, scan_batches
 from pylog.record.format import POSITION, SIZE
+from pylog.segment.batch_walk import walk
 from pylog.segment.names import LOG, SEAL, file_name, plan_load
 from pylog.segment.seal import (
     PREFIX_SIZE,

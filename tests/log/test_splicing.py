@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import pylog
 from pylog import limits
-from pylog.log.splicing import Part, Splicer
+from pylog.log.writing.append_batches import BatchRange, FinishedBatches
 from pylog.record.builder import BatchEncoder, rows_from_records
 from pylog.testing import MemoryFileSystem
 from steps import check_steps_stay
@@ -18,7 +18,7 @@ from steps import check_steps_stay
 @given(st.lists(st.lists(st.sampled_from([300, 3000, 5000, 9000]), min_size=1, max_size=6), max_size=4))
 def test_a_step_stays_as_it_is_while_the_next_one_is_made(parts: list[list[int]]) -> None:
     """It is being written then: batches larger than a buffer, and buffers that grew before, do not change that."""
-    fs, splicer = MemoryFileSystem(), Splicer()
+    fs, splicer = MemoryFileSystem(), FinishedBatches()
     for name, sizes in enumerate(parts):
         rows = rows_from_records(None, [bytes([number]) * size for number, size in enumerate(sizes)], None, None, 0)
         file, position = fs.create(f"/{name}"), 0
@@ -27,7 +27,7 @@ def test_a_step_stays_as_it_is_while_the_next_one_is_made(parts: list[list[int]]
             position += len(piece.data)
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(limits, "APPEND_CHUNK_BYTES", 4000)
-            assert check_steps_stay(splicer.encode(Part(file, 0, position, len(sizes)), 0, 0)) > 0
+            assert check_steps_stay(splicer.encode(BatchRange(file, 0, position, len(sizes)), 0, 0)) > 0
 
 
 @pytest.mark.parametrize("skip", [0, 1, 2])
@@ -39,5 +39,5 @@ def test_what_is_left_of_a_part_is_taken_from_where_it_lies(skip: int) -> None:
     file.write(made.data, 0)
     with pylog.open("/data", fs=fs) as store:
         log = store.create_topic("t") and store.log("t")
-        log.splice([Part(file, 0, len(made.data), 3 - skip, skip)])
+        log.splice([BatchRange(file, 0, len(made.data), 3 - skip, skip)])
         assert [record.value for record in log.records()] == [b"a" * 300, b"b" * 300, b"c" * 300][skip:]

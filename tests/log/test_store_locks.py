@@ -15,10 +15,10 @@ import pytest
 import pylog
 from neighbours import HookedFileSystem, Neighbour, NeighbourError
 from pylog.clock import ManualClock, SystemClock
+from pylog.directory.locks import KAFKA_LOCK, PYLOG_LOCK, ByteLock, StoreLocks
 from pylog.errors import StorageFailedError
 from pylog.fs import OsFileSystem
 from pylog.fs.locks import OsLockFile
-from pylog.log.store_locks import KAFKA_LOCK, PYLOG_LOCK, ByteLock, StoreLocks
 
 LockAs = Callable[..., StoreLocks]
 

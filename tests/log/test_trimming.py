@@ -22,11 +22,11 @@ import pylog
 from neighbours import HookedFileSystem, values
 from pylog import Durability, ProducerBatch, TopicPartition
 from pylog.clock import ManualClock
+from pylog.directory.checkpoints import LOG_START, RECOVERY_POINT, EpochEntry, parse_offsets, read_epochs
 from pylog.errors import StorageFailedError, SyncFailedError
 from pylog.fs import OsFileSystem
-from pylog.log.checkpoints import LOG_START, RECOVERY_POINT, EpochStart, parse_offsets, read_epochs
-from pylog.log.durable_point import Slot, open_header
-from pylog.log.report import HARMLESS
+from pylog.log.checking.report import HARMLESS
+from pylog.log.durable_point import DurablePoint, open_header
 from pylog.store import Store
 from pylog.testing import FaultyFileSystem, MemoryFileSystem, Moment, RecordingFileSystem, restarted
 from pylog.testing.disk import Image
@@ -89,7 +89,7 @@ def names(directory: Path, pattern: str = "*") -> set[str]:
     return {file.name for file in directory.glob(pattern)}
 
 
-def slot_of(path: Path) -> Slot:
+def slot_of(path: Path) -> DurablePoint:
     header = open_header(OsFileSystem(), str(path / "t-0"))
     assert header is not None
     slot = header.look()
@@ -395,7 +395,7 @@ def test_a_sealed_file_that_becomes_the_active_one_again_is_another_file_even_wh
 # ---- what goes with it -------------------------------------------------------------------------------------------------------
 
 
-def epochs(path: Path) -> list[EpochStart] | None:
+def epochs(path: Path) -> list[EpochEntry] | None:
     return read_epochs(OsFileSystem(), str(path / "t-0"))
 
 
@@ -405,11 +405,11 @@ def test_leader_epochs_end_and_begin_with_the_log(path: Path, store: Store, log:
     with pylog.open(path) as again:
         log = again.log("t")
         log.truncate(12)
-        assert epochs(path) == [EpochStart(0, 0), EpochStart(1, 6)]
+        assert epochs(path) == [EpochEntry(0, 0), EpochEntry(1, 6)]
         log.truncate(7)
-        assert epochs(path) == [EpochStart(0, 0), EpochStart(1, 6)]
+        assert epochs(path) == [EpochEntry(0, 0), EpochEntry(1, 6)]
         log.delete_records(7)
-        assert epochs(path) == [EpochStart(1, 7)]
+        assert epochs(path) == [EpochEntry(1, 7)]
 
 
 def test_snapshots_of_producers_go_with_the_records_they_tell_of(path: Path, store: Store) -> None:

@@ -20,10 +20,10 @@ from pylog import limits
 from pylog.clock import ManualClock
 from pylog.fs import File, OsFileSystem
 from pylog.index.transaction_index import AbortedTransaction, TransactionIndex
-from pylog.log.producer_state import ProducerState, encode_snapshot, parse_snapshot
-from pylog.log.recovery import Finding
-from pylog.log.report import Partition, Report
-from pylog.log.verification import verify_store
+from pylog.log.checking.report import Partition, Report
+from pylog.log.checking.verification import verify_store
+from pylog.log.producer_state import ProducerStateManager, encode_snapshot, parse_snapshot
+from pylog.log.recovery.findings import Finding
 from pylog.record.batch import scan_batches
 from pylog.record.format import HEADER_SIZE, LAST_OFFSET, POSITION, PREFIX_SIZE, SIZE
 from pylog.segment.names import INDEX, LOG, SEAL, TIME_INDEX, file_name
@@ -375,9 +375,9 @@ def test_a_snapshot_that_says_something_else_than_the_batches_is_named(transacti
     path = max((transactional / "txn-0").glob("*.snapshot"))
     state = parse_snapshot(path.read_bytes(), int(path.stem), "")
     changed = [state.producers[0]._replace(last_sequence=state.producers[0].last_sequence + 1), *state.producers[1:]]
-    path.write_bytes(encode_snapshot(ProducerState(changed)))
+    path.write_bytes(encode_snapshot(ProducerStateManager(changed)))
     assert named(verify(transactional, "txn").findings) == [("derived", path.name)]
-    path.write_bytes(encode_snapshot(ProducerState(state.producers[1:])))
+    path.write_bytes(encode_snapshot(ProducerStateManager(state.producers[1:])))
     assert verify(transactional, "txn").ok, "an idle producer may be forgotten"
 
 

@@ -14,10 +14,10 @@ import pytest
 import pylog
 from pylog import Durability, Store
 from pylog.clock import ManualClock
-from pylog.log import planning
-from pylog.log.lookup import TimeSearch
-from pylog.log.outline import outline_of
-from pylog.log.view import SegmentView
+from pylog.log.reading import planning
+from pylog.log.reading.lookup import TimeSearch
+from pylog.log.reading.outline import outline_of
+from pylog.log.segment_view import SegmentView
 from pylog.testing import MemoryFileSystem
 
 VALUE = b"x" * 100

@@ -14,7 +14,7 @@ import pytest
 import pylog
 from cli_harness import call
 from pylog import OffsetsConfig, TopicPartition
-from pylog.log.checkpoints import INTERNAL_TOPICS
+from pylog.directory.checkpoints import INTERNAL_TOPICS
 from pylog.log.internal import InternalLog
 from pylog.store import Store
 from pylog.testing import MemoryFileSystem

@@ -18,7 +18,7 @@ from pylog import Durability, OffsetAndMetadata, OffsetsConfig, TopicPartition
 from pylog.clock import ManualClock
 from pylog.config import TopicConfig
 from pylog.fs import DirectoryEntry
-from pylog.log import trimmer
+from pylog.log.maintenance import trimmer
 from pylog.offsets.image import Image
 from pylog.offsets.schema import (
     OFFSETS_TOPIC,

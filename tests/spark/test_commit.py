@@ -23,7 +23,7 @@ from pylog.errors import (
     UnknownTopicOrPartitionError,
 )
 from pylog.fs import ProcessName, join, parent_process, write_atomically
-from pylog.log.splicing import Part
+from pylog.log.writing.append_batches import BatchRange
 from pylog.spark import commit as committing
 from pylog.spark.commit import CommitOptions, StoreAccess, commit_job
 from pylog.staging.file import read_index
@@ -235,9 +235,9 @@ def test_a_file_that_ends_too_early_or_holds_less_than_promised_is_refused(fs: M
         log = store.log("copy", 0)
         for size, count in ((int(chunks.sizes[0]) - 1, 9), (int(chunks.sizes[0]), 10)):
             with pytest.raises(CorruptionError):
-                log.splice([Part(file, 0, size, count)])
+                log.splice([BatchRange(file, 0, size, count)])
         with pytest.raises(CorruptionError, match="no batch that begins where"):
-            log.splice([Part(file, 0, int(chunks.sizes[0]), 8, skip=1)])
+            log.splice([BatchRange(file, 0, int(chunks.sizes[0]), 8, skip=1)])
         assert log.end_offset == 0
     file.close()
 
@@ -271,7 +271,7 @@ def test_two_drivers_of_one_query_cannot_both_append_a_micro_batch(fs: MemoryFil
     file = fs.open(join(ROOT, again.name))
     with pylog.open(ROOT, fs=fs, clock=clock()) as store, pytest.raises(OutOfOrderSequenceError):
         store.log("copy", 0).splice(
-            [Part(file, 0, int(read_index(fs, ROOT, again).chunks["copy", 0].sizes[0]), 9)], producer_of(QUERY, 0)
+            [BatchRange(file, 0, int(read_index(fs, ROOT, again).chunks["copy", 0].sizes[0]), 9)], producer_of(QUERY, 0)
         )
     file.close()
 

@@ -19,8 +19,8 @@ from pylog.errors import (
     UnknownTopicOrPartitionError,
 )
 from pylog.log.log import Log
-from pylog.log.outline import Outline
-from pylog.log.planning import Cut, cut
+from pylog.log.reading.outline import PartitionExtent
+from pylog.log.reading.planning import Split, cut
 from pylog.spark import planner
 from pylog.spark.options import read_options
 from pylog.spark.planner import LogSlice, plan, shares, with_more
@@ -320,7 +320,7 @@ def test_what_is_deleted_while_it_is_planned_is_planned_again(tmp_path: Path, mo
         store.alter_topic("orders", file_delete_delay_ms=0, retention_ms=-1)
         deleted = []
 
-        def cut_late(outline: Outline, start: int, end: int, max_bytes: int) -> Cut:
+        def cut_late(outline: PartitionExtent, start: int, end: int, max_bytes: int) -> Split:
             if not deleted:
                 deleted.append(store.log("orders").delete_records(500))
                 store.tick()

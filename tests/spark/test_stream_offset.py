@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pylog.directory.checkpoints import is_topic_name
 from pylog.errors import InvalidArgumentError
-from pylog.log.checkpoints import is_topic_name
 from pylog.record.types import TopicPartition
 from pylog.spark.stream_offset import StreamOffset
 

@@ -8,8 +8,8 @@ import pytest
 
 import pylog
 from power import image_of, losses
+from pylog.directory.checkpoints import CLEANER
 from pylog.errors import InvalidArgumentError
-from pylog.log.checkpoints import CLEANER
 from pylog.segment.names import LOG, SEAL, SWAP, file_name
 from pylog.testing import MemoryFileSystem, RecordingFileSystem
 from pylog.tools.repair import repair

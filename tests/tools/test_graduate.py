@@ -17,6 +17,7 @@ import pylog
 from neighbours import Neighbour
 from pylog import limits
 from pylog.config import TopicConfig
+from pylog.directory.checkpoints import new_topic_id
 from pylog.errors import (
     CorruptionError,
     IllegalStateError,
@@ -26,7 +27,6 @@ from pylog.errors import (
     StoreLockedError,
 )
 from pylog.fs import FileSystem
-from pylog.log.checkpoints import new_topic_id
 from pylog.record.batch import scan_batches
 from pylog.record.format import ATTRIBUTES, BASE_OFFSET, COUNT, CRC_GOOD, CRC_STATE, LAST_OFFSET
 from pylog.tools import graduate

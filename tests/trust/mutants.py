@@ -16,7 +16,7 @@ class Mutant:
 
     Attributes:
         name: for the command line; letters, digits and underscores.
-        file: the source file, from `src/`: "pylog/log/retention.py".
+        file: the source file, from `src/`: "pylog/log/maintenance/retention_policy.py".
         text: a piece of the file that occurs exactly once.
         replacement: what stands there without the fix.
         tests: ids of tests from the root, "tests/log/test_retention.py::test_name"; each of them must fail.
@@ -49,7 +49,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="the_tiers_line_is_dropped",
-        file="pylog/log/shutdown.py",
+        file="pylog/log/recovery/clean_shutdown.py",
         text="    noted &= log_starts.note(raised | lowered)\n",
         replacement="    log_starts.update(raised, starts.keys() - raised.keys())\n",
         tests=("tests/test_tiered.py::test_nothing_that_the_broker_needs_is_dropped_or_changed",),
@@ -65,7 +65,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="retention_in_front_of_a_tier",
-        file="pylog/log/trimming.py",
+        file="pylog/log/maintenance/trimming.py",
         text="    if state.remote_offsets:\n",
         replacement="    if False:\n",
         tests=("tests/test_tiered.py::test_nothing_that_the_broker_needs_is_dropped_or_changed",),
@@ -73,7 +73,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="a_tier_is_called_damage",
-        file="pylog/log/check.py",
+        file="pylog/log/checking/check.py",
         text="        if partition.state.remote_offsets and has_tier(partition.fs, parent_of(partition.directory)):\n",
         replacement="        if False:\n",
         tests=("tests/test_tiered.py::test_a_healthy_tiered_directory_is_called_healthy_and_the_tier_is_named",),
@@ -100,7 +100,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="requests_are_not_checked_again",
-        file="pylog/log/mutator.py",
+        file="pylog/log/writing/partition_writer.py",
         text="            if request.options is not options:\n",
         replacement="            if request.options is None:\n",
         tests=("tests/test_options_live.py::test_a_topic_made_compacted_refuses_keyless_records_at_once_in_every_store",),
@@ -116,7 +116,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="a_cleaning_goes_on_by_old_options",
-        file="pylog/log/cleaner.py",
+        file="pylog/log/maintenance/cleaner.py",
         text="        altered = self._task.source.options.now is not self._view.options\n",
         replacement="        altered = False\n",
         tests=("tests/test_options_live.py::test_a_compaction_under_way_ends_when_the_topic_is_compacted_no_more",),
@@ -124,7 +124,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="commits_beyond_the_end_count",
-        file="pylog/log/trimming.py",
+        file="pylog/log/maintenance/trimming.py",
         text="committed is not None and committed > state.end_offset else committed",
         replacement="False else committed",
         tests=("tests/test_options_live.py::test_retain_and_its_plan_and_tick_are_one_rule",),
@@ -212,7 +212,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="checkpoint_updates_start_from_old_lines",
-        file="pylog/log/checkpoints.py",
+        file="pylog/directory/checkpoints.py",
         text="        content = self._read()  # as it is now, whoever wrote it\n",
         replacement="        content = self._content\n",
         tests=("tests/log/test_offset_checkpoints.py::test_an_update_starts_from_the_lines_that_are_there_now",),
@@ -220,7 +220,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="checkpoint_lines_are_normalised",
-        file="pylog/log/checkpoints.py",
+        file="pylog/directory/checkpoints.py",
         text="!= line.offset else line\n",
         replacement="!= line.offset else _line_of(line.partition, line.offset)\n",
         tests=("tests/log/test_offset_checkpoints.py::test_lines_of_others_and_starts_below_the_first_segment_stay",),
@@ -229,7 +229,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="later_checkpoints_are_replaced",
-        file="pylog/log/checkpoints.py",
+        file="pylog/directory/checkpoints.py",
         text="        if content.refused:\n",
         replacement="        if False:\n",
         tests=("tests/log/test_offset_checkpoints.py::test_a_checkpoint_of_a_later_version_is_never_replaced",),
@@ -237,7 +237,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="damaged_checkpoints_are_forgotten",
-        file="pylog/log/checkpoints.py",
+        file="pylog/directory/checkpoints.py",
         text='            _set_aside(self._fs, self._root, self._name, content.data or b"")\n',
         replacement="            pass\n",
         tests=("tests/log/test_offset_checkpoints.py::test_a_damaged_checkpoint_keeps_its_good_lines_and_is_kept_aside",),
@@ -303,7 +303,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="closing_makes_records_younger",
-        file="pylog/log/active_file.py",
+        file="pylog/log/writing/active_file.py",
         text="        if mtime_ms > 0:\n",
         replacement="        if False:\n",
         tests=("tests/log/test_times.py::test_closing_a_store_makes_no_record_younger[Durability.SYNC]",),
@@ -311,7 +311,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="compaction_forgets_the_time_of_appends",
-        file="pylog/log/replacing.py",
+        file="pylog/log/maintenance/segment_swap.py",
         text="        return AppendTimes.of_several(segment.appends for segment in self._replaced).file_ms\n",
         replacement="        return 0\n",
         tests=(
@@ -322,7 +322,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="appends_of_others_are_not_noted",
-        file="pylog/log/writer.py",
+        file="pylog/log/writing/writer.py",
         text="        self.active.note_others(self._clock.now_ms())\n",
         replacement="",
         tests=("tests/log/test_times.py::test_what_another_store_appended_is_not_older_than_its_append",),
@@ -330,7 +330,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="first_timestamps_in_the_future_stop_rolls",
-        file="pylog/log/rolling.py",
+        file="pylog/log/writing/rolling.py",
         text="    waited = stamp - first if stamp >= 0 and 0 <= first <= now_ms else now_ms - use.created_ms\n",
         replacement="    waited = now_ms - use.created_ms if first < 0 else stamp - first\n",
         tests=(_ROLLS + "[9223372036854775807]",),
@@ -360,7 +360,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="time_search_ends_in_the_first_segment",
-        file="pylog/log/lookup.py",
+        file="pylog/log/reading/lookup.py",
         text="            if found is not None:\n                return found if found.offset < last else None\n",
         replacement="            return found if found is not None and found.offset < last else None\n",
         tests=(
@@ -371,7 +371,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="retention_waits_for_its_group",
-        file="pylog/log/retention.py",
+        file="pylog/log/maintenance/retention_policy.py",
         text="    if config.retention_group is None:\n        return asked\n",
         replacement="    if True:\n        return asked\n",
         tests=("tests/log/test_retention.py::test_what_the_group_has_not_read_stays",),
@@ -441,7 +441,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="a_cleaned_segment_has_a_bound",
-        file="pylog/log/replacing.py",
+        file="pylog/log/maintenance/segment_swap.py",
         text="        fits = self.size + size <= LARGEST_BYTES and",
         replacement="        fits = self.size + size >= 0 and",
         tests=("tests/log/test_cleaned_size.py::test_a_crash_at_any_step_of_a_swap_into_several_segments_loses_no_record",),
@@ -449,7 +449,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="several_segments_are_swapped_in_from_the_last_one",
-        file="pylog/log/replacing.py",
+        file="pylog/log/maintenance/segment_swap.py",
         text="        for output in reversed(self._outputs):\n",
         replacement="        for output in self._outputs:\n",
         tests=("tests/log/test_cleaned_size.py::test_a_crash_at_any_step_of_a_swap_into_several_segments_loses_no_record",),
@@ -457,7 +457,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="one_rate_for_all_compactions",
-        file="pylog/log/cleaner.py",
+        file="pylog/log/maintenance/cleaner.py",
         text="            self._paid = max(self._paid, now) + size / self._rate\n",
         replacement="            self._paid += size / self._rate\n",
         tests=("tests/log/test_cleaning_rate.py::test_many_topics_are_compacted_at_the_rate_of_one",),
@@ -473,7 +473,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="retention_says_what_it_deletes",
-        file="pylog/log/trimming.py",
+        file="pylog/log/maintenance/trimming.py",
         text="        trace.later(trace.SEGMENTS_DELETED, source.partition, **facts)\n",
         replacement="        pass\n",
         tests=("tests/test_trace.py::test_a_line_of_retention_says_which_offsets_are_deleted_and_by_which_option",),
@@ -554,7 +554,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="numbers_of_checkpoints_have_ranges",
-        file="pylog/log/checkpoints.py",
+        file="pylog/directory/checkpoints.py",
         text="    if not 0 <= found <= high:\n",
         replacement="    if found < 0:\n",
         tests=(
@@ -573,7 +573,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="producers_without_a_time_expire_a_day_after_the_append",
-        file="pylog/log/loader.py",
+        file="pylog/log/recovery/loader.py",
         text="    return timestamp if 0 <= timestamp <= now_ms else min(written_ms, now_ms)\n",
         replacement="    return timestamp\n",
         tests=(
@@ -615,7 +615,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="view_grows_with_a_roll",
-        file="pylog/log/view.py",
+        file="pylog/log/segment_view.py",
         text="        view = object.__new__(SegmentView)\n",
         replacement="        view = self\n",
         tests=(
@@ -627,7 +627,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="read_does_not_ask",
         file="pylog/log/log.py",
-        text="            is_known = wanted < self._state.end_offset and not self._may_have_changed()\n",
+        text="            is_known = wanted < self._state.end_offset and (self._is_exclusive or not self._may_have_changed())\n",
         replacement="            is_known = wanted < self._state.end_offset\n",
         tests=(
             "tests/log/test_views.py::test_what_another_process_truncated_and_replaced_is_never_read[rw]",
@@ -637,7 +637,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="scan_over_a_truncation_goes_on",
-        file="pylog/log/following.py",
+        file="pylog/log/reading/following.py",
         text="                if end > state.start_offset and not goes_on(state, end, crc):\n",
         replacement="                if False:\n",
         tests=(
@@ -736,7 +736,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="a_lock_is_waited_for_once",
-        file="pylog/log/store_locks.py",
+        file="pylog/directory/locks.py",
         text="self._wait_for(byte, self._timeout - waited)",
         replacement="self._wait_for(byte, self._timeout)",
         tests=("tests/log/test_store_locks.py::test_waiting_for_a_thread_and_then_for_a_process_takes_the_timeout_once",),
@@ -770,7 +770,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="a_description_opens_no_log",
-        file="pylog/store.py",
+        file="pylog/log_manager.py",
         text="            if key not in self._logs:\n                seen",
         replacement="            if False:\n                seen",
         tests=("tests/groups/test_admin.py::test_a_description_opens_no_log_of_a_store_that_was_closed_cleanly",),
@@ -794,7 +794,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="a_failed_append_goes_back_in_one_pass",
-        file="pylog/log/writer.py",
+        file="pylog/log/writing/writer.py",
         text="        self._builder = self.active.builder = builder\n",
         replacement="        self._builder = self.active.builder = self.active.indexed_to(self._written)\n",
         tests=("tests/log/test_preallocation.py::test_a_failed_append_reads_the_segment_once_to_go_back_and_knows_what_it_knew",),

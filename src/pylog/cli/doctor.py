@@ -129,7 +129,7 @@ def _cached_kernels(path: str) -> int:
 
 
 def _directory(path: str) -> Iterator[Answer]:
-    from pylog.fs.surroundings import may_write
+    from pylog.fs.system_info import may_write
 
     try:
         yield _content(path)
@@ -164,7 +164,7 @@ def _content(path: str) -> Answer:
 
 
 def _file_system(path: str) -> Iterator[Answer]:
-    from pylog.fs.surroundings import NETWORK, VOLATILE, mount_of, room_at
+    from pylog.fs.system_info import NETWORK, VOLATILE, mount_of, room_at
 
     mount = mount_of(path)
     if mount is None:
@@ -190,9 +190,9 @@ def _file_system(path: str) -> Iterator[Answer]:
 
 def _withheld_locks(path: str) -> Iterator[Answer]:
     """Finds lock files that this user may not write. A process that writes to the directory must open them for writing."""
+    from pylog.directory.locks import KAFKA_LOCK, PYLOG_LOCK
     from pylog.fs import OsFileSystem, join
-    from pylog.fs.surroundings import may_write
-    from pylog.log.store_locks import KAFKA_LOCK, PYLOG_LOCK
+    from pylog.fs.system_info import may_write
 
     for name in (KAFKA_LOCK, PYLOG_LOCK):
         file = join(path, name)
@@ -205,9 +205,9 @@ def _locks(path: str) -> Iterator[Answer]:
     """Finds the process that has the directory open for writing. pylog holds Kafka's lock shared and by descriptor, so the
     operating system names only a broker.
     """
+    from pylog.directory.locks import KAFKA_LOCK, PYLOG_LOCK
     from pylog.fs import OsFileSystem, join
-    from pylog.fs.surroundings import holders_of
-    from pylog.log.store_locks import KAFKA_LOCK, PYLOG_LOCK
+    from pylog.fs.system_info import holders_of
 
     owner = OsFileSystem().lock_owner(join(path, KAFKA_LOCK))
     holders = holders_of(join(path, PYLOG_LOCK)) if owner == 0 else holders_of(join(path, KAFKA_LOCK))

@@ -14,7 +14,7 @@ from pylog.clock import SystemClock
 from pylog.text import size_text
 
 if TYPE_CHECKING:
-    from pylog.log.trimming import Retained
+    from pylog.log.maintenance.trimming import Retained
 
 _COLUMNS = (
     Column("topic"),

@@ -29,7 +29,7 @@ from pylog.errors import (
 from pylog.fs import on_fork
 from pylog.groups import member
 from pylog.groups.member import GroupMember, MemberOptions
-from pylog.log.lookup import name
+from pylog.log.reading.lookup import name
 from pylog.log_manager import LogManager
 from pylog.offsets.store import OffsetStore, PartitionLike
 from pylog.record.types import OffsetAndMetadata, TopicPartition

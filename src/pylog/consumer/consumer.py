@@ -28,7 +28,7 @@ from pylog.errors import (
     InvalidArgumentError,
 )
 from pylog.log.arguments import offset_given
-from pylog.log.following import Naps
+from pylog.log.reading.following import Naps
 from pylog.log_manager import LogManager
 from pylog.offsets.store import OffsetStore
 from pylog.record.types import OffsetAndMetadata, OffsetAndTimestamp, Record, TopicPartition

@@ -6,9 +6,9 @@ from _thread import RLock
 from collections.abc import Callable
 
 from pylog.awaitables import refuse_awaitable
+from pylog.directory.locks import is_owned
 from pylog.errors import ClosedError, IllegalStateError
 from pylog.fs import process_id
-from pylog.log.store_locks import is_owned
 
 
 class Guard(RLock):  # type: ignore[misc]  # it is final for type checkers only

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from pylog.errors import ClosedError, UnknownTopicOrPartitionError
 from pylog.log.log import Log
-from pylog.log.lookup import name
+from pylog.log.reading.lookup import name
 from pylog.log_manager import LogManager
 from pylog.record.types import TopicPartition
 

@@ -16,7 +16,7 @@ from pylog.errors import (
     UnknownTopicOrPartitionError,
 )
 from pylog.log.log import Log
-from pylog.log.lookup import name, out_of_range
+from pylog.log.reading.lookup import name, out_of_range
 from pylog.offsets.store import OffsetStore
 from pylog.record.types import TopicPartition
 

@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from pylog import limits
 from pylog.errors import OffsetOutOfRangeError
-from pylog.log.following import Ends, goes_on, truncated
 from pylog.log.log import Log
-from pylog.log.reader import crc_before
+from pylog.log.reading.following import Ends, goes_on, truncated
+from pylog.log.reading.reader import crc_before
 from pylog.log.state import LogState
 from pylog.record.decoder import RECORD_COLUMNS
 

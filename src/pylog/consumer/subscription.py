@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterable
 import numpy as np
 
 from pylog.consumer.listener import ConsumerRebalanceListener
+from pylog.directory.checkpoints import INTERNAL_TOPICS, check_topic_name
 from pylog.errors import InvalidArgumentError
-from pylog.log.checkpoints import INTERNAL_TOPICS, check_topic_name
 from pylog.log_manager import LogManager
 from pylog.record.types import TopicPartition
 

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from pylog import limits, trace
 from pylog.config import Durability
+from pylog.directory.checkpoints import check_topic_name
 from pylog.errors import ClosedError, FencedMemberError, InvalidArgumentError, ReadOnlyError
 from pylog.fs import join, process_id
 from pylog.groups import decisions
@@ -26,7 +27,6 @@ from pylog.groups.heartbeat import Heartbeat
 from pylog.groups.liveness import FailureDetector
 from pylog.groups.members_file import MEMBERS_FILE, MembersFile
 from pylog.groups.state import GroupState, Member, PartitionSet, changes, state_of, topic_info
-from pylog.log.checkpoints import check_topic_name
 from pylog.log_manager import LogManager
 from pylog.offsets.arguments import checked_group
 from pylog.offsets.image import GroupImage, Image

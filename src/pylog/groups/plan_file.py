@@ -14,9 +14,9 @@ from pathlib import PurePath
 from typing import Final
 
 from pylog import limits
+from pylog.directory.checkpoints import check_topic_name
 from pylog.errors import InvalidArgumentError, InvalidTopicError
 from pylog.fs import OsFileSystem, replace_file
-from pylog.log.checkpoints import check_topic_name
 from pylog.record.types import TopicPartition
 
 Offsets = Mapping[TopicPartition, int]

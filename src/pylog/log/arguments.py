@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from pylog import limits
 from pylog.config import Durability, TopicConfig
+from pylog.directory.checkpoints import INTERNAL_TOPICS
 from pylog.errors import InvalidArgumentError, OffsetOutOfRangeError
-from pylog.log.checkpoints import INTERNAL_TOPICS
 from pylog.record.builder import BatchEncoder, rows_from_arrow, rows_from_few, rows_from_records, rows_from_values
 from pylog.record.compression import codec_id
 from pylog.record.decoder import schema_of

@@ -7,16 +7,16 @@ from threading import get_ident
 
 from pylog import trace
 from pylog.clock import Clock
+from pylog.directory.locks import under
 from pylog.errors import StorageFailedError
 from pylog.fs import Gate, process_id
-from pylog.log import lookup
-from pylog.log.live import Follower, load_live
-from pylog.log.loaded import Loaded, Source
-from pylog.log.mutator import Mutator, Surroundings
-from pylog.log.recovery import Finding
+from pylog.log.reading import lookup
+from pylog.log.reading.follower import Follower, load_live
+from pylog.log.recovery.findings import Finding
+from pylog.log.recovery.loaded import Loaded, Source
+from pylog.log.segment_view import SegmentInfo
 from pylog.log.state import LogState
-from pylog.log.store_locks import under
-from pylog.log.view import SegmentInfo
+from pylog.log.writing.partition_writer import LogContext, PartitionWriter
 from pylog.metrics import Counters
 
 
@@ -29,7 +29,7 @@ class CurrentState:
         surroundings: what the log asks of its store.
     """
 
-    def __init__(self, source: Source, clock: Clock, surroundings: Surroundings) -> None:
+    def __init__(self, source: Source, clock: Clock, surroundings: LogContext) -> None:
         self.partition = source.partition
         self.counters = Counters()  # what this process appended
         self._source = source
@@ -42,9 +42,9 @@ class CurrentState:
         self._pid = process_id()
         self._rests = 0  # of the writer, that the follower knows of
         self._state: LogState
-        self._mutator: Mutator | None = None
+        self._mutator: PartitionWriter | None = None
         if source.writable:
-            self._mutator = Mutator(source, clock, self._publish, surroundings, self.counters)
+            self._mutator = PartitionWriter(source, clock, self._publish, surroundings, self.counters)
             self._lock = self._mutator.lock
             self._follow_on(self._mutator.loaded)
             if self._mutator.writer is not None:

@@ -21,9 +21,9 @@ from msgspec.structs import astuple, replace
 
 from pylog import limits
 from pylog.config import Durability, TopicConfig
+from pylog.directory.brokers import modified
 from pylog.errors import StorageFailedError, UnsupportedFormatError
 from pylog.fs import File, FileSystem, is_no_file, join, process_id, read_start, set_aside
-from pylog.log.brokers import modified
 from pylog.log.option_marks import EPOCH_BITS, mark_in, mark_of, marked
 from pylog.record.checksum import crc32c
 from pylog.segment.names import DURABLE_POINT
@@ -40,7 +40,7 @@ FAILED: Final = 1  # a sync failed: what lies above the durable end proves nothi
 DELETED: Final = 2  # the partition is being deleted: nothing may be written any more
 
 
-class Slot(msgspec.Struct, frozen=True, gc=False):
+class DurablePoint(msgspec.Struct, frozen=True, gc=False):
     """One slot. Positions in bytes, of whole batches, in the segment that the base before them names.
 
     Attributes:
@@ -83,7 +83,7 @@ class Slot(msgspec.Struct, frozen=True, gc=False):
         body = _SLOT.pack(_MAGIC, _VERSION, *astuple(self))
         return body + struct.pack("<I", crc32c(body))
 
-    def says_the_same(self, other: Slot) -> bool:
+    def says_the_same(self, other: DurablePoint) -> bool:
         """Whether a slot of another writer states the same facts: its bound may be its own."""
         return replace(self, boot_mark=other.boot_mark, pid=other.pid, unsynced_bytes=other.unsynced_bytes) == other
 
@@ -97,7 +97,7 @@ class Slot(msgspec.Struct, frozen=True, gc=False):
 class Prepared(msgspec.Struct, frozen=True, gc=False):
     """A slot and its bytes, before they are written; and what the file will hold then."""
 
-    slot: Slot
+    slot: DurablePoint
     data: bytes
     whole: bytes
 
@@ -126,13 +126,13 @@ def unsynced_bound(level: Durability, size: int, segment_bytes: int) -> int:
     return min(max(wanted, limits.APPEND_CHUNK_BYTES), segment_bytes)
 
 
-def parse_slot(data: bytes, path: str = DURABLE_POINT) -> Slot | None:
+def parse_slot(data: bytes, path: str = DURABLE_POINT) -> DurablePoint | None:
     """A slot from its bytes, None when they are not a whole valid one.
 
     Raises:
         UnsupportedFormatError: a later pylog wrote it.
 
-    >>> parse_slot(Slot(counter=7).encoded()).counter
+    >>> parse_slot(DurablePoint(counter=7).encoded()).counter
     7
     """
     if len(data) != SLOT_SIZE or crc32c(data[:-4]) != int.from_bytes(data[-4:], "little"):
@@ -140,11 +140,11 @@ def parse_slot(data: bytes, path: str = DURABLE_POINT) -> Slot | None:
     magic, version, *fields = _SLOT.unpack(data[:-4])
     if magic == _MAGIC and version != _VERSION:
         raise UnsupportedFormatError(f"{path} has version {version}; this pylog knows version {_VERSION}", path=path)
-    slot = Slot(*fields) if magic == _MAGIC else None
+    slot = DurablePoint(*fields) if magic == _MAGIC else None
     return slot if slot is not None and _is_possible(slot) else None
 
 
-def _is_possible(slot: Slot) -> bool:
+def _is_possible(slot: DurablePoint) -> bool:
     """Whether a slot's numbers can be those of a log, and leave room for the next ones.
 
     A slot of another kind counts as none, whatever its checksum: the header is derived.
@@ -158,7 +158,7 @@ def _is_possible(slot: Slot) -> bool:
     return counters and positions and ends and reach and others and slot.leader_epoch >= -1
 
 
-class Header:
+class DurablePointFile:
     """The open `durable-point` file of a partition, for looking and for writing. Not thread-safe.
 
     Args:
@@ -178,11 +178,11 @@ class Header:
     def __init__(self, fs: FileSystem, directory: str, *, write: bool = False) -> None:
         self._file = fs.open(join(directory, DURABLE_POINT), write=write)
         self.boot_mark = _boot_mark(fs, self._file)
-        self.slot: Slot | None = None
+        self.slot: DurablePoint | None = None
         self._place = 0  # where the next slot goes
         self._seen = b""
 
-    def look(self) -> Slot | None:
+    def look(self) -> DurablePoint | None:
         """The newest slot. Cost: one pread, 2 µs when nothing changed."""
         data = self._read()
         if data != self._seen:
@@ -243,7 +243,7 @@ class Header:
         self.write()
         self._file.sync()
 
-    def begin(self, slot: Slot) -> None:
+    def begin(self, slot: DurablePoint) -> None:
         """Starts anew with what is true now, and a counter above any that can be read: nobody takes an older word for this."""
         known = self.look()
         counter = slot.counter if known is None else max(known.counter, slot.counter)
@@ -255,17 +255,17 @@ class Header:
         self._file.close()
 
 
-def open_header(fs: FileSystem, directory: str) -> Header | None:
+def open_header(fs: FileSystem, directory: str) -> DurablePointFile | None:
     """A partition's header for looking, None when it has none: something else than a file with its name counts as none."""
     try:
-        return Header(fs, directory)
+        return DurablePointFile(fs, directory)
     except StorageFailedError as error:
         if error.errno == errno.ENOENT or is_no_file(error):
             return None
         raise
 
 
-def newest_slot(fs: FileSystem, directory: str) -> Slot | None:
+def newest_slot(fs: FileSystem, directory: str) -> DurablePoint | None:
     """The valid slot of a partition's header with the highest counter, whatever it is worth; None when there is none."""
     path = join(directory, DURABLE_POINT)
     data = read_start(fs, path, 2 * SLOT_SIZE).data or b""
@@ -273,7 +273,7 @@ def newest_slot(fs: FileSystem, directory: str) -> Slot | None:
     return max((slot for slot in slots if slot is not None), key=lambda slot: slot.counter, default=None)
 
 
-def epoch_after(old: Slot, config: TopicConfig, *, same: bool) -> int:
+def epoch_after(old: DurablePoint, config: TopicConfig, *, same: bool) -> int:
     """The epoch for a writer that begins: a new one, unless nothing has changed.
 
     Args:
@@ -286,7 +286,7 @@ def epoch_after(old: Slot, config: TopicConfig, *, same: bool) -> int:
     return old.epoch if same else marked((old.epoch | 1) + 1, mark)
 
 
-def make_header(fs: FileSystem, directory: str, slot: Slot, seed: int) -> Header:
+def make_header(fs: FileSystem, directory: str, slot: DurablePoint, seed: int) -> DurablePointFile:
     """A partition's header for writing, with a slot that says what is true now; made when there is none.
 
     Args:
@@ -299,7 +299,7 @@ def make_header(fs: FileSystem, directory: str, slot: Slot, seed: int) -> Header
     if new:
         fs.create(path).close()
     try:
-        header = Header(fs, directory, write=True)
+        header = DurablePointFile(fs, directory, write=True)
     except StorageFailedError as error:
         if not is_no_file(error):
             raise
@@ -344,10 +344,10 @@ def mark_deleted(fs: FileSystem, directory: str) -> None:
 
 
 @contextmanager
-def _marking(fs: FileSystem, directory: str) -> Iterator[Header | None]:
+def _marking(fs: FileSystem, directory: str) -> Iterator[DurablePointFile | None]:
     """A partition's header for writing, if it has one with a valid slot."""
     try:
-        header = Header(fs, directory, write=True)
+        header = DurablePointFile(fs, directory, write=True)
     except StorageFailedError as error:
         if error.errno != errno.ENOENT and not is_no_file(error):
             raise

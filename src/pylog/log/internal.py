@@ -6,15 +6,15 @@ from typing import Any, NoReturn
 
 from pylog.clock import Clock
 from pylog.config import Durability
+from pylog.directory.checkpoints import INTERNAL_TOPICS
 from pylog.errors import InvalidTopicError
-from pylog.log.checkpoints import INTERNAL_TOPICS
-from pylog.log.loaded import Source
 from pylog.log.log import Log
-from pylog.log.mutator import Surroundings
+from pylog.log.recovery.loaded import Source
+from pylog.log.writing.partition_writer import LogContext
 from pylog.record.types import Acknowledgement
 
 
-def opened(source: Source, clock: Clock, surroundings: Surroundings) -> Log:
+def opened(source: Source, clock: Clock, surroundings: LogContext) -> Log:
     """Opens the log of a partition: of an internal topic an `InternalLog`."""
     kind = InternalLog if source.partition.topic in INTERNAL_TOPICS else Log
     return kind(source, clock, surroundings)

@@ -16,18 +16,21 @@ from pylog.clock import Clock
 from pylog.config import Durability, TopicConfig
 from pylog.errors import ClosedError, InvalidRecordError, ReadOnlyError, RecordTooLargeError
 from pylog.fs import process_id
-from pylog.log import arguments, following, lookup, planning, reader, splicing, trimmer
-from pylog.log.appending import Request
+from pylog.log import arguments
 from pylog.log.arguments import check_positive, check_scan, is_committed, offset_given
+from pylog.log.checking.report import Partition
 from pylog.log.current_state import CurrentState
-from pylog.log.following import Ends
-from pylog.log.loaded import Source
-from pylog.log.lookup import TimeSearch
-from pylog.log.mutator import Mutator, Surroundings
-from pylog.log.outline import outline_of
-from pylog.log.refitting import fitted, spliced
-from pylog.log.report import Partition
+from pylog.log.maintenance import trimmer
+from pylog.log.reading import following, lookup, planning, reader
+from pylog.log.reading.following import Ends
+from pylog.log.reading.lookup import TimeSearch
+from pylog.log.reading.outline import outline_of
+from pylog.log.recovery.loaded import Source
 from pylog.log.state import LogState
+from pylog.log.writing import append_batches
+from pylog.log.writing.group_commit import Request
+from pylog.log.writing.partition_writer import LogContext, PartitionWriter
+from pylog.log.writing.refitting import fitted, spliced
 from pylog.record.builder import rows_from_arrow, rows_from_record
 from pylog.record.decoder import DEFAULT_COLUMNS, RECORD_COLUMNS, record_chunks
 from pylog.record.few import Piece
@@ -50,7 +53,7 @@ class Log(CurrentState):
     >>> store.close()
     """
 
-    def __init__(self, source: Source, clock: Clock, surroundings: Surroundings) -> None:
+    def __init__(self, source: Source, clock: Clock, surroundings: LogContext) -> None:
         self._times = TimeSearch()
         super().__init__(source, clock, surroundings)
 
@@ -193,9 +196,12 @@ class Log(CurrentState):
         return self._settled(request)
 
     def splice(
-        self, parts: Sequence[splicing.Part], producer: ProducerBatch | None = None, durability: Durability | None = None
+        self,
+        parts: Sequence[append_batches.BatchRange],
+        producer: ProducerBatch | None = None,
+        durability: Durability | None = None,
     ) -> Acknowledgement:
-        """Appends batches that were finished elsewhere, in the place that the log has for them; see `pylog.log.splicing`."""
+        """Appends batches that were finished elsewhere. `writing.append_batches` gives them their offsets."""
         self._check_open()
         return self._settled(spliced(parts, producer, durability, self._source.options.now.durability))
 
@@ -223,7 +229,7 @@ class Log(CurrentState):
         finally:
             inside.remove(me)
 
-    def _writing_side(self) -> Mutator:
+    def _writing_side(self) -> PartitionWriter:
         self._check_open()
         if self._mutator is None:
             raise ReadOnlyError(f"{self._source.directory} is open for reading; use mode='rw'", path=self._source.directory)

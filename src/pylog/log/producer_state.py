@@ -83,7 +83,7 @@ class Producer(NamedTuple):
         return (self.last_sequence + 1) & limits.INT32_MAX
 
 
-class ProducerState:
+class ProducerStateManager:
     """The producers of a log after all records below `end_offset`.
 
     Attributes:
@@ -92,7 +92,7 @@ class ProducerState:
             default that is the timestamp, as in Kafka. For batches without one, or with one in the future, a log that is open
             notes the time of the append.
 
-    >>> state = ProducerState()
+    >>> state = ProducerStateManager()
     >>> state.first_unstable_offset is None
     True
     """
@@ -128,7 +128,7 @@ class ProducerState:
     def put_back(self, kept: dict[int, Producer | None], end_offset: int) -> None:
         """Makes entries again what `keep` noted: the batches since then, from `end_offset` on, are not in the log after all.
 
-        >>> state, kept = ProducerState([Producer(7, 0)]), {}
+        >>> state, kept = ProducerStateManager([Producer(7, 0)]), {}
         >>> state.keep(np.array([7, 8]), kept)
         >>> state.expire(1, 1)
         [7]
@@ -163,7 +163,7 @@ class ProducerState:
 
         A producer that the log knows nothing of may begin anywhere. Cost: O(1). Spec: storage-format 6.14.2, 6.14.3.
 
-        >>> state = ProducerState([Producer(7, 0, last_sequence=9, last_offset=41, offset_delta=9)], end_offset=42)
+        >>> state = ProducerStateManager([Producer(7, 0, last_sequence=9, last_offset=41, offset_delta=9)], end_offset=42)
         >>> state.check(ProducerBatch(7, 0, 10), 5) is None
         True
         >>> state.check(ProducerBatch(7, 0, 0), 10)
@@ -183,7 +183,7 @@ class ProducerState:
     def next_sequence(self, producer_id: int, epoch: int) -> int | None:
         """The sequence that follows a producer's last batch of an epoch; None when nothing is known of it.
 
-        >>> ProducerState([Producer(7, 0, last_sequence=9)]).next_sequence(7, 0)
+        >>> ProducerStateManager([Producer(7, 0, last_sequence=9)]).next_sequence(7, 0)
         10
         """
         known = self._producers.get(producer_id)
@@ -199,7 +199,7 @@ class ProducerState:
         Returns:
             The ids of those that are forgotten. Cost: O(number of producers).
 
-        >>> state = ProducerState([Producer(7, 0, timestamp=1000), Producer(8, 0, timestamp=1001)])
+        >>> state = ProducerStateManager([Producer(7, 0, timestamp=1000), Producer(8, 0, timestamp=1001)])
         >>> state.expire(now_ms=2000, expiration_ms=1000)
         [7]
         """
@@ -309,10 +309,10 @@ def control_record(buffer: Bytes, table: Table, batch: int) -> ControlRecord | N
 # ---- snapshots ---------------------------------------------------------------------------------------------------------------
 
 
-def encode_snapshot(state: ProducerState) -> bytes:
+def encode_snapshot(state: ProducerStateManager) -> bytes:
     """The bytes of a `.snapshot` file (storage-format 3.10).
 
-    >>> encode_snapshot(ProducerState()).hex()
+    >>> encode_snapshot(ProducerStateManager()).hex()
     '000148674bc700000000'
     """
     body = b"".join(_ENTRY.pack(*producer[:-1]) for producer in state.producers)
@@ -320,7 +320,7 @@ def encode_snapshot(state: ProducerState) -> bytes:
     return struct.pack(">hI", _VERSION, crc32c(counted)) + counted
 
 
-def parse_snapshot(data: bytes, offset: int, path: str) -> ProducerState:
+def parse_snapshot(data: bytes, offset: int, path: str) -> ProducerStateManager:
     """A state from the bytes of a snapshot named `offset`.
 
     Raises:
@@ -341,7 +341,7 @@ ONLY_OPEN: Final = Idleness(
 )  # for readers: of other producers than those of open transactions they need nothing
 
 
-def read_snapshot(fs: FileSystem, directory: str, offset: int, idle: Idleness | None = None) -> ProducerState | None:
+def read_snapshot(fs: FileSystem, directory: str, offset: int, idle: Idleness | None = None) -> ProducerStateManager | None:
     """Reads a producer snapshot; None where there is none.
 
     Args:
@@ -358,7 +358,7 @@ def read_snapshot(fs: FileSystem, directory: str, offset: int, idle: Idleness | 
     return None if data is None else _state_of(data, offset, path, idle)
 
 
-def _state_of(data: bytes, offset: int, path: str, idle: Idleness | None) -> ProducerState:
+def _state_of(data: bytes, offset: int, path: str, idle: Idleness | None) -> ProducerStateManager:
     _check_snapshot(data, path)
     rows = np.frombuffer(data, _ROW, offset=_HEAD.size)
     if not _are_possible(rows, offset):
@@ -368,7 +368,7 @@ def _state_of(data: bytes, offset: int, path: str, idle: Idleness | None) -> Pro
         stays = (rows["first"] >= 0) | (idle.now_ms - stamps < idle.expiration_ms)
         rows = rows[stays].copy()
         rows["timestamp"] = stamps[stays]
-    return ProducerState((Producer(*fields) for fields in rows.tolist()), offset)
+    return ProducerStateManager((Producer(*fields) for fields in rows.tolist()), offset)
 
 
 def _are_possible(rows: Any, offset: int) -> bool:
@@ -400,7 +400,7 @@ def _check_snapshot(data: bytes, path: str) -> None:
 
 def load_snapshot(
     fs: FileSystem, directory: str, offsets: Iterable[int], start_offset: int, end_offset: int, idle: Idleness | None = None
-) -> tuple[ProducerState, list[str]]:
+) -> tuple[ProducerStateManager, list[str]]:
     """The newest usable snapshot in (start, end], else an empty state at the log's start; and what was wrong with others."""
     complaints: list[str] = []
     for offset in sorted((offset for offset in offsets if start_offset < offset <= end_offset), reverse=True):
@@ -411,10 +411,10 @@ def load_snapshot(
             continue
         if found is not None:
             return found, complaints
-    return ProducerState(end_offset=start_offset), complaints
+    return ProducerStateManager(end_offset=start_offset), complaints
 
 
-def write_snapshot(fs: FileSystem, directory: str, state: ProducerState) -> None:
+def write_snapshot(fs: FileSystem, directory: str, state: ProducerStateManager) -> None:
     """Writes the snapshot of a state, named by its end offset; an offset of 0 has none (storage-format 3.10.4).
 
     Neither has one of more producers than are read: the batch headers after an older one are.

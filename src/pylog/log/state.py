@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import msgspec
 
 from pylog.log.durable_point import FAILED
-from pylog.log.loaded import Loaded
-from pylog.log.tier import in_tier
-from pylog.log.view import SegmentInfo, SegmentView
+from pylog.log.recovery.loaded import Loaded
+from pylog.log.recovery.tier import in_tier
+from pylog.log.segment_view import SegmentInfo, SegmentView
 from pylog.record.types import TopicPartition
 from pylog.segment.segment import LogSegment
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 
-from pylog.log.cleaner import Task, Throttle
 from pylog.log.log import Log
-from pylog.log.mutator import Mutator
-from pylog.log.trimming import Retained, planned
+from pylog.log.maintenance.cleaner import Task, Throttle
+from pylog.log.maintenance.trimming import Retained, planned
+from pylog.log.writing.partition_writer import PartitionWriter
 
 
-def mutator_of(log: Log) -> Mutator:
+def mutator_of(log: Log) -> PartitionWriter:
     """The changing side of a log that is open for writing, for its store. Raises ReadOnlyError, ClosedError."""
     return log._writing_side()
 
@@ -22,7 +22,7 @@ def cleaning_of(log: Log, throttle: Throttle, buffer_size: int, now_ms: int) -> 
 
 
 def retention_plan(log: Log, now_ms: int, group: str | None, committed: int | None) -> Retained | None:
-    """What `Mutator.retain` would delete now; None if the topic's retention waits for another group. Writes nothing."""
+    """What `PartitionWriter.retain` would delete now; None if the topic's retention waits for another group. Writes nothing."""
     config = log.config
     plan = planned(log._source, log.look(), now_ms, committed, config)
     return plan if config.retention_group == group else None

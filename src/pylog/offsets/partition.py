@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from pylog import limits
 from pylog.config import Durability
 from pylog.errors import CorruptionError, OffsetOutOfRangeError, StorageFailedError, UnknownTopicOrPartitionError
-from pylog.log import reader
 from pylog.log.internal import InternalLog
 from pylog.log.log import Log
-from pylog.log.reader import Wanted
+from pylog.log.reading import reader
+from pylog.log.reading.reader import OffsetRange
 from pylog.log.state import LogState
 from pylog.offsets.image import COLUMNS, Image, Skipped
 from pylog.record.types import OffsetAndMetadata, TopicPartition
@@ -121,7 +121,7 @@ class OffsetsPartition:
         if self._position is None or not self._goes_on(state, self._position):
             self._begin()
             self._position = state.start_offset
-        wanted = Wanted(self._position, state.end_offset)
+        wanted = OffsetRange(self._position, state.end_offset)
         if wanted.start < wanted.end:
             ends = list(reader.all_transaction_ends(state, wanted))
             frames = reader.scan(state, wanted, COLUMNS, committed=False, max_rows=limits.SCAN_ROWS, verify=True)

@@ -10,8 +10,8 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from pylog.directory.checkpoints import is_topic_name
 from pylog.errors import CorruptionError, UnsupportedFormatError
-from pylog.log.checkpoints import is_topic_name
 from pylog.offsets.membership import (
     CURRENT,
     GROUP_EPOCH,

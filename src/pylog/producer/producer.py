@@ -11,9 +11,9 @@ import numpy as np
 from pylog import limits
 from pylog.awaitables import refuse_awaitable, refuse_coroutine_function
 from pylog.clock import Clock
+from pylog.directory.checkpoints import check_topic_name
 from pylog.dropping import has_been_dropped
 from pylog.errors import InvalidArgumentError, InvalidRecordError, RecordTooLargeError
-from pylog.log.checkpoints import check_topic_name
 from pylog.log_manager import LogManager
 from pylog.partitioner import partition_called
 from pylog.producer.config import ProducerConfig, Serializer

@@ -6,9 +6,9 @@ import threading
 from collections.abc import Callable
 from numbers import Real
 
+from pylog.directory.locks import is_owned
 from pylog.errors import ClosedError, IllegalStateError, InvalidArgumentError, PylogTimeoutError
 from pylog.fs import process_id
-from pylog.log.store_locks import is_owned
 
 
 def waitable(timeout: float | None) -> float | None:

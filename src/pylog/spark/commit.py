@@ -18,7 +18,7 @@ from pylog.config import Durability
 from pylog.errors import InvalidArgumentError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from pylog.fs import File, FileSystem, join
 from pylog.log.log import Log
-from pylog.log.splicing import Part
+from pylog.log.writing.append_batches import BatchRange
 from pylog.record.types import ProducerBatch, TopicPartition
 from pylog.staging.file import StagedIndex, read_index
 from pylog.staging.intents import Intent, PartitionIntent, StagedFile, intent_name, producer_of, read_intent, write_intent
@@ -262,7 +262,7 @@ def _append(
 ) -> None:
     """Appends a partition's batches, some megabytes at a time, starting after the first `done` records."""
     log = access.store.log(*partition)
-    parts: list[Part] = []
+    parts: list[BatchRange] = []
     try:
         for part in _parts(access, partition, staged, how, done):
             full = bool(parts) and sum(each.size for each in parts) + part.size > limits.SPLICE_BYTES
@@ -275,19 +275,21 @@ def _append(
         _close(parts)
 
 
-def _splice(log: Log, parts: list[Part], producer: ProducerBatch | None, how: CommitOptions) -> None:
+def _splice(log: Log, parts: list[BatchRange], producer: ProducerBatch | None, how: CommitOptions) -> None:
     if parts:
         numbers = None if producer is None else producer._replace(sequence=parts[0].sequence)
         log.splice(parts, numbers, how.durability)
         _close(parts)
 
 
-def _close(parts: list[Part]) -> None:
+def _close(parts: list[BatchRange]) -> None:
     for part in parts:
         part.file.close()
 
 
-def _parts(access: StoreAccess, partition: TopicPartition, staged: _Staged, how: CommitOptions, done: int) -> Iterator[Part]:
+def _parts(
+    access: StoreAccess, partition: TopicPartition, staged: _Staged, how: CommitOptions, done: int
+) -> Iterator[BatchRange]:
     stamp = access.clock.now_ms() if how.timestamp_type == "LogAppendTime" else None
     before = 0
     for file, index in zip(staged.files, staged.indexes, strict=True):
@@ -300,7 +302,7 @@ def _parts(access: StoreAccess, partition: TopicPartition, staged: _Staged, how:
                 sequence = before + skip
                 keeps = how.timestamp_type is not None
                 keyed = partition.topic not in index.keyless
-                yield Part(opened, int(position), int(size), int(count) - skip, skip, sequence, stamp, keeps, keyed)
+                yield BatchRange(opened, int(position), int(size), int(count) - skip, skip, sequence, stamp, keeps, keyed)
             before += int(count)
 
 

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
+from pylog.directory.checkpoints import INTERNAL_TOPICS, read_topic_id
 from pylog.errors import CorruptionError, InvalidArgumentError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from pylog.fs import OsFileSystem, join
-from pylog.log.checkpoints import INTERNAL_TOPICS, read_topic_id
-from pylog.log.outline import Outline, outline_of
-from pylog.log.planning import cut, ranges_since
+from pylog.log.reading.outline import PartitionExtent, outline_of
+from pylog.log.reading.planning import cut, ranges_since
 from pylog.record.types import TopicPartition
 from pylog.spark.options import (
     EARLIEST,
@@ -99,7 +99,7 @@ class LogSlice(InputPartition):
         return f"LogSlice{self._fields()}"
 
 
-Outlined = Callable[[str, TopicPartition], Outline]  # of a partition in a directory
+Outlined = Callable[[str, TopicPartition], PartitionExtent]  # of a partition in a directory
 
 
 @dataclass(frozen=True)
@@ -359,7 +359,7 @@ def is_by_time(limit: Limit) -> bool:
 
 
 def _extents_within(
-    outline: Outline, bounds: PartitionBounds, options: ReadOptions, pruning: Pruning, log: Log | None
+    outline: PartitionExtent, bounds: PartitionBounds, options: ReadOptions, pruning: Pruning, log: Log | None
 ) -> list[Extent]:
     start, end = bounds.span(options.start, options.end, log)
     wanted = _wanted(log, start, end, pruning) if pruning.keeps(bounds.partition) else ()
@@ -376,7 +376,7 @@ def _wanted(log: Log | None, start: int, end: int, pruning: Pruning) -> Ranges:
 
 
 def extent_between(
-    outline: Outline, home: str, partition: TopicPartition, start: int, end: int, options: SourceOptions
+    outline: PartitionExtent, home: str, partition: TopicPartition, start: int, end: int, options: SourceOptions
 ) -> Extent:
     """A range of a partition, cut where it has more bytes than a task gets.
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pylog
+from pylog.directory.checkpoints import CLEAN_SHUTDOWN, LOG_START, NEW_MARKER, Checkpoint
 from pylog.fs import OsFileSystem, join, read_derived
 from pylog.limits import MARKER_BYTES
-from pylog.log.checkpoints import CLEAN_SHUTDOWN, LOG_START, NEW_MARKER, Checkpoint
-from pylog.log.glance import Glance, glance, is_still_so
-from pylog.log.outline import Outline
+from pylog.log.reading.fast_outline import Glance, glance, is_still_so
+from pylog.log.reading.outline import PartitionExtent
 from pylog.record.types import TopicPartition
 from pylog.topics.listing import find_topics
 from pylog.topics.partitions import directory_name
@@ -49,7 +49,7 @@ class Root:
         return find_topics(self._fs, self.path)
 
     def glance(self, partition: TopicPartition) -> Glance | None:
-        """A partition's outline if that takes no more than a glance; see `pylog.log.glance`."""
+        """A partition's outline if that takes no more than a glance; see `pylog.log.reading.fast_outline`."""
         start = self._log_starts.get(partition)
         seen = glance(self._fs, self._directory(partition), start or 0, ours=self._ours)
         if start is not None and seen is not None and start < seen.outline.bases[0]:
@@ -60,7 +60,7 @@ class Root:
         """Whether a partition is as an earlier glance found it."""
         return is_still_so(self._fs, self._directory(partition), seen)
 
-    def outline(self, partition: TopicPartition) -> Outline:
+    def outline(self, partition: TopicPartition) -> PartitionExtent:
         """A partition's outline; raises what `Store.outline` does."""
         seen = self.glance(partition)
         return self._opened().outline(*partition) if seen is None else seen.outline

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pylog.errors import StorageFailedError, UnknownTopicOrPartitionError
-from pylog.log import planning
-from pylog.log.glance import Glance
-from pylog.log.outline import Outline, outline_of
+from pylog.log.reading import planning
+from pylog.log.reading.fast_outline import Glance
+from pylog.log.reading.outline import PartitionExtent, outline_of
 from pylog.record.types import TopicPartition
 from pylog.spark.options import SourceOptions
 from pylog.spark.planner import chosen, directories, matching, only_homes, topic_ids
@@ -92,7 +92,7 @@ class PartitionTracker:
             kept.seen, kept.log = None, self._roots[kept.home].log(partition)
         return kept.log
 
-    def outline(self, partition: TopicPartition) -> Outline:
+    def outline(self, partition: TopicPartition) -> PartitionExtent:
         """The outline of a partition that the last look found.
 
         Raises:
@@ -111,7 +111,7 @@ class PartitionTracker:
         outline = self._outline_if_there(partition)
         return end if outline is None else planning.first_cut(outline, start, end, max_bytes)
 
-    def _outline_if_there(self, partition: TopicPartition) -> Outline | None:
+    def _outline_if_there(self, partition: TopicPartition) -> PartitionExtent | None:
         """None when it was deleted since the last look; the next one tells."""
         with contextlib.suppress(UnknownTopicOrPartitionError):
             return self.outline(partition) if partition in self._kept else None

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, StringType, StructType, TimestampType
 
 from pylog.config import Durability
+from pylog.directory.checkpoints import INTERNAL_TOPICS, check_topic_name
 from pylog.errors import InvalidArgumentError
-from pylog.log.checkpoints import INTERNAL_TOPICS, check_topic_name
 from pylog.record.compression import codec_id
 from pylog.spark import values
 from pylog.spark.given import GivenOptions

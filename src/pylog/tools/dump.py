@@ -13,12 +13,7 @@ import numpy as np
 from msgspec.structs import asdict
 
 from pylog import limits
-from pylog.errors import InvalidArgumentError
-from pylog.fs import FileSystem, base_name, parent_of
-from pylog.index.offset_index import OffsetIndex
-from pylog.index.time_index import TimeIndex
-from pylog.index.transaction_index import TransactionIndex
-from pylog.log.checkpoints import (
+from pylog.directory.checkpoints import (
     CLEANER,
     HIGH_WATERMARK,
     LOG_START,
@@ -28,13 +23,18 @@ from pylog.log.checkpoints import (
     read_epochs,
     read_topic_id,
 )
+from pylog.errors import InvalidArgumentError
+from pylog.fs import FileSystem, base_name, parent_of
+from pylog.index.offset_index import OffsetIndex
+from pylog.index.time_index import TimeIndex
+from pylog.index.transaction_index import TransactionIndex
 from pylog.log.durable_point import SLOT_SIZE, parse_slot
 from pylog.log.producer_state import snapshot_entries
-from pylog.log.walk import Damage, Stretch, is_preallocated, walk
 from pylog.record.compression import codec_name
 from pylog.record.control import parse_control
 from pylog.record.format import CODEC_MASK, CONTROL_BIT, DELETE_HORIZON_BIT, TRANSACTIONAL_BIT
 from pylog.segment import names
+from pylog.segment.batch_walk import Damage, WalkedRange, is_preallocated, walk
 from pylog.segment.seal import parse_seal
 from pylog.segment.segment import LogSegment
 from pylog.tools.like_kafka import DECODERS
@@ -127,7 +127,7 @@ def _batch(column: list[int], shift: int) -> Document:
     return found | dict(zip(_FIELDS, fields, strict=False))
 
 
-def _with_records(stretch: Stretch, batches: Iterator[Document], layouts: Mapping[int, Layout] | None) -> Iterator[Document]:
+def _with_records(stretch: WalkedRange, batches: Iterator[Document], layouts: Mapping[int, Layout] | None) -> Iterator[Document]:
     for batch, rows in zip(batches, rows_by_batch(stretch.buffer, stretch.table), strict=True):
         yield batch
         for row in rows:

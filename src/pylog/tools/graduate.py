@@ -19,17 +19,17 @@ import msgspec
 
 from pylog import limits, trace
 from pylog.clock import Clock, SystemClock
-from pylog.errors import CorruptionError, IllegalStateError, InvalidArgumentError, NotALogDirectoryError, StoreLockedError
-from pylog.fs import FileSystem, OsFileSystem, absolute, join, parent_of, write_atomically
-from pylog.log.checkpoints import (
+from pylog.directory.checkpoints import (
     CLEAN_SHUTDOWN,
     format_partition_metadata,
     new_topic_id,
     parse_partition_directory,
     read_topic_id,
 )
-from pylog.log.report import HARMLESS
-from pylog.log.verification import Progress
+from pylog.errors import CorruptionError, IllegalStateError, InvalidArgumentError, NotALogDirectoryError, StoreLockedError
+from pylog.fs import FileSystem, OsFileSystem, absolute, join, parent_of, write_atomically
+from pylog.log.checking.report import HARMLESS
+from pylog.log.checking.verification import Progress
 from pylog.opening import open_store
 from pylog.record.types import TopicPartition
 from pylog.segment.names import LOG, PARTITION_METADATA

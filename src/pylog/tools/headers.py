@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pylog.errors import StorageFailedError
-from pylog.log.report import Partition
-from pylog.log.walk import Stretch, walk
+from pylog.log.checking.report import Partition
+from pylog.segment.batch_walk import WalkedRange, walk
 from pylog.segment.segment import LogSegment, vanished
 
 
-def stretches(partition: Partition) -> Iterator[tuple[LogSegment, Stretch]]:
+def stretches(partition: Partition) -> Iterator[tuple[LogSegment, WalkedRange]]:
     """Yields the good batches of a partition as tables, with their segment. Checks checksums.
 
     Args:

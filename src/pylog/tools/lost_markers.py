@@ -14,7 +14,6 @@ import numpy as np
 
 from pylog import limits
 from pylog.log.producer_state import control_record
-from pylog.log.walk import Stretch, walk
 from pylog.record.batch import Table, scan_batches
 from pylog.record.format import (
     ATTRIBUTES,
@@ -26,6 +25,7 @@ from pylog.record.format import (
     SIZE,
     TRANSACTIONAL_BIT,
 )
+from pylog.segment.batch_walk import WalkedRange, walk
 from pylog.segment.segment import LogSegment
 
 Stays = Callable[[LogSegment, int, int], bool]
@@ -114,7 +114,7 @@ class _Fates:
         return sorted(changed, key=lambda lost: lost.marker_offset)
 
 
-def _events_of(segment: LogSegment, stretch: Stretch, stays: Stays) -> Iterator[_Event]:
+def _events_of(segment: LogSegment, stretch: WalkedRange, stays: Stays) -> Iterator[_Event]:
     """Yields the transactional batches of a stretch, then the damaged ones after it whose headers are readable."""
     table = stretch.table
     for batch in _transactional(table):

@@ -8,9 +8,7 @@ from typing import Final, NamedTuple
 from pylog import limits
 from pylog.clock import Clock
 from pylog.config import TopicConfig
-from pylog.errors import NotALogDirectoryError, PylogError
-from pylog.fs import FileSystem, absolute, base_name, join, parent_of, read_derived, resolved
-from pylog.log.checkpoints import (
+from pylog.directory.checkpoints import (
     CLEAN_SHUTDOWN,
     CLEANER,
     LOG_START,
@@ -19,12 +17,14 @@ from pylog.log.checkpoints import (
     Checkpoint,
     parse_partition_directory,
 )
-from pylog.log.loaded import Source
+from pylog.directory.locks import KAFKA_LOCK
+from pylog.errors import NotALogDirectoryError, PylogError
+from pylog.fs import FileSystem, absolute, base_name, join, parent_of, read_derived, resolved
+from pylog.log.checking.report import Look, Partition
 from pylog.log.log import Log
-from pylog.log.mutator import Surroundings
 from pylog.log.options import LiveOptions
-from pylog.log.report import Look, Partition
-from pylog.log.store_locks import KAFKA_LOCK
+from pylog.log.recovery.loaded import Source
+from pylog.log.writing.partition_writer import LogContext
 from pylog.record.types import TopicPartition
 from pylog.segment.names import LOG, parse
 from pylog.segment.segment import OpenFiles
@@ -143,7 +143,7 @@ def _nothing(*_: object) -> None:
     """Does nothing: a log that is only read does not call its store."""
 
 
-_ALONE: Final = Surroundings(False, _nothing, _nothing, _nothing, OpenFiles())
+_ALONE: Final = LogContext(False, _nothing, _nothing, _nothing, OpenFiles())
 
 
 def sizes_of(fs: FileSystem, target: PartitionDirectory) -> dict[str, int]:

@@ -22,11 +22,11 @@ from pylog import limits
 from pylog.clock import Clock
 from pylog.errors import InvalidArgumentError
 from pylog.fs import FileSystem, base_name
-from pylog.log.report import BEHIND, HARMLESS, Partition
-from pylog.log.walk import Damage, Stretch, walk
+from pylog.log.checking.report import BEHIND, HARMLESS, Partition
 from pylog.record.checksum import crc32c
 from pylog.record.format import HEADER_CHECKED, HEADER_FRONT, HEADER_SIZE, LAST_OFFSET, LEADER_EPOCH, LOG_OVERHEAD, POSITION, SIZE
 from pylog.segment import names
+from pylog.segment.batch_walk import Damage, WalkedRange, walk
 from pylog.segment.segment import LogSegment, OpenFiles
 from pylog.tools.lost_markers import LostEnd, lost_ends
 from pylog.tools.partitions import PartitionDirectory, look_at, sizes_of
@@ -459,7 +459,7 @@ class _NewContent:
             if inside < stretch.table.shape[1] or stretch.damage is not None:
                 return
 
-    def _keep(self, stretch: Stretch) -> None:
+    def _keep(self, stretch: WalkedRange) -> None:
         table = stretch.table
         if not table.shape[1]:
             return

@@ -18,15 +18,15 @@ from typing import NamedTuple
 
 from pylog import limits, trace
 from pylog.clock import Clock, SystemClock
+from pylog.directory import checkpoints
+from pylog.directory.checkpoints import CLEANER, RECOVERY_POINT, Checkpoint, EpochEntry
+from pylog.directory.locks import StoreLocks
 from pylog.errors import InvalidArgumentError, PylogError, StorageFailedError
 from pylog.fs import File, FileSystem, OsFileSystem, base_name, join, write_atomically
-from pylog.log import checkpoints
-from pylog.log.checkpoints import CLEANER, RECOVERY_POINT, Checkpoint, EpochStart
-from pylog.log.producer_state import ProducerState, load_snapshot, write_snapshot
-from pylog.log.store_locks import StoreLocks
-from pylog.log.walk import walk
+from pylog.log.producer_state import ProducerStateManager, load_snapshot, write_snapshot
 from pylog.record.format import BASE_OFFSET, LEADER_EPOCH
 from pylog.segment import names
+from pylog.segment.batch_walk import walk
 from pylog.segment.segment import LogSegment
 from pylog.tools.backup import Backup
 from pylog.tools.partitions import PartitionDirectory, sizes_of, targets
@@ -262,7 +262,7 @@ class _Execution:
         plan = self._plan
         segments = [segment for segment, _ in segments_of(self._fs, plan.target, self._config.index_interval_bytes)]
         state = self._state_before(segments)
-        epochs: list[EpochStart] = []
+        epochs: list[EpochEntry] = []
         indexed = {segment.base_offset for segment in plan.segments} | set(plan.unindexed)
         for segment in segments:
             if segment.base_offset > plan.from_offset:
@@ -288,7 +288,7 @@ class _Execution:
         else:
             self._remove(name)
 
-    def _settle_epochs(self, told: list[EpochStart], start_offset: int) -> None:
+    def _settle_epochs(self, told: list[EpochEntry], start_offset: int) -> None:
         """Writes the leader-epoch checkpoint: the old one, truncated to the log; the epochs of the batches if it was damaged."""
         path = join(self._directory, names.LEADER_EPOCH_CHECKPOINT)
         epochs = told
@@ -301,7 +301,7 @@ class _Execution:
         else:
             self._remove(names.LEADER_EPOCH_CHECKPOINT)
 
-    def _state_before(self, segments: list[LogSegment]) -> ProducerState:
+    def _state_before(self, segments: list[LogSegment]) -> ProducerStateManager:
         """Returns the producer state before the first change. Expired producers do not return."""
         start = segments[0].base_offset if segments else 0
         offsets = [found.offset for name in sizes_of(self._fs, self._plan.target) if (found := _snapshot(name))]

@@ -17,8 +17,7 @@ import numpy as np
 from pylog.clock import Clock, SystemClock
 from pylog.errors import PylogError
 from pylog.fs import FileSystem, OsFileSystem, absolute
-from pylog.log.report import Partition
-from pylog.log.walk import Stretch
+from pylog.log.checking.report import Partition
 from pylog.opening import open_store
 from pylog.record.batch import Bytes, Table
 from pylog.record.compression import Scratch
@@ -41,6 +40,7 @@ from pylog.record.format import (
     SIZE,
 )
 from pylog.record.types import TopicPartition
+from pylog.segment.batch_walk import WalkedRange
 from pylog.segment.segment import LogSegment
 from pylog.tools.headers import stretches
 from pylog.tools.partitions import PartitionDirectory, look_at, targets
@@ -347,7 +347,7 @@ class _SegmentCounts:
         return SegmentStats(base_offset, end_offset, batches, records, size, *times, last_append if last_append > 0 else None)
 
 
-def _note_damage(found: PartitionStats, segment: LogSegment, stretch: Stretch, following: int | None) -> None:
+def _note_damage(found: PartitionStats, segment: LogSegment, stretch: WalkedRange, following: int | None) -> None:
     damage = stretch.damage
     if damage is None or len(found.damaged) >= _MOST_DAMAGED:
         return
@@ -364,7 +364,7 @@ class _Samples:
         self._scratch = Scratch()
         self._decoder = RecordDecoder(("key",), verify=False) if keys else None
 
-    def take(self, stats: Stats, stretch: Stretch) -> None:
+    def take(self, stats: Stats, stretch: WalkedRange) -> None:
         table = stretch.table
         codecs = np.where(table[MAGIC] == 2, table[ATTRIBUTES] & CODEC_MASK, CODEC_NONE)
         for codec in np.unique(codecs[codecs != CODEC_NONE]).tolist():
@@ -383,7 +383,7 @@ class _Samples:
         counted.tried_bytes += end - position
         counted.plain_bytes += plain
 
-    def _count_keys(self, decoder: RecordDecoder, keys: Distinct, stretch: Stretch) -> None:
+    def _count_keys(self, decoder: RecordDecoder, keys: Distinct, stretch: WalkedRange) -> None:
         data = np.ascontiguousarray(stretch.table[:, (stretch.table[ATTRIBUTES] & CONTROL_BIT) == 0])
         try:
             for frame in chain(decoder.feed(stretch.buffer, data), decoder.finish()):

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from pylog.directory.checkpoints import CLEAN_SHUTDOWN
+from pylog.directory.locks import KAFKA_LOCK
 from pylog.errors import PylogError
 from pylog.fs import FileSystem, join
-from pylog.log.checkpoints import CLEAN_SHUTDOWN
-from pylog.log.recovery import Finding
-from pylog.log.report import BEHIND, Look, Report, about
-from pylog.log.store_locks import KAFKA_LOCK
+from pylog.log.checking.report import BEHIND, Look, Report, about
+from pylog.log.recovery.findings import Finding
 from pylog.record.format import BASE_OFFSET, CRC_BAD, CRC_STATE, LAST_OFFSET, POSITION, SIZE
 from pylog.segment.segment import LogSegment
 from pylog.tools.partitions import PartitionDirectory

@@ -14,12 +14,12 @@ from typing import Final, NamedTuple
 from pylog.clock import Clock, SystemClock
 from pylog.errors import PylogError
 from pylog.fs import FileSystem, OsFileSystem, absolute, join, parent_of
-from pylog.log.recovery import Finding
-from pylog.log.report import BEHIND, GOOD, HARMLESS, FileVerdict, Look, Partition, Report, of_error
-from pylog.log.verification import Progress, verify_store
-from pylog.log.walk import is_preallocated, walk
+from pylog.log.checking.report import BEHIND, GOOD, HARMLESS, FileVerdict, Look, Partition, Report, of_error
+from pylog.log.checking.verification import Progress, verify_store
+from pylog.log.recovery.findings import Finding
 from pylog.record.format import SIZE
 from pylog.segment import names
+from pylog.segment.batch_walk import is_preallocated, walk
 from pylog.tools.names import is_directory, named_file, segment_at
 from pylog.tools.partitions import PartitionDirectory, look_at, sizes_of, targets
 from pylog.tools.trailing_bytes import trailing_bytes

@@ -10,9 +10,9 @@ import msgspec
 
 from pylog import limits
 from pylog.config import TopicConfig
+from pylog.directory.checkpoints import is_topic_name, parse_partition_directory
 from pylog.errors import CorruptionError, UnsupportedFormatError
 from pylog.fs import FileSystem, join, write_atomically
-from pylog.log.checkpoints import is_topic_name, parse_partition_directory
 from pylog.record.checksum import crc32c
 
 CATALOG: Final = "pylog.json"

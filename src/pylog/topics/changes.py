@@ -9,13 +9,13 @@ from typing import Any
 
 from pylog import trace
 from pylog.config import TopicConfig
+from pylog.directory.checkpoints import LOG_START, Checkpoint, new_topic_id, parse_partition_directory
+from pylog.directory.locks import StoreLocks
 from pylog.errors import IllegalStateError
 from pylog.fs import FileSystem, join
-from pylog.log.checkpoints import LOG_START, Checkpoint, new_topic_id, parse_partition_directory
 from pylog.log.durable_point import mark_options
 from pylog.log.option_marks import mark_of
-from pylog.log.store_locks import StoreLocks
-from pylog.log.tier import begins_in_tier
+from pylog.log.recovery.tier import begins_in_tier
 from pylog.record.types import TopicPartition
 from pylog.segment.names import PARTITION_METADATA
 from pylog.topics.catalog import CatalogTopic, read_catalog, write_topic

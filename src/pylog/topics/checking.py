@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from pylog import limits
+from pylog.directory.checkpoints import CLEAN_SHUTDOWN, is_told_of, parse_partition_directory, read_topic_id
 from pylog.errors import PylogError, StorageFailedError
 from pylog.fs import FileSystem, join, read_derived
-from pylog.log.check import TEMPORARY, UNFINISHED
-from pylog.log.checkpoints import CLEAN_SHUTDOWN, is_told_of, parse_partition_directory, read_topic_id
-from pylog.log.recovery import Finding
-from pylog.log.report import about, of_error
+from pylog.log.checking.check import TEMPORARY, UNFINISHED
+from pylog.log.checking.report import about, of_error
+from pylog.log.recovery.findings import Finding
 from pylog.record.types import TopicPartition
 from pylog.segment.names import PARTITION_METADATA
 from pylog.topics.catalog import Catalog, read_catalog, without

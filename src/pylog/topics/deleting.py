@@ -12,9 +12,9 @@ from typing import Final
 import msgspec
 
 from pylog import trace
+from pylog.directory.checkpoints import parse_partition_directory
 from pylog.errors import PylogError, StorageFailedError
 from pylog.fs import FileSystem, join
-from pylog.log.checkpoints import parse_partition_directory
 from pylog.log.durable_point import DELETED, mark_deleted, open_header
 from pylog.record.types import TopicPartition
 from pylog.segment.names import LOG, PARTITION_METADATA

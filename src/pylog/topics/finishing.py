@@ -9,9 +9,9 @@ from typing import Final
 import msgspec
 
 from pylog import trace
+from pylog.directory.checkpoints import CLEAN_SHUTDOWN, CLEANER, LOG_START, RECOVERY_POINT
 from pylog.errors import PylogError
 from pylog.fs import DirectoryEntry, FileSystem, join
-from pylog.log.checkpoints import CLEAN_SHUTDOWN, CLEANER, LOG_START, RECOVERY_POINT
 from pylog.record.types import TopicPartition
 from pylog.segment.names import TEMPORARY
 from pylog.topics.catalog import CATALOG, read_catalog, without, write_catalog

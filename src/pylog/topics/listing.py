@@ -6,9 +6,9 @@ import contextlib
 from collections.abc import Collection, Iterable
 
 from pylog import limits
+from pylog.directory.checkpoints import check_topic_name, read_topic_id
 from pylog.errors import CorruptionError, StorageFailedError, UnknownTopicOrPartitionError
 from pylog.fs import DirectoryEntry, FileSystem, join
-from pylog.log.checkpoints import check_topic_name, read_topic_id
 from pylog.record.types import TopicPartition
 from pylog.topics.catalog import CATALOG, Catalog, parsed_catalog, without
 from pylog.topics.links import is_partition

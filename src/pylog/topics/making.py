@@ -7,6 +7,7 @@ from typing import Any
 
 from pylog import limits
 from pylog.config import TopicConfig
+from pylog.directory.checkpoints import INTERNAL_TOPICS, format_partition_metadata, new_topic_id
 from pylog.errors import (
     IllegalStateError,
     InvalidArgumentError,
@@ -15,7 +16,6 @@ from pylog.errors import (
     TopicAlreadyExistsError,
 )
 from pylog.fs import FileSystem, join, parent_of, write_atomically
-from pylog.log.checkpoints import INTERNAL_TOPICS, format_partition_metadata, new_topic_id
 from pylog.record.types import TopicPartition
 from pylog.segment.names import PARTITION_METADATA
 from pylog.topics.catalog import CatalogTopic

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from pylog.directory.checkpoints import CLEAN_SHUTDOWN, CLEANER, HIGH_WATERMARK, LOG_START, RECOVERY_POINT
+from pylog.directory.locks import KAFKA_LOCK, PYLOG_LOCK
 from pylog.fs import DirectoryEntry
-from pylog.log.checkpoints import CLEAN_SHUTDOWN, CLEANER, HIGH_WATERMARK, LOG_START, RECOVERY_POINT
-from pylog.log.store_locks import KAFKA_LOCK, PYLOG_LOCK
 from pylog.topics.catalog import CATALOG
 
 META_PROPERTIES: Final = "meta.properties"  # which broker it is; in its directories only

@@ -1,0 +1,401 @@
+"""Kafka's small text files: offset checkpoints, leader epochs, partition metadata, the clean-shutdown marker.
+
+Formats: storage-format 3.4, 3.5, 3.7. Written by atomic replacement. Checkpoints only ever understate: one that is lost or
+old costs time, never data.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import itertools
+import re
+import secrets
+from bisect import bisect_right
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from pylog import limits, trace
+from pylog.errors import CorruptionError, InvalidTopicError, UnsupportedFormatError
+from pylog.fs import FileSystem, join, read_derived, set_aside, write_atomically
+from pylog.record.types import TopicPartition
+from pylog.segment.names import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA
+
+RECOVERY_POINT: Final = "recovery-point-offset-checkpoint"
+LOG_START: Final = "log-start-offset-checkpoint"
+CLEANER: Final = "cleaner-offset-checkpoint"
+HIGH_WATERMARK: Final = "replication-offset-checkpoint"  # a broker's; pylog only reads it
+CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
+NEW_MARKER: Final = b'{"version":0,"brokerEpoch":-1}'
+
+_NUMBER: Final = re.compile(r"\+?[0-9]{1,19}")
+Offsets = dict[TopicPartition, int]
+
+
+def parse_offsets(data: bytes, path: str) -> Offsets:
+    """The lines of an offset checkpoint file (storage-format 3.5).
+
+    Raises:
+        CorruptionError: another version, a line that is not `<topic> <partition> <offset>`, a wrong count.
+
+    >>> parse_offsets(b"0\\n1\\norders 0 42\\n", "x")
+    {TopicPartition(topic='orders', partition=0): 42}
+    """
+    try:
+        return {
+            TopicPartition(topic, _number(partition, limits.INT32_MAX)): _number(offset, limits.INT64_MAX)
+            for topic, partition, offset in (line.split() for line in _entries(data))
+        }
+    except (ValueError, UnicodeDecodeError) as error:
+        raise CorruptionError(
+            f"{path} is not an offset checkpoint: {error}; move it away if no broker needs it", path=path
+        ) from error
+
+
+def _number(text: str, high: int) -> int:
+    """A number as Kafka's tools take it: digits only, and none that its field has no room for."""
+    found = int(text) if _NUMBER.fullmatch(text) else -1
+    if not 0 <= found <= high:
+        raise ValueError(f"{text[:40]!r} is not a number from 0 to {high}")
+    return found
+
+
+def _entries(data: bytes) -> list[str]:
+    """The lines behind the version and the count of a checkpoint file; none in an empty one (storage-format 3.5.2)."""
+    lines = data.decode().splitlines()
+    version, count, *entries = lines if len(lines) > 1 else [*lines, "0", "0"][:2]
+    if _number(version, limits.INT32_MAX) != 0:
+        raise ValueError(f"version {version} is not known")
+    if _number(count, limits.INT32_MAX) != len(entries):
+        raise ValueError(f"it has {len(entries)} entries instead of {count}")
+    return entries
+
+
+def format_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
+    """The text of an offset checkpoint file."""
+    return _text_of([_line_of(*item) for item in sorted(offsets.items())])
+
+
+class _Line(NamedTuple):
+    """A line of an offset checkpoint, as it is in the file."""
+
+    partition: TopicPartition
+    offset: int
+    text: str
+
+
+def _line_of(partition: TopicPartition, offset: int) -> _Line:
+    return _Line(partition, offset, f"{partition.topic} {partition.partition} {offset}")
+
+
+class _Content(NamedTuple):
+    """All that a checkpoint file says, in one value that never changes.
+
+    Attributes:
+        data: its bytes; None when it is missing, or too large to be read.
+        lines: in their order; of a damaged file those that can be read.
+        offsets: of a sound file; empty for a damaged one.
+        complaint: what is wrong with the file, None when it is sound.
+        refused: the file must not be replaced: only another program can read it.
+    """
+
+    data: bytes | None
+    lines: tuple[_Line, ...] = ()
+    offsets: Offsets = {}  # noqa: RUF012 - never changed
+    complaint: str | None = None
+    refused: bool = False
+
+
+def _content_of(data: bytes | None, path: str) -> _Content:
+    lines = tuple(_readable_lines(data or b""))
+    try:
+        return _Content(data, lines, parse_offsets(data or b"", path))
+    except CorruptionError as error:
+        later = re.match(rb"\s*([1-9][0-9]{0,8})\r?\n", data or b"") is not None
+        return _Content(data, lines, {}, str(error), later)
+
+
+def _readable_lines(data: bytes) -> Iterator[_Line]:
+    """The lines after the version and the count; those that are damaged are left out."""
+    for text in data.decode(errors="replace").splitlines()[2:]:
+        with contextlib.suppress(ValueError):
+            topic, partition, offset = text.split()
+            yield _Line(TopicPartition(topic, int(partition)), int(offset), text)
+
+
+class Checkpoint:
+    """An offset checkpoint of a log directory. Read again when it was replaced: other processes write it too.
+
+    What was read is one value, so no thread sees the bytes of one version with the offsets of another.
+
+    Args:
+        fs, root, name: the file; it may be missing.
+    """
+
+    def __init__(self, fs: FileSystem, root: str, name: str) -> None:
+        self.path = join(root, name)
+        self._fs = fs
+        self._root = root
+        self._name = name
+        self._content = _Content(None)
+
+    @property
+    def complaint(self) -> str | None:
+        """What is wrong with the file: an unreadable one counts as empty (storage-format 3.5.3). None when nothing is."""
+        return self._content.complaint
+
+    def offsets(self) -> Offsets:
+        """All lines. Cost: reading the file; it is parsed again only when it has changed."""
+        return self._read().offsets
+
+    def _read(self) -> _Content:
+        content = self._content
+        data, fault, too_large, _ = read_derived(self._fs, self.path, limits.MAX_CHECKPOINT_BYTES)
+        if fault is not None:
+            told = f"{fault}; move it away if no broker needs it"
+            self._content = content = _Content(None, complaint=told, refused=too_large)
+            return content
+        was_read = content.data is not None or content.complaint is None
+        if data != content.data or not was_read:
+            self._content = content = _content_of(data, self.path)
+        return content
+
+    def update(self, changed: Offsets, removed: Iterable[TopicPartition] = ()) -> None:
+        """Changes some lines and keeps the others as they are; written only if that makes a difference. Under the root's lock.
+
+        Raises:
+            UnsupportedFormatError: the file is of a later version, or too large. Nothing was changed.
+        """
+        content = self._read()  # as it is now, whoever wrote it
+        going = set(removed) - changed.keys()
+        if not any(content.offsets.get(key) != offset for key, offset in changed.items()) and not going & content.offsets.keys():
+            return
+        if content.refused:
+            told = f"{self.path} cannot be changed: {content.complaint}"
+            raise UnsupportedFormatError(told, path=self.path)
+        if content.complaint is not None and content.data is not None:
+            _set_aside(self._fs, self._root, self._name, content.data or b"")
+        write_atomically(self._fs, self._root, self._name, _text_of(_rewritten(content.lines, changed, going)))
+
+    def note(self, changed: Offsets) -> bool:
+        """Changes lines that may as well be missing. Returns False, with a line in the log, if the file must stay as it is."""
+        try:
+            self.update(changed)
+        except UnsupportedFormatError as error:
+            trace.later(trace.CHECKPOINT_REFUSED, path=self.path, error=str(error))
+            return False
+        return True
+
+
+def _rewritten(lines: Iterable[_Line], changed: Offsets, going: Container[TopicPartition]) -> list[_Line]:
+    """The lines with some changed, some left out, and the new ones after the others."""
+    kept = [
+        _line_of(line.partition, changed[line.partition]) if changed.get(line.partition, line.offset) != line.offset else line
+        for line in lines
+        if line.partition not in going
+    ]
+    present = {line.partition for line in kept}
+    return kept + [_line_of(*item) for item in sorted(changed.items()) if item[0] not in present]
+
+
+def _text_of(lines: Collection[_Line]) -> bytes:
+    return ("\n".join(["0", str(len(lines)), *(line.text for line in lines)]) + "\n").encode()
+
+
+def _set_aside(fs: FileSystem, directory: str, name: str, data: bytes) -> None:
+    """Keeps the bytes of a damaged file that is replaced: its lines may be another program's."""
+    there = {entry.name for entry in fs.list(directory)}
+    aside = next(each for number in itertools.count() if (each := f"{name}.damaged.{number}") not in there)
+    write_atomically(fs, directory, aside, data)
+    trace.later(trace.DAMAGED_KEPT, path=join(directory, name), kept=join(directory, aside), bytes=len(data))
+
+
+def is_told_of(fs: FileSystem, root: str, partition: TopicPartition) -> bool:
+    """Whether a checkpoint names a partition: then it was there. Who makes one, or deletes it, removes its lines."""
+    return any(partition in Checkpoint(fs, root, name).offsets() for name in (RECOVERY_POINT, LOG_START, CLEANER))
+
+
+# ---- leader epochs -----------------------------------------------------------------------------------------------------------
+
+
+class EpochEntry(NamedTuple):
+    """The first offset of a leader epoch."""
+
+    epoch: int
+    start_offset: int
+
+
+def parse_epochs(data: bytes, path: str) -> list[EpochEntry]:
+    """The entries of a `leader-epoch-checkpoint`, ascending (storage-format 3.4.1).
+
+    Raises:
+        CorruptionError: it does not parse, or does not ascend.
+
+    >>> parse_epochs(b"0\\n1\\n2 100\\n", "x")
+    [EpochEntry(epoch=2, start_offset=100)]
+    """
+    try:
+        pairs = [line.split() for line in _entries(data)]
+        found = [EpochEntry(_number(epoch, limits.INT32_MAX), _number(start, limits.INT64_MAX)) for epoch, start in pairs]
+        _check_ascending(found)
+    except (ValueError, TypeError, UnicodeDecodeError) as error:
+        raise CorruptionError(f"{path} is not a leader epoch checkpoint: {error}", path=path) from error
+    return found
+
+
+def _check_ascending(found: list[EpochEntry]) -> None:
+    if any(low.epoch >= high.epoch or low.start_offset >= high.start_offset for low, high in pairwise(found)):
+        raise ValueError("its entries do not ascend")
+
+
+def read_epochs(fs: FileSystem, directory: str) -> list[EpochEntry] | None:
+    """A partition's leader epochs, None when there is no file.
+
+    Raises:
+        CorruptionError: the file is damaged.
+    """
+    path = join(directory, LEADER_EPOCH_CHECKPOINT)
+    data, fault, *_ = read_derived(fs, path, limits.MAX_CHECKPOINT_BYTES)
+    if fault is not None:
+        raise CorruptionError(f"{path} cannot be used: {fault}", path=path)
+    return None if data is None else parse_epochs(data, path)
+
+
+def write_epochs(fs: FileSystem, directory: str, epochs: list[EpochEntry]) -> None:
+    """Replaces a partition's leader epochs. A damaged file is kept under another name: a broker may need its entries."""
+    path = join(directory, LEADER_EPOCH_CHECKPOINT)
+    data, fault, *_ = read_derived(fs, path, limits.MAX_CHECKPOINT_BYTES)
+    if fault is not None:
+        trace.later(trace.DAMAGED_KEPT, path=path, kept=set_aside(fs, path), reason=fault)
+    try:
+        parse_epochs(data or b"", path)
+    except CorruptionError:
+        _set_aside(fs, directory, LEADER_EPOCH_CHECKPOINT, data or b"")
+    lines = ["0", str(len(epochs)), *(f"{epoch} {start}" for epoch, start in epochs)]
+    write_atomically(fs, directory, LEADER_EPOCH_CHECKPOINT, ("\n".join(lines) + "\n").encode())
+
+
+def assign_epoch(epochs: list[EpochEntry], epoch: int, offset: int) -> list[EpochEntry]:
+    """The entries after a batch of `epoch` at `offset` (storage-format 6.13.1); the same list when nothing changes.
+
+    >>> assign_epoch([EpochEntry(0, 0)], 2, 50)
+    [EpochEntry(epoch=0, start_offset=0), EpochEntry(epoch=2, start_offset=50)]
+    """
+    if epoch < 0 or (epochs and epochs[-1].epoch == epoch and offset >= epochs[-1].start_offset):
+        return epochs
+    kept = [entry for entry in epochs if entry.epoch < epoch and entry.start_offset < offset]
+    return [*kept, EpochEntry(epoch, offset)]
+
+
+def truncate_epochs_end(epochs: list[EpochEntry], offset: int) -> list[EpochEntry]:
+    """The entries of a log that was cut at `offset` (storage-format 6.13.2); the same list when nothing changes.
+
+    >>> truncate_epochs_end([EpochEntry(0, 0), EpochEntry(2, 50)], 50)
+    [EpochEntry(epoch=0, start_offset=0)]
+    """
+    if not epochs or epochs[-1].start_offset < offset:
+        return epochs
+    return [entry for entry in epochs if entry.start_offset < offset]
+
+
+def truncate_epochs_start(epochs: list[EpochEntry], offset: int) -> list[EpochEntry]:
+    """The entries of a log that now starts at `offset` (storage-format 6.13.2); the same list when nothing changes.
+
+    The epoch that `offset` lies in begins there from now on.
+
+    >>> truncate_epochs_start([EpochEntry(0, 0), EpochEntry(2, 50), EpochEntry(3, 90)], 60)
+    [EpochEntry(epoch=2, start_offset=60), EpochEntry(epoch=3, start_offset=90)]
+    """
+    epoch = epoch_for_offset(epochs, offset)
+    if epoch is None or epochs[0].start_offset == offset:
+        return epochs
+    return [EpochEntry(epoch, offset), *(entry for entry in epochs if entry.start_offset > offset)]
+
+
+def epoch_for_offset(epochs: list[EpochEntry], offset: int) -> int | None:
+    """The leader epoch of the record at `offset`; None before the first entry. O(log n). Spec: storage-format 6.13.3.
+
+    >>> epochs = [EpochEntry(0, 0), EpochEntry(2, 50)]
+    >>> epoch_for_offset(epochs, 49), epoch_for_offset(epochs, 50), epoch_for_offset([], 0)
+    (0, 2, None)
+    """
+    following = bisect_right(epochs, offset, key=lambda entry: entry.start_offset)
+    return epochs[following - 1].epoch if following else None
+
+
+# ---- topic ids, names --------------------------------------------------------------------------------------------------------
+
+INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"})
+_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_PARTITION_DIRECTORY = re.compile(r"(.+)-(0|[1-9][0-9]{0,9})")
+
+
+def is_topic_name(name: str) -> bool:
+    """Whether Kafka's rule for topic names allows a name (storage-format 3.2.2)."""
+    return _TOPIC_NAME.fullmatch(name) is not None and name not in (".", "..")
+
+
+def check_topic_name(name: str) -> str:
+    """A topic's name, checked by Kafka's rule (storage-format 3.2.2).
+
+    Raises:
+        InvalidTopicError: it is not one.
+
+    >>> check_topic_name("orders.paid")
+    'orders.paid'
+    """
+    if not isinstance(name, str) or not is_topic_name(name):
+        raise InvalidTopicError(
+            f"{name!r} is not a topic name; a name has 1 to {limits.MAX_TOPIC_NAME_CHARACTERS} of the characters "
+            "a-z A-Z 0-9 . _ - and is neither '.' nor '..'"
+        )
+    return name
+
+
+def parse_partition_directory(name: str) -> TopicPartition | None:
+    """The partition that a directory name stands for, or None (storage-format 3.2).
+
+    >>> parse_partition_directory("my-topic-3")
+    TopicPartition(topic='my-topic', partition=3)
+    """
+    match = _PARTITION_DIRECTORY.fullmatch(name)
+    if match is None or not _TOPIC_NAME.fullmatch(match[1]) or match[1] in (".", "..") or int(match[2]) > limits.INT32_MAX:
+        return None
+    return TopicPartition(match[1], int(match[2]))
+
+
+def new_topic_id() -> str:
+    """A random topic id: 16 bytes as 22 characters of base64url that do not begin with '-' (storage-format 3.4.3)."""
+    while True:
+        text = base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")
+        if not text.startswith("-"):
+            return text
+
+
+def format_partition_metadata(topic_id: str) -> bytes:
+    """The text of a `partition.metadata` file, which has no newline at its end (storage-format 3.4.2)."""
+    return f"version: 0\ntopic_id: {topic_id}".encode()
+
+
+def read_topic_id(fs: FileSystem, directory: str) -> str | None:
+    """The topic id of a partition's directory, None when it has none (brokers before 2.8, or not written yet).
+
+    Raises:
+        CorruptionError: the file does not parse.
+    """
+    path = join(directory, PARTITION_METADATA)
+    data, fault, *_ = read_derived(fs, path, limits.MARKER_BYTES)
+    if fault is not None:
+        raise CorruptionError(f"{path} cannot be used: {fault}", path=path)
+    if not data:
+        return None
+    match = re.fullmatch(rb"version:\s*\d+\r?\ntopic_id:\s*([A-Za-z0-9_-]{22})\s*", data)
+    if match is None:
+        raise CorruptionError(f"{path} is not partition metadata", path=path)
+    try:
+        base64.urlsafe_b64decode(match[1] + b"==")
+    except binascii.Error as error:
+        raise CorruptionError(f"{path} has no topic id", path=path) from error
+    return match[1].decode()

@@ -1,0 +1,1 @@
+"""Structural checks, verification and their reports."""

@@ -1,0 +1,294 @@
+"""What `check` and `verify` are given, a partition as its log sees it, and what they hand back: findings, counts, verdicts.
+
+The kinds of findings here, on top of those of recovery ("torn", "corrupt", "missing"):
+
+* "unreadable": the system or pylog could not read it: a bad sector, a codec or version of a later pylog, a bomb.
+* "derived": a derived file is lacking, damaged, or says something else than the batches. It costs time, never data.
+* "state": what the open log holds in memory and what its files say differ: a mistake of pylog's, or of who changed the files.
+* "leftover": a file that should have been removed.
+* "foreign": what pylog knows of a file is out of date, because another program has written it. A segment counts as unsealed.
+* "unmade": a partition that is to be made; nothing tells that it ever was.
+* "behind": bytes behind the end of a log that nobody has open; no record is in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+from pylog import limits
+from pylog.directory.checkpoints import LOG_START, RECOVERY_POINT, EpochEntry, Offsets, parse_offsets, read_epochs
+from pylog.errors import CorruptionError, PylogError
+from pylog.fs import FileSystem, join, read_derived
+from pylog.log.durable_point import DurablePoint, newest_slot
+from pylog.log.recovery.findings import Finding
+from pylog.log.state import LogState
+from pylog.record.types import TopicPartition
+from pylog.segment.names import LEADER_EPOCH_CHECKPOINT, LOG
+from pylog.segment.seal import Seal, unmarked_seal
+from pylog.segment.segment import LogSegment
+
+GOOD: Final = "good"
+BEHIND: Final = "behind"
+# What is behind an end, torn or not, was never acknowledged; what is in a remote tier is served by the broker.
+HARMLESS: Final = frozenset({"foreign", "torn", "unmade", "remote", BEHIND})
+LOOKS: Final = 3
+_SHOWN: Final = 100  # findings in a report's text
+
+
+class Partition(NamedTuple):
+    """A partition as its open log sees it at one moment.
+
+    Attributes:
+        fs, key, directory: which.
+        state: as published.
+        writable: open for writing: the indexes of the active segment are those in memory.
+        quiet: no other process changes it meanwhile, so what looks unfinished is left over, or the work of a thread of this one.
+        found: what was found when it was opened.
+        header_digest: of the active segment (6.3): a position, and the digest up to there; None when it is not known.
+        compacted_to: below it a compaction may have got to: records that lack between two segments there prove no loss.
+        still: keeps the threads of this process from changing it too; does nothing where there are none.
+    """
+
+    fs: FileSystem
+    key: TopicPartition
+    directory: str
+    state: LogState
+    writable: bool
+    quiet: bool
+    found: tuple[Finding, ...] = ()
+    header_digest: tuple[int, int] | None = None
+    compacted_to: int = 0
+    still: Callable[[], AbstractContextManager[object]] = nullcontext
+
+    def segments(self) -> list[tuple[LogSegment, int | None]]:
+        """The segments of the state, each with the next one's base offset."""
+        listed = self.state.segments.values()
+        return list(zip(listed, [*(segment.base_offset for segment in listed[1:]), None], strict=False))
+
+    def is_active(self, segment: LogSegment) -> bool:
+        """Whether a segment, or a copy of it, was the one that is appended to."""
+        return self.state.active is not None and segment.base_offset == self.state.active.base_offset
+
+    def has_moved(self) -> bool:
+        """Whether its log has grown since: what is found in its directory may be newer than the state."""
+        active = self.state.active
+        torn = [finding.position + finding.size for finding in self.found if finding.kind == "torn"]
+        known = {} if active is None else {active.log_name: max([self.state.active_size, *torn])}
+        last = next((entry for entry in reversed(self.fs.list(self.directory)) if entry.name.endswith(LOG)), None)
+        if self.quiet or last is None or last.size <= known.get(last.name, -1):
+            return False
+        return active is None or last.name != active.log_name or not active.file().is_blank(known[last.name], last.size)
+
+    def behind_the_end(self, kind: str) -> list[Finding]:
+        """What was found when the log was opened and lies behind its end: nobody who reads the log meets it."""
+        active, size = self.state.active, self.state.active_size
+        found = (finding for finding in self.found if active is not None and finding.path == active.path)
+        return [finding for finding in found if finding.kind == kind and finding.position >= size]
+
+    def was_cut(self) -> bool:
+        """Whether its end was ever truncated: within a batch that leaves a gap, as whole batches go."""
+        slot = self.slot()
+        return slot is not None and slot.truncation_count > 0
+
+    def shape(self) -> object:
+        """What is another one after segments went, were replaced or cut: then what was found meanwhile proves nothing."""
+        slot = self.slot()
+        sealed = [(entry.name, entry.size) for entry in self.fs.list(self.directory) if entry.name.endswith(LOG)][:-1]
+        return sealed, None if slot is None else (slot.epoch, slot.truncation_count)
+
+    def known_of(self, segment: LogSegment) -> Seal | None:
+        """What its header says of the batches of the segment that is appended to; None of every other one."""
+        if self.header_digest is None or not self.is_active(segment):
+            return None
+        return unmarked_seal(segment.base_offset, *self.header_digest)
+
+    def short_of(self, offset: int, who: str) -> Finding:
+        """That it ends before an offset that it once had."""
+        active, end = self.state.active, self.state.end_offset
+        path, position = (self.directory, 0) if active is None else (active.path, self.state.active_size)
+        told = f"ends at offset {end}, and {who} says that it reached {offset}"
+        return about("missing", path, told, position=position, offset=end)
+
+    def epochs(self) -> tuple[list[EpochEntry] | None, list[Finding]]:
+        """Its leader epochs, None when there is no file or it is damaged; the latter is a finding."""
+        try:
+            return read_epochs(self.fs, self.directory), []
+        except PylogError as error:
+            return None, [of_error(error, join(self.directory, LEADER_EPOCH_CHECKPOINT), "derived")]
+
+    def slot(self) -> DurablePoint | None:
+        """The valid slot of its header with the highest counter, whatever it is worth; None when there is none."""
+        return newest_slot(self.fs, self.directory)
+
+    def is_own(self, slot: DurablePoint) -> bool:
+        """Whether a slot speaks of the file that is the active segment."""
+        active = self.state.active
+        if active is None or active.base_offset != slot.active_base or not self.fs.exists(active.path):
+            return False
+        file = self.fs.open(active.path)
+        try:
+            return file.identity()[1] == slot.active_inode
+        finally:
+            file.close()
+
+
+Look = Callable[[], Partition]
+
+
+class Ends(NamedTuple):
+    """The checkpoints of a log directory: offsets that were synced, and where logs start."""
+
+    root: str
+    recovery_points: Offsets
+    log_starts: Offsets
+
+
+def read_ends(fs: FileSystem, root: str) -> tuple[Ends, list[Finding]]:
+    """The checkpoints, and what is wrong with them; a damaged one says nothing."""
+    read: list[Offsets] = []
+    findings = []
+    for path in (join(root, RECOVERY_POINT), join(root, LOG_START)):
+        try:
+            data, fault, *_ = read_derived(fs, path, limits.MAX_CHECKPOINT_BYTES)
+            if fault is not None:
+                raise CorruptionError(f"{path} cannot be used: {fault}", path=path)
+            read.append(parse_offsets(data or b"", path))
+        except PylogError as error:
+            read.append({})
+            findings.append(of_error(error, path, "derived"))
+    return Ends(root, *read), findings
+
+
+@dataclass(frozen=True)
+class FileVerdict:
+    """What became of one `.log` file when it was read.
+
+    Attributes:
+        path: the file.
+        size: bytes of it that count.
+        batches: good ones in it.
+        sealed: whether a seal of its own vouches for all of its bytes.
+        verdict: "good", or the kind of the first finding about it.
+    """
+
+    path: str
+    size: int
+    batches: int
+    sealed: bool
+    verdict: str
+
+    def __str__(self) -> str:
+        sealed = ", sealed" if self.sealed else ""
+        return f"{self.verdict}: {self.path} ({self.size} bytes, {self.batches} batches{sealed})"
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was found in a store, or in a part of it.
+
+    Attributes:
+        findings: what its owner should know, in the order of the files.
+        partitions, segments, batches, bytes: what was looked at; only what is good counts.
+        records: in those batches; an entry of format 0 or 1 counts as one.
+        files: a verdict for each `.log` file, where the files were read.
+
+    >>> report = Report(partitions=1)
+    >>> report.ok, str(report)
+    (True, 'nothing wrong in 1 partition: 0 segments, 0 batches, 0 records, 0 bytes')
+    """
+
+    findings: tuple[Finding, ...] = ()
+    partitions: int = 0
+    segments: int = 0
+    batches: int = 0
+    records: int = 0
+    bytes: int = 0
+    files: tuple[FileVerdict, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong: a torn tail or a foreign seal is worth knowing, not wrong."""
+        return all(finding.kind in HARMLESS for finding in self.findings)
+
+    def __add__(self, other: Report) -> Report:
+        return Report(
+            self.findings + other.findings,
+            self.partitions + other.partitions,
+            self.segments + other.segments,
+            self.batches + other.batches,
+            self.records + other.records,
+            self.bytes + other.bytes,
+            self.files + other.files,
+        )
+
+    def with_findings(self, findings: Iterable[Finding]) -> Report:
+        """The same with more findings."""
+        return replace(self, findings=(*self.findings, *findings))
+
+    def __str__(self) -> str:
+        plural = "" if self.partitions == 1 else "s"
+        counts = f"{self.segments} segments, {self.batches} batches, {self.records} records, {self.bytes} bytes"
+        told = f"{len(self.findings)} findings" if self.findings else "nothing wrong"
+        lines = [f"{told} in {self.partitions} partition{plural}: {counts}"]
+        lines += [f"  {finding.kind}: {finding.message}" for finding in self.findings[:_SHOWN]]
+        if len(self.findings) > _SHOWN:
+            lines.append(f"  and {len(self.findings) - _SHOWN} more")
+        return "\n".join(lines)
+
+
+def ask(look: Look, question: Callable[[Partition], Report]) -> Report:
+    """What a partition answers to a question; asked again when it may have been changed meanwhile, and something is wrong.
+
+    Where only threads of this process can have changed it, the second answer is the one that they are kept waiting for.
+    """
+    partition = look()
+    if not partition.quiet:
+        return _agreed(look, question)
+    report = question(partition)
+    if not report.ok:
+        with partition.still():
+            report = question(look())
+    return report
+
+
+def _agreed(look: Look, question: Callable[[Partition], Report]) -> Report:
+    """What a partition answers that nobody can be kept from changing.
+
+    Something that is wrong after its segments were changed may be no more than an old name with a new file. If they are changed
+    all the time, what two looks agree on counts.
+    """
+    report, partition = Report(), look()
+    for number in range(LOOKS):
+        before, told = partition.shape(), report.findings
+        partition = look()  # again: what was seen before that may be older than the files
+        report = question(partition)
+        if report.ok or partition.shape() == before:
+            break
+        if number:
+            report = replace(report, findings=tuple(finding for finding in report.findings if finding in told))
+    return report
+
+
+def about(kind: str, path: str, message: str, *, position: int = 0, size: int = 0, offset: int = 0) -> Finding:
+    """A finding about a file; its message is the path and what is said of it.
+
+    >>> about("leftover", "/data/t-0/x.tmp", "is left over").message
+    '/data/t-0/x.tmp is left over'
+    """
+    return Finding(kind, path, position, size, offset, None, f"{path} {message}")
+
+
+def of_error(error: PylogError, path: str, kind: str = "") -> Finding:
+    """A finding that says what an error says.
+
+    Args:
+        error: what was raised.
+        path: the file, where the error names none.
+        kind: "corrupt" for damage and "unreadable" for everything else, unless another one is given.
+    """
+    usual = "corrupt" if isinstance(error, CorruptionError) else "unreadable"
+    next_offset = error.next_offset if isinstance(error, CorruptionError) else None
+    return Finding(kind or usual, error.path or path, error.position or 0, 0, error.offset or 0, next_offset, str(error))

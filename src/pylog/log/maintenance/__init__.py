@@ -1,0 +1,1 @@
+"""Retention, truncation and compaction of a partition."""

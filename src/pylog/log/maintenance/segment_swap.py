@@ -1,0 +1,251 @@
+"""Putting a compacted segment in the place of its sources, so that a crash leaves the old ones or the new one (reliability 4).
+
+The new segment is complete and synced under names that end in `.cleaned`. Then, under the partition's lock and an odd epoch: its
+files are renamed to `.swap`, which decides it → directory synced → `.log` renamed over the first source's, the files of the
+other sources removed, oldest first → directory synced → the rest renamed, the seal among them. At no moment is an offset in no
+file, and as long as sources may be left the seal, which names them, is there as `.swap`: a process that opens the log removes
+them. A broker's loader finishes the swap too, or undoes it.
+
+Compressed batches that lose records can grow. If they outgrow a segment, its sources are replaced by several segments. Their
+files are renamed to `.swap` from the last segment to the first: as long as a `.cleaned` file of the first is left, a loader
+removes all of them. Each seal names the sources from its own
+segment's base to the next one's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from pylog import limits
+from pylog.errors import StorageFailedError
+from pylog.fs import File, join, remove_derived
+from pylog.index.builder import SegmentIndexBuilder
+from pylog.index.transaction_index import AbortedTransaction, TransactionIndex
+from pylog.log.recovery.loaded import Source
+from pylog.log.segment_view import SegmentView
+from pylog.log.writing.writer import LogWriter
+from pylog.record.batch import Bytes, Table, scan_batches
+from pylog.record.format import BASE_OFFSET, LAST_OFFSET, MAGIC, POSITION, SIZE
+from pylog.segment.names import CLEANED, INDEX, LOG, SEAL, SWAP, TIME_INDEX, TRANSACTION_INDEX, file_name, files_of
+from pylog.segment.seal import HeaderDigest, encode_seal, make_seal
+from pylog.segment.segment import LogSegment, vanished
+from pylog.segment.times import AppendTimes
+
+LARGEST_BYTES: Final = limits.MAX_SEGMENT_BYTES  # of a segment, whatever becomes of its batches
+
+
+class CleanedSegment:
+    """What compaction writes for the place of some segments: one segment, or several where one has no room.
+
+    Args:
+        source: the partition.
+        replaced: the segments that it is made from, in order.
+        end: the base of the segment after them.
+
+    Raises:
+        StorageFailedError: from every method: there is no room, or something else is wrong.
+    """
+
+    def __init__(self, source: Source, replaced: Sequence[LogSegment], end: int) -> None:
+        self._source = source
+        self._replaced = replaced
+        self._end = end
+        self._outputs = [_Output(source, replaced[0].base_offset)]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all its batches."""
+        return sum(output.size for output in self._outputs)
+
+    def append(self, batches: Bytes) -> None:
+        """Writes whole batches after those that are there."""
+        output = self._outputs[-1]
+        if output.size + batches.size <= LARGEST_BYTES and self._end - 1 - output.base <= limits.MAX_RELATIVE_OFFSET:
+            output.append(batches)
+            return
+        for table, column in _each(batches):
+            first, size = table.item(POSITION, column), table.item(SIZE, column)
+            last_offset = table.item(LAST_OFFSET, column)
+            if not self._outputs[-1].has_room(size, last_offset):
+                whole = table.item(MAGIC, column) == 2  # older batches do not tell their first offset
+                base = table.item(BASE_OFFSET, column) if whole else self._outputs[-1].next_offset
+                self._outputs.append(_Output(self._source, base))
+            self._outputs[-1].append(batches[first : first + size])
+
+    def finish(self, aborted: Sequence[AbortedTransaction]) -> None:
+        """Writes the files that belong to it, and syncs all. It has the age of its youngest source (storage-format 7.6.13)."""
+        for output, end in self._with_ends():
+            own = [segment for segment in self._replaced if output.base <= segment.base_offset < end]
+            entries = [entry for entry in aborted if output.base <= entry.last_offset < end]
+            output.finish(end, self._appended(), own, entries)
+        self._source.fs.sync_directory(self._source.directory)  # as long as one name ends so, nothing is decided
+
+    def _with_ends(self) -> Iterator[tuple[_Output, int]]:
+        """Its segments, each with the base of the one after it."""
+        ends = [output.base for output in self._outputs[1:]] + [self._end]
+        return zip(self._outputs, ends, strict=True)
+
+    def _appended(self) -> int:
+        """When the last record was appended; 0 if that is not known: then the file has the time of its making."""
+        return AppendTimes.of_several(segment.appends for segment in self._replaced).file_ms
+
+    def discard(self) -> None:
+        """Removes the files that were written, as far as they are there: the partition may have been deleted."""
+        for output in self._outputs:
+            output.discard()
+
+    def swap_in(self, writer: LogWriter) -> None:
+        """Takes the place of the sources. Under the partition's lock; whatever fails ends writing."""
+        for segment in self._replaced:
+            segment.keep()  # for those who read them now
+        directory = self._source.directory
+        writer.begin_change()
+        for output in reversed(self._outputs):
+            output.rename(output.names, CLEANED, SWAP)
+        self._source.fs.sync_directory(directory)  # from here on it is decided
+        for output in self._outputs:
+            output.rename(output.names[:1], SWAP, "")
+        self._remove_others()
+        self._source.fs.sync_directory(directory)  # the seal says no more what is to be removed
+        for output in self._outputs:
+            output.rename(output.names[1:], SWAP, "")  # whoever opens the log does it too, so nothing waits for the disk
+        writer.end_change()
+        gone = {segment.base_offset for segment in self._replaced}
+        staying = [item for item in writer.state.segments if item[0] not in gone]
+        made = [(output.base, output.opened(self._appended())) for output in self._outputs]
+        writer.set_state(segments=SegmentView(sorted([*staying, *made])))
+
+    def _remove_others(self) -> None:
+        """Removes the files of all sources whose names are not taken, and the producer snapshots beside them."""
+        names = {entry.name for entry in self._source.fs.list(self._source.directory)}
+        taken = {output.base for output in self._outputs}
+        for segment in self._replaced:
+            for name in files_of(segment.base_offset, names) if segment.base_offset not in taken else ():
+                remove_derived(self._source.fs, join(self._source.directory, name))
+
+
+def _each(batches: Bytes) -> Iterator[tuple[Table, int]]:
+    """Batches one by one: tables, and the column of each."""
+    at = 0
+    while at < batches.size:
+        scan = scan_batches(batches, at)
+        for column in range(scan.table.shape[1]):
+            yield scan.table, column
+        at = scan.position
+
+
+class _Output:
+    """One segment while compaction writes it.
+
+    Attributes:
+        base: its base offset.
+        size: bytes written.
+        next_offset: the offset after its last batch.
+        names: of its files, without their endings; `.log` first.
+    """
+
+    def __init__(self, source: Source, base: int) -> None:
+        self._source = source
+        self.base = base
+        self.names: list[str] = []
+        self.size = 0
+        self.next_offset = base
+        interval = source.config.index_interval_bytes
+        self._digest, self._builder = HeaderDigest(interval), SegmentIndexBuilder(base, interval)
+        for suffix in (LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX, SEAL):  # of a compaction that was given up
+            path = self._path(suffix)
+            if source.fs.exists(path):
+                remove_derived(source.fs, path)
+        self._file = self._create(LOG)
+
+    def _path(self, suffix: str) -> str:
+        return join(self._source.directory, file_name(self.base, suffix) + CLEANED)
+
+    def has_room(self, size: int, last_offset: int) -> bool:
+        """Whether a batch fits. One always fits into an empty segment."""
+        fits = self.size + size <= LARGEST_BYTES and last_offset - self.base <= limits.MAX_RELATIVE_OFFSET
+        return fits or not self.size
+
+    def append(self, batches: Bytes) -> None:
+        """Writes whole batches after those that are there."""
+        self._file.write(batches.data, self.size)
+        self._file.write_back(self.size, batches.size)  # it will be synced: the disk need not wait until then
+        at = 0
+        while at < batches.size:
+            table = (scan := scan_batches(batches, at)).table
+            self._digest.add(batches, table, 0, table.shape[1], self.size)
+            self._builder.add(table, table.shape[1], position=self.size)
+            self.next_offset = table.item(LAST_OFFSET, -1) + 1
+            at = scan.position
+        self.size += batches.size
+
+    def finish(self, end: int, mtime_ms: int, replaced: Sequence[LogSegment], aborted: Sequence[AbortedTransaction]) -> None:
+        """Writes its other files, and syncs all.
+
+        Args:
+            end: the base of the segment after it.
+            mtime_ms: when its last record was appended; 0 if that is not known.
+            replaced: the sources whose bases are from its own to `end`.
+            aborted: the transactions that end in it.
+        """
+        if mtime_ms > 0:
+            self._file.set_mtime(mtime_ms)
+        self._file.sync()
+        inode = self._file.identity()[1]
+        self._file.close()
+        self._builder.finish()
+        transactions = TransactionIndex(self.base)
+        for entry in aborted:
+            transactions = transactions.appended(entry)
+        self._write(INDEX, self._builder.offset_bytes())
+        self._write(TIME_INDEX, self._builder.time_bytes())
+        old = join(self._source.directory, file_name(self.base, TRANSACTION_INDEX))
+        if aborted or self._source.fs.exists(old):  # else the old one would stay
+            self._write(TRANSACTION_INDEX, transactions.encoded())
+        bases = [segment.base_offset for segment in replaced]
+        self._write(SEAL, encode_seal(make_seal(self.base, end, self._digest, bases, inode=inode)))
+
+    def _create(self, suffix: str) -> File:
+        file = self._source.fs.create(self._path(suffix))
+        self.names.append(file_name(self.base, suffix))
+        return file
+
+    def _write(self, suffix: str, data: bytes) -> None:
+        file = self._create(suffix)
+        try:
+            file.write(memoryview(data), 0)
+            file.sync()
+        finally:
+            file.close()
+
+    def discard(self) -> None:
+        """Removes its files, as far as they are there."""
+        self._file.close()
+        for name in self.names:
+            try:
+                self._source.fs.remove(join(self._source.directory, name + CLEANED))
+            except StorageFailedError as error:
+                if not vanished(error):
+                    raise
+
+    def rename(self, names: Sequence[str], old: str, new: str) -> None:
+        """Gives some of its files another ending."""
+        for name in names:
+            path = join(self._source.directory, name)
+            self._source.fs.rename(path + old, path + new)
+
+    def opened(self, mtime_ms: int) -> LogSegment:
+        """The segment, once its files have their names."""
+        source = self._source
+        return LogSegment(
+            source.fs,
+            source.directory,
+            self.base,
+            size=self.size,
+            mtime_ms=mtime_ms,
+            open_files=source.open_files,
+            mapped=True,
+            writable=True,
+            interval_bytes=source.config.index_interval_bytes,
+        )

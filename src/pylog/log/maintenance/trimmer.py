@@ -1,0 +1,85 @@
+"""Changes that make a partition shorter, each under the partition's locks: `delete_records`, retention, truncation.
+
+This module checks and reports. `trimming` has the steps, and `retention` the policy.
+"""
+
+from __future__ import annotations
+
+from pylog import trace
+from pylog.errors import IllegalStateError, InvalidArgumentError, OffsetOutOfRangeError
+from pylog.log.maintenance import trimming
+from pylog.log.reading.lookup import out_of_range
+from pylog.log.writing.partition_writer import PartitionWriter
+from pylog.log.writing.writer import LogWriter
+
+
+def delete_records(mutator: PartitionWriter, before: int) -> int:
+    """Raises the log start, deletes the segments below it, and returns it. As `Log.delete_records`."""
+    source = mutator.source
+    with mutator.changing() as writer:
+        policy = source.config.cleanup_policy
+        if "delete" not in policy:
+            raise InvalidArgumentError(f"{source.directory}: cleanup_policy is {policy}; only topics with 'delete' lose records")
+        if before > writer.state.end_offset:
+            raise _beyond(mutator, writer, "deleted before", before)
+        if before in writer.state.remote_offsets[1:]:
+            raise out_of_range(writer.state, source.partition, before)
+        if before > writer.state.start_offset:
+            trimming.raise_start(writer, source, before, "delete_records was called")
+        trimming.apply_retention(writer, source, mutator.pending_deletions, mutator.clock.now_ms(), None, only_start=True)
+        return writer.state.start_offset
+
+
+def retain(mutator: PartitionWriter, now_ms: int, group: str | None, committed: int | None) -> trimming.Retained | None:
+    """Deletes the segments that the topic's retention does not keep, and expires idle producers.
+
+    Args:
+        mutator: of the partition.
+        now_ms: the wall clock, in milliseconds.
+        group, committed: the retention group and the offset that it has committed, None for nothing.
+
+    Returns:
+        What was deleted; None, and nothing was, if the topic's retention waits for another group by now.
+    """
+    source = mutator.source
+    with mutator.inspecting() as state:
+        if source.config.retention_group != group:
+            return None
+        mutator.pending_deletions.sweep()
+        _expire_producers(mutator, now_ms)
+        plan = trimming.planned(source, state, now_ms, committed)
+        if mutator.loaded.corrupt is not None or not plan.segments:
+            return plan.of_nothing()
+        with mutator.changing() as writer:
+            waits = source.config.retention_group == group
+            return trimming.apply_retention(writer, source, mutator.pending_deletions, now_ms, committed) if waits else None
+
+
+def _expire_producers(mutator: PartitionWriter, now_ms: int) -> None:
+    if mutator.writer is None:
+        return
+    expired = mutator.writer.producers.expire(now_ms, mutator.source.config.producer_id_expiration_ms)
+    if expired:
+        trace.later(trace.PRODUCERS_EXPIRED, mutator.source.partition, count=len(expired), producers=expired)
+
+
+def truncate(mutator: PartitionWriter, end: int) -> None:
+    """Cuts the log off at an offset. As `Log.truncate`."""
+    with mutator.changing() as writer:
+        if end < writer.state.start_offset:
+            raise _beyond(mutator, writer, "truncated to", end)
+        if end >= writer.state.end_offset:
+            return
+        if writer.state.remote_offsets:
+            path = mutator.source.directory
+            told = f"{path} cannot be truncated: its broker may have copied these records to its remote tier"
+            raise IllegalStateError(f"{told}, and would serve them again; have the broker delete them", path=path)
+        trimming.truncate(writer, mutator.source, mutator.pending_deletions, end)
+        mutator.reload()
+
+
+def _beyond(mutator: PartitionWriter, writer: LogWriter, done: str, offset: int) -> OffsetOutOfRangeError:
+    start, end, directory = writer.state.start_offset, writer.state.end_offset, mutator.source.directory
+    return OffsetOutOfRangeError(
+        f"{directory} has offsets from {start} to before {end}; it cannot be {done} {offset}", path=directory, offset=offset
+    )

@@ -1,0 +1,307 @@
+"""Making a log shorter: at its start by retention and `delete_records`, at its end by `truncate` (reliability 4).
+
+All of it runs under the partition's lock, between an odd and an even epoch of the header, and leaves at every step files that
+loading understands: what goes is renamed before it is removed, what is lowered is lowered durably first.
+
+No file is changed that a reader may have mapped: segments go by rename and unlink, and a sealed one that must become shorter is
+copied and replaced.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from functools import partial
+from itertools import groupby, islice
+from typing import NamedTuple
+
+import numpy as np
+
+from pylog import trace
+from pylog.config import TopicConfig
+from pylog.directory import checkpoints
+from pylog.fs import join, remove_derived
+from pylog.log.maintenance.retention_policy import Decision, Reason, RetainedSegment, deletable
+from pylog.log.recovery.loaded import Source
+from pylog.log.segment_view import SegmentView
+from pylog.log.state import LogState
+from pylog.log.writing.pending_deletions import PendingDeletions
+from pylog.log.writing.writer import LogWriter
+from pylog.record.format import LAST_OFFSET, POSITION
+from pylog.record.types import TopicPartition
+from pylog.segment.age import is_older
+from pylog.segment.names import DELETED, SNAPSHOT, TEMPORARY, files_of, parse
+from pylog.segment.seal import digest_of
+from pylog.segment.segment import LogSegment, inode_of
+
+# ---- at the start ------------------------------------------------------------------------------------------------------------
+
+
+def raise_start(writer: LogWriter, source: Source, offset: int, reason: str) -> None:
+    """Raises the log's start; no bytes go. The checkpoint, which is authoritative, comes first."""
+    assert source.root_lock is not None
+    old = writer.state.start_offset
+    if offset > writer.state.durable_offset:
+        writer.flush()  # the log does not begin behind what is known to be on the disk
+    with source.root_lock.entered():
+        source.log_starts.update({source.partition: offset})
+    writer.begin_change(log_start_offset=offset)
+    writer.write_epochs(checkpoints.truncate_epochs_start(writer.epochs, offset))
+    writer.end_change()
+    writer.set_state(start_offset=offset, remote_start=None)
+    trace.later(trace.START_RAISED, source.partition, old=old, new=offset, reason=reason)
+
+
+class Retained(NamedTuple):
+    """What retention deletes from one partition.
+
+    Attributes:
+        partition: the partition.
+        reasons: why each segment is deleted, oldest first: `start_offset`, `size`, `time` or `group_bytes`.
+        bytes: in the `.log` files of these segments.
+        start_offset: the log start offset before.
+        new_start_offset: the log start offset afterwards.
+    """
+
+    partition: TopicPartition
+    reasons: tuple[Reason, ...]
+    bytes: int
+    start_offset: int
+    new_start_offset: int
+
+    @property
+    def segments(self) -> int:
+        """How many segments are deleted."""
+        return len(self.reasons)
+
+    def of_nothing(self) -> Retained:
+        """The same where nothing is deleted."""
+        return self._replace(reasons=(), bytes=0, new_start_offset=self.start_offset)
+
+
+def planned(source: Source, state: LogState, now_ms: int, committed: int | None, config: TopicConfig | None = None) -> Retained:
+    """What retention would delete from a log.
+
+    Args:
+        source, state: the log.
+        now_ms: wall clock.
+        committed: what the topic's `retention_group` has committed, None for nothing. An offset beyond the log's end is of a log
+            that was truncated or created again, and counts as nothing.
+        config: the topic's options; those that count for the log by default.
+    """
+    return _planned(source, state, decide(state, config or source.config, now_ms, committed))
+
+
+def apply_retention(
+    writer: LogWriter, source: Source, pending: PendingDeletions, now_ms: int, committed: int | None, *, only_start: bool = False
+) -> Retained:
+    """Deletes the segments that the topic does not keep.
+
+    Args:
+        writer, source, pending: of the log.
+        now_ms: wall clock.
+        committed: as for `planned`.
+        only_start: only what lies below the log's start.
+    """
+    config = dataclasses.replace(source.config, retention_ms=-1, retention_bytes=-1) if only_start else source.config
+    decision = decide(writer.state, config, now_ms, committed)
+    plan = _planned(source, writer.state, decision)
+    if decision.count:
+        if decision.roll_first:
+            writer.roll()
+        _delete_oldest(writer, source, pending, decision)
+        pending.sweep()
+    return plan
+
+
+def _planned(source: Source, state: LogState, decision: Decision) -> Retained:
+    going = [segment for _, segment in islice(state.segments, decision.count)]
+    size, start = sum(map(state.size_of, going)), state.start_offset
+    return Retained(source.partition, decision.reasons, size, start, max(start, decision.new_start_offset))
+
+
+def decide(state: LogState, config: TopicConfig, now_ms: int, committed: int | None) -> Decision:
+    """What retention would delete from a log, by a topic's options. As `planned`.
+
+    Nothing of a log whose first part is in a remote tier: only the broker knows which local segments are there too.
+    """
+    if state.remote_offsets:
+        return Decision((), False, state.start_offset)
+    sizes = [(segment, state.size_of(segment)) for _, segment in state.segments]
+    for segment, _ in sizes:
+        segment.appends.last(
+            now_ms
+        )  # a file time that cannot be right is noticed now, not when the segments before it are deleted
+    facts = [RetainedSegment(segment.base_offset, size, partial(is_older, segment, size)) for segment, size in sizes]
+    ends = {"start_offset": state.start_offset, "end_offset": state.end_offset, "high_watermark": state.end_offset}
+    known = None if committed is not None and committed > state.end_offset else committed
+    return deletable(facts, config, **ends, now_ms=now_ms, committed=known)
+
+
+def _delete_oldest(writer: LogWriter, source: Source, pending: PendingDeletions, decision: Decision) -> None:
+    going = [segment for _, segment in islice(writer.state.segments, decision.count)]
+    start = max(decision.new_start_offset, writer.state.start_offset)
+    if start > writer.state.start_offset:
+        raise_start(writer, source, start, "retention")
+    told = _deletions(writer.state, source.config, decision, going)
+    writer.begin_change()
+    _rename_away(source, pending, going)
+    writer.end_change()
+    for facts in told:
+        trace.later(trace.SEGMENTS_DELETED, source.partition, **facts)
+    staying = [item for item in writer.state.segments if item[1] not in going]
+    writer.set_state(segments=SegmentView(staying))
+
+
+def _deletions(state: LogState, config: TopicConfig, decision: Decision, going: Sequence[LogSegment]) -> list[dict[str, object]]:
+    """What a line says of the segments that are deleted: one for each range of them that has the same reason."""
+    if not trace.wanted(trace.SEGMENTS_DELETED):
+        return []
+    found: list[dict[str, object]] = []
+    at = 0
+    for reason, members in groupby(decision.reasons):
+        segments = going[at : (at := at + len(list(members)))]
+        behind = going[at].base_offset if at < len(going) else max(decision.new_start_offset, segments[-1].base_offset)
+        facts = {
+            "first": segments[0].base_offset,
+            "end": behind,
+            "segments": len(segments),
+            "bytes": sum(map(state.size_of, segments)),
+            "newest": max(segment.largest_timestamp() for segment in segments),
+            "reason": reason.value,
+        }
+        found.append(facts | _limit(reason, config))
+    return found
+
+
+def _limit(reason: Reason, config: TopicConfig) -> dict[str, object]:
+    """The option that a reason comes from, and its value."""
+    names = {Reason.SIZE: "retention_bytes", Reason.TIME: "retention_ms", Reason.GROUP_BYTES: "retention_group_max_bytes"}
+    return {names[reason]: getattr(config, names[reason])} if reason in names else {}
+
+
+def _rename_away(source: Source, pending: PendingDeletions, going: list[LogSegment]) -> None:
+    """Gives the files of segments names that no loader takes for segments, the log's name first; durable when it returns."""
+    names = {entry.name for entry in source.fs.list(source.directory)}
+    for segment in going:
+        renamed: list[str] = []
+        for name in files_of(segment.base_offset, names):
+            old, new = join(source.directory, name), join(source.directory, name + DELETED)
+            source.fs.rename(old, new)
+            renamed.append(new)
+        source.fs.sync_directory(source.directory)  # one after the other: a crash must not leave a hole between two segments
+        segment.renamed(DELETED)
+        pending.add(segment, renamed)
+
+
+# ---- at the end --------------------------------------------------------------------------------------------------------------
+
+
+def truncate(writer: LogWriter, source: Source, pending: PendingDeletions, end: int) -> None:
+    """Cuts the log off: no record at or above `end` remains, and the next one gets that offset. The log is to be loaded again.
+
+    Args:
+        writer, source, pending: of the log.
+        end: below the log's end; within a batch, that batch goes as a whole and leaves a gap (storage-format 6.5.2).
+    """
+    before = writer.state
+    later = [segment for _, segment in writer.state.segments if segment.base_offset > end]
+    found = writer.state.segments.floor(end)
+    assert found is not None  # it is not below the log's start
+    target = found[1]
+    position = _position_of(target, writer.state.size_of(target), end)
+    copy = None if target is writer.active else _shortened(source, target, position)
+    lowered = {
+        "active_base": target.base_offset,
+        "active_inode": inode_of(source.fs, copy or target.path),
+        "published_position": position,
+        "published_offset": end,
+        "durable_base": target.base_offset,
+        "durable_position": position,
+        "durable_offset": end,
+        "header_digest": digest_of(target, position).value,
+    }
+    writer.flush()
+    _lower_checkpoints(source, end)  # they may always understate
+    _remove_snapshots(source, end)  # one behind the end would tell of a loss: where no byte goes the header alone lowers that
+    writer.begin_change(durably=True, **lowered)
+    _rename_away(source, pending, list(reversed(later)))
+    if copy is None:
+        writer.file.cut(position)
+        writer.file.set_time(target.appends.file_ms)
+    else:
+        source.fs.rename(copy, target.path)
+    _remove_indexes(source, target)
+    epochs = checkpoints.truncate_epochs_end(writer.epochs, end)
+    cut = [entry.epoch for entry in writer.epochs if entry not in epochs]
+    writer.write_epochs(epochs)
+    if cut:
+        trace.later(trace.EPOCHS_CUT, source.partition, epochs=cut, end=end)
+    slot = writer.header.slot
+    assert slot is not None
+    writer.end_change(truncation_count=slot.truncation_count + 1)
+    size = before.size_of(target) - position + sum(map(before.size_of, later))
+    facts = {"first": end, "end": before.end_offset, "records": before.end_offset - end, "bytes": size, "segments": len(later)}
+    trace.later(trace.TRUNCATED, source.partition, **facts, reason="truncate was called")
+
+
+def _position_of(segment: LogSegment, size: int, end: int) -> int:
+    """Where the first batch that reaches `end` begins, or the end of the segment's bytes."""
+    for region in segment.regions(segment.locate(end), size):
+        reaching = np.flatnonzero(region.table[LAST_OFFSET] >= end)
+        if reaching.size:
+            return region.shift + int(region.table[POSITION, reaching[0]])
+    return size
+
+
+def _lower_checkpoints(source: Source, end: int) -> None:
+    assert source.root_lock is not None
+    with source.root_lock.entered():
+        for checkpoint in (source.recovery_points, source.cleaned):
+            known = checkpoint.offsets().get(source.partition, 0)
+            if known > end:
+                checkpoint.update({source.partition: end})
+                facts = {"path": checkpoint.path, "old": known, "new": end}
+                trace.later(trace.CHECKPOINT_LOWERED, source.partition, **facts, reason="the log is truncated")
+
+
+def _remove_snapshots(source: Source, end: int) -> None:
+    """Producer snapshots of what is gone must not be taken for the state of what comes."""
+    names = [entry.name for entry in source.fs.list(source.directory)]
+    parsed = [(name, found) for name in names if (found := parse(name)) is not None]
+    going = [name for name, found in parsed if found.suffix == SNAPSHOT and not found.state and found.offset > end]
+    for name in going:
+        remove_derived(source.fs, join(source.directory, name))
+    source.fs.sync_directory(source.directory)
+    if going:
+        trace.later(trace.SNAPSHOTS_REMOVED, source.partition, end=end, files=going)
+
+
+def _remove_indexes(source: Source, target: LogSegment) -> None:
+    """Those of the last segment that stays: they are made again when the log is loaded."""
+    names = {entry.name for entry in source.fs.list(source.directory)}
+    for name in files_of(target.base_offset, names):
+        if name != target.log_name and parse(name) is not None and not name.endswith(SNAPSHOT):
+            remove_derived(source.fs, join(source.directory, name))
+    source.fs.sync_directory(source.directory)
+
+
+def _shortened(source: Source, target: LogSegment, position: int) -> str:
+    """A sealed file may be mapped by readers: it is not cut, but copied and replaced. Returns the copy's path.
+
+    Also when no byte of it goes: it will be cut one day, and readers that map it now may still do so then. The copy is made
+    before anything is changed, and the header speaks of it from then on: after a cut within a batch only that tells where the log
+    ends, and whoever finds the copy beside a last segment that is still the old one finishes the truncation (`loader`).
+    """
+    temporary = target.path + TEMPORARY
+    if source.fs.exists(temporary):
+        source.fs.remove(temporary)
+    copy = source.fs.create(temporary)
+    try:
+        target.file().copy(0, position, copy, 0)
+        if target.appends.file_ms > 0:
+            copy.set_mtime(target.appends.file_ms)
+        copy.sync()
+    finally:
+        copy.close()
+    return temporary

@@ -1,0 +1,1 @@
+"""Reads of a partition: scans, lookups by offset and by time, following, planning."""

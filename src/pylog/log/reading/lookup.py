@@ -1,0 +1,325 @@
+"""Finding one record: at an offset, or by time (storage-format 5.8, 6.4)."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from itertools import accumulate
+from typing import Final, NamedTuple, TypeVar
+
+import msgspec
+import numpy as np
+
+from pylog import limits
+from pylog.errors import CorruptionError, OffsetOutOfRangeError, StorageFailedError
+from pylog.fs import base_name
+from pylog.log.arguments import offset_given
+from pylog.log.reading import reader
+from pylog.log.reading.reader import OffsetRange
+from pylog.log.recovery.tier import in_tier
+from pylog.log.state import LogState
+from pylog.record import finding, kernels
+from pylog.record.batch import Bytes
+from pylog.record.decoder import RECORD_COLUMNS, RecordDecoder, records_of
+from pylog.record.format import FRAME_SIZE, LEADER_EPOCH, MAX_TIMESTAMP
+from pylog.record.rows import NO_BYTES
+from pylog.record.types import OffsetAndTimestamp, Record, TopicPartition
+from pylog.segment.segment import LogSegment
+
+Answer = TypeVar("Answer")
+MAY_PASS: Final = (CorruptionError, OffsetOutOfRangeError, StorageFailedError)  # of a log that was changed while it was read
+
+
+def read_one(state: LogState, partition: TopicPartition, offset: int) -> Record:
+    """The record at an offset, or in a log with gaps the first one behind it.
+
+    Raises:
+        OffsetOutOfRangeError: before the log's start, at or beyond its end, or nothing but control records follows.
+        CorruptionError: the record's batch is not what was written.
+
+    Cost: O(log n) and one batch; about 6 µs from a mapped segment.
+    """
+    if not state.start_offset <= offset < state.end_offset:
+        raise out_of_range(state, partition, offset)
+    pair = state.segments.floor(offset)
+    hit = None if pair is None else _find(state, pair[1], _Question(offset, offset))
+    record = None if hit is None or hit.fields[finding.F_OFFSET] >= state.end_offset else _record_of(hit, partition)
+    if record is not None:
+        return record
+    for frame in reader.scan(
+        state, OffsetRange(offset, state.end_offset), RECORD_COLUMNS, committed=False, max_rows=1, verify=True
+    ):
+        return records_of(frame, *partition)[0]
+    raise OffsetOutOfRangeError(
+        f"{name(partition)} has no record at or behind offset {offset}, only control records", offset=offset
+    )
+
+
+def of_live(look: Callable[..., LogState], state: LogState, question: Callable[[LogState], Answer]) -> Answer:
+    """The answer to a question about a log that others change: what fails is asked again as long as they have since the last look
+    (reliability 11e).
+    """
+    while True:
+        try:
+            return question(state)
+        except MAY_PASS:
+            now = look(settled=True)
+            if now.epoch == state.epoch:
+                raise
+            state = now
+
+
+class _Question(msgspec.Struct, frozen=True, gc=False):
+    """What record is looked for: from which offset on the index leads, at or above which offset and timestamp."""
+
+    from_offset: int
+    offset: int
+    timestamp: int = finding.ANY_TIMESTAMP
+    controls: bool = False
+
+
+class _Hit(msgspec.Struct, frozen=True, gc=False):
+    """A record found by the kernel, in the bytes it was found in."""
+
+    buffer: Bytes
+    fields: list[int]
+
+
+def _find(state: LogState, segment: LogSegment, question: _Question) -> _Hit | None:
+    """The record, where it lies in an uncompressed batch and nothing is wrong; else None, and the slow way finds out."""
+    index = segment.offset_index()
+    end = state.size_of(segment)
+    buffer = segment.file().mapping
+    if buffer is None:
+        hit = _find_reading(segment, index.lookup(question.from_offset).position, end, question)
+        return None if hit is None else _fitting(hit, state, segment, end)
+    result = np.empty(finding.F_SIZE, np.int64)
+    status = finding.find_record(
+        buffer,
+        index.table,
+        index.count,
+        segment.base_offset,
+        question.from_offset,
+        end,
+        question.offset,
+        question.timestamp,
+        question.controls,
+        result,
+    )
+    return _fitting(_Hit(buffer, result.tolist()), state, segment, end) if status == kernels.OK else None
+
+
+def _fitting(hit: _Hit, state: LogState, segment: LogSegment, end: int) -> _Hit | None:
+    """The hit, unless its batch is a segment's last and reaches into the next segment: its offset is not to be trusted then."""
+    if hit.fields[finding.F_NEXT_AT] < end:
+        return hit
+    return hit if hit.fields[finding.F_LAST_OFFSET] < state.end_of(segment) else None
+
+
+def _find_reading(segment: LogSegment, position: int, end: int, question: _Question) -> _Hit | None:
+    """The same in a segment that is not mapped: reads on from the index's position until the record is there."""
+    file = segment.file()
+    size = limits.LOOKUP_CHUNK_BYTES
+    result = np.empty(finding.F_SIZE, np.int64)
+    hinted = position > 0
+    while position < end:
+        chunk = file.read(position, min(size, end - position))
+        if hinted and int.from_bytes(chunk.data[:8], "big", signed=True) > question.from_offset:
+            return None  # the index led behind the record
+        hinted = False
+        status = finding.find_record(
+            chunk, NO_BYTES, 0, segment.base_offset, 0, len(chunk), question.offset, question.timestamp, question.controls, result
+        )
+        more = len(chunk) == size and position + len(chunk) < end  # a file that another process cut ends before
+        if status == kernels.OK and len(chunk) - int(result[finding.F_NEXT_AT]) < FRAME_SIZE and more:
+            position, size = position + int(result[finding.F_BATCH_AT]), size + limits.LOOKUP_CHUNK_BYTES
+            continue  # once more with what follows the batch, which vouches for its offsets
+        if status == kernels.OK:
+            result[finding.F_NEXT_AT] += position
+            return _Hit(chunk, result.tolist())
+        done = int(result[finding.F_BATCH_AT])
+        if status not in (kernels.TORN, kernels.NOT_FOUND) or (done == 0 and len(chunk) < size):
+            return None
+        position += done
+        size = limits.LOOKUP_CHUNK_BYTES if done else 4 * size
+    return None
+
+
+def _record_of(hit: _Hit, partition: TopicPartition) -> Record | None:
+    """The record as an object; None when it has headers, which the slow way reads."""
+    offset, timestamp, key_at, key_size, value_at, value_size, headers_at, *_ = hit.fields
+    data = hit.buffer.data
+    if data[headers_at]:
+        return None
+    key = None if key_size < 0 else bytes(data[key_at : key_at + key_size])
+    value = None if value_size < 0 else bytes(data[value_at : value_at + value_size])
+    return Record(partition.topic, partition.partition, offset, timestamp, key, value)
+
+
+def name(partition: TopicPartition) -> str:
+    """A partition as messages call it."""
+    return f"{partition.topic}-{partition.partition}"
+
+
+def out_of_range(state: LogState, partition: TopicPartition, offset: int) -> OffsetOutOfRangeError:
+    """The error for an offset that the log does not have."""
+    if offset in state.remote_offsets:
+        return in_tier(name(partition), state.remote_offsets, offset)
+    return OffsetOutOfRangeError(
+        f"offset {offset} is not in {name(partition)}, which has those from {state.start_offset} to before {state.end_offset}",
+        offset=offset,
+    )
+
+
+def wanted(state: LogState, partition: TopicPartition, start: int | None, end: int | None, last: int) -> OffsetRange:
+    """A range of offsets as given, checked; the log's start and `last` where nothing is."""
+    first = state.earliest(partition) if start is None else offset_given("start", start)
+    stop = last if end is None else offset_given("end", end)
+    if not state.start_offset <= first <= state.end_offset:
+        raise out_of_range(state, partition, first)
+    if stop > state.end_offset:
+        raise out_of_range(state, partition, stop)
+    return OffsetRange(first, min(stop, last))
+
+
+# ---- by time -----------------------------------------------------------------------------------------------------------------
+
+
+class _Sealed(NamedTuple):
+    """The sealed segments of a log, the largest timestamp of each, and the running maximum of these."""
+
+    of: object
+    active: LogSegment | None
+    segments: list[LogSegment]
+    largest: list[int]
+    maxima: list[int]
+
+
+def _has_earlier(state: LogState, found: OffsetAndTimestamp | None) -> bool:
+    """Whether a record that is here is before the answer: then those in a remote tier, which come before that, are too old."""
+    end = state.end_offset if found is None else found.offset
+    wanted = OffsetRange(state.start_offset, end)
+    return any(True for _ in reader.scan(state, wanted, ("offset",), committed=False, max_rows=1, verify=False))
+
+
+class TimeSearch:
+    """Searches a log by time. Keeps the sealed segments' largest timestamps, so that a search costs O(log n), not O(n)."""
+
+    def __init__(self) -> None:
+        self._known = _Sealed(None, None, [], [], [])
+
+    def find(self, state: LogState, timestamp: int, *, committed: bool) -> OffsetAndTimestamp | None:
+        """Returns the first record at or after a timestamp, if it is below the log's end (`committed`: its stable end).
+
+        Args:
+            state: the log.
+            timestamp: milliseconds, 0 or more. A record without a timestamp is never the answer.
+            committed: answer below the stable end only.
+
+        Raises:
+            OffsetOutOfRangeError: all records that are here are at or after the timestamp, and earlier ones are in a remote tier.
+
+        Kafka searches only the first segment whose largest timestamp allows an answer (storage-format 5.8.2). That record may be
+        deleted, compacted away or below the log's start; so the search goes on with each later segment that allows one.
+        """
+        found = self._find(state, timestamp, committed=committed)
+        if state.remote_start is not None and state.remote_offsets and not _has_earlier(state, found):
+            assert state.active is not None
+            raise in_tier(base_name(state.active.directory), state.remote_offsets, state.remote_offsets.start)
+        return found
+
+    def _find(self, state: LogState, timestamp: int, *, committed: bool) -> OffsetAndTimestamp | None:
+        """The same among the records that are here."""
+        last = state.stable_offset if committed else state.end_offset
+        for segment in self._candidates(state, timestamp):
+            found = _in_segment(state, segment, timestamp)
+            if found is not None:
+                return found if found.offset < last else None
+        return None
+
+    def _candidates(self, state: LogState, timestamp: int) -> Iterator[LogSegment]:
+        """The segments that may have a record at or after a timestamp, oldest first."""
+        sealed = self._sealed(state)
+        for at in range(bisect_left(sealed.maxima, timestamp), len(sealed.segments)):
+            if sealed.largest[at] >= timestamp:
+                yield sealed.segments[at]
+        if state.active is not None and _largest(state.active) >= timestamp:
+            yield state.active
+
+    def _sealed(self, state: LogState) -> _Sealed:
+        known = self._known
+        if known.active is not state.active or known.of is not state.segments:
+            segments = [segment for _, segment in state.segments if segment is not state.active]
+            largest = [_largest(segment) for segment in segments]
+            known = self._known = _Sealed(state.segments, state.active, segments, largest, list(accumulate(largest, max)))
+        return known
+
+
+def _largest(segment: LogSegment) -> int:
+    """The largest timestamp that a record of a segment may have."""
+    largest = segment.largest_timestamp()
+    return limits.INT64_MAX if segment.index_ends_early else largest
+
+
+def _in_segment(state: LogState, segment: LogSegment, timestamp: int) -> OffsetAndTimestamp | None:
+    """The first record of a segment with that timestamp or a later one (5.8.1)."""
+    status, hit = _find_by_time(state, segment, timestamp)
+    if hit is not None or status == kernels.NOT_FOUND:
+        return None if hit is None else _answer(hit)
+    entry = segment.time_entry(timestamp)
+    question = _Question(max(entry.offset, state.start_offset), state.start_offset, timestamp, controls=True)
+    hit = _find(state, segment, question)
+    if hit is not None:
+        return _answer(hit)
+    following = state.segments.higher(segment.base_offset) if segment is not state.active else None
+    end = state.end_offset if following is None else following[0]
+    start = max(question.from_offset, segment.base_offset)
+    return _first_at_or_after(state, OffsetRange(start, end), timestamp) if start < end else None
+
+
+def _find_by_time(state: LogState, segment: LogSegment, timestamp: int) -> tuple[int, _Hit | None]:
+    """The same from a mapped segment, where nothing is wrong with its time index either; with the kernel's status.
+
+    NOT_FOUND says that the segment has no such record; any other status without a hit says nothing.
+    """
+    buffer = segment.file().mapping
+    if buffer is None:
+        return kernels.NOT_PLAIN, None
+    index, times, end = segment.offset_index(), segment.time_index(), state.size_of(segment)
+    result = np.empty(finding.F_SIZE, np.int64)
+    status = finding.find_by_time(
+        buffer,
+        index.table,
+        index.count,
+        times.table,
+        times.count,
+        segment.base_offset,
+        end,
+        state.start_offset,
+        timestamp,
+        result,
+    )
+    if status == kernels.NOT_FOUND and (segment.index_ends_early or buffer.size < end):
+        return kernels.TORN, None
+    return status, _fitting(_Hit(buffer, result.tolist()), state, segment, end) if status == kernels.OK else None
+
+
+def _answer(hit: _Hit) -> OffsetAndTimestamp:
+    epoch = hit.fields[finding.F_LEADER_EPOCH]
+    return OffsetAndTimestamp(hit.fields[finding.F_OFFSET], hit.fields[finding.F_TIMESTAMP], None if epoch < 0 else epoch)
+
+
+def _first_at_or_after(state: LogState, wanted: OffsetRange, timestamp: int) -> OffsetAndTimestamp | None:
+    """The first record wanted whose timestamp is not below, control records included; opens only batches that can have one."""
+    for _, buffer, table, _ in reader.good_batches(state, wanted):
+        for batch in np.flatnonzero(table[MAX_TIMESTAMP] >= timestamp).tolist():
+            single = np.ascontiguousarray(table[:, batch : batch + 1])
+            decoder = RecordDecoder(("offset", "timestamp"), start=state.start_offset, max_rows=limits.INT32_MAX)
+            for frame in (*decoder.feed(buffer, single), *decoder.finish()):
+                stamps = frame.column(1).view("int64").to_numpy()
+                later = np.flatnonzero(stamps >= timestamp)
+                if later.size:
+                    epoch = int(single[LEADER_EPOCH, 0])
+                    offset = int(frame.column(0)[int(later[0])].as_py())
+                    return OffsetAndTimestamp(offset, int(stamps[later[0]]), None if epoch < 0 else epoch)
+    return None

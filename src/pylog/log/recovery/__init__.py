@@ -1,0 +1,1 @@
+"""Opening a partition: loading, torn tails, clean shutdown."""

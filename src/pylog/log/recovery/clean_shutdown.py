@@ -1,0 +1,113 @@
+"""How partitions stand when the last process leaves a log directory: from their headers, without opening them (reliability 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from typing import NamedTuple
+
+from pylog.directory.checkpoints import NEW_MARKER, Checkpoint
+from pylog.errors import StorageFailedError
+from pylog.fs import FileSystem, join
+from pylog.log.durable_point import open_header
+from pylog.record.types import TopicPartition
+from pylog.segment.log_file import LogFile
+from pylog.segment.names import LOG, file_name, parse
+
+
+class Ending(NamedTuple):
+    """How a partition stands, as its header says.
+
+    Attributes:
+        durable_offset: everything below is synced: Kafka's recovery point.
+        start_offset: of the log.
+        first_base_offset: of its first segment.
+        settled: nothing was under way, and the last file has the published size.
+        same_boot: the header was written since the system started.
+        preallocated: zeros follow the published end: a broker that trusts the marker does not start on them.
+    """
+
+    durable_offset: int
+    start_offset: int
+    first_base_offset: int
+    settled: bool
+    same_boot: bool
+    preallocated: bool
+
+
+def endings(fs: FileSystem, directories: Mapping[TopicPartition, str]) -> dict[TopicPartition, Ending]:
+    """The partitions that have a header, by name."""
+    found = {partition: _ending(fs, directory) for partition, directory in directories.items()}
+    return {partition: ending for partition, ending in found.items() if ending is not None}
+
+
+def _ending(fs: FileSystem, directory: str) -> Ending | None:
+    try:
+        header = open_header(fs, directory)
+    except StorageFailedError:  # what cannot be opened is not settled
+        return None
+    if header is None:
+        return None
+    slot, same_boot = header.look(), header.same_boot
+    header.close()
+    if slot is None:
+        return None
+    logs = {found.offset: entry.size for entry in fs.list(directory) if (found := parse(entry.name)) and found[1:] == (LOG, "")}
+    last = max(logs, default=slot.active_base)
+    size = logs.get(last, -1) if last == slot.active_base else -1
+    settled = slot.idle and size == slot.published_position
+    blank = size > slot.published_position and _is_blank(fs, join(directory, file_name(last, LOG)), slot.published_position, size)
+    return Ending(slot.durable_offset, slot.log_start_offset, min(logs, default=0), settled, same_boot, blank)
+
+
+def _is_blank(fs: FileSystem, path: str, position: int, end: int) -> bool:
+    file = LogFile(fs, path, mapped=False)
+    try:
+        return file.is_blank(position, end)
+    finally:
+        file.close()
+
+
+def is_empty(fs: FileSystem, directory: str) -> bool:
+    """Whether a partition has no bytes: then nothing of it can have been left under way."""
+    try:
+        return not any(entry.name.endswith(LOG) and entry.size for entry in fs.list(directory))
+    except StorageFailedError:  # such as a link that leads nowhere
+        return False
+
+
+def note_ends(
+    fs: FileSystem,
+    names: Mapping[TopicPartition, str],
+    opened: Container[TopicPartition],
+    marker: bytes | None,
+    recovery_points: Checkpoint,
+    log_starts: Checkpoint,
+) -> bool:
+    """Writes the checkpoints of a log directory that nobody else has open; whether all of it is as after a clean shutdown.
+
+    Where a broker was last, its checkpoint may know a start above that in a header: there records were deleted by the broker.
+    Without a marker that stays so: what pylog writes next would let the headers count.
+
+    No line is removed or raised to the first segment: a start below that tells a broker that its remote tier has the rest.
+
+    Args:
+        fs: the file system.
+        names: the directories of all partitions.
+        opened: those that were opened meanwhile. Without a marker only they are known to need no recovery.
+        marker: what stood in the clean-shutdown marker when the directory was opened, None without one.
+        recovery_points, log_starts: Kafka's checkpoints.
+    """
+    found = endings(fs, names)
+    settled = {partition: ending for partition, ending in found.items() if ending.settled}
+    told, ours = log_starts.offsets(), marker == NEW_MARKER
+    starts = {key: ending.start_offset if ours else max(ending.start_offset, told.get(key, 0)) for key, ending in settled.items()}
+    raised = {key: start for key, start in starts.items() if start > settled[key].first_base_offset}
+    behind = any(start > settled[key].start_offset for key, start in raised.items())
+    lowered = {key: start for key, start in starts.items() if told.get(key, 0) > start}  # a header of pylog's own knows better
+    noted = recovery_points.note({partition: ending.durable_offset for partition, ending in settled.items()})
+    noted &= log_starts.note(raised | lowered)
+    known = names if marker is not None else opened
+    written = {partition for partition, ending in found.items() if ending.same_boot or ending.preallocated}
+    unknown = set(names) - set(settled)
+    sound = all((key in known or is_empty(fs, names[key])) and key not in written for key in unknown)
+    return noted and sound and (marker is not None or not behind)

@@ -1,0 +1,589 @@
+"""Opening a partition: from a directory to segments, ends and findings, in small steps.
+
+Nothing trusted is read again: a partition that was closed cleanly costs its directory listing, the batch headers behind the
+last index entry, and a few small files. Otherwise the segments from the durable point (or Kafka's recovery point) on are
+scanned, their checksums with them. Opening read-only writes nothing and repairs only in memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+
+from pylog import limits, trace
+from pylog.directory import checkpoints
+from pylog.directory.brokers import has_written_since
+from pylog.directory.checkpoints import EpochEntry
+from pylog.errors import CorruptionError, StorageFailedError, UnknownTopicOrPartitionError
+from pylog.fs import DirectoryEntry, FileSystem, join, parent_of, remove_derived
+from pylog.index.builder import SegmentIndexBuilder
+from pylog.index.transaction_index import AbortedTransaction
+from pylog.log.durable_point import FAILED, DurablePoint, open_header
+from pylog.log.producer_state import Idleness, ProducerStateManager, load_snapshot
+from pylog.log.recovery.findings import Finding, is_torn
+from pylog.log.recovery.found_segments import FoundSegments
+from pylog.log.recovery.loaded import Loaded, Source
+from pylog.log.recovery.sound_tail import sound_tail
+from pylog.log.recovery.tier import remote_start
+from pylog.record.batch import Table
+from pylog.record.format import BASE_OFFSET, LAST_OFFSET, LEADER_EPOCH, POSITION, PRODUCER_ID, SIZE
+from pylog.segment.batch_walk import Damage, WalkedRange, is_preallocated, peek, start_offset_at, walk
+from pylog.segment.names import (
+    INDEX,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG,
+    SNAPSHOT,
+    SWAP,
+    TEMPORARY,
+    LoadPlan,
+    file_name,
+    parse,
+    plan_load,
+)
+from pylog.segment.seal import HeaderDigest, digest_of, replaced_by
+from pylog.segment.segment import LogSegment, inode_of, vanished
+
+
+def load(source: Source) -> Loaded:
+    """Opens a partition's directory. Nothing is changed in its `.log` files, whatever is found.
+
+    Raises:
+        UnknownTopicOrPartitionError: it is not there.
+    """
+    header = open_header(source.fs, source.directory)  # before the files are listed: what it publishes is among them (11a)
+    slot, same_boot = (None, False) if header is None else (header.look(), header.same_boot)
+    if header is not None:
+        header.close()
+    entries = {entry.name: entry for entry in listing(source)}
+    if source.writable and slot is not None and _finish_truncation(source, slot, entries):
+        entries = {entry.name: entry for entry in listing(source)}
+    _check_regular(source, entries)
+    plan = plan_load(
+        [name for name, entry in entries.items() if entry.is_file],
+        lambda name: _end_of_swap(source, entries[name]),
+        lambda name: replaced_by(source.fs, join(source.directory, name)),
+    )
+    if source.writable:
+        _carry_out(source, plan)
+    segments, unindexed = _open_segments(source, plan, entries), plan.unindexed(entries)
+    loaded = Loaded(segments, snapshots=plan.snapshots, unindexed=unindexed, found=slot)
+    _own_slot(source, loaded, same_boot)
+    loaded.file_size = loaded.segments[-1].size if loaded.segments else 0
+    if not source.writable:
+        _end_at_published(loaded)
+    _leave_out_zeros(loaded)
+    first = loaded.segments.bases[0] if loaded.segments else 0
+    loaded.start_offset = max(first, _log_start(source, loaded.slot))
+    loaded.next_offset = loaded.start_offset
+    _read_epochs(source, loaded)
+    loaded.remote_start = remote_start(source.fs, parent_of(source.directory), source.log_start_line, loaded.epochs, first)
+    with contextlib.suppress(CorruptionError):  # nothing is decided by an id that cannot be read
+        loaded.topic_id = checkpoints.read_topic_id(source.fs, source.directory)
+    if loaded.segments:
+        _load_tail(source, loaded)
+    _note_missing_tail(source, loaded)
+    loaded.durable_offset = _durable_offset(source, loaded)
+    if source.writable:
+        _load_producers(source, loaded)
+    return loaded
+
+
+# ---- files -------------------------------------------------------------------------------------------------------------------
+
+
+def listing(source: Source) -> list[DirectoryEntry]:
+    """The files of a partition, `.log` files with their sizes.
+
+    Raises:
+        UnknownTopicOrPartitionError: it is not there.
+    """
+    try:
+        return source.fs.list(source.directory, sizes=LOG)
+    except StorageFailedError as error:
+        raise deleted(source) if vanished(error) else error from error
+
+
+def deleted(source: Source) -> UnknownTopicOrPartitionError:
+    """The error for a partition that another process has deleted."""
+    told = f"{source.directory} was deleted by another process; get the log from its store again"
+    return UnknownTopicOrPartitionError(told, path=source.directory)
+
+
+def _end_of_swap(source: Source, entry: DirectoryEntry) -> int:
+    """The next offset of a segment that a compaction finished but did not get to rename."""
+    found = parse(entry.name)
+    assert found is not None
+    return _follow(_segment(source, found.offset, entry.name, entry), 0, None, verify=False).next_offset
+
+
+def _carry_out(source: Source, plan: LoadPlan) -> None:
+    """Finishes what a deletion or compaction left half done (storage-format 6.9.1 to 6.9.3)."""
+    for name in plan.removals:
+        _remove_if_there(source.fs, join(source.directory, name))
+    if plan.removals:
+        source.fs.sync_directory(source.directory)
+    for old, new in plan.renames:
+        source.fs.rename(join(source.directory, old), join(source.directory, new))
+    if plan.removals:
+        trace.later(trace.FILES_REMOVED, source.partition, files=plan.removals)
+    if plan.renames:
+        files = [old for old, _ in plan.renames]
+        trace.later(trace.CHANGE_FINISHED, source.partition, files=files, reason="a compaction was not finished")
+    if plan.renames:  # a compaction that began before they were durable would make whoever opens it next drop the old names
+        source.fs.sync_directory(source.directory)
+    if plan.cleaned and source.cleaning_lock is not None:
+        with source.cleaning_lock.if_free() as free:  # else it is somebody's work
+            for name in plan.cleaned if free else ():
+                source.fs.remove(join(source.directory, name))
+            if free:
+                trace.later(trace.CLEANING_ENDED, source.partition, files=plan.cleaned, reason="its process died")
+
+
+def _remove_if_there(fs: FileSystem, path: str) -> None:
+    try:
+        remove_derived(fs, path)
+    except StorageFailedError as error:
+        if not vanished(error):  # else a reader has finished the index that it was making
+            raise
+
+
+def _finish_truncation(source: Source, slot: DurablePoint, entries: dict[str, DirectoryEntry]) -> bool:
+    """Renames the copy that a truncation made of its last segment, if that was to be done next; whether it was.
+
+    Else that segment would be appended to, and one day cut, which readers may have mapped while it was a sealed one.
+    """
+    name = file_name(slot.active_base, LOG)
+    path = join(source.directory, name)
+    copy = entries.get(name + TEMPORARY)
+    later = any(each.endswith(LOG) and each > name for each in entries)
+    if slot.epoch % 2 == 0 or copy is None or not copy.is_file or name not in entries or later:
+        return False
+    known = inode_of(source.fs, path + TEMPORARY) == slot.active_inode
+    if known:
+        trace.later(trace.CHANGE_FINISHED, source.partition, files=[name], reason="a truncation was not finished")
+        source.fs.rename(path + TEMPORARY, path)  # durable before the first write, like all that is found under an odd epoch
+    return known
+
+
+def _check_regular(source: Source, entries: dict[str, DirectoryEntry]) -> None:
+    """A link or pipe with a segment's name is never followed, nor passed over: the records behind it would be missed.
+
+    A directory is left alone, as a broker does (interop 1.1.7).
+    """
+    for name, entry in entries.items():
+        found = None if entry.is_file or (entry.is_directory and not entry.is_link) else parse(name)
+        if found is not None and found.suffix == LOG and found.state in ("", SWAP):
+            path = join(source.directory, name)
+            what = "a symbolic link, and not a regular file" if entry.is_link else "not a regular file"
+            raise StorageFailedError(f"{path} is {what}, as a segment must be; put the file itself there", path=path)
+
+
+def _open_segments(source: Source, plan: LoadPlan, entries: dict[str, DirectoryEntry]) -> FoundSegments:
+    """All segments; the last one is the active one from the start on: a file that will grow must never be mapped."""
+    renamed = dict(plan.renames) if source.writable else {}
+    bases, found = list(plan.segments), [entries[name] for name in plan.segments.values()]
+
+    def make(index: int) -> LogSegment:
+        entry = found[index]
+        pending = frozenset[str]() if source.writable else plan.pending(bases[index])
+        return _segment(source, bases[index], renamed.get(entry.name, entry.name), entry, pending)
+
+    segments = FoundSegments(bases, [entry.size for entry in found], make)
+    if segments:
+        segments[-1].sealed = False
+    return segments
+
+
+def _segment(source: Source, base: int, name: str, entry: DirectoryEntry, pending: frozenset[str] = frozenset()) -> LogSegment:
+    return LogSegment(
+        source.fs,
+        source.directory,
+        base,
+        size=entry.size,
+        mtime_ms=entry.mtime_ms,
+        open_files=source.open_files,
+        mapped=source.writable,
+        writable=source.writable,
+        interval_bytes=source.config.index_interval_bytes,
+        log_name=name,
+        pending=pending,
+    )
+
+
+def _own_slot(source: Source, loaded: Loaded, same_boot: bool) -> None:
+    """Takes the header, unless another program has written since (reliability 12): then its word is stale.
+
+    The signs: its segment is gone or another file; one above it, which no roll of this boot explains; a batch of another leader
+    epoch behind what it published, or for who only reads anything there if a broker was here. (Who writes walks it all anyway.)
+    A segment that is the same file keeps its durable end all the same: nobody cuts there.
+    """
+    slot = loaded.found
+    named = None if slot is None else loaded.segments.find(slot.active_base)
+    if slot is None or named is None or named.inode() != slot.active_inode:
+        return
+    last = named is loaded.segments[-1]
+    loaded.known_position = slot.durable_position if last else 0
+    following = peek(named, slot.published_position)
+    grown = same_boot and not source.writable and named.size > slot.published_position
+    stale = (same_boot and not last and slot.epoch % 2 == 0) or (grown and has_written_since(source.fs, source.directory))
+    if stale or (following is not None and following.leader_epoch != slot.leader_epoch):
+        return
+    loaded.slot, loaded.same_boot = slot, same_boot
+    if last and same_boot and not slot.flags & FAILED and named.size >= slot.published_position:
+        loaded.known_position = slot.published_position
+
+
+def _log_start(source: Source, slot: DurablePoint | None) -> int:
+    """Where the log was told to begin. A broker raises it in its checkpoint only, where a flipped bit would delete segments."""
+    if slot is None:
+        return source.log_start
+    return slot.log_start_offset if source.ours else max(source.log_start, slot.log_start_offset)
+
+
+def _end_at_published(loaded: Loaded) -> None:
+    """A reader sees what the header publishes; a segment above the one it names is a roll under way (reliability 11a)."""
+    if loaded.slot is None or not loaded.same_boot:
+        return
+    loaded.segments = loaded.segments.up_to(loaded.slot.active_base)
+    active = loaded.segments[-1]
+    active.sealed = False
+    active.size = min(active.size, loaded.slot.published_position)
+
+
+def _leave_out_zeros(loaded: Loaded) -> None:
+    """Has the active segment end where the header says, if only zeros follow (`active_file`)."""
+    slot, active = loaded.slot, loaded.segments[-1] if loaded.segments else None
+    if slot is None or active is None or slot.active_base != active.base_offset or active.size <= slot.published_position:
+        return
+    if active.file().is_blank(slot.published_position, active.size):
+        loaded.preallocated = active.size - slot.published_position
+        active.size = slot.published_position
+
+
+def _read_epochs(source: Source, loaded: Loaded) -> None:
+    try:
+        loaded.epochs = checkpoints.read_epochs(source.fs, source.directory)
+    except CorruptionError as error:
+        path = join(source.directory, LEADER_EPOCH_CHECKPOINT)
+        loaded.findings.append(Finding("rebuilt", path, 0, 0, 0, None, f"{error}; it is made again from the batches"))
+
+
+# ---- the end -----------------------------------------------------------------------------------------------------------------
+
+
+def _load_tail(source: Source, loaded: Loaded) -> None:
+    """Finds the end of the log."""
+    active = loaded.segments[-1]
+    loaded.clean = not source.writable or (source.clean if loaded.slot is None else _settled(loaded.slot, active))
+    if not loaded.clean:
+        _scan_sealed(source, loaded)
+    if (source.clean and loaded.clean) or (not source.writable and (loaded.slot is None or loaded.same_boot)):
+        _trust_active(source, loaded)
+    else:  # the index files were not written, so all headers are needed, and the checksums cost little more
+        _scan_active(source, loaded, verify=True)
+        _check_digest(loaded)
+    _note_missing_bytes(loaded)
+
+
+def _check_digest(loaded: Loaded) -> None:
+    """Compares the batch headers with the digest in the header: it covers what their checksums do not (reliability 6.3)."""
+    active, slot = loaded.segments[-1], loaded.slot
+    if slot is None or slot.epoch % 2 or slot.flags or slot.active_base != active.base_offset or loaded.corrupt is not None:
+        return
+    end = slot.published_position
+    sure = loaded.same_boot or slot.durable_position == end  # else a power loss may have changed what lies above the durable end
+    if sure and end <= loaded.end and _digest(loaded, end) != slot.header_digest:
+        message = f"{active.path}: a batch header below position {end} has an offset, length or leader epoch that was not written"
+        found = Finding("corrupt", active.path, 0, end, active.base_offset, slot.published_offset, message)
+        loaded.findings.append(found)
+        loaded.corrupt = found
+
+
+def _digest(loaded: Loaded, end: int) -> int:
+    """The digest of the active segment's headers below a position."""
+    known = loaded.digest
+    return known.value if known is not None and known.position == end else digest_of(loaded.segments[-1], end).value
+
+
+def _note_missing_bytes(loaded: Loaded) -> None:
+    """A file shorter than what was synced of it has lost acknowledged records; neither pylog nor a broker cuts it so."""
+    active = loaded.segments[-1]
+    missing = loaded.known_position - active.size
+    if missing > 0:
+        message = f"{active.path}: the file ends {missing} bytes before the end that was synced"
+        found = Finding("corrupt", active.path, active.size, missing, loaded.next_offset, None, message)
+        loaded.findings.append(found)
+        loaded.corrupt = loaded.corrupt or found
+
+
+def _settled(slot: DurablePoint | None, active: LogSegment) -> bool:
+    """Whether the header proves that nothing was left under way."""
+    same = slot is not None and slot.active_base == active.base_offset
+    return slot is not None and same and slot.idle and slot.published_position == active.size
+
+
+@dataclass
+class _Walked:
+    """What a walk found: the end of the last good batch, the offset behind it, the last epoch, and the damage on the way."""
+
+    end: int
+    next_offset: int
+    leader_epoch: int = -1
+    damage: list[Damage] = field(default_factory=list)
+
+
+def _follow(
+    segment: LogSegment, position: int, following: int | None, *, verify: bool, take: Callable[[WalkedRange], None] | None = None
+) -> _Walked:
+    """Walks a segment to its end and says what is there; `take` is given each stretch."""
+    found = _Walked(position, start_offset_at(segment, position))
+    for stretch in walk(segment, position, segment.size, following, verify=verify):
+        table = stretch.table
+        if table.shape[1]:
+            found.end = stretch.shift + int(table[POSITION, -1] + table[SIZE, -1])
+            found.next_offset = int(table[LAST_OFFSET, -1]) + 1
+            found.leader_epoch = max(found.leader_epoch, int(table[LEADER_EPOCH, -1]))
+        if take is not None:
+            take(stretch)
+        if stretch.damage is not None:
+            found.damage.append(stretch.damage)
+    return found
+
+
+def _scan_sealed(source: Source, loaded: Loaded) -> None:
+    """Checks the sealed segments that may not have been synced. pylog syncs a segment before it makes the next one."""
+    if loaded.slot is not None:
+        return
+    for segment, following in zip(loaded.segments[:-1], loaded.segments[1:], strict=True):
+        if following.base_offset > source.recovery_point:
+            found = _follow(segment, 0, following.base_offset, verify=True)
+            _judge(source, loaded, segment, found, durable_position=0, last=False)
+
+
+def _trust_active(source: Source, loaded: Loaded) -> None:
+    """The end of a segment that was closed cleanly, or is only read: its index, and the headers behind the last entry."""
+    active = loaded.segments[-1]
+    unindexed = not source.fs.exists(active.path_of(INDEX))  # its writer has it in memory; one made again vouches for nothing
+    if unindexed or (source.writable and active.times_lag()):  # what is appended would make an index with a hole of an empty one
+        _scan_active(source, loaded, verify=False)
+        return
+    position = active.locate(limits.INT64_MAX)
+    builder = SegmentIndexBuilder.reopened(active.offset_index(), active.time_index(), source.config.index_interval_bytes)
+    indexed = active.offset_index().last.offset if position else -1
+
+    def take(table: Table, shift: int) -> None:
+        first = int(np.searchsorted(table[LAST_OFFSET], indexed, side="right"))
+        builder.add(table, table.shape[1], first=first, position=shift)
+
+    tail = sound_tail(active, position, _end_told(loaded))
+    if tail is not None:
+        take(tail, 0)
+        last = tail[:, -1].tolist()
+        found = _Walked(last[POSITION] + last[SIZE], last[LAST_OFFSET] + 1, max(-1, last[LEADER_EPOCH]))
+    else:
+        found = _follow(active, position, _end_told(loaded), verify=False, take=lambda each: take(each.table, each.shift))
+    if found.damage and position and found.end == position:  # the index led into the damage: look at all of it
+        _scan_active(source, loaded, verify=False)
+    else:
+        _settle(source, loaded, found, builder)
+
+
+def _scan_active(source: Source, loaded: Loaded, *, verify: bool) -> None:
+    """Walks the whole active segment and makes its indexes again."""
+    active = loaded.segments[-1]
+    builder = SegmentIndexBuilder(active.base_offset, source.config.index_interval_bytes)
+
+    digest = loaded.digest = HeaderDigest(source.config.index_interval_bytes)
+    loaded.plain = True
+
+    def take(stretch: WalkedRange) -> None:  # all that is made of headers, in one pass
+        table = stretch.table
+        builder.add(table, table.shape[1], position=stretch.shift)
+        digest.add(stretch.buffer, table, 0, table.shape[1], stretch.shift)
+        loaded.plain = loaded.plain and not (table[PRODUCER_ID] >= 0).any()
+
+    found = _follow(active, 0, _end_told(loaded), verify=verify, take=take)
+    if found.damage:
+        loaded.digest = None
+    _settle(source, loaded, found, builder)
+
+
+def _settle(source: Source, loaded: Loaded, found: _Walked, builder: SegmentIndexBuilder) -> None:
+    """Takes what a walk of the active segment found. What was synced is never a torn tail, however the log was closed."""
+    active = loaded.segments[-1]
+    loaded.builder = active.builder = builder
+    loaded.leader_epoch = found.leader_epoch
+    end = max(found.next_offset, active.base_offset, loaded.start_offset, _offset_told(loaded, found.end))
+    loaded.end, loaded.next_offset = found.end, end
+    _judge(source, loaded, active, found, durable_position=loaded.known_position, last=True)
+    if loaded.torn is not None and found.end > loaded.end:  # batches behind the hole go with it
+        loaded.builder = active.builder = active.indexed_to(loaded.end)
+
+
+def _end_told(loaded: Loaded) -> int | None:
+    """The offset behind the active segment's last batch, if the header knows it: no batch before it may reach beyond."""
+    return _offset_told(loaded, loaded.segments[-1].size) or None
+
+
+def _offset_told(loaded: Loaded, position: int) -> int:
+    """The log's end as the header has it, if that is about this position: a truncation within a batch leaves a gap before it."""
+    slot, active = loaded.slot, loaded.segments[-1]
+    if slot is None or slot.active_base != active.base_offset:
+        return 0
+    if loaded.same_boot and position == slot.published_position:
+        return slot.published_offset
+    return slot.durable_offset if position == slot.durable_position else 0
+
+
+def _judge(source: Source, loaded: Loaded, segment: LogSegment, found: _Walked, *, durable_position: int, last: bool) -> None:
+    """Turns what a walk stumbled over into findings: at most one torn tail, everything else corruption."""
+    if source.foreign or not found.damage:
+        return
+    first = found.damage[0]
+    told = _offset_told(loaded, first.position)  # it stands behind a gap that a truncation left: the log does not go back
+    offset = max(first.offset, loaded.start_offset, told)
+    synced = offset < source.recovery_point  # a broker's word that these offsets were on the disk
+    torn = is_torn(
+        first,
+        durable_position=segment.size if synced else durable_position,
+        last_segment=last,
+        unsynced_bytes=_unsynced_bytes(loaded),
+    )
+    if torn:
+        loaded.end, loaded.next_offset = first.position, offset
+        _note_torn(loaded, segment, first)
+        return
+    *_, behind = found.damage
+    unsynced = loaded.slot is not None and first is not behind and behind.position >= durable_position
+    if unsynced and is_preallocated(segment, behind):
+        loaded.preallocated = segment.size - found.damage.pop().position
+    findings = [_finding("corrupt", segment, damage) for damage in found.damage]
+    loaded.findings += findings
+    loaded.corrupt = loaded.corrupt or findings[0]
+
+
+def _note_torn(loaded: Loaded, segment: LogSegment, first: Damage) -> None:
+    """The bytes behind the end. Zeros are all that is left of a batch where pylog does not write, and where one was published."""
+    behind = loaded.slot is not None and loaded.slot.published_position <= first.position
+    if behind and segment.file().is_blank(first.position, segment.size):
+        loaded.preallocated = segment.size - first.position
+        segment.size = first.position
+    else:
+        loaded.torn = first._replace(end=segment.size)
+        loaded.findings.append(_finding("torn", segment, loaded.torn))
+
+
+def _unsynced_bytes(loaded: Loaded) -> int:
+    """How far apart unsynced batches can be: only a power loss leaves a hole before them, the death of a process never does."""
+    return 0 if loaded.slot is None or loaded.same_boot else loaded.slot.unsynced_bytes
+
+
+def _finding(kind: str, segment: LogSegment, damage: Damage) -> Finding:
+    size = damage.end - damage.position
+    told = {
+        "torn": f"the write of offset {damage.offset} was cut off: {size} bytes from position {damage.position} on",
+        "corrupt": f"the batch at position {damage.position} (offset {damage.offset}) {damage.why}; {size} bytes are not served",
+    }[kind]
+    return Finding(kind, segment.path, damage.position, size, damage.offset, damage.next_offset, f"{segment.path}: {told}")
+
+
+def _durable_offset(source: Source, loaded: Loaded) -> int:
+    """What is known to be synced: what the durable point says; without one all of it after a clean shutdown, else Kafka's word.
+
+    The marker of a clean shutdown may have been there when the store was opened, and another process may have written since.
+    """
+    known = loaded.next_offset if source.clean else source.recovery_point
+    if loaded.slot is not None:
+        known = loaded.slot.durable_offset
+    return min(max(known, loaded.start_offset), loaded.next_offset)
+
+
+def _note_missing_tail(source: Source, loaded: Loaded) -> None:
+    """A snapshot is named by the log's end when it was made, a recovery point was synced: one beyond the end tells a loss."""
+    live = not source.writable and loaded.slot is not None and loaded.same_boot  # a roll under way makes one for its segment
+    if source.foreign or live or loaded.corrupt is not None:  # damage says it better
+        return
+    told = {offset: join(source.directory, file_name(offset, SNAPSHOT)) for offset in loaded.snapshots[-1:]}
+    told[source.recovery_point] = "the recovery point checkpoint"
+    last = max(told)
+    if last > loaded.next_offset:
+        message = f"{source.directory}: {told[last]} says that the log reached offset {last}, but it ends at {loaded.next_offset}"
+        loaded.findings.append(Finding("missing", source.directory, 0, 0, loaded.next_offset, None, message))
+
+
+# ---- producers ---------------------------------------------------------------------------------------------------------------
+
+
+def _load_producers(source: Source, loaded: Loaded) -> None:
+    """The producer state at the end; a segment whose `.index` was missing gets its transaction index again too."""
+    now_ms, expiration_ms = source.clock.now_ms(), source.config.producer_id_expiration_ms
+    loaded.producers, complaints = producers_at_end(source.fs, source.directory, loaded, Idleness(now_ms, expiration_ms))
+    loaded.producers.noted = lambda timestamp: _noted(now := source.clock.now_ms(), now, timestamp)
+    forgotten = loaded.producers.expire(now_ms, expiration_ms)
+    if forgotten:
+        trace.later(trace.PRODUCERS_EXPIRED, source.partition, producers=len(forgotten), reason="idle when the log was opened")
+    loaded.findings += [Finding("rebuilt", source.directory, 0, 0, 0, None, text) for text in complaints]
+
+
+def producers_at_end(fs: FileSystem, directory: str, loaded: Loaded, idle: Idleness) -> tuple[ProducerStateManager, list[str]]:
+    """The newest snapshot and a replay of the batch headers behind it. Cost: those headers; nothing after a clean close.
+
+    A producer is idle from its last batch's largest timestamp on. Where there is none, or one in the future, it is idle from
+    when its segment was written last.
+
+    A segment without `.index` has lost its derived files, its transaction index with them: the replay begins there at the latest.
+    """
+    start = loaded.segments.bases[0] if loaded.segments else 0
+    end = min([loaded.next_offset, *loaded.unindexed])
+    state, complaints = load_snapshot(fs, directory, loaded.snapshots, start, end, idle)
+    for segment, size in _behind(loaded, state.end_offset):
+        state.noted = partial(_noted, segment.appends.last(idle.now_ms), idle.now_ms)
+        if loaded.plain and segment is loaded.segments[-1]:
+            continue  # it was walked already, and no batch of it has a producer
+        segment.add_aborted(replay_segment(segment, size, state))
+    state.end_offset = loaded.next_offset
+    return state, complaints
+
+
+def _noted(written_ms: int, now_ms: int, timestamp: int) -> int:
+    return timestamp if 0 <= timestamp <= now_ms else min(written_ms, now_ms)
+
+
+def _behind(loaded: Loaded, offset: int) -> list[tuple[LogSegment, int]]:
+    """The segments with records at or above an offset, with the bytes of each that count."""
+    if offset >= loaded.next_offset or not loaded.segments:
+        return []
+    ends = [*loaded.segments.bases[1:], loaded.next_offset]
+    sizes = [segment.size for segment in loaded.segments[:-1]] + [loaded.end]
+    return [(segment, size) for segment, end, size in zip(loaded.segments, ends, sizes, strict=True) if end > offset]
+
+
+def replay_segment(segment: LogSegment, size: int, state: ProducerStateManager) -> list[AbortedTransaction]:
+    """Replays a segment's batches at and above the state's end offset; returns the transactions that they abort."""
+    position = segment.locate(max(state.end_offset, segment.base_offset))
+    return [entry for stretch in walk(segment, position, size, None) for entry in state.replay(stretch.buffer, stretch.table)]
+
+
+def epochs_of(loaded: Loaded) -> list[EpochEntry]:
+    """The leader epochs that a writer goes on with. Cost: all headers where their checkpoint is missing or damaged.
+
+    Who raised the log's start may have died before he cut them: as long as the first segment lies below it. They are not cut to
+    where that segment begins: if one before it is missing and nobody said that it may go, they are what tells it.
+    """
+    epochs = _epochs_from_batches(loaded) if loaded.epochs is None else loaded.epochs
+    raised = bool(loaded.segments) and loaded.start_offset > loaded.segments.bases[0]
+    return checkpoints.truncate_epochs_start(epochs, loaded.start_offset) if raised else epochs
+
+
+def _epochs_from_batches(loaded: Loaded) -> list[EpochEntry]:
+    epochs: list[EpochEntry] = []
+    for segment, size in _behind(loaded, -1):
+        for stretch in walk(segment, 0, size, None):
+            column = stretch.table[LEADER_EPOCH]
+            for batch in np.flatnonzero(np.diff(column, prepend=-2)).tolist():
+                epochs = checkpoints.assign_epoch(epochs, int(column[batch]), int(stretch.table[BASE_OFFSET, batch]))
+    return epochs

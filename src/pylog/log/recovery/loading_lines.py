@@ -1,0 +1,43 @@
+"""Lines for what opening a partition found and did: see `pylog.trace`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+from pylog import trace
+from pylog.log.recovery.findings import Finding
+from pylog.log.recovery.loaded import Loaded, Source
+
+_EVENTS: Final = {"torn": trace.TORN, "corrupt": trace.CORRUPT, "missing": trace.MISSING, "rebuilt": trace.REBUILT}
+
+
+def tell_of_loading(source: Source, loaded: Loaded, known: Collection[Finding]) -> None:
+    """Leaves a line for each finding, and one if the end of the log had to be scanned.
+
+    Args:
+        source, loaded: the partition.
+        known: findings that have a line already.
+    """
+    for finding in loaded.findings:
+        if finding not in known:
+            facts = {"path": finding.path, "position": finding.position, "bytes": finding.size, "offset": finding.offset}
+            trace.later(_EVENTS[finding.kind], source.partition, **facts, next=finding.next_offset, message=finding.message)
+    if loaded.segments and not loaded.clean:
+        facts = {"start": loaded.start_offset, "end": loaded.next_offset, "durable": loaded.durable_offset}
+        trace.later(trace.RECOVERED, source.partition, **facts, bytes=_scanned(source, loaded), reason=_reason(loaded))
+
+
+def _scanned(source: Source, loaded: Loaded) -> int:
+    """The bytes of the segments that were scanned."""
+    sizes = [loaded.file_size]
+    if loaded.slot is None:  # a header vouches for all segments but the last one
+        following = loaded.segments.bases[1:]
+        sizes += [segment.size for segment, base in zip(loaded.segments, following, strict=False) if base > source.recovery_point]
+    return sum(sizes)
+
+
+def _reason(loaded: Loaded) -> str:
+    if loaded.slot is None:
+        return "no clean-shutdown marker, and no header that is up to date"
+    return "the last process died, or another process has the log open"

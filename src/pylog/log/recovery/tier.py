@@ -1,0 +1,77 @@
+"""Logs whose first part is in a Kafka broker's remote tier: which offsets that are, and what to say of them.
+
+With tiered storage a broker deletes segments from its disk that it has copied to remote storage. Its checkpoint keeps the log
+start offset, and the leader epochs still begin there, below the first segment. pylog reads what is local, from the local log
+start offset on. It keeps what leads the broker to the rest, and never starts later than asked without an error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import Final
+
+from pylog.directory.checkpoints import EpochEntry, read_epochs
+from pylog.errors import CorruptionError, OffsetOutOfRangeError
+from pylog.fs import FileSystem, parent_of
+from pylog.segment.names import LOG, parse
+
+_METADATA: Final = "__remote_log_metadata-"  # a partition of the topic in which brokers note their remote segments
+_CACHE: Final = "remote-log-index-cache"  # a directory that a broker with remote storage creates
+_BROKERS: Final = "meta.properties"
+
+
+def remote_start(
+    fs: FileSystem, root: str, log_start: int | None, epochs: Sequence[EpochEntry] | None, first_base: int
+) -> int | None:
+    """The log start offset of a log whose first part is not in its directory; None of a log that is all there.
+
+    Args:
+        fs, root: the log directory.
+        log_start: the partition's line in the checkpoint of log start offsets, None without one.
+        epochs: its leader epochs.
+        first_base: base offset of its first segment.
+
+    One sign alone proves nothing: the line may be stale after a crash, and leader epochs alone tell that segments are missing.
+    """
+    if log_start is None or log_start >= first_base or not epochs or epochs[0].start_offset >= first_base:
+        return None
+    return log_start if is_brokers(fs, root) else None
+
+
+def begins_in_tier(fs: FileSystem, directory: str, log_start: int | None) -> bool:
+    """Whether the first part of a partition that nobody has open is in a remote tier. Cost: nothing without a line.
+
+    Args:
+        fs, directory: the partition.
+        log_start: its line in the checkpoint of log start offsets, None without one.
+    """
+    if log_start is None:
+        return False
+    found = [name.offset for entry in fs.list(directory) if (name := parse(entry.name)) and name[1:] == (LOG, "")]
+    with contextlib.suppress(CorruptionError):
+        return remote_start(fs, parent_of(directory), log_start, read_epochs(fs, directory), min(found, default=0)) is not None
+    return False
+
+
+def is_brokers(fs: FileSystem, root: str) -> bool:
+    """Whether a log directory is a broker's: pylog has no remote tier."""
+    return any(entry.name == _BROKERS for entry in fs.list(root)) or has_tier(fs, root)
+
+
+def has_tier(fs: FileSystem, root: str) -> bool:
+    """Whether a log directory has what a broker with remote storage leaves in it."""
+    return any(entry.name == _CACHE or entry.name.startswith(_METADATA) for entry in fs.list(root))
+
+
+def in_tier(name: str, remote: range, offset: int) -> OffsetOutOfRangeError:
+    """The error for an offset that only the remote tier has.
+
+    Args:
+        name: of the partition.
+        remote: the offsets there.
+        offset: the one asked for.
+    """
+    there = f"{remote.start} to {remote.stop - 1}"
+    told = f"offset {offset} of {name} is in a broker's remote tier, which has the offsets {there} and is not read by pylog"
+    return OffsetOutOfRangeError(f"{told}; the local log starts at offset {remote.stop}: start there to read it", offset=offset)

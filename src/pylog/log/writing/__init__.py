@@ -1,0 +1,1 @@
+"""Appends to a partition: group commit, the writer, the active segment, rolls."""

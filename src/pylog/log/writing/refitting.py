@@ -1,0 +1,83 @@
+"""Requests to append, checked by a topic's options: when they are made, and again when others count as their turn comes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pylog.config import Durability
+from pylog.errors import InvalidRecordError
+from pylog.log.arguments import checked_pieces, level_given
+from pylog.log.options import Options
+from pylog.log.writing.append_batches import BatchRange, FinishedBatches
+from pylog.log.writing.group_commit import Request
+from pylog.record.few import Piece
+from pylog.record.types import ProducerBatch
+
+
+def fitted(
+    options: Options,
+    now_ms: int,
+    pieces: list[Piece],
+    compression: str | None,
+    durability: Durability | None,
+    producer: ProducerBatch | None = None,
+    atomic: bool = False,
+) -> Request:
+    """A request for rows.
+
+    Args:
+        options: the topic's, as far as the log knows them.
+        now_ms: the wall clock, in milliseconds.
+        pieces: the rows.
+        compression, durability: as the caller gave them; None is the topic's.
+        producer: numbers the batch; None without idempotence.
+        atomic: the rows are one batch.
+
+    Raises:
+        InvalidArgumentError: no such codec or durability.
+        InvalidRecordError, InvalidTimestampError, RecordTooLargeError: the topic does not take one of the rows.
+    """
+    level = level_given(durability, options.durability)
+    encoder = options.encoders.of(compression)
+    alone = producer is None and not atomic
+    pieces = checked_pieces(pieces, encoder, now_ms, None if alone else _whose(producer, atomic))
+    request = Request(pieces, encoder, level, producer, atomic)
+    request.options, request.asked, request.now_ms = options, (compression, durability), now_ms
+    return request
+
+
+def spliced(
+    parts: Sequence[BatchRange], producer: ProducerBatch | None, durability: Durability | None, default: Durability
+) -> Request:
+    """A request for batches that were finished elsewhere: it is checked when its turn comes. Raises InvalidArgumentError."""
+    request = Request(parts, FinishedBatches(), level_given(durability, default), producer)
+    request.asked = (None, durability)
+    return request
+
+
+def refit(request: Request, options: Options) -> None:
+    """Makes a request one of other options. Raises as `fitted`, and nothing has changed then."""
+    compression, durability = request.asked
+    if isinstance(request.encoder, FinishedBatches):
+        _check_parts(request.pieces, options)
+        request.encoder = FinishedBatches(options.config)
+    else:
+        encoder = options.encoders.of(compression)
+        request.pieces = checked_pieces(list(request.pieces), encoder, request.now_ms, _whose(request.producer, request.whole))
+        request.encoder = encoder
+    request.level = level_given(durability, options.durability)
+    request.options = options
+
+
+def _whose(producer: ProducerBatch | None, atomic: bool) -> str | None:
+    """How the error begins that rows do not fit into one batch; None if they may be several."""
+    return "a producer's" if producer is not None else "an atomic" if atomic else None
+
+
+def _check_parts(parts: Sequence[BatchRange], options: Options) -> None:
+    for part in parts:
+        if options.config.is_compacted and not part.keyed:
+            raise InvalidRecordError(
+                f"{part.file.path} has records without a key, and the topic is compacted by now (cleanup_policy="
+                f"{options.config.cleanup_policy}); give each row a key, or take 'compact' out of that option"
+            )

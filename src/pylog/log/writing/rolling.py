@@ -1,0 +1,129 @@
+"""When a segment is full (storage-format 6.3), and how a roll is taken back that the disk has no room for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from pylog import limits
+from pylog.config import TopicConfig
+from pylog.errors import RecordTooLargeError
+from pylog.fs import FileSystem, join, remove_derived
+from pylog.log.recovery.loaded import Source
+from pylog.record.batch import Table
+from pylog.record.format import LAST_OFFSET, MAX_TIMESTAMP, SIZE
+from pylog.segment.names import LOG, SNAPSHOT, file_name
+from pylog.segment.segment import LogSegment
+
+
+class SegmentUse(msgspec.Struct, frozen=True, gc=False):
+    """How full the active segment is.
+
+    Attributes:
+        base_offset: of the segment.
+        size: bytes in it.
+        first_timestamp: largest timestamp of its first batch, -1 without one.
+        created_ms: wall clock when its first record was appended, or before.
+        entries_left: batches that its indexes are sure to have room for.
+    """
+
+    base_offset: int
+    size: int
+    first_timestamp: int
+    created_ms: int
+    entries_left: int
+
+
+def batches_before_roll(use: SegmentUse, table: Table, config: TopicConfig, now_ms: int) -> int:
+    """How many of the batches about to be appended still belong into the active segment; 0 means: roll first.
+
+    An empty segment takes at least one batch, whatever its size, so that appending always goes on.
+
+    >>> table = np.zeros((15, 2), np.int64)
+    >>> table[SIZE] = 100
+    >>> batches_before_roll(SegmentUse(0, 0, -1, 0, 10), table, TopicConfig(segment_bytes=150), 0)
+    1
+    """
+    fits = use.size + np.cumsum(table[SIZE]) <= config.segment_bytes
+    fits &= table[LAST_OFFSET] - use.base_offset <= limits.MAX_RELATIVE_OFFSET
+    fits &= np.arange(table.shape[1]) < use.entries_left
+    fits &= _in_time(use, table, config, now_ms)
+    count = table.shape[1] if fits.all() else int(np.argmin(fits))
+    return max(count, 1) if use.size == 0 else count
+
+
+def check_fits_at_all(size: int, config: TopicConfig, directory: str) -> None:
+    """Raises RecordTooLargeError when a batch of so many bytes, to be written to that directory, is more than a segment takes."""
+    if size > config.segment_bytes:
+        raise RecordTooLargeError(
+            f"a batch of {size} bytes is more than segment_bytes={config.segment_bytes}; "
+            "raise that option of the topic, or send less",
+            path=directory,
+        )
+
+
+def one_fits(use: SegmentUse, column: Sequence[int], config: TopicConfig, now_ms: int) -> bool:
+    """Whether one batch belongs into the segment, as `batches_before_roll` decides it, in a fraction of the time: a small append.
+
+    >>> column = [0] * 15
+    >>> column[SIZE] = 100
+    >>> one_fits(SegmentUse(0, 50, 0, 0, 10), column, TopicConfig(segment_bytes=150), 0)
+    True
+    >>> one_fits(SegmentUse(0, 51, 0, 0, 10), column, TopicConfig(segment_bytes=150), 0)
+    False
+    """
+    if use.size == 0:
+        return True
+    stamp, first = column[MAX_TIMESTAMP], use.first_timestamp
+    waited = stamp - first if stamp >= 0 and 0 <= first <= now_ms else now_ms - use.created_ms
+    return (
+        use.size + column[SIZE] <= config.segment_bytes
+        and column[LAST_OFFSET] - use.base_offset <= limits.MAX_RELATIVE_OFFSET
+        and use.entries_left > 0
+        and waited <= config.roll_ms
+    )
+
+
+def _in_time(use: SegmentUse, table: Table, config: TopicConfig, now_ms: int) -> NDArray[np.bool_]:
+    """Whether each batch comes within `roll_ms` of the first one (6.3.2).
+
+    Their timestamps decide, or the wall clock if one of them has none or the first one is in the future. Kafka compares a first
+    one in the future too, so its segment does not roll by time until then.
+    """
+    stamps = table[MAX_TIMESTAMP]
+    start = use.first_timestamp if use.size else int(stamps[0])
+    in_time = not use.size or now_ms - use.created_ms <= config.roll_ms
+    if not 0 <= start <= now_ms:
+        return np.full(table.shape[1], in_time)
+    fits: NDArray[np.bool_] = np.where(stamps >= 0, stamps - start <= config.roll_ms, in_time)
+    return fits
+
+
+def empty_segment(source: Source, base_offset: int, now_ms: int) -> LogSegment:
+    """The segment that is appended to next, its file made already."""
+    segment = LogSegment(
+        source.fs,
+        source.directory,
+        base_offset,
+        size=0,
+        mtime_ms=now_ms,
+        open_files=source.open_files,
+        sealed=False,
+        mapped=True,
+        writable=True,
+        interval_bytes=source.config.index_interval_bytes,
+    )
+    segment.appends.begun_ms = now_ms
+    return segment
+
+
+def take_back(fs: FileSystem, directory: str, base_offset: int) -> None:
+    """Removes the files of a segment that was not begun. A snapshot ahead of the log would tell of a loss."""
+    for suffix in (LOG, SNAPSHOT):
+        path = join(directory, file_name(base_offset, suffix))
+        if fs.exists(path):
+            remove_derived(fs, path)
+    fs.sync_directory(directory)

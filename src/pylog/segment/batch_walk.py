@@ -1,0 +1,345 @@
+"""Walking the batches of a segment: the good ones in order, and what lies between them.
+
+Reading and recovery both stand on `walk`, so that they agree on what is damage. A batch is good when its frame is whole, it fits
+between its neighbours (`continuity`), its segment's seal, if there is one, says the same of its header and, when that is asked
+for, its CRC is right. Behind damage the walk goes on at the next good batch, found byte by byte, so that one flipped bit never
+costs a neighbour; what a seal alone knows is told to the batch if one bit was flipped, else to an interval of the seal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from pylog.errors import CorruptionError, UnsupportedFormatError
+from pylog.record import kernels
+from pylog.record.batch import WHY, Bytes, Table
+from pylog.record.format import (
+    ATTRIBUTES_AT,
+    BASE_OFFSET,
+    COLUMN_COUNT,
+    CRC,
+    CRC_BAD,
+    CRC_STATE,
+    FRAME_SIZE,
+    HEADER,
+    HEADER_SIZE,
+    LAST_OFFSET,
+    LEADER_EPOCH,
+    LOG_OVERHEAD,
+    MAGIC,
+    MAGIC_AT,
+    MIN_LENGTH,
+    POSITION,
+    SIZE,
+)
+from pylog.record.legacy import legacy_crc_ok
+from pylog.segment.continuity import OUT_OF_REACH, Neighbour, Suspect, first_suspect, last_neighbour
+from pylog.segment.culprit import narrowed
+from pylog.segment.log_file import Region
+from pylog.segment.seal import ALTERED, Seal, SealedReader, has_lost_its_end, is_foreign, read_seal
+from pylog.segment.segment import LogSegment
+
+_SECTORS: Final = 8192  # bytes: two of the largest sectors, the misplaced one and what it should have been followed by
+
+
+class Damage(NamedTuple):
+    """Bytes that are not the batches that should be there.
+
+    Attributes:
+        position: the first of them.
+        end: where the next good batch begins, or the end of the file.
+        offset: the first offset that they may have held.
+        next_offset: the next good batch's, None when none follows in the segment.
+        why: what is wrong at `position`, in words that follow "the batch …".
+    """
+
+    position: int
+    end: int
+    offset: int
+    next_offset: int | None
+    why: str
+
+
+class WalkedRange(NamedTuple):
+    """Some consecutive good batches, and the damage behind them, if that is what ends the stretch.
+
+    Attributes:
+        buffer: their bytes; valid until the next stretch is asked for.
+        table: the batches, POSITION counting from the buffer's start.
+        shift: position in the file of the buffer's first byte.
+        damage: what follows the last batch.
+    """
+
+    buffer: Bytes
+    table: Table
+    shift: int
+    damage: Damage | None
+
+
+class _Place(NamedTuple):
+    """Where a walk stands: no batch from `position` on may have an offset below `floor`."""
+
+    position: int
+    floor: int
+    before: Neighbour | None = None
+
+
+class _Fault(NamedTuple):
+    """The first thing wrong in a region, before it is known where the walk can go on (unless `end` says so)."""
+
+    position: int
+    why: str
+    end: int | None = None
+
+
+def walk(segment: LogSegment, position: int, end: int, following: int | None, *, verify: bool = False) -> Iterator[WalkedRange]:
+    """Walks a segment from a batch's position to `end`.
+
+    Args:
+        segment: the segment.
+        position: a batch's first byte, 0 or as an index gave it.
+        end: bytes of the file that count.
+        following: the next segment's base offset, None for the last segment.
+        verify: check every CRC.
+
+    Cost: one pass over the headers (and the bytes, with `verify`); damage costs a search byte by byte.
+    """
+    seal = _seal_of(segment)
+    sealed = None if seal is None else SealedReader(seal, ahead=segment)
+    place, fault = _start(segment, position if seal is None else seal.mark_before(position)), None
+    while place.position < end:
+        fault = None
+        for region in segment.regions(place.position, end, verify=verify):
+            table, fault = _checked(segment, region, end, following, place, verify)
+            if seal is not None and sealed is not None and table.shape[1]:
+                table, fault = _as_sealed(segment, seal, sealed, region, table, fault)
+            if table.shape[1]:
+                place = _Place(region.end, int(table[LAST_OFFSET, -1]) + 1, last_neighbour(table))
+            damage = None if fault is None else _measured(segment, fault, place.floor, end)
+            if table.shape[1] or damage is not None:
+                yield WalkedRange(region.buffer, table, region.shift, damage)
+            if damage is not None:
+                place = _Place(damage.end, max(place.floor, damage.next_offset or 0))
+                break
+        if fault is None:
+            break
+    if fault is None and following is not None and place.floor < following and _has_lost_its_end(segment):
+        why = "is missing: the file was longer when it was sealed"
+        yield WalkedRange(
+            np.empty(0, np.uint8), np.empty((COLUMN_COUNT, 0), np.int64), end, Damage(end, end, place.floor, None, why)
+        )
+
+
+def _start(segment: LogSegment, position: int) -> _Place:
+    """A place that an index gave. The index's word for the batch there vouches for its offsets."""
+    head = peek(segment, position) if position else None
+    if segment.index_is_of_headers:
+        return _Place(0, segment.base_offset)  # it cannot vouch for what it was made from: all of it is walked
+    if head is None:
+        return _Place(position, segment.base_offset)
+    entry = segment.offset_index().lookup(head.last_offset)
+    return _Place(position, head.base_offset if entry == (head.last_offset, position) else segment.base_offset)
+
+
+def _seal_of(segment: LogSegment) -> Seal | None:
+    """What vouches for a sealed segment's batch headers; None when it has no seal, or another file's. Looked up once."""
+    if segment.sealed and segment.sealed_by is None:
+        found = None
+        with contextlib.suppress(CorruptionError, UnsupportedFormatError):  # derived; `verify` reports it
+            found = read_seal(segment.fs, segment)
+        size = segment.file().size()
+        own = None if found is None or is_foreign(segment, found, size) else found
+        segment.sealed_by = own, found is not None and own is None and has_lost_its_end(segment, found, size)
+    return segment.sealed_by[0] if segment.sealed and segment.sealed_by is not None else None
+
+
+def _has_lost_its_end(segment: LogSegment) -> bool:
+    return segment.sealed and segment.sealed_by is not None and segment.sealed_by[1]
+
+
+def _as_sealed(
+    segment: LogSegment, seal: Seal, sealed: SealedReader, region: Region, table: Table, fault: _Fault | None
+) -> tuple[Table, _Fault | None]:
+    """The batches up to the first whose header is not what was sealed; where that cannot be told, up to its interval."""
+    altered = sealed.altered(region.buffer, table, region.shift)
+    if not altered or (fault is not None and altered[0].start <= fault.position < altered[0].end):
+        return table, fault  # what is known to be wrong there is why the interval is not what it was
+    start, end = narrowed(segment, seal, altered[0])
+    good = int(np.searchsorted(table[POSITION] + region.shift, start))
+    return np.ascontiguousarray(table[:, :good]), _Fault(max(start, region.shift), ALTERED, end)
+
+
+def peek(segment: LogSegment, position: int) -> Neighbour | None:
+    """What the header at a position says, if there is one of magic 2."""
+    head = segment.file().read(position, HEADER_SIZE)
+    if len(head) < HEADER_SIZE or head[MAGIC_AT] != 2:
+        return None
+    base, _, epoch, _, _, _, delta, *_ = HEADER.unpack(head.data)
+    return Neighbour(base, base + delta, epoch)
+
+
+def _checked(
+    segment: LogSegment, region: Region, end: int, following: int | None, place: _Place, verify: bool
+) -> tuple[Table, _Fault | None]:
+    """The region's batches up to the first that cannot be right, and what is wrong with that one."""
+    table = region.table
+    good = table.shape[1]
+    fault = None if region.status in (kernels.OK, kernels.FULL) else _Fault(region.end, WHY[region.status])
+    if fault is not None and good and not crc_is_good(region.buffer, table, good - 1):
+        good -= 1  # its length is not to be trusted either: that is why nothing follows where something should
+        fault = _Fault(region.shift + int(table[POSITION, good]), WHY[kernels.BAD_CRC])
+    behind = _behind(segment, region, end, following, fault)
+    broken = _first_broken_at_a_gap(region, good, place, behind)
+    if broken is not None:
+        good, fault = broken, _Fault(region.shift + int(table[POSITION, broken]), WHY[kernels.BAD_CRC])
+        behind = None
+    suspect = first_suspect(table[:, :good], place.floor, place.before, behind)
+    at_end = suspect is None and fault is None and region.end >= end and good > 0
+    if at_end and following is not None and table[LAST_OFFSET, good - 1] >= following:  # where that begins is not in doubt
+        suspect = Suspect(good - 1, "reaches beyond the start of what follows it")
+    if suspect is not None:
+        good, why = suspect
+        if why == OUT_OF_REACH and not crc_is_good(region.buffer, table, good):
+            why = WHY[kernels.BAD_CRC]  # no offsets at all
+        fault = _Fault(region.shift + int(table[POSITION, good]), why)
+    bad = _first_bad_crc(region, good) if verify else None
+    if bad is not None:
+        good, fault = bad, _Fault(region.shift + int(table[POSITION, bad]), WHY[kernels.BAD_CRC])
+    return (table if good == table.shape[1] else np.ascontiguousarray(table[:, :good])), fault
+
+
+def _behind(segment: LogSegment, region: Region, end: int, following: int | None, fault: _Fault | None) -> Neighbour | None:
+    """What is known of the batch behind a region: its header, or at a segment's end the next segment's base."""
+    if fault is not None:
+        return None
+    if region.end < end:
+        return peek(segment, region.end)
+    if following is None or not region.table.shape[1]:
+        return None
+    return Neighbour(following, following, int(region.table[LEADER_EPOCH, -1]))
+
+
+def _first_broken_at_a_gap(region: Region, count: int, place: _Place, behind: Neighbour | None) -> int | None:
+    """The first batch with a bad CRC next to a place where offsets do not go on: its offsets or its length made that gap.
+
+    A batch that says that it is longer than it is hides those that follow it; one that reaches too far makes its neighbours
+    overlap it. Both fields leave a trace in the offsets, and a checksum that tells who is wrong.
+    """
+    table = region.table[:, :count]
+    if not count:
+        return None
+    first = table[BASE_OFFSET] if behind is None else np.append(table[BASE_OFFSET], behind.base_offset)
+    expected = np.append(place.floor, table[LAST_OFFSET] + 1)[: first.size]
+    gaps = np.flatnonzero(first != expected)
+    if place.before is None and gaps.size and gaps[0] == 0:
+        gaps = gaps[1:]  # a compaction may have taken what was before a segment's first batch
+    if not gaps.size:
+        return None
+    beside = np.union1d(gaps - 1, gaps)
+    for batch in beside[(beside >= 0) & (beside < count)].tolist():
+        if not crc_is_good(region.buffer, table, batch):
+            return int(batch)
+    return None
+
+
+def _first_bad_crc(region: Region, count: int) -> int | None:
+    bad = region.table[CRC_STATE, :count] == CRC_BAD
+    for batch in np.flatnonzero(region.table[MAGIC, :count] < 2).tolist():
+        bad[batch] = not crc_is_good(region.buffer, region.table, batch)
+    found = np.flatnonzero(bad)
+    return int(found[0]) if found.size else None
+
+
+def crc_is_good(buffer: Bytes, table: Table, batch: int) -> bool:
+    """Whether a batch's stored checksum is that of its bytes, in its format."""
+    position, size = int(table[POSITION, batch]), int(table[SIZE, batch])
+    if table[MAGIC, batch] < 2:
+        return legacy_crc_ok(buffer[position : position + size])
+    return int(kernels.checksum(buffer, position + ATTRIBUTES_AT, position + size)) == int(table[CRC, batch])
+
+
+def _measured(segment: LogSegment, fault: _Fault, floor: int, end: int) -> Damage:
+    found = next_good_batch(segment, fault.position, end, floor) if fault.end is None else fault.end if fault.end < end else None
+    if found is None:
+        return Damage(fault.position, end, floor, None, fault.why)
+    return Damage(fault.position, found, floor, offset_at(segment, found), fault.why)
+
+
+def next_good_batch(segment: LogSegment, position: int, end: int, floor: int) -> int | None:
+    """The position of the first good batch behind the damage at `position`, with an offset of at least `floor`.
+
+    A value may hold the bytes of a whole batch (a backup of another log, say). So what is found counts only where the damaged
+    batch says it ends, or when a batch, or the segment's end, follows it.
+    """
+    file = segment.file()
+    declared = position + _declared_size(file.read(position, FRAME_SIZE))
+    at = position + 1
+    while (found := file.find_batch(at, end, floor)) is not None:
+        if found == declared or _is_followed(segment, found, end):
+            return _in_place(segment, found, end, floor)
+        at = found + 1
+    return None
+
+
+def _in_place(segment: LogSegment, position: int, end: int, floor: int) -> int:
+    """The first good batch from `position` on that stands where it was written.
+
+    A sector that was written to a wrong place brings batches from elsewhere: good ones, with offsets that do not go on. Of those
+    within a sector's length the longest row of rising offsets is believed, of several the last: a copy may come before its batch.
+    """
+    places: list[int] = []
+    found: int | None = position
+    while found is not None:
+        places.append(found)
+        behind = found + max(1, _declared_size(segment.file().read(found, FRAME_SIZE)))
+        found = segment.file().find_batch(behind, min(end, position + _SECTORS), floor) if behind < end else None
+    offsets = [offset_at(segment, place) for place in places]
+    longest = [1] * len(places)  # of the rows that begin with each batch
+    for number in reversed(range(len(places))):
+        later = (longest[other] for other in range(number + 1, len(places)) if offsets[other] > offsets[number])
+        longest[number] += max(later, default=0)
+    return max(zip(longest, places, strict=True))[1]
+
+
+def _declared_size(head: Bytes) -> int:
+    return LOG_OVERHEAD + int.from_bytes(head[8:12].tobytes(), "big", signed=True) if len(head) >= LOG_OVERHEAD else 0
+
+
+def _is_followed(segment: LogSegment, position: int, end: int) -> bool:
+    """Whether a frame that can be a batch, of a later offset, begins where the batch at `position` ends."""
+    head = segment.file().read(position, FRAME_SIZE)
+    behind = position + _declared_size(head)
+    if behind >= end:
+        return behind == end
+    following = segment.file().read(behind, FRAME_SIZE)
+    if not following.any():  # zeros that were written ahead are no frame, and the end for batches
+        return segment.file().is_blank(behind, end)
+    if len(following) < FRAME_SIZE or following[MAGIC_AT] > 2 or _declared_size(following) < LOG_OVERHEAD + MIN_LENGTH:
+        return False
+    last = peek(segment, position)
+    return offset_at(segment, behind) > (offset_at(segment, position) if last is None else last.last_offset)
+
+
+def is_preallocated(segment: LogSegment, damage: Damage) -> bool:
+    """Whether what is no batch is the zeros that were written ahead of the end of the segment that is appended to."""
+    at_end = damage.end == segment.size and not segment.sealed
+    return at_end and segment.file().is_blank(damage.position, damage.end)
+
+
+def offset_at(segment: LogSegment, position: int) -> int:
+    """The offset field of the batch at a position."""
+    return int.from_bytes(segment.file().read(position, 8).tobytes(), "big", signed=True)
+
+
+def start_offset_at(segment: LogSegment, position: int) -> int:
+    """The first offset that a walk from `position` may meet."""
+    return segment.base_offset if position == 0 else offset_at(segment, position)
+
+
+def first_offsets(table: Table) -> Table:
+    """Each batch's first offset; a wrapper of magic 0 or 1 says only its last."""
+    return np.where(table[MAGIC] == 2, table[BASE_OFFSET], table[LAST_OFFSET])
