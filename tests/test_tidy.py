@@ -37,7 +37,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("offsets",),
     ("upkeep",),
     ("log_manager",),
-    ("root_directory",),
+    ("root_directory", "background_errors"),
     ("topics",),
     ("staging",),
     ("log",),

@@ -642,6 +642,7 @@ def test_every_event_is_used() -> None:
 SILENT = {
     "pylog.fs.": "the file system itself",
     "pylog.testing.": "file systems for tests",
+    "pylog.background_errors.": "a note for `pylog doctor`; each error left a line when it was noted",
     "pylog.root_directory.RootDirectory.leave_clean_state": "the marker says that nobody writes; no data",
     "pylog.log.writing.pending_deletions.PendingDeletions.sweep": "the deletion left a line when the files were renamed",
     "pylog.log.maintenance.trimming._rename_away": "its callers leave lines: retention and truncation",

@@ -24,6 +24,9 @@ _AFTER_FAILURE_S: Final = 1.0  # pause after a failed wait
 class Failures:
     """Counts and logs errors of background work, which no caller sees, for `Store.metrics`.
 
+    Args:
+        keep: is called with the number of errors and the last one, and notes them where other processes find them.
+
     Attributes:
         count: the number of errors.
 
@@ -33,8 +36,9 @@ class Failures:
     1
     """
 
-    def __init__(self) -> None:
+    def __init__(self, keep: Callable[[int, BaseException], None] | None = None) -> None:
         self._noted: list[None] = []  # append is atomic, so threads need no lock
+        self._keep = keep
 
     @property
     def count(self) -> int:
@@ -49,6 +53,9 @@ class Failures:
                 LOGGER.warning("in the background: %s", error)
             else:
                 LOGGER.error("in the background, a task failed", exc_info=error)
+        with contextlib.suppress(BaseException):
+            if self._keep is not None:
+                self._keep(self.count, error)
 
 
 class Background:

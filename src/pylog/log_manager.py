@@ -15,6 +15,7 @@ from weakref import WeakSet
 
 from pylog import limits, trace
 from pylog.background import Background, Failures
+from pylog.background_errors import remove_background_errors, write_background_errors
 from pylog.clock import Clock
 from pylog.config import TopicConfig
 from pylog.directory.checkpoints import NEW_MARKER, check_topic_name, is_told_of
@@ -74,7 +75,7 @@ class LogManager:
         self.clock = clock
         self.fs = fs = Door(fs, path)
         self.gate = Gate(f"the store {path}", path)
-        self.failures = Failures()
+        self.failures = Failures(self._keep_failure if self.writable else None)
         self.topic_changes = 0
         self.uncleanable: set[TopicPartition] = set()
         self.is_closed = False
@@ -102,6 +103,9 @@ class LogManager:
         self.gate.check()
         if not self.writable:
             raise ReadOnlyError(f"{self.path} is open for reading; open it with mode='rw'", path=self.path)
+
+    def _keep_failure(self, count: int, error: BaseException) -> None:
+        write_background_errors(self.fs, self.path, self.clock, count, error)
 
     # ---- topics --------------------------------------------------------------------------------------------------------------
 
@@ -388,6 +392,9 @@ class LogManager:
         if self.writable:
             clean = all(for_each_partition(log.close for log in self._logs.values()))
             self._root.note_shutdown(self._logs, clean=clean)
+            if self._options.tick_interval_ms is not None and self.failures.count == 0:
+                with suppress(PylogError):  # it costs nothing but a note that is out of date
+                    remove_background_errors(self.fs, self.path)
         for reader in list(self._readers):
             reader.close()
 

@@ -674,6 +674,14 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         why="An interval longer than the system's waits ends the background's work for all topics.",
     ),
     Mutant(
+        name="background_errors_are_noted",
+        file="pylog/background.py",
+        text="                self._keep(self.count, error)\n",
+        replacement="                pass\n",
+        tests=("tests/test_background_errors.py::test_doctor_shows_the_background_errors_of_another_process",),
+        why="`pylog doctor` runs in another process, and finds no error of background work.",
+    ),
+    Mutant(
         name="exits_end_the_background",
         file="pylog/background.py",
         text="            task()\n        except BaseException as error:",

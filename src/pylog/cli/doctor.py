@@ -142,6 +142,20 @@ def _directory(path: str) -> Iterator[Answer]:
     else:
         yield from _withheld_locks(path)
     yield from _locks(path)
+    yield from _background(path)
+
+
+def _background(path: str) -> Iterator[Answer]:
+    """Reports errors of background work that a process has noted in the directory."""
+    from pylog.background_errors import read_background_errors
+    from pylog.fs import OsFileSystem
+    from pylog.times import time_text
+
+    noted = read_background_errors(OsFileSystem(), path)
+    if noted is not None:
+        when = f"the last at {time_text(noted.time_ms)} in process {noted.process}"
+        advice = f"{noted.message}; a store with tick_interval_ms that closes without such an error removes this note"
+        yield Answer("background work", f"{noted.count} or more errors, {when}", "note", advice)
 
 
 def _content(path: str) -> Answer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from pylog.background import LOGGER, Background
+from pylog.background import LOGGER, Background, Failures
 from pylog.errors import ClosedError, PylogError, UnknownTopicOrPartitionError
 from pylog.groups.liveness import FailureDetector, LivenessVerdict
 from pylog.groups.members_file import MembersFile
@@ -21,9 +21,17 @@ class Heartbeat:
         heartbeat_s: seconds between two heartbeats.
         check_open: raises if the store is closed or the log was deleted, which ends the heartbeats.
         detector: the member's failure detector, kept over all attempts to join.
+        failures: collects errors of the thread.
     """
 
-    def __init__(self, file: MembersFile, heartbeat_s: float, check_open: Callable[[], None], detector: FailureDetector) -> None:
+    def __init__(
+        self,
+        file: MembersFile,
+        heartbeat_s: float,
+        check_open: Callable[[], None],
+        detector: FailureDetector,
+        failures: Failures,
+    ) -> None:
         self._file = file
         self._check_open = check_open
         self._detector = detector
@@ -31,7 +39,7 @@ class Heartbeat:
         self._next_write = 0.0
         self._forgotten = False
         self._interval_ms = max(1, int(heartbeat_s * 1000))
-        self._background = Background()
+        self._background = Background(failures)
 
     def begin(self) -> None:
         """Starts the heartbeats. The caller must have stored this object first, so that an interrupt can end it."""

@@ -376,7 +376,9 @@ class GroupMember:
         except BaseException:
             file.close()
             raise
-        heartbeat = Heartbeat(file, options.heartbeat_interval_ms / 1000, there.check_open, self._detector)
+        heartbeat = Heartbeat(
+            file, options.heartbeat_interval_ms / 1000, there.check_open, self._detector, self._manager.failures
+        )
         weakref.finalize(self, heartbeat.forget).atexit = False
         return heartbeat
 
