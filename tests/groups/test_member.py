@@ -429,7 +429,7 @@ def test_a_static_member_that_stays_away_is_put_out_after_its_session_timeout(cl
 def test_a_second_static_member_of_the_same_name_is_refused_while_the_first_lives(joining: Joining) -> None:
     first, second = joining(group_instance_id="i"), joining(group_instance_id="i")
     settled(first)
-    with pytest.raises(pylog.UnreleasedInstanceIdError, match="group_instance_id='i' that lives"):
+    with pytest.raises(pylog.UnreleasedInstanceIdError, match="group_instance_id='i' that is running"):
         second.poll()
     dies(first)
     assert len(settled(second)) == 1

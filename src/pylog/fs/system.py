@@ -441,16 +441,27 @@ def parent_of(path: str) -> str:
     return os.path.dirname(os.path.abspath(path))
 
 
-def _make_way(fs: FileSystem, path: str, change: Callable[[], None], *, again: bool) -> None:
-    """Changes a name. If a directory has that name, it is set aside first, and the change is repeated if `again` is set."""
+def _remove_in_the_way(fs: FileSystem, path: str) -> None:
+    """Removes a file. A directory that has its name is set aside."""
     try:
-        change()
+        fs.remove(path)
     except StorageFailedError as error:
         if not is_no_file(error):
             raise
         set_aside(fs, path)
-        if again:
-            change()
+
+
+def _rename_over(fs: FileSystem, source: str, target: str) -> None:
+    """Gives a file the name of another, which it replaces. A directory that has that name is set aside."""
+    for is_last in (False, True):
+        try:
+            fs.rename(source, target)
+        except StorageFailedError as error:
+            if is_last or not is_no_file(error):
+                raise
+            set_aside(fs, target)
+        else:
+            return
 
 
 def write_atomically(fs: FileSystem, directory: str, name: str, data: bytes) -> None:
@@ -462,7 +473,7 @@ def write_atomically(fs: FileSystem, directory: str, name: str, data: bytes) -> 
     target = os.path.join(directory, name)
     temporary = target + ".tmp"
     if fs.exists(temporary):
-        _make_way(fs, temporary, lambda: fs.remove(temporary), again=False)
+        _remove_in_the_way(fs, temporary)
     try:
         file = fs.create(temporary)
         try:
@@ -470,7 +481,7 @@ def write_atomically(fs: FileSystem, directory: str, name: str, data: bytes) -> 
             file.sync()
         finally:
             file.close()
-        _make_way(fs, target, lambda: fs.rename(temporary, target), again=True)
+        _rename_over(fs, temporary, target)
     except StorageFailedError:
         with contextlib.suppress(StorageFailedError):  # on a full disk the temporary file would waste space
             fs.remove(temporary)

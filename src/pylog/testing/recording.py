@@ -15,6 +15,7 @@ from pylog.clock import Clock
 from pylog.testing.disk import Image
 from pylog.testing.memory import RENAME, SYNC, SYNC_DIRECTORY, MemoryFileSystem, Operation
 
+_PASSING_ON: Final = ("pylog.testing.", "pylog.fs.door")  # modules that only pass calls on: never the place of a call
 GUARDING: Final = (SYNC, SYNC_DIRECTORY, RENAME)  # kinds that order other operations; a test must fail without each of them
 
 
@@ -127,13 +128,13 @@ class RecordingFileSystem(MemoryFileSystem):
 
 
 def _call_site(kind: str) -> CallSite:
-    """Returns the caller: the first frame outside this package, and the first one outside that frame's module."""
+    """Returns the caller: the first frame that does not pass the call on, and the first one outside that frame's module."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and _module(frame).startswith("pylog.testing."):
+    while frame is not None and _module(frame).startswith(_PASSING_ON):
         frame = frame.f_back
     assert frame is not None
     caller = frame.f_back
-    while caller is not None and (_module(caller) == _module(frame) or _module(caller).startswith("pylog.testing.")):
+    while caller is not None and (_module(caller) == _module(frame) or _module(caller).startswith(_PASSING_ON)):
         caller = caller.f_back
     asked = "" if caller is None else f"{_module(caller)}.{caller.f_code.co_qualname}"
     return CallSite(kind, _module(frame), frame.f_code.co_qualname, frame.f_lineno, asked)

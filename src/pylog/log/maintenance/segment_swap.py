@@ -102,14 +102,14 @@ class CleanedSegment:
         directory = self._source.directory
         writer.begin_change()
         for output in reversed(self._outputs):
-            output.rename(output.names, CLEANED, SWAP)
+            output.give_suffix(output.names, CLEANED, SWAP)
         self._source.fs.sync_directory(directory)  # from here on it is decided
         for output in self._outputs:
-            output.rename(output.names[:1], SWAP, "")
+            output.give_suffix(output.names[:1], SWAP, "")
         self._remove_others()
         self._source.fs.sync_directory(directory)  # the seal says no more what is to be removed
         for output in self._outputs:
-            output.rename(output.names[1:], SWAP, "")  # whoever opens the log does it too, so nothing waits for the disk
+            output.give_suffix(output.names[1:], SWAP, "")  # whoever opens the log does it too, so nothing waits for the disk
         writer.end_change()
         gone = {segment.base_offset for segment in self._replaced}
         staying = [item for item in writer.state.segments if item[0] not in gone]
@@ -229,7 +229,7 @@ class _Output:
                 if not vanished(error):
                     raise
 
-    def rename(self, names: Sequence[str], old: str, new: str) -> None:
+    def give_suffix(self, names: Sequence[str], old: str, new: str) -> None:
         """Gives some of its files another ending."""
         for name in names:
             path = join(self._source.directory, name)
