@@ -31,6 +31,7 @@ def make_store(directory: Path, *, partitions: int, segments: int, batches: int 
     """
     first = directory / f"{TOPIC}-0"
     first.mkdir(parents=True)
+    (directory / "cleaner-offset-checkpoint").write_text("0\n0\n")  # one of the names that tell a log directory
     for number in range(segments):
         _write_segment(first, number * batches * BATCH_RECORDS, batches)
     names = os.listdir(first)

@@ -121,7 +121,7 @@ def test_batches_are_bounded_in_rows_and_in_bytes(tmp_path: Path):
 
 def test_a_time_that_spark_cannot_hold_is_an_error_that_says_which_record(tmp_path: Path):
     with pylog.open(tmp_path / "store") as store:
-        store.create_topic("orders")
+        store.create_topic("orders", message_timestamp_after_max_ms=2**63 - 1)
         store.log("orders").append_many([(None, b"", None, 0), (None, b"", None, 2**63 - 1)])
     part = LogSlice(str(tmp_path / "store"), "orders", 0, 0, 2)
     with pytest.raises(InvalidRecordError, match="at offset 1 is later than Spark"):
