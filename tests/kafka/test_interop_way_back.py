@@ -65,6 +65,7 @@ def broker_appends(running: Broker, seed: int) -> dict[tuple[str, int, int], byt
 
 def pylog_appends(store: pylog.Store, seed: int) -> None:
     for topic in TOPICS:
+        store.alter_topic(topic, message_timestamp_after_max_ms=2**63 - 1)
         for partition in store.topics()[topic].partition_ids:
             log = store.log(topic, partition)
             for number, codec in enumerate(CODECS):

@@ -331,8 +331,8 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="first_timestamps_in_the_future_stop_rolls",
         file="pylog/log/writing/rolling.py",
-        text="    waited = stamp - first if stamp >= 0 and 0 <= first <= now_ms else now_ms - use.created_ms\n",
-        replacement="    waited = now_ms - use.created_ms if first < 0 else stamp - first\n",
+        text="    if first > now_ms:\n",
+        replacement="    if False:\n",
         tests=(_ROLLS + "[9223372036854775807]",),
         why="A segment whose first timestamp is in the future does not roll by time.",
         quick=True,

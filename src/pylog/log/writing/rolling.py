@@ -78,7 +78,10 @@ def one_fits(use: SegmentUse, column: Sequence[int], config: TopicConfig, now_ms
     if use.size == 0:
         return True
     stamp, first = column[MAX_TIMESTAMP], use.first_timestamp
-    waited = stamp - first if stamp >= 0 and 0 <= first <= now_ms else now_ms - use.created_ms
+    elapsed = now_ms - use.created_ms
+    waited = stamp - first if stamp >= 0 and first >= 0 else elapsed
+    if first > now_ms:
+        waited = max(waited, elapsed)
     return (
         use.size + column[SIZE] <= config.segment_bytes
         and column[LAST_OFFSET] - use.base_offset <= limits.MAX_RELATIVE_OFFSET
@@ -90,16 +93,16 @@ def one_fits(use: SegmentUse, column: Sequence[int], config: TopicConfig, now_ms
 def _in_time(use: SegmentUse, table: Table, config: TopicConfig, now_ms: int) -> NDArray[np.bool_]:
     """Whether each batch comes within `roll_ms` of the first one (6.3.2).
 
-    Their timestamps decide, or the wall clock if one of them has none or the first one is in the future. Kafka compares a first
-    one in the future too, so its segment does not roll by time until then.
+    Their timestamps decide, or the wall clock if one of them has none. If the first one is in the future, both must agree. Kafka
+    compares timestamps only, so its segment does not roll by time until that future has come.
     """
     stamps = table[MAX_TIMESTAMP]
     start = use.first_timestamp if use.size else int(stamps[0])
     in_time = not use.size or now_ms - use.created_ms <= config.roll_ms
-    if not 0 <= start <= now_ms:
+    if start < 0:
         return np.full(table.shape[1], in_time)
     fits: NDArray[np.bool_] = np.where(stamps >= 0, stamps - start <= config.roll_ms, in_time)
-    return fits
+    return fits if start <= now_ms or in_time else np.zeros_like(fits)
 
 
 def empty_segment(source: Source, base_offset: int, now_ms: int) -> LogSegment:
