@@ -269,6 +269,14 @@ def views(reader: Reader) -> None:
     assert isinstance(reader.store.recovery_report, tuple)
 
 
+def ends_of_many(reader: Reader) -> None:
+    low = reader.begin()
+    found = reader.store.start_and_end_offsets([TOPIC])[TOPIC]
+    assert found is not None
+    assert found[0] <= found[1]
+    assert found[1] >= low
+
+
 def poll(reader: Reader) -> None:
     start = reader.begin()
     reader.consumer.seek(TOPIC, start)
@@ -332,6 +340,7 @@ STORE: Final[dict[str, Read | str]] = {
     "verify": verify,
     **dict.fromkeys(("topics", "topic", "log", "outline", "groups", "metrics", "recovery_report"), views),
     "consumer": poll,
+    "start_and_end_offsets": ends_of_many,
     **dict.fromkeys(
         ("add_partitions", "alter_topic", "create_topic", "delete_topic", "clean", "tick", "flush", "close"), "writes"
     ),
