@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 import pylog
 from pylog import ProducerBatch
+from pylog.clock import ManualClock
 from pylog.fs import DirectoryEntry
 from pylog.log import producer_state
 from pylog.log.durable_point import DELETED, FAILED, SLOT_SIZE, DurablePoint, parse_slot
@@ -83,6 +84,13 @@ def slot_says(fs: MemoryFileSystem, **changes: Any) -> None:
     slots = [slot for start in (0, SLOT_SIZE) if (slot := parse_slot(data[start : start + SLOT_SIZE])) is not None]
     newest: DurablePoint = max(slots, key=lambda slot: slot.counter)
     put(fs, HEADER, replace(newest, **changes).encoded() * 2)
+
+
+def two_days_later(fs: MemoryFileSystem) -> None:
+    """The producer has been idle for longer than it is kept."""
+    clock = fs.clock
+    assert isinstance(clock, ManualClock)
+    clock.advance(2 * 86_400_000)
 
 
 def no_header(fs: MemoryFileSystem) -> None:
@@ -255,6 +263,7 @@ def nothing_wrong(fs: MemoryFileSystem) -> None:
 
 WRONG: list[Callable[[MemoryFileSystem], None]] = [
     nothing_wrong,
+    two_days_later,
     no_header,
     a_torn_tail,
     a_whole_batch_of_a_dead_process,

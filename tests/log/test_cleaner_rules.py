@@ -60,7 +60,9 @@ def opened(golden: GoldenPartition, path: Path) -> pylog.Store:
     config = {name.removeprefix("internal.").replace(".", "_"): given[name] for name in OPTIONS if name in given}
     store = pylog.open(path)
     topic = store.topic(golden.topic)
-    known = CatalogTopic(topic.id or "A" * 22, 1, {name: as_option(value) for name, value in config.items()})
+    options = {name: as_option(value) for name, value in config.items()}
+    options["producer_id_expiration_ms"] = 2**63 - 1  # the broker knew its producers when it compacted
+    known = CatalogTopic(topic.id or "A" * 22, 1, options)
     write_topic(OsFileSystem(), store.path, golden.topic, known)
     return store
 

@@ -157,7 +157,7 @@ def test_readers_that_write_too_see_what_another_process_publishes_while_it_keep
         waiting = third.log("t")
         append(waiting, [1])
         append(other.log("t"), [2])
-        locks = other._locks
+        locks = other._manager._locks
         assert locks is not None
         with locks.partition("t-0"):
             append(other.log("t"), [3])
@@ -175,7 +175,7 @@ def test_a_roll_that_was_only_looked_at_is_not_forgotten_before_the_next_append(
     with pylog.open(path) as other:
         append(log, [1])
         append(other.log("t"), [2])
-        locks = other._locks
+        locks = other._manager._locks
         assert locks is not None
         with locks.partition("t-0"):
             for number in range(3, 40):
