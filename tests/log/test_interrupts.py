@@ -49,7 +49,7 @@ WORKS: dict[str, tuple[Callable[[Log, Log], object], Callable[[Log], object]]] =
 }
 
 
-AT_STEP = partial(interrupted_at_step, path=str(Path(group_commit.__file__).parent))
+AT_STEP = partial(interrupted_at_step, path=str(Path(group_commit.__file__).parent.parent))
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of what is raised in finalizers
