@@ -16,6 +16,7 @@ from hypothesis import settings
 
 from kafka_harness import Broker, KafkaError, KafkaJars
 from long_files import turn_of
+from pylog import trace
 from pylog.errors import PylogError
 from pylog.fs import OsFileSystem
 from pylog.log.checking.report import HARMLESS
@@ -64,6 +65,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _remove_golden_directory() -> None:
     shutil.rmtree(os.environ.pop("PYLOG_GOLDEN_DIR"), ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def lines_are_not_held() -> None:
+    """An interrupt at the end of a `trace.HELD` block, as some tests raise it, keeps back the lines of its thread."""
+    trace.HELD.depth = 0
+    trace.waiting.clear()
 
 
 @pytest.fixture(autouse=True)

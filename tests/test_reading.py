@@ -85,7 +85,7 @@ def test_what_is_wrong_is_said_at_once(shop: Path) -> None:
         pylog.read_batches(shop / "none", "orders")
     with pytest.raises(pylog.OffsetOutOfRangeError):
         pylog.read_batches(shop, "orders", 0, start=501)
-    with pytest.raises(pylog.InvalidArgumentError, match="name it"):
+    with pytest.raises(pylog.InvalidArgumentError, match="give the partition too"):
         pylog.read_batches(shop, "orders", start=0)
     for columns in (["nothing"], ["partition", "partition"], "offset"):
         with pytest.raises(pylog.InvalidArgumentError, match="columns"):

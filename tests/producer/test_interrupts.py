@@ -37,7 +37,7 @@ def full(producer: Producer) -> threading.Thread:
     buffer, is_kept = producer._buffer, threading.Event()
 
     def keep() -> None:
-        with buffer.turn:
+        with buffer.waiting.turn:
             is_kept.set()
             threading.Event().wait(0.003)
 

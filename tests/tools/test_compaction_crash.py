@@ -141,7 +141,7 @@ def test_a_partition_with_a_swap_under_way_is_not_repaired_before_that_is_finish
     seal = directory / file_name(0, SEAL)
     seal.rename(seal.with_name(seal.name + SWAP))
     (directory / "leader-epoch-checkpoint").write_bytes(b"rubbish")
-    with pytest.raises(InvalidArgumentError, match="open it for writing once"):
+    with pytest.raises(InvalidArgumentError, match="open the partition for writing once"):
         repair(str(root), "skip")
     with pylog.open(root) as store:
         store.log("prices")

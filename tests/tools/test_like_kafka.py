@@ -125,7 +125,7 @@ def test_lines_before_damage_are_not_lost(tmp_path: Path):
 
 
 def test_a_number_of_bytes_or_a_decoder_that_cannot_be_is_refused():
-    with pytest.raises(InvalidArgumentError, match="decoder='x' is none of offsets, transactions"):
+    with pytest.raises(InvalidArgumentError, match="decoder='x' is not one of offsets, transactions"):
         KafkaDump(OsFileSystem(), DumpOptions(decoder="x"))
     with pytest.raises(InvalidArgumentError, match="max_bytes=-1"):
         KafkaDump(OsFileSystem(), DumpOptions(max_bytes=-1))
