@@ -205,7 +205,8 @@ def _disordered() -> WrittenTopic:
     stamps[200] = NOW_MS + 30 * 86_400_000
     rows = tuple(row(b"%d" % stamp, timestamp=stamp) for stamp in stamps)
     appends = tuple(Append(rows[at : at + 6]) for at in range(0, 300, 6))
-    return WrittenTopic("disordered", appends, config={"segment_bytes": 2048, "index_interval_bytes": 256})
+    config = {"segment_bytes": 2048, "index_interval_bytes": 256, "message_timestamp_after_max_ms": 2**63 - 1}
+    return WrittenTopic("disordered", appends, config=config)
 
 
 def _untimed() -> WrittenTopic:
