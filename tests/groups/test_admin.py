@@ -19,6 +19,7 @@ from pylog.clock import ManualClock
 from pylog.groups.liveness import MemberSlot, at_work
 from pylog.groups.member import GroupMember, MemberOptions, PartitionsAssigned
 from pylog.groups.reset import PlannedOffset
+from pylog.log_manager import LogManager
 from pylog.offsets.membership import CURRENT, GROUP_EPOCH, MEMBER, PATTERN, TARGET, TARGET_EPOCH
 from pylog.offsets.schema import (
     OFFSET,
@@ -551,7 +552,7 @@ def test_a_description_opens_no_log_of_a_store_that_was_closed_cleanly(tmp_path:
     with pylog.open(tmp_path, "r") as store:
         store.offsets.fetch("g")
         asked: list[tuple[Any, ...]] = []
-        log = Store.log
-        monkeypatch.setattr(Store, "log", lambda self, *given: asked.append(given) or log(self, *given))
+        log = LogManager.log
+        monkeypatch.setattr(LogManager, "log", lambda self, *given: asked.append(given) or log(self, *given))
         assert store.group("g").lag() == {TopicPartition("t", number): 2 for number in range(30)}
         assert [given for given in asked if given[0] == "t"] == []
