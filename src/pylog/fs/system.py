@@ -22,7 +22,7 @@ import numpy as np
 
 from pylog.errors import NotALogDirectoryError, StorageFailedError, SyncFailedError
 from pylog.fs import locks, ownership
-from pylog.fs.derived import is_no_file, set_aside
+from pylog.fs.derived import is_no_file, remove_derived, set_aside
 from pylog.fs.locks import OsLockFile, above_standard
 from pylog.fs.protocols import Bytes, DirectoryEntry, FileSystem
 
@@ -441,16 +441,6 @@ def parent_of(path: str) -> str:
     return os.path.dirname(os.path.abspath(path))
 
 
-def _remove_in_the_way(fs: FileSystem, path: str) -> None:
-    """Removes a file. A directory that has its name is set aside."""
-    try:
-        fs.remove(path)
-    except StorageFailedError as error:
-        if not is_no_file(error):
-            raise
-        set_aside(fs, path)
-
-
 def _rename_over(fs: FileSystem, source: str, target: str) -> None:
     """Gives a file the name of another, which it replaces. A directory that has that name is set aside."""
     for is_last in (False, True):
@@ -473,7 +463,7 @@ def write_atomically(fs: FileSystem, directory: str, name: str, data: bytes) -> 
     target = os.path.join(directory, name)
     temporary = target + ".tmp"
     if fs.exists(temporary):
-        _remove_in_the_way(fs, temporary)
+        remove_derived(fs, temporary)
     try:
         file = fs.create(temporary)
         try:
