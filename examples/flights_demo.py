@@ -372,7 +372,7 @@ def check_broker_partition(spark: SparkSession, partition: GoldenPartition) -> N
         for line in partition.expected_committed()
     ]
     with pylog.open(partition.log_directory, mode="r") as store:
-        records = store.log(partition.topic, partition.partition).records(isolation="read_committed")
+        records = store.log(partition.topic, partition.partition).records(isolation_level="read_committed")
         found = [(record.offset, record.timestamp, record.key, record.value) for record in records]
     expect(found, expected, f"{partition.case}, {partition.tp}")
     in_spark = read_with_spark(spark, partition.log_directory, assign=assignment(partition), isolationLevel="read_committed")

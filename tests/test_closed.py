@@ -206,7 +206,7 @@ def test_every_public_method_says_that_it_is_closed_and_asks_for_no_file(watch: 
 
 ITERATORS: dict[str, Callable[[Store], Iterator[Any]]] = {
     "scan": lambda store: store.log("t").scan(max_rows=1),
-    "scan committed": lambda store: store.log("t").scan(max_rows=1, isolation="read_committed"),
+    "scan committed": lambda store: store.log("t").scan(max_rows=1, isolation_level="read_committed"),
     "records": lambda store: store.log("t").records(),
     "follow": lambda store: store.log("t").follow(0, max_rows=1),
     "follow at the end": lambda store: store.log("t").follow(11, max_rows=1),

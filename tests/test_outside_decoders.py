@@ -224,4 +224,4 @@ def test_pylog_reads_the_producer_that_their_encoder_wrote(library: ModuleType, 
         sequences = [2**31 - 2, 2**31 - 1, 0, 1]  # they wrap to 0
         assert got == [(2**40, 7, number) for number in sequences] + [(9, 0, number) for number in range(5, 9)]
         assert log.stable_offset == SECOND
-        assert [record.offset for record in log.records(isolation="read_committed")] == list(range(FIRST, FIRST + 4))
+        assert [record.offset for record in log.records(isolation_level="read_committed")] == list(range(FIRST, FIRST + 4))

@@ -49,7 +49,7 @@ def test_a_part_of_one_partition_is_what_the_log_scans(shop: Path) -> None:
 
 def test_committed_reading_hides_what_was_aborted() -> None:
     path = case("4.3.0", "txn").log_directory
-    hidden = pylog.read_table(path, "txn", isolation="read_committed").num_rows
+    hidden = pylog.read_table(path, "txn", isolation_level="read_committed").num_rows
     assert 0 < hidden < pylog.read_table(path, "txn").num_rows
 
 
@@ -63,10 +63,11 @@ def test_a_table_without_columns_keeps_its_number_of_rows(shop: Path) -> None:
     assert pylog.read_table(shop, "orders", 1, start=120, end=300, columns=()).num_rows == 180
     assert sum(batch.num_rows for batch in pylog.read_batches(shop, "orders", columns=[])) == ROWS
     assert pylog.read_table(shop, "orders", 2, columns=[]).num_rows == 0
-    committed = {"columns": [], "isolation": "read_committed"}
+    committed = {"columns": [], "isolation_level": "read_committed"}
     path = case("4.3.0", "txn").log_directory
     assert (
-        pylog.read_table(path, "txn", **committed).num_rows == pylog.read_table(path, "txn", isolation="read_committed").num_rows
+        pylog.read_table(path, "txn", **committed).num_rows
+        == pylog.read_table(path, "txn", isolation_level="read_committed").num_rows
     )
 
 

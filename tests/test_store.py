@@ -246,7 +246,7 @@ def test_reading_writes_nothing(tmp_path: Path) -> None:
     with pylog.open(directory, mode="r") as store:
         for name, topic in store.topics().items():
             for number in topic.partition_ids:
-                list(store.log(name, number).scan(isolation="read_committed"))
+                list(store.log(name, number).scan(isolation_level="read_committed"))
         with pytest.raises(pylog.ReadOnlyError):
             store.create_topic("new")
         with pytest.raises(pylog.ReadOnlyError):

@@ -24,7 +24,7 @@ def read_table(
     start: int | None = None,
     end: int | None = None,
     columns: Sequence[str] = (PARTITION, *DEFAULT_COLUMNS),
-    isolation: str = "read_uncommitted",
+    isolation_level: str = "read_uncommitted",
 ) -> pa.Table:
     """Reads a topic, or one partition of it, into an Arrow table in memory.
 
@@ -34,7 +34,7 @@ def read_table(
         start, end: offsets in that partition, `end` exclusive. Default: all records that existed at the time of the call.
         columns: `partition` (int32) and the columns of `Log.scan`, in the order you want. Other columns are not decoded.
             With `columns=[]` the table has no columns, and `num_rows` is the number of records.
-        isolation: `read_committed` hides aborted and open transactions.
+        isolation_level: `read_committed` hides aborted and open transactions.
 
     Returns:
         A table; `to_pandas()` and `polars.from_arrow` convert it.
@@ -54,7 +54,7 @@ def read_table(
     >>> pylog.read_table(path, "orders", columns=["offset", "value"]).to_pylist()
     [{'offset': 0, 'value': b'paid'}, {'offset': 1, 'value': b'sent'}]
     """
-    return read_batches(path, topic, partition, start=start, end=end, columns=columns, isolation=isolation).read_all()
+    return read_batches(path, topic, partition, start=start, end=end, columns=columns, isolation_level=isolation_level).read_all()
 
 
 def read_batches(
@@ -65,12 +65,12 @@ def read_batches(
     start: int | None = None,
     end: int | None = None,
     columns: Sequence[str] = (PARTITION, *DEFAULT_COLUMNS),
-    isolation: str = "read_uncommitted",
+    isolation_level: str = "read_uncommitted",
 ) -> pa.RecordBatchReader:
     """Reads a topic as a stream of Arrow batches, for data larger than memory: DuckDB and others read from it directly.
 
     Args:
-        path, topic, partition, start, end, columns, isolation: as `read_table`.
+        path, topic, partition, start, end, columns, isolation_level: as `read_table`.
 
     Returns:
         A reader. The store is closed when the reader has been read to its end, or is garbage-collected.
@@ -97,7 +97,7 @@ def read_batches(
         store = opened.enter_context(open_store(path, "r"))
         numbers = store.topic(topic).partition_ids if partition is None else (partition,)
         logs = [(number, store.log(topic, number)) for number in numbers]
-        scans = [(number, log.scan(start, end, columns=of_log, isolation=isolation)) for number, log in logs]
+        scans = [(number, log.scan(start, end, columns=of_log, isolation_level=isolation_level)) for number, log in logs]
         schema = _schema(asked, of_log)
         opened.pop_all()
     return pa.RecordBatchReader.from_batches(schema, _batches(store, scans, schema))

@@ -183,20 +183,20 @@ def read(reader: Reader) -> None:
 def scan(reader: Reader) -> None:
     start = reader.begin()
     end = reader.board.end - CUT
-    frames = reader.log.scan(start, end, columns=["offset", "value"], max_rows=50, isolation=reader.isolation())
+    frames = reader.log.scan(start, end, columns=["offset", "value"], max_rows=50, isolation_level=reader.isolation())
     reader.judge_all(_frames(frames), start, end)
 
 
 def records(reader: Reader) -> None:
     start = reader.begin()
     end = reader.board.end - CUT
-    found = reader.log.records(start, end, isolation=reader.isolation())
+    found = reader.log.records(start, end, isolation_level=reader.isolation())
     reader.judge_all(((each.offset, each.value) for each in found), start, end)
 
 
 def follow(reader: Reader) -> None:
     start = reader.begin()
-    frames = reader.log.follow(start, columns=["offset", "value"], max_rows=50, timeout_ms=0, isolation=reader.isolation())
+    frames = reader.log.follow(start, columns=["offset", "value"], max_rows=50, timeout_ms=0, isolation_level=reader.isolation())
     with suppress(pylog.OffsetOutOfRangeError):  # says that the end, which it has come to, was truncated
         for offset, value in _frames(frames):
             assert offset >= start
@@ -205,7 +205,7 @@ def follow(reader: Reader) -> None:
 
 def offset_for_timestamp(reader: Reader) -> None:
     asked = reader.begin()
-    found = reader.log.offset_for_timestamp(TIME + asked * 10, isolation=reader.isolation())
+    found = reader.log.offset_for_timestamp(TIME + asked * 10, isolation_level=reader.isolation())
     assert found is not None, f"no record at or after the time of offset {asked}, which is there"
     assert found.offset >= asked
     assert found.timestamp == TIME + found.offset * 10

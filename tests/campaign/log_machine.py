@@ -322,7 +322,7 @@ class LogMachine(Crashing[list[Promise]]):
     @rule(first=parts, last=parts, columns=st.permutations(["offset", "key", "value"]))
     def scan(self, first: float, last: float, columns: list[str]) -> None:
         start, end = sorted((self.somewhere(first), self.somewhere(last)))
-        frames = list(self.log.scan(start, end, columns=columns, isolation="read_committed", max_rows=3))
+        frames = list(self.log.scan(start, end, columns=columns, isolation_level="read_committed", max_rows=3))
         rows = [row for frame in frames for row in frame.to_pylist()]
         wanted = [(offset, record) for offset, record in self.readable() if start <= offset < end]
         assert rows == [{"offset": offset, "key": record[0], "value": record[1]} for offset, record in wanted]

@@ -55,7 +55,7 @@ def test_what_was_aborted_is_not_copied_unless_asked_for(tmp_path: Path) -> None
     with pylog.open(source, mode="r") as store:
         logs = [store.log("txn", number) for number in store.topic("txn").partition_ids]
         counts = {
-            level: sum(batch.num_rows for log in logs for batch in log.scan(isolation=level))
+            level: sum(batch.num_rows for log in logs for batch in log.scan(isolation_level=level))
             for level in ("read_committed", "read_uncommitted")
         }
     assert call("copy", source, "txn", tmp_path / "s", "--json").json["records"] == counts["read_committed"]

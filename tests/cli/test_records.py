@@ -84,7 +84,7 @@ def test_read_committed_leaves_out_what_is_aborted() -> None:
 
     directory = case("4.3.0", "txn").log_directory
     with pylog.open(directory, mode="r") as store:
-        committed = sum(batch.num_rows for batch in store.log("txn").scan(isolation="read_committed"))
+        committed = sum(batch.num_rows for batch in store.log("txn").scan(isolation_level="read_committed"))
         everything = sum(batch.num_rows for batch in store.log("txn").scan())
     found = call("cat", directory, "txn", "-p", 0, "--isolation", "read_committed")
     assert len(found.lines) == committed < everything == len(call("cat", directory, "txn", "-p", 0).lines)

@@ -521,7 +521,7 @@ def test_what_fails_ahead_is_tried_again_when_it_is_wanted(
         {"auto_offset_reset": "by_duration:PT"},
         {"auto_offset_reset": "PT1H"},
         {"auto_offset_reset": None},
-        {"isolation": "serializable"},
+        {"isolation_level": "serializable"},
         {"max_poll_records": 0},
         {"max_poll_records": True},
         {"fetch_max_bytes": -1},
@@ -546,7 +546,7 @@ def test_an_option_that_cannot_be_is_refused(store: pylog.Store, wrong: dict[str
 
 def test_kafka_pythons_words_for_options_mean_the_same() -> None:
     assert ConsumerOptions.of({"group_id": "g", "isolation_level": "read_committed"}) == ConsumerOptions(
-        group="g", isolation="read_committed"
+        group="g", isolation_level="read_committed"
     )
 
 

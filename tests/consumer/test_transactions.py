@@ -63,7 +63,7 @@ def reading(path: Path, **options: Any) -> Iterator[Consumer]:
 @pytest.fixture
 def committed(path: Path) -> Iterator[Consumer]:
     """Reads what is committed."""
-    yield from reading(path, isolation="read_committed")
+    yield from reading(path, isolation_level="read_committed")
 
 
 @pytest.fixture
@@ -186,7 +186,7 @@ def test_a_consumer_gets_from_a_brokers_directory_what_kafkas_consumer_got(golde
     expected = golden.expected_committed() if isolation == "read_committed" else golden.expected()
     with pylog.open(golden.log_directory, mode="r") as store:
         place = TopicPartition(golden.topic, golden.partition)
-        consumer = store.consumer(auto_offset_reset="earliest", isolation=isolation, max_poll_records=10_000)
+        consumer = store.consumer(auto_offset_reset="earliest", isolation_level=isolation, max_poll_records=10_000)
         consumer.assign([place])
         got = []
         while found := consumer.poll():

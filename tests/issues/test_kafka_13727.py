@@ -42,4 +42,4 @@ def test_an_aborted_record_stays_aborted_when_the_transaction_index_does_not_kno
             path.unlink()
     with pylog.open(directory, mode) as store:
         log = store.log(golden.topic, golden.partition)
-        assert list(rows(log.scan(columns=COLUMNS, isolation="read_committed"))) == golden.expected_committed()
+        assert list(rows(log.scan(columns=COLUMNS, isolation_level="read_committed"))) == golden.expected_committed()

@@ -54,7 +54,9 @@ def read_everything(image: Image, boots: int) -> RecordingFileSystem:
     fs = RecordingFileSystem(image=image, boots=boots)
     with pylog.open("/data", "r", fs=fs, clock=fs.clock) as store:
         log = store.log("t")
-        assert [record.value for record in log.records(isolation="read_committed")] == [b"%d" % number for number in range(8)]
+        assert [record.value for record in log.records(isolation_level="read_committed")] == [
+            b"%d" % number for number in range(8)
+        ]
         assert log.read(5).value == b"5"
         assert log.offset_for_timestamp(0) is not None
         assert log.wait_for(7, timeout_ms=0) == 8

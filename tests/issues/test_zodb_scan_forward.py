@@ -307,7 +307,7 @@ def recover(fs: MemoryFileSystem) -> None:
         with suppress(pylog.PylogError), pylog.open("/data", mode, fs=fs, clock=fs.clock) as store:
             log = store.log("t")
             with suppress(pylog.CorruptionError):
-                values = [record.value for record in log.records(isolation="read_committed")]
+                values = [record.value for record in log.records(isolation_level="read_committed")]
                 assert values[: len(VALUES)] == VALUES[: len(values)]
             if mode == "rw":
                 log.append_batch([b"next"], producer=ProducerBatch(1 << 48, 0, len(VALUES)))

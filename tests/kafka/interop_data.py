@@ -308,7 +308,7 @@ def read(store: pylog.Store, topic: str, isolation: str = "read_uncommitted") ->
     return [
         each
         for partition in store.topics()[topic].partition_ids
-        for frame in store.log(topic, partition).scan(columns=COLUMNS, isolation=isolation)
+        for frame in store.log(topic, partition).scan(columns=COLUMNS, isolation_level=isolation)
         for each in _records(partition, frame)
     ]
 

@@ -61,7 +61,7 @@ def put(log: pylog.Log, keys: str, first: int = 0) -> None:
 
 
 def entries(log: pylog.Log, isolation: str = "read_uncommitted") -> list[Entry]:
-    return [(record.offset, record.key, record.value) for record in log.records(isolation=isolation)]
+    return [(record.offset, record.key, record.value) for record in log.records(isolation_level=isolation)]
 
 
 def kept(log: pylog.Log) -> str:

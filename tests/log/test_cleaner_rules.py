@@ -97,7 +97,7 @@ def test_what_is_left_is_what_kafkas_cleaner_left(before: GoldenPartition, tmp_p
         log, other = store.log(before.topic, before.partition), kafkas.log(after.topic, after.partition)
         store.clean(before.topic, before.partition)
         assert list(rows(log.scan(start, columns=COLUMNS))) == after.expected()
-        assert list(rows(log.scan(start, columns=COLUMNS, isolation="read_committed"))) == after.expected_committed()
+        assert list(rows(log.scan(start, columns=COLUMNS, isolation_level="read_committed"))) == after.expected_committed()
         assert headers(log, after) == headers(other, after)
         theirs = {segment.base_offset: segment.transactions().encoded() for segment in other.look().segments.values()}
         mine = {segment.base_offset: segment.transactions().encoded() for segment in log.look().segments.values()}
@@ -117,9 +117,9 @@ def test_what_kafka_has_compacted_is_compacted_on_and_keeps_the_last_record_of_e
     """Tombstones whose time is over go, and with them nothing else."""
     with opened(golden, tmp_path / "s") as store:
         log = store.log(golden.topic, golden.partition)
-        before = list(rows(log.scan(columns=COLUMNS, isolation="read_committed")))
+        before = list(rows(log.scan(columns=COLUMNS, isolation_level="read_committed")))
         store.clean(golden.topic, golden.partition)
-        after = list(rows(log.scan(columns=COLUMNS, isolation="read_committed")))
+        after = list(rows(log.scan(columns=COLUMNS, isolation_level="read_committed")))
         end = log.segments[-1].base_offset
         last = {row["key"]: row["offset"] for row in before if row["offset"] < end}
         wanted = [row for row in before if row["offset"] >= end or last[row["key"]] == row["offset"]]
@@ -222,7 +222,7 @@ def store_of(made: Written, clock: ManualClock, buffer_size: int) -> tuple[Memor
 
 
 def entries(log: pylog.Log, isolation: str) -> list[Entry]:
-    return [(record.offset, record.key, record.value) for record in log.records(isolation=isolation)]
+    return [(record.offset, record.key, record.value) for record in log.records(isolation_level=isolation)]
 
 
 def last_of(store: pylog.Store) -> dict[int, tuple[int, ...]]:

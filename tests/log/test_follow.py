@@ -312,7 +312,7 @@ def read_everything(path: Path, fs: OsFileSystem | None = None) -> list[bytes | 
         reader = reading.log("t")
         found = values(reader)
         reader.read(0)
-        list(reader.scan(isolation="read_committed"))
+        list(reader.scan(isolation_level="read_committed"))
         reader.offset_for_timestamp(0)
         reader.split_offsets(0, reader.end_offset, 100)
         list(reader.follow(0, timeout_ms=1))
@@ -835,7 +835,7 @@ def test_a_follower_of_durable_records_waits_for_the_flush(log: pylog.Log, reade
 
 
 def test_columns_and_isolation_are_checked_at_once(reader: pylog.Log) -> None:
-    for wrong in ({"columns": ("price",)}, {"isolation": "serializable"}, {"max_rows": 0}, {"start": -1}):
+    for wrong in ({"columns": ("price",)}, {"isolation_level": "serializable"}, {"max_rows": 0}, {"start": -1}):
         with pytest.raises(pylog.PylogError):
             reader.follow(**wrong)  # type: ignore[arg-type]
 
@@ -848,10 +848,10 @@ def test_a_committed_follower_stops_before_an_open_transaction_and_passes_aborte
     (directory / f"{0:020d}.log").write_bytes(broker_batch(0, b"0") + in_transaction(1, b"1", b"2") + broker_batch(3, b"3"))
     with pylog.open(tmp_path, mode="r", clock=clock) as reading:
         reader = reading.log("t")
-        batches = reader.follow(0, isolation="read_committed", timeout_ms=10)
+        batches = reader.follow(0, isolation_level="read_committed", timeout_ms=10)
         assert collected([next(batches)]) == [b"0"]
         assert reader.stable_offset == 1
-        assert collected(reader.follow(1, isolation="read_committed", timeout_ms=1)) == []
+        assert collected(reader.follow(1, isolation_level="read_committed", timeout_ms=1)) == []
         add(directory, marker(4, CONTROL_COMMIT, 7))
         assert collected([next(batches)]) == [b"1", b"2", b"3"]
         add(directory, in_transaction(5, b"5", producer=8) + broker_batch(6, b"6") + marker(7, CONTROL_ABORT, 8))
@@ -868,7 +868,7 @@ def test_a_committed_follower_of_a_pylog_writer_knows_of_transactions_that_came_
     with pylog.open(tmp_path) as store, pylog.open(tmp_path, mode="r", clock=clock) as reading:
         append(store.log("t"), [3])
         reader = reading.log("t")
-        batches = reader.follow(0, isolation="read_committed", timeout_ms=10)
+        batches = reader.follow(0, isolation_level="read_committed", timeout_ms=10)
         append(store.log("t"), range(4, 40))
         assert collected(batches) == [b"0"]
         assert reader.stable_offset == store.log("t").stable_offset == 2

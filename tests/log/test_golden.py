@@ -42,7 +42,7 @@ def test_committed_reading_hides_what_kafkas_consumer_did_not_see(golden: Golden
         return
     with pylog.open(golden.log_directory, mode="r") as store:
         log = store.log(golden.topic, golden.partition)
-        assert list(rows(log.scan(columns=COLUMNS, isolation="read_committed"))) == golden.expected_committed()
+        assert list(rows(log.scan(columns=COLUMNS, isolation_level="read_committed"))) == golden.expected_committed()
 
 
 def test_log_start_end_and_stable_offset_are_the_brokers(golden: GoldenPartition) -> None:
@@ -64,7 +64,7 @@ def test_a_search_by_time_answers_as_the_broker_did(golden: GoldenPartition) -> 
             for query in meta.get(answers, meta["offsetsForTimes"]):
                 if "error" in query:
                     continue
-                found = log.offset_for_timestamp(query["timestamp"], isolation=isolation)
+                found = log.offset_for_timestamp(query["timestamp"], isolation_level=isolation)
                 got = (
                     None
                     if found is None

@@ -203,7 +203,7 @@ def test_an_iterator_held_over_a_truncation_of_another_process_gives_nothing_tha
 
 HELD: tuple[Callable[[pylog.Log], Iterator[Any]], ...] = (
     lambda log: log.records(28),
-    lambda log: log.records(28, isolation="read_committed"),
+    lambda log: log.records(28, isolation_level="read_committed"),
     lambda log: chain.from_iterable(_values(log.follow(28))),
 )
 

@@ -54,7 +54,7 @@ def test_the_defaults_are_the_connectors():
     assert (options.min_partitions, options.max_bytes_per_partition, options.max_records_per_partition) == (None, 128 << 20, None)
     assert not options.latest_if_none_younger
     assert options.scan.columns == COLUMNS
-    assert options.scan.isolation == "read_uncommitted"
+    assert options.scan.isolation_level == "read_uncommitted"
     assert options.scan.verify_checksums
     assert options.scan.fail_on_data_loss
 
@@ -92,8 +92,8 @@ def test_a_value_is_understood(option: str, value: str, attribute: str, expected
         ("includeHeaders", "TRUE", "columns", (*COLUMNS, "headers")),
         ("columns", "VALUE, timestamptype", "columns", ("value", "timestampType")),
         ("columns", "headers,key", "columns", ("headers", "key")),
-        ("isolationLevel", "READ_COMMITTED", "isolation", "read_committed"),
-        ("kafka.isolation.level", "read_committed", "isolation", "read_committed"),
+        ("isolationLevel", "READ_COMMITTED", "isolation_level", "read_committed"),
+        ("kafka.isolation.level", "read_committed", "isolation_level", "read_committed"),
         ("failOnDataLoss", "False", "fail_on_data_loss", False),
         ("verifyChecksums", "false", "verify_checksums", False),
     ],

@@ -49,7 +49,7 @@ def spoil(path: Path, position: int) -> None:
 def committed(root: Path) -> list[int]:
     """The offsets that a committed reader gets."""
     with pylog.open(root, "r") as store:
-        return [record.offset for record in store.log("txn").records(isolation="read_committed")]
+        return [record.offset for record in store.log("txn").records(isolation_level="read_committed")]
 
 
 def ends(done: Repair) -> list[LostEnd]:

@@ -465,7 +465,7 @@ class Scene:
         assert records == wanted, f"{sorted(set(records.items()) ^ set(wanted.items()))}"
         scanned = [pair for frame in log.scan(columns=["offset", "value"], max_rows=5) for pair in _pairs(frame)]
         assert [offset for offset, _ in scanned] == list(expected)
-        committed = {each.offset for each in log.records(isolation="read_committed")}
+        committed = {each.offset for each in log.records(isolation_level="read_committed")}
         assert committed == set(expected) - self.aborted
         for offset in range(self.start, self.end, 3):
             later = [each for each in expected if each >= offset]

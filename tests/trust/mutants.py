@@ -528,7 +528,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="follow_checks_its_arguments_without_reading",
         file="pylog/log/log.py",
-        text="        check_scan(columns, isolation, max_rows)  # without reading",
+        text="        check_scan(columns, isolation_level, max_rows)  # without reading",
         replacement="        self.scan(self.end_offset, self.end_offset, columns=columns)  #",
         tests=("tests/log/test_follow.py::test_a_truncation_while_a_follower_begins_is_no_error",),
         why="A follower that begins while another thread truncates raises OffsetOutOfRangeError for an offset that is there.",

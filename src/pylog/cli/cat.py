@@ -100,7 +100,7 @@ def _scanned(ranges: list[LogRange], isolation: str, max_rows: int) -> Iterator[
 
     for log, start, end in ranges:
         if start < end:
-            for frame in log.scan(start, end, columns=RECORD_COLUMNS, isolation=isolation, max_rows=max_rows):
+            for frame in log.scan(start, end, columns=RECORD_COLUMNS, isolation_level=isolation, max_rows=max_rows):
                 yield _with_partition(frame, log.partition.partition)
 
 
@@ -110,7 +110,7 @@ def _around(ranges: list[LogRange], isolation: str, key: bytes) -> Iterator[pa.R
     import pyarrow.compute as pc
 
     for log, start, end in ranges:
-        for keys in log.scan(start, end, columns=("offset", "key"), isolation=isolation) if start < end else ():
+        for keys in log.scan(start, end, columns=("offset", "key"), isolation_level=isolation) if start < end else ():
             hits = keys.filter(pc.equal(keys.column("key"), pa.scalar(key, pa.binary()))).column("offset")
             if len(hits):
                 yield from _scanned([(log, hits[0].as_py(), hits[-1].as_py() + 1)], isolation, SCAN_ROWS)
@@ -118,7 +118,7 @@ def _around(ranges: list[LogRange], isolation: str, key: bytes) -> Iterator[pa.R
 
 def _followed(store: Store, ranges: list[LogRange], isolation: str) -> Iterator[pa.RecordBatch]:
     """Yields records of logs from the start of each range, indefinitely."""
-    with store.consumer(isolation=isolation, auto_offset_reset="earliest") as consumer:
+    with store.consumer(isolation_level=isolation, auto_offset_reset="earliest") as consumer:
         consumer.assign([log.partition for log, _, _ in ranges])
         for log, start, _ in ranges:
             consumer.seek(log.partition, start)

@@ -121,6 +121,6 @@ def _batches(extents: list[tuple[Log, int, int]], isolation: str) -> Iterator[So
     """Yields the records of logs, one log after the other."""
     before = 0
     for log, start, end in extents:
-        for batch in log.scan(start, end, columns=("offset", *_RECORD), isolation=isolation):
+        for batch in log.scan(start, end, columns=("offset", *_RECORD), isolation_level=isolation):
             yield SourceBatch(log.partition.partition, batch, before + batch.column("offset")[-1].as_py() + 1 - start)
         before += end - start

@@ -86,7 +86,7 @@ def offset_of_last(log: Log, count: int, isolation: str) -> int:
         return log.end_offset
     while low > start:
         first = max(start, low - size)
-        frames = log.scan(first, low, columns=("offset",), isolation=isolation)
+        frames = log.scan(first, low, columns=("offset",), isolation_level=isolation)
         offsets = [offset for frame in frames for offset in frame.column(0).to_pylist()]
         if len(offsets) >= count:
             return int(offsets[-count])

@@ -488,9 +488,9 @@ class Consumer:
             InvalidArgumentError: a negative time. As `Log.offset_for_timestamp`.
         """
         with self._guard:
-            isolation = self._options.isolation
+            isolation = self._options.isolation_level
             return {
-                partition: self._core.log(partition).offset_for_timestamp(timestamp, isolation=isolation)
+                partition: self._core.log(partition).offset_for_timestamp(timestamp, isolation_level=isolation)
                 for partition, timestamp in zip(checked_partitions(timestamps), timestamps.values(), strict=True)
             }
 

@@ -154,7 +154,7 @@ class Core:
         """What is known of a partition that comes: nothing."""
 
         def read_from(offset: int) -> PartitionReader:
-            return PartitionReader(partial(self._logs.of, partition), offset, self.options.isolation)
+            return PartitionReader(partial(self._logs.of, partition), offset, self.options.isolation_level)
 
         return AssignedPartition(partition, read_from, self._deserializers)
 

@@ -18,7 +18,7 @@ from pylog.times import milliseconds_of
 
 Deserializer = Callable[[bytes], Any]
 
-_ALIASES: Final = {"group_id": "group", "isolation_level": "isolation"}  # kafka-python's word → ours
+_ALIASES: Final = {"group_id": "group", "isolation_level": "isolation_level"}  # kafka-python's word → ours
 _LOWEST: Final = {
     "auto_commit_interval_ms": 0,
     "max_poll_records": 1,
@@ -79,7 +79,7 @@ class ConsumerOptions:
             "earliest", "none" (an error) or "by_duration:PT24H" (the first record of the last 24 hours).
         enable_auto_commit: commit what earlier polls have handed out, in `poll`; by default that of consumers with a group.
         auto_commit_interval_ms: how often, at most.
-        isolation: "read_committed" hides aborted transactions and waits for open ones.
+        isolation_level: "read_committed" hides aborted transactions and waits for open ones.
         max_poll_records: of one `poll`.
         key_deserializer, value_deserializer: make objects of bytes; what is null stays None.
         consumer_timeout_ms: iteration ends when nothing has come for so long; None: never.
@@ -101,7 +101,7 @@ class ConsumerOptions:
     auto_offset_reset: str = "latest"
     enable_auto_commit: bool | None = None
     auto_commit_interval_ms: int = 5_000
-    isolation: str = "read_uncommitted"
+    isolation_level: str = "read_uncommitted"
     max_poll_records: int = 500
     key_deserializer: Deserializer | None = None
     value_deserializer: Deserializer | None = None
@@ -120,8 +120,8 @@ class ConsumerOptions:
         for name, low in _LOWEST.items():
             object.__setattr__(self, name, check_int(name, getattr(self, name), low))  # which makes ints of NumPy's
         object.__setattr__(self, "partition_assignment_strategy", _checked_names(self.partition_assignment_strategy))
-        if self.isolation not in ISOLATIONS:
-            raise InvalidArgumentError(f"isolation={self.isolation!r} is not one of {', '.join(ISOLATIONS)}")
+        if self.isolation_level not in ISOLATIONS:
+            raise InvalidArgumentError(f"isolation_level={self.isolation_level!r} is not one of {', '.join(ISOLATIONS)}")
         for name in ("key_deserializer", "value_deserializer"):
             if getattr(self, name) is not None and not callable(getattr(self, name)):
                 raise InvalidArgumentError(f"{name}={getattr(self, name)!r} cannot be called")
@@ -156,7 +156,7 @@ class ConsumerOptions:
     @property
     def committed_only(self) -> bool:
         """Whether it reads under `read_committed`."""
-        return self.isolation == "read_committed"
+        return self.isolation_level == "read_committed"
 
     @property
     def assignors(self) -> tuple[str, ...]:

@@ -37,7 +37,7 @@ class Positions:
         self, options: ConsumerOptions, offsets: OffsetStore, log_of: Callable[[TopicPartition], Log], clock: Clock
     ) -> None:
         self._group = options.group
-        self._isolation = options.isolation
+        self._isolation = options.isolation_level
         self._committed_only = options.committed_only
         self._policy = ResetPolicy.of(options.auto_offset_reset)
         self._offsets = offsets
@@ -112,7 +112,7 @@ class Positions:
             return log.look().earliest(partition)
         if policy.kind == "by_duration":
             since = max(0, self._clock.now_ms() - policy.duration_ms)
-            found = log.offset_for_timestamp(since, isolation=self._isolation)
+            found = log.offset_for_timestamp(since, isolation_level=self._isolation)
             if found is not None:
                 return found.offset
         return log.stable_offset if self._committed_only else log.end_offset

@@ -48,20 +48,20 @@ class PartitionReader:
     Args:
         open_log: gives the partition, when it is first read.
         offset: where to begin.
-        isolation: as for `Log.scan`.
+        isolation_level: as for `Log.scan`.
 
     Attributes:
         offset: where the next piece begins.
         may_have_more: false when the last look found the log's end.
     """
 
-    def __init__(self, open_log: Callable[[], Log], offset: int, isolation: str) -> None:
+    def __init__(self, open_log: Callable[[], Log], offset: int, isolation_level: str) -> None:
         self.offset = offset
         self.may_have_more = True
         self._open_log = open_log
         self._log: Log | None = None
-        self._isolation = isolation
-        self._ends = Ends(committed=isolation == "read_committed")
+        self._isolation = isolation_level
+        self._ends = Ends(committed=isolation_level == "read_committed")
         self._frames: Iterator[pa.RecordBatch] | None = None
         self._state: LogState | None = None  # that `_frames` read
         self._at_end: _Seen | None = None  # of what `_frames` gives
@@ -118,7 +118,7 @@ class PartitionReader:
         if not self.may_have_more or self._log is None:
             return None
         self._at_end = _Seen(state.truncation_count, end, crc_before(state, end))  # before it is given: later it may be another
-        return self._log.scan(self.offset, end, columns=COLUMNS, isolation=self._isolation, max_rows=limits.SCAN_ROWS)
+        return self._log.scan(self.offset, end, columns=COLUMNS, isolation_level=self._isolation, max_rows=limits.SCAN_ROWS)
 
     def _check(self, state: LogState) -> None:
         seen = self._seen

@@ -123,20 +123,20 @@ def check_positive(name: str, given: Any) -> None:
         raise InvalidArgumentError(f"{name}={given!r} is not a positive int")
 
 
-def is_committed(isolation: str) -> bool:
+def is_committed(isolation_level: str) -> bool:
     """Whether an isolation level hides what is not committed."""
-    if isolation not in ISOLATIONS:
-        raise InvalidArgumentError(f"isolation={isolation!r} is not one of {', '.join(ISOLATIONS)}")
-    return isolation == ISOLATIONS[1]
+    if isolation_level not in ISOLATIONS:
+        raise InvalidArgumentError(f"isolation_level={isolation_level!r} is not one of {', '.join(ISOLATIONS)}")
+    return isolation_level == ISOLATIONS[1]
 
 
-def check_scan(columns: Sequence[str], isolation: str, max_rows: int) -> bool:
+def check_scan(columns: Sequence[str], isolation_level: str, max_rows: int) -> bool:
     """Checks the arguments of a scan, without reading the log. Returns True for `read_committed`.
 
     Raises:
         InvalidArgumentError: one of them is wrong.
     """
-    committed = is_committed(isolation)
+    committed = is_committed(isolation_level)
     check_positive("max_rows", max_rows)
     schema_of(columns)
     return committed

@@ -329,7 +329,7 @@ class Log(CurrentState):
         end: int | None = None,
         *,
         columns: Sequence[str] = DEFAULT_COLUMNS,
-        isolation: str = "read_uncommitted",
+        isolation_level: str = "read_uncommitted",
         max_rows: int = limits.SCAN_ROWS,
         verify: bool = True,
     ) -> Iterator[pa.RecordBatch]:
@@ -341,7 +341,7 @@ class Log(CurrentState):
             columns: of `offset` int64, `timestamp` timestamp[ms, UTC], `timestamp_type` int8, `key`, `value` binary, `headers`
                 list<struct<key: string, value: binary>>, `leader_epoch` int32, `producer_id` int64, `producer_epoch` int16,
                 `sequence` int32, in the order wanted. What is not asked for is not decoded.
-            isolation: `read_committed` hides aborted and open transactions.
+            isolation_level: `read_committed` hides aborted and open transactions.
             max_rows: of one Arrow batch.
             verify: check each batch's CRC.
 
@@ -352,7 +352,7 @@ class Log(CurrentState):
         Cost: tens of millions of records a second; memory for one Arrow batch.
         """
         self._check_open()
-        committed = check_scan(columns, isolation, max_rows)
+        committed = check_scan(columns, isolation_level, max_rows)
         state = self.look(committed=committed)
         last = state.stable_offset if committed else state.end_offset
         wanted = lookup.wanted(state, self.partition, start, end, last)
@@ -364,7 +364,7 @@ class Log(CurrentState):
         return self._gate.steps(frames)
 
     def records(
-        self, start: int | None = None, end: int | None = None, *, isolation: str = "read_uncommitted", verify: bool = True
+        self, start: int | None = None, end: int | None = None, *, isolation_level: str = "read_uncommitted", verify: bool = True
     ) -> Iterator[Record]:
         """The same as `Record` objects, in offset order.
 
@@ -373,15 +373,15 @@ class Log(CurrentState):
 
         Cost: some 0.2 µs a record.
         """
-        frames = self.scan(start, end, columns=RECORD_COLUMNS, isolation=isolation, verify=verify)
+        frames = self.scan(start, end, columns=RECORD_COLUMNS, isolation_level=isolation_level, verify=verify)
         return chain.from_iterable(self._gate.chunks(record_chunks(frames, *self.partition)))
 
-    def offset_for_timestamp(self, timestamp: int, *, isolation: str = "read_uncommitted") -> OffsetAndTimestamp | None:
+    def offset_for_timestamp(self, timestamp: int, *, isolation_level: str = "read_uncommitted") -> OffsetAndTimestamp | None:
         """The first record with `timestamp` or a later one, as Kafka's `offsetsForTimes` answers (storage-format 5.8).
 
         Args:
             timestamp: milliseconds since 1970.
-            isolation: under `read_committed` an answer at or behind the stable offset is None.
+            isolation_level: under `read_committed` an answer at or behind the stable offset is None.
 
         Returns:
             Its offset, timestamp and leader epoch, or None if no record is that recent. A record without a timestamp is never the
@@ -393,7 +393,7 @@ class Log(CurrentState):
         Cost: O(log n) and one batch.
         """
         with self._gate:
-            committed = is_committed(isolation)
+            committed = is_committed(isolation_level)
             find = partial(self._times.find, timestamp=offset_given("timestamp", timestamp), committed=committed)
             look = partial(self.look, committed=committed)
             return lookup.of_live(look, look(), find)
@@ -422,7 +422,7 @@ class Log(CurrentState):
         start: int | None = None,
         *,
         columns: Sequence[str] = DEFAULT_COLUMNS,
-        isolation: str = "read_uncommitted",
+        isolation_level: str = "read_uncommitted",
         max_rows: int = limits.SCAN_ROWS,
         timeout_ms: int | None = None,
         durable: bool = False,
@@ -431,7 +431,7 @@ class Log(CurrentState):
 
         Args:
             start: an offset; by default the end at the time of the call, so that only news come.
-            columns, isolation, max_rows: as for `scan`.
+            columns, isolation_level, max_rows: as for `scan`.
             timeout_ms: end when nothing new has come for so long; None: never.
             durable: hand out only what outlives a power loss.
 
@@ -448,10 +448,10 @@ class Log(CurrentState):
         >>> store.close()
         """
         self._check_open()
-        check_scan(columns, isolation, max_rows)  # without reading: another thread or process may truncate meanwhile
-        ends = Ends(durable, isolation == "read_committed")
+        check_scan(columns, isolation_level, max_rows)  # without reading: another thread or process may truncate meanwhile
+        ends = Ends(durable, isolation_level == "read_committed")
         offset = self.end_offset if start is None else self._offset_within(offset_given("start", start))
-        scan = partial(self.scan, columns=columns, isolation=isolation, max_rows=max_rows)
+        scan = partial(self.scan, columns=columns, isolation_level=isolation_level, max_rows=max_rows)
         look = partial(self.look, committed=ends.committed)
         return self._gate.explained(following.follow(look, scan, self._clock, offset, ends, timeout_ms))
 

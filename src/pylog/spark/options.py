@@ -90,13 +90,13 @@ class ScanOptions:
 
     Attributes:
         columns: the schema's columns, in its order.
-        isolation: `read_uncommitted` or `read_committed`.
+        isolation_level: `read_uncommitted` or `read_committed`.
         verify_checksums: whether each batch's CRC is computed.
         fail_on_data_loss: whether records that are gone are an error or a warning.
     """
 
     columns: tuple[str, ...]
-    isolation: str
+    isolation_level: str
     verify_checksums: bool
     fail_on_data_loss: bool
 
@@ -232,7 +232,7 @@ def _common(given: GivenOptions) -> dict[str, Any]:
         "max_records_per_partition": given.get("maxRecordsPerPartition", values.positive, None),
         "scan": ScanOptions(
             columns=_columns(given),
-            isolation=_isolation(given),
+            isolation_level=_isolation(given),
             verify_checksums=given.get("verifyChecksums", values.boolean, True),
             fail_on_data_loss=given.get("failOnDataLoss", values.boolean, True),
         ),

@@ -336,7 +336,7 @@ def _extents(root: Root, home: str, partition: TopicPartition, options: ReadOpti
     """
     if not pruning.keeps(partition) and isinstance(options.start, Everywhere) and isinstance(options.end, Everywhere):
         return []
-    committed = options.scan.isolation == "read_committed"
+    committed = options.scan.isolation_level == "read_committed"
     by_time = is_by_time(options.start) or is_by_time(options.end)
     if not committed and not by_time and pruning.timestamp is None:
         outline = root.outline(partition)
@@ -463,7 +463,7 @@ class PartitionBounds:
 
     def _at_time(self, timestamp: int, log: Log | None, which: str) -> int:
         assert log is not None
-        found = log.offset_for_timestamp(timestamp, isolation=self.options.scan.isolation)
+        found = log.offset_for_timestamp(timestamp, isolation_level=self.options.scan.isolation_level)
         if found is not None and found.offset < self.latest:
             return found.offset
         if which == "starting" and not self.options.latest_if_none_younger:

@@ -135,7 +135,7 @@ def _report_missing(part: LogSlice, options: ScanOptions) -> None:
 
 def _available(log: Log, position: int, part: LogSlice, options: ScanOptions) -> tuple[int, int]:
     """From where to where the rest of the slice can be read; what of it has gone is reported."""
-    start, end = max(position, log.start_offset), min(part.end, end_of(log, options.isolation))
+    start, end = max(position, log.start_offset), min(part.end, end_of(log, options.isolation_level))
     gone = [(position, min(start, part.end))] if start > position else []
     gone += [(max(end, position), part.end)] if end < part.end else []
     for first, last in gone:
@@ -148,7 +148,12 @@ def _batches(log: Log, start: int, end: int, options: ScanOptions, columns: tupl
     if start >= end:
         return
     scanned = log.scan(
-        start, end, columns=columns, isolation=options.isolation, max_rows=limits.SCAN_ROWS, verify=options.verify_checksums
+        start,
+        end,
+        columns=columns,
+        isolation_level=options.isolation_level,
+        max_rows=limits.SCAN_ROWS,
+        verify=options.verify_checksums,
     )
     for batch in scanned:
         if batch.num_rows:

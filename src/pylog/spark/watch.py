@@ -61,7 +61,7 @@ class PartitionTracker:
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self._committed = options.scan.isolation == "read_committed"
+        self._committed = options.scan.isolation_level == "read_committed"
         self._roots: dict[str, Root] = {}
         self._kept: dict[TopicPartition, _Kept] = {}
 
