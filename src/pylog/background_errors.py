@@ -35,6 +35,9 @@ class BackgroundErrors(msgspec.Struct, frozen=True):
     message: str
 
 
+_DECODER: Final = msgspec.json.Decoder(BackgroundErrors)  # created at import: see `pylog.topics.catalog`
+
+
 def write_background_errors(fs: FileSystem, root: str, clock: Clock, count: int, error: BaseException) -> None:
     """Notes an error. Raises nothing: the work that failed matters more. Only counts that are powers of two are written."""
     if count & (count - 1):
@@ -51,7 +54,7 @@ def read_background_errors(fs: FileSystem, root: str) -> BackgroundErrors | None
     if data is None:
         return None
     try:
-        return msgspec.json.decode(data, type=BackgroundErrors)
+        return _DECODER.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
 

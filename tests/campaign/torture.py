@@ -31,6 +31,7 @@ SUITES: dict[str, tuple[str, dict[str, Any], str]] = {
     "protocol": ("protocol:run", {}, "several processes under a scheduler that stops and kills them anywhere"),
     "models": ("models:run", {}, "stateful models of a log and of a store, with crashes, and of a store on real files"),
     "beside": ("beside:run", {}, "every method that reads, in threads next to a writer, in this process and in another"),
+    "first": ("first_calls:run", {}, "fresh processes, in which eight threads make their first calls at once"),
     "splices": ("splices:run", {}, "a driver of Spark's, killed while it splices micro-batches"),
     "damage": ("corruption:run", {}, "flipped bits, cuts and misplaced sectors in logs with all codecs"),
     "hostile": ("hostile:run", {}, "kernels beside forbidden pages, and each parser, with bytes that are almost right"),

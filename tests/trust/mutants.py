@@ -6,37 +6,16 @@ in its file and that each test exists, and runs the mutants that are marked quic
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
-
-@dataclass(frozen=True)
-class Mutant:
-    """One fix taken out.
-
-    Attributes:
-        name: for the command line; letters, digits and underscores.
-        file: the source file, from `src/`: "pylog/log/maintenance/retention_policy.py".
-        text: a piece of the file that occurs exactly once.
-        replacement: what stands there without the fix.
-        tests: ids of tests from the root, "tests/log/test_retention.py::test_name"; each of them must fail.
-        why: the fault that comes back, in a sentence.
-        quick: runs with the ordinary tests too; for a few whose tests take less than a second.
-    """
-
-    name: str
-    file: str
-    text: str
-    replacement: str
-    tests: tuple[str, ...]
-    why: str
-    quick: bool = False
-
+from trust.mutant import Mutant
+from trust.mutants_beside import BESIDE
 
 _OTHERS: Final = "tests/log/test_times.py::test_a_record_without_a_timestamp_keeps_its_segment_whatever_the_other_timestamps_are"
 _ROLLS: Final = "tests/log/test_times.py::test_a_segment_rolls_by_the_clock_if_its_first_timestamp_is_in_the_future_or_missing"
 
 MUTANTS: Final[tuple[Mutant, ...]] = (
+    *BESIDE,
     Mutant(
         name="deleted_topics_keep_descriptors",
         file="pylog/log_manager.py",

@@ -182,14 +182,17 @@ class _Record(msgspec.Struct, forbid_unknown_fields=True):
     offset: int | None = None
 
 
+_RECORD_DECODER: Final = msgspec.json.Decoder(_Record)
+_HEADERS_DECODER: Final = msgspec.json.Decoder(list[_Header])
+
+
 def _json_lines(stream: Any, name: str, reading: ReadOptions) -> Iterator[pa.RecordBatch]:
-    decoder = msgspec.json.Decoder(_Record)
     for number, lines in _pieces(stream, name, 6 * reading.longest):  # JSON may escape a byte with six: \u0000
         records = []
         for at, line in enumerate(lines):
             try:
                 if line.strip():
-                    records.append(decoder.decode(line))
+                    records.append(_RECORD_DECODER.decode(line))
             except (msgspec.MsgspecError, ValueError) as error:
                 told = "with the optional fields key, value, timestamp, headers and partition"
                 raise CommandFailed(f"{name}, line {number + at} is not a JSON object {told}: {error}") from error
@@ -244,7 +247,7 @@ def _from_csv(batch: pa.RecordBatch, name: str) -> pa.RecordBatch:
         columns["timestamp"] = _milliseconds(columns["timestamp"])
     if "headers" in columns:
         try:
-            given = [msgspec.json.decode(text or "[]", type=list[_Header]) for text in columns["headers"].to_pylist()]
+            given = [_HEADERS_DECODER.decode(text or "[]") for text in columns["headers"].to_pylist()]
         except msgspec.MsgspecError as error:
             raise CommandFailed(f"{name}: the column headers is not JSON such as [{{'key': …, 'value': …}}]: {error}") from error
         columns["headers"] = pa.array(map(_pairs, given), HEADERS_TYPE)

@@ -84,6 +84,11 @@ class _LazyKernel:
         self.__name__ = function.__name__
 
     def compile(self) -> Any:
+        """Compiles the kernel, once, even if several threads call it first at the same moment."""
+        with global_compiler_lock:
+            return self._compiled or self._compile()
+
+    def _compile(self) -> Any:
         """Compiles the kernel. numba's cache compares only the kernel's own file, so the kernel's name depends on the other
         files too: after an upgrade an old kernel would otherwise use old constants.
         """

@@ -6,7 +6,7 @@ One process fills it from front to back. A file is complete once it has its inde
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -37,6 +37,9 @@ class _Index(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
     counts: dict[str, int]
     entries: list[_Entry]
     keyless: list[str] = []
+
+
+_DECODER: Final = msgspec.json.Decoder(_Index)  # created at import: see `pylog.topics.catalog`
 
 
 class Chunks(NamedTuple):
@@ -139,7 +142,7 @@ def read_index(fs: FileSystem, root: str, staged: StagedFile) -> StagedIndex:
         file.close()
     if len(data) != staged.index_size or crc32c(data) != staged.index_crc:
         raise CorruptionError(f"{path} changed after its task; run the job again", path=path, position=staged.index_position)
-    index = msgspec.json.decode(data, type=_Index)
+    index = _DECODER.decode(data)
     chunks = {TopicPartition(entry.topic, entry.partition): _chunks(entry.chunks) for entry in index.entries}
     return StagedIndex(index.counts, chunks, frozenset(index.keyless))
 

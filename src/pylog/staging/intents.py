@@ -95,6 +95,9 @@ class Intent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return sum(counts) if self.done and counts else None
 
 
+_DECODER: Final = msgspec.json.Decoder(Intent)  # created at import: see `pylog.topics.catalog`
+
+
 def intent_name(query: str) -> str:
     """The file of a query's intent.
 
@@ -120,7 +123,7 @@ def _parse(data: bytes, path: str) -> Intent:
         version = msgspec.json.decode(data)["version"]
         if version not in _KNOWN:
             raise UnsupportedFormatError(f"{path} has version {version}, this pylog knows {_VERSION}; use a newer one", path=path)
-        intent = msgspec.json.decode(data, type=Intent)
+        intent = _DECODER.decode(data)
     except (msgspec.DecodeError, TypeError, KeyError) as error:
         raise _damaged(path, str(error)) from error
     if intent.sealed() != intent:

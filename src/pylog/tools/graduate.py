@@ -70,6 +70,9 @@ class Written(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     files: list[str]
 
 
+_DECODER: Final = msgspec.json.Decoder(Written)  # created at import: see `pylog.topics.catalog`
+
+
 @dataclass(frozen=True)
 class Graduation:
     """A plan to hand a directory over to a broker.
@@ -322,7 +325,7 @@ def _noted(fs: FileSystem, root: str) -> list[str]:
         )
         raise IllegalStateError(told, path=root)
     try:
-        names = msgspec.json.decode(data, type=Written).files
+        names = _DECODER.decode(data).files
     except (msgspec.MsgspecError, ValueError) as error:
         raise CorruptionError(
             f"{path} is damaged ({error}); remove {META_PROPERTIES} and {BOOTSTRAP} by hand", path=path

@@ -68,6 +68,12 @@ class Catalog(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return msgspec.structs.replace(bare, crc32c=f"{crc32c(msgspec.json.encode(bare)):08x}")
 
 
+# Created at import. `msgspec.json.decode(type=...)` prepares a type at its first use, and publishes it half-prepared: another
+# thread that decodes at that moment crashes the process.
+_VERSIONED_DECODER: Final = msgspec.json.Decoder(_Versioned)
+_CATALOG_DECODER: Final = msgspec.json.Decoder(Catalog)
+
+
 class KnownCatalog:
     """The catalog of a directory as it stands, parsed once for each content of its file. From any thread.
 
@@ -129,10 +135,10 @@ def parsed_catalog(path: str, data: bytes | None) -> Catalog:
     if data is None:
         return Catalog()
     try:
-        version = msgspec.json.decode(data, type=_Versioned).version
+        version = _VERSIONED_DECODER.decode(data).version
         if version != _VERSION:
             raise UnsupportedFormatError(f"{path} has version {version}; this pylog knows version {_VERSION}", path=path)
-        catalog = msgspec.json.decode(data, type=Catalog)
+        catalog = _CATALOG_DECODER.decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:  # ValueError: bytes that are no UTF-8
         raise _damaged(path, str(error)) from error
     wrong = next(_impossible(catalog), None)

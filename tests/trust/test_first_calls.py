@@ -1,0 +1,97 @@
+"""Everything that is created at first use survives eight threads that use it first at the same moment."""
+
+from __future__ import annotations
+
+import ast
+import threading
+from pathlib import Path
+
+import pytest
+from numba.core.compiler_lock import global_compiler_lock
+
+import pylog
+from campaign import first_calls
+from pylog.record import memory
+
+SOURCES = Path(pylog.__file__).parent
+# `msgspec.convert` to a type without a Struct in it: nothing of that type is kept.
+WITHOUT_A_STRUCT = {"spark/stream_offset.py": "_Topics"}
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("first") / "store"
+    first_calls.make(path)
+    return path
+
+
+def test_eight_threads_that_read_the_catalog_first_do_not_crash_a_fresh_process(directory: Path) -> None:
+    assert first_calls.forked(directory, 1, 200, "topics", "topic") == []
+
+
+def test_eight_threads_make_the_first_calls_of_a_process(directory: Path) -> None:
+    assert first_calls.forked(directory, 2, 14) == []
+
+
+def test_eight_threads_import_pylog_and_open_a_store_at_once(directory: Path) -> None:
+    assert first_calls.forked(directory, 3, 3, imports=True) == []
+
+
+def types_given_late(source: str) -> list[str]:
+    """The calls inside functions that may prepare a type of msgspec's at their first use, as text."""
+    found = []
+    for function in ast.walk(ast.parse(source)):
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            for call in ast.walk(function):
+                if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
+                    text = ast.unparse(call)
+                    names_a_type = any(keyword.arg == "type" for keyword in call.keywords)
+                    if "msgspec" in text and (
+                        call.func.attr in ("Decoder", "convert") or (call.func.attr == "decode" and names_a_type)
+                    ):
+                        found.append(text)
+    return found
+
+
+def test_no_type_of_msgspec_is_prepared_at_its_first_use() -> None:
+    """A decoder is created at import: `msgspec.json.Decoder(Type)` in the module, not in a function."""
+    late = {}
+    for path in sorted(SOURCES.rglob("*.py")):
+        name = path.relative_to(SOURCES).as_posix()
+        calls = [call for call in types_given_late(path.read_text()) if WITHOUT_A_STRUCT.get(name, "msgspec.") not in call]
+        late |= {name: calls} if calls else {}
+    assert late == {}
+
+
+def test_a_type_that_is_prepared_late_is_found() -> None:
+    assert types_given_late("def f(data):\n    return msgspec.json.decode(data, type=Catalog)\n")
+    assert types_given_late("def f(data):\n    return msgspec.json.Decoder(Catalog).decode(data)\n")
+    assert not types_given_late("_D = msgspec.json.Decoder(Catalog)\ndef f(data):\n    return _D.decode(data)\n")
+
+
+def test_a_kernel_is_compiled_once_even_if_several_threads_call_it_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    if memory.INTERPRETED:
+        return  # kernels are not compiled here
+    compiled, inside = [], threading.Event()
+
+    @memory.kernel(memory.types.int64(memory.types.int64))
+    def doubled(number: int) -> int:
+        return 2 * number
+
+    make = type(doubled)._made
+
+    def counted(self: object, *, cache: bool) -> object:
+        compiled.append(threading.get_ident())
+        inside.wait(0.2)  # so that all threads have called it before the first one has it
+        return make(self, cache=False)
+
+    monkeypatch.setattr(type(doubled), "_made", counted)
+    answers: list[int] = []
+    threads = [threading.Thread(target=lambda: answers.append(doubled(21))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answers == [42] * 8
+    assert len(compiled) == 1
+    assert not global_compiler_lock.is_locked()
