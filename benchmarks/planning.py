@@ -1,8 +1,8 @@
 """Planning a Spark read of 100 TB: 10,000 partitions of a hundred segments of 100 MB each.
 
 The files are real names in real directories, with real batch headers and indexes, but the records are holes, and the partitions
-are hard links to one another (see tests/sparse_log.py): what planning asks for is there, and the page cache has it. It
-takes minutes to make them all: only a full run does.
+are hard links to one another (see tests/support/faults/sparse_log.py). What planning asks for is there, and the page cache has
+it. It takes minutes to make them all: only a full run does.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ if __name__ == "__main__":
 def run(settings: Settings) -> None:
     """Reports planning in a new process, with tasks of 1 GiB and of the default size."""
     sys.path.append(str(PROJECT / "tests"))  # the logs without records
-    from sparse_log import make_store
+    from support.faults.sparse_log import make_store
 
     partitions = PARTITIONS if settings.size is Size.FULL else settings.scaled(PARTITIONS // 5, PARTITIONS // 20)
     directory = Path(settings.directory) / "store"

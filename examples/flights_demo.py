@@ -37,7 +37,7 @@ import pylog
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from golden_data import GoldenPartition
+    from support.golden.data import GoldenPartition
 
 PROJECT = Path(__file__).resolve().parent.parent
 TOPIC = "flights"
@@ -356,7 +356,7 @@ def airline_names() -> dict[str, str]:
 def read_broker_directories() -> None:
     """Compares each partition of directories in `tests/golden` with the output of Kafka's own consumer."""
     sys.path.insert(0, str(PROJECT / "tests"))
-    import golden_data
+    from support.golden import data as golden_data
 
     spark = spark_session()
     for case in BROKER_CASES:

@@ -14,16 +14,16 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from kafka_harness import Broker, KafkaError, KafkaJars
-from long_files import turn_of
 from pylog import trace
 from pylog.errors import PylogError
 from pylog.fs import OsFileSystem
 from pylog.log.checking.report import HARMLESS
 from pylog.log.recovery.findings import Finding
 from pylog.store import Store
-from tiers import marks_of
-from trust.features import FeatureError, pair_of
+from support.kafka.harness import Broker, KafkaError, KafkaJars
+from support.long_files import turn_of
+from support.tiers import marks_of
+from support.trust.features import FeatureError, pair_of
 
 KAFKA_CACHE = Path(__file__).resolve().parent.parent / ".cache" / "kafka"
 

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 import pylog
-from interruptions import interrupted_at
 from pylog.background import Background
 from pylog.errors import StorageFailedError
+from support.faults.interruptions import interrupted_at
 
 LONG = 3_600_000  # ms: never, within a test
 PATIENCE = 20.0  # seconds that a test waits for what takes milliseconds

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import pylog
-from cli_harness import call
 from pylog.background_errors import BACKGROUND_ERRORS, read_background_errors
 from pylog.fs import OsFileSystem
 from pylog.upkeep import Upkeep
+from support.cli import call
 
 
 def failing(store: pylog.Store, count: int) -> None:

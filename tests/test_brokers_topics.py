@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 import pylog
-from golden_data import case
 from pylog import OffsetsConfig, TopicPartition
 from pylog.directory.checkpoints import PARTITION_METADATA, format_partition_metadata
 from pylog.errors import IllegalStateError, StorageFailedError
 from pylog.offsets.schema import partition_of_group
 from pylog.testing import FaultyFileSystem, MemoryFileSystem
 from pylog.topics.signs import META_PROPERTIES
+from support.golden.data import case
 
 T = TopicPartition("t", 0)
 ANOTHER_ID = "A" * 22

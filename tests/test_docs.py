@@ -1,6 +1,6 @@
 """The README and docs/: every block of code runs, every link leads somewhere, the site builds, the examples run.
 
-How the blocks run, and how a page shows what they print: tests/doc_pages.py.
+How the blocks run, and how a page shows what they print: tests/support/docs/pages.py.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import pylog
-from doc_pages import CODE, OTHER, PROJECT, Course, Runner, blocks, code, courses, pages
-from golden_data import case
 from pylog.cli.run import app
 from spark.conftest import spark  # noqa: F401 - the fixture, for pages that ask Spark
+from support.docs.pages import CODE, OTHER, PROJECT, Course, Runner, blocks, code, courses, pages
+from support.golden.data import case
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-import golden_data
+from support.golden import data as golden_data
 
 
 def test_there_are_217_partitions_from_three_brokers():

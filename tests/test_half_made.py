@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 import pylog
-from cli_harness import call
 from pylog.directory.checkpoints import CLEAN_SHUTDOWN, RECOVERY_POINT, parse_offsets
 from pylog.errors import CorruptionError
 from pylog.fs import OsFileSystem
@@ -18,6 +17,7 @@ from pylog.tools.verify import verify
 from pylog.topics import changes
 from pylog.topics.catalog import read_catalog
 from pylog.topics.checking import check_catalog
+from support.cli import call
 
 FS = OsFileSystem()
 

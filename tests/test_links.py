@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 import pylog
-from cli_harness import call as run
 from pylog.errors import IllegalStateError, NotALogDirectoryError, PylogError, StorageFailedError
 from pylog.fs import OsFileSystem
 from pylog.spark.options import read_options
@@ -18,6 +17,7 @@ from pylog.spark.planner import plan
 from pylog.testing import MemoryFileSystem
 from pylog.tools.repair import repair
 from pylog.tools.verify import verify
+from support.cli import call as run
 
 
 @pytest.fixture

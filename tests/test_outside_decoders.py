@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 import pylog
-from interop_data import CODECS, NOW_MS, TOPICS, Row, read, row, rows_of, write_topics
-from kafka_harness import Record
+from support.kafka.harness import Record
+from support.kafka.interop_data import CODECS, NOW_MS, TOPICS, Row, read, row, rows_of, write_topics
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python's, on reading its own resources

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 import pylog
-from built import PROJECT, Environment, build, unpacked
-from doc_pages import code
+from support.docs.pages import code
+from support.packaging.built import PROJECT, Environment, build, unpacked
 
 DISTRIBUTION = f"pylogdb-{pylog.__version__}.dist-info"
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import pylog
-from golden_data import case
+from support.golden.data import case
 
 ROWS = 1000
 

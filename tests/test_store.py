@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 import pylog
-from faulty_fs import Faults, FaultyFileSystem
-from golden_data import case
-from neighbours import values
 from pylog.fs import OsFileSystem
 from pylog.topics.catalog import CATALOG, read_catalog
+from support.faults.faulty_fs import Faults, FaultyFileSystem
+from support.faults.neighbours import values
+from support.golden.data import case
 
 
 def test_topics_come_back_with_their_configuration_and_id(tmp_path: Path) -> None:

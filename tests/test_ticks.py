@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 import pylog
-from neighbours import values
 from pylog.clock import ManualClock
 from pylog.errors import ClosedError, StorageFailedError
 from pylog.fs import OsFileSystem
 from pylog.testing import FaultyFileSystem
+from support.faults.neighbours import values
 
 DAY_MS = 86_400_000
 NOW = 1_700_000_000_000

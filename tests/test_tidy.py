@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from long_files import LONGEST_FIRST
+from support.long_files import LONGEST_FIRST
 
 SOURCES = Path(__file__).resolve().parent.parent / "src"
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 import pylog
-from cli_harness import call as run
 from pylog.errors import IllegalStateError, OffsetOutOfRangeError, PylogError
 from pylog.record.types import TopicPartition
 from pylog.spark.options import read_options
 from pylog.spark.planner import plan
 from pylog.tools.verify import verify
+from support.cli import call as run
 
 ARCHIVE = Path(__file__).resolve().parent / "golden-tier" / "ktier-data.tar.xz"
 LOCAL, END = 16081, 16502

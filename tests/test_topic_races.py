@@ -17,7 +17,6 @@ import psutil
 import pytest
 
 import pylog
-from neighbours import values
 from pylog import Durability
 from pylog.directory.checkpoints import CLEANER, LOG_START, RECOVERY_POINT, parse_offsets
 from pylog.fs import OsFileSystem
@@ -26,6 +25,7 @@ from pylog.record.types import TopicPartition
 from pylog.store import Store
 from pylog.topics import changes
 from pylog.topics.catalog import CATALOG, CatalogTopic, read_catalog, write_topic
+from support.faults.neighbours import values
 
 PATIENCE = 20.0  # seconds that a test waits for what takes milliseconds
 HEX = "0123456789abcdef" * 2

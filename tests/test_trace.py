@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 import pylog
-from faulty_fs import Faults, FaultyFileSystem
 from pylog import Durability, OffsetsConfig, TopicPartition, trace
 from pylog.clock import ManualClock
 from pylog.fs import OsFileSystem, parent_process
@@ -24,8 +23,9 @@ from pylog.staging.names import StagingName
 from pylog.testing import MemoryFileSystem
 from pylog.tools.graduate import carry_out, plan_graduation, take_back
 from pylog.tools.repair import repair
-from repairs import variant
-from staged import QUERY, stage
+from support.faults.faulty_fs import Faults, FaultyFileSystem
+from support.faults.repairs import variant
+from support.spark.staged import QUERY, stage
 from test_tidy import SOURCES, house
 
 NOW = 1_700_000_000_000

@@ -21,10 +21,10 @@ from benchmarks.measure import NO_WRITES, Row, Sample, Settings, millions, race
 from benchmarks.scan import scanned
 
 if TYPE_CHECKING:
-    from kafka_harness import Broker, KafkaJars
+    from support.kafka.harness import Broker, KafkaJars
 
 PROJECT: Final = Path(__file__).resolve().parent.parent.parent
-sys.path.append(str(PROJECT / "tests" / "kafka"))  # the harness that runs a broker
+sys.path.append(str(PROJECT / "tests"))  # the harness that runs a broker
 TUNED: Final = ("-Xms1g", "-Xmx1g", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35")
 OS_LEVEL: Final = "Durability.OS"
 PRODUCER: Final = "Kafka's producer-perf-test to a broker on this machine, acks=1, batches of 128 KiB (process)"
@@ -41,7 +41,7 @@ def run(settings: Settings) -> None:
 
 def tuned_jars() -> KafkaJars:
     """Kafka's jars, fetched if they are not there, for JVMs that are to be fast; those of the tests are to start quickly."""
-    from kafka_harness import KafkaJars
+    from support.kafka.harness import KafkaJars
 
     return replace(KafkaJars.fetch(PROJECT / ".cache" / "kafka"), tuning=TUNED)
 
@@ -50,7 +50,7 @@ def tuned_jars() -> KafkaJars:
 
 
 def _beside_a_broker(settings: Settings, jars: KafkaJars) -> None:
-    from kafka_harness import Broker
+    from support.kafka.harness import Broker
 
     count = settings.scaled(2_000_000, 500_000)
     directory = Path(settings.directory)

@@ -21,16 +21,16 @@ from benchmarks.measure import Row, Settings, millions, race, times
 from benchmarks.spark import ALL, count_bytes, frame_of, session
 
 if TYPE_CHECKING:
-    from kafka_connector import Connector
+    from support.kafka.connector import Connector
 
 PROJECT: Final = Path(__file__).resolve().parent.parent.parent
 CACHE: Final = PROJECT / ".cache" / "connector"
-sys.path.append(str(PROJECT / "tests" / "kafka"))  # the harness that runs a broker
+sys.path.append(str(PROJECT / "tests"))  # the harness that runs a broker
 
 
 def run(settings: Settings) -> None:
     """Reports what the connector adds to the rows of P11."""
-    from kafka_connector import PYSPARK, Connector
+    from support.kafka.connector import PYSPARK, Connector
 
     count = settings.scaled(20_000_000, 2_000_000)
     directory = Path(settings.directory) / "log"
@@ -69,8 +69,8 @@ def run(settings: Settings) -> None:
 @contextmanager
 def _broker(directory: Path) -> Iterator[str]:
     """A broker on a copy of pylog's directory; its address."""
-    from kafka_adopt import AdoptedTopic, adopt
-    from kafka_harness import Broker
+    from support.kafka.adopt import AdoptedTopic, adopt
+    from support.kafka.harness import Broker
 
     served = directory.with_name("served")
     shutil.copytree(directory, served)

@@ -8,10 +8,10 @@ from types import ModuleType
 
 import pytest
 
-from bench.made_up import grown, row, sample
 from benchmarks import charts, figures, pictures, results
 from benchmarks.charts import Dot, Scale
 from benchmarks.measure import Sample, at_least, at_most
+from support.bench.made_up import grown, row, sample
 
 NAME = "{http://www.w3.org/2000/svg}"
 

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from bench.made_up import row, run
 from benchmarks import __main__ as bench
 from benchmarks import results
 from benchmarks.measure import NO_WRITES, Row, Sample, Settings, Size
+from support.bench.made_up import row, run
 
 
 def test_every_benchmark_has_its_module() -> None:

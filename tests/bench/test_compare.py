@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.made_up import row, run
 from benchmarks import compare, results
 from benchmarks.__main__ import main
+from support.bench.made_up import row, run
 
 KEPT = run(row("append", 10.0), row("scan", 4.0), row("import"))
 

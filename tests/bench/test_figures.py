@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.made_up import row, run
 from benchmarks import figures, results
 from benchmarks.figures import Source
+from support.bench.made_up import row, run
 
 
 @pytest.mark.parametrize("page", figures.pages(), ids=lambda page: page.relative_to(figures.PROJECT).as_posix())

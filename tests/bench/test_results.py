@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.made_up import grown, row, run, sample
 from benchmarks import page, results
 from benchmarks.measure import Row, Sample, Target, at_least, at_most, race, times
+from support.bench.made_up import grown, row, run, sample
 
 
 def test_what_was_kept_is_read_back_the_same(tmp_path: Path) -> None:

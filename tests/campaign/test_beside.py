@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 import pylog
-from campaign.beside import CONSUMER, LOG, STORE, Read, read_beside
+from support.campaign.beside import CONSUMER, LOG, STORE, Read, read_beside
 
 SECONDS = 4.0
 
 
 @pytest.mark.parametrize(("of", "table"), [(pylog.Log, LOG), (pylog.Store, STORE), (pylog.Consumer, CONSUMER)])
 def test_each_public_method_is_read_beside_a_writer_or_has_a_reason_not_to_be(of: type, table: dict[str, Read | str]) -> None:
-    """A new method needs an entry in tests/campaign/beside.py."""
+    """A new method needs an entry in tests/support/campaign/beside.py."""
     assert set(table) == {name for name, _ in inspect.getmembers(of) if not name.startswith("_")}
 
 

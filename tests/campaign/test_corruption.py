@@ -13,7 +13,8 @@ from contextlib import suppress
 import pytest
 
 import pylog
-from campaign.corruption import (
+from pylog.testing import MemoryFileSystem
+from support.campaign.corruption import (
     MISPLACED,
     PARTITION,
     ROOT,
@@ -27,7 +28,6 @@ from campaign.corruption import (
     make_specimen,
     sectors,
 )
-from pylog.testing import MemoryFileSystem
 
 SEGMENTS = 3
 PARTS = 4

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from campaign.mutants import IN_NO_WORKLOAD, NOT_NEEDED_AFTER_A_CRASH, SAMPLES, broken_without, in_source, reached, run
-from campaign.workloads import quiet
+from support.campaign.mutants import IN_NO_WORKLOAD, NOT_NEEDED_AFTER_A_CRASH, SAMPLES, broken_without, in_source, reached, run
+from support.campaign.workloads import quiet
 
 
 @pytest.fixture(autouse=True)

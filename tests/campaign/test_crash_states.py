@@ -1,6 +1,6 @@
 """No crash breaks a promise, wherever it comes, whatever it leaves on the disk (reliability 8.2, suite 6).
 
-What fails here prints its workload and crash as a call of `campaign.explorer.replay`, which goes through it again.
+What fails here prints its workload and crash as a call of `support.campaign.explorer.replay`, which goes through it again.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from campaign import explorer as exploring
-from campaign.checker import SoundLogs
-from campaign.explorer import Explorer, Opened, Violation, recorded, recovered, replay, run
-from campaign.workloads import OPERATIONS, quiet, workloads
 from pylog.testing import CallSite, Moment
+from support.campaign import explorer as exploring
+from support.campaign.checker import SoundLogs
+from support.campaign.explorer import Explorer, Opened, Violation, recorded, recovered, replay, run
+from support.campaign.workloads import OPERATIONS, quiet, workloads
 
 STATES = 30_000  # distinct ones, at least, of workloads of one and two operations
 DEEPER = 32  # of so many states one is recovered, and its recovery crashed

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 import pylog
-from campaign.faults import SCENARIOS, Case, Ledger, execute, run, sweep
-from campaign.workloads import quiet
 from pylog.testing import FAULTS, Found
 from pylog.testing.models import POWER_LOSS, PROCESS_DEATH
+from support.campaign.faults import SCENARIOS, Case, Ledger, execute, run, sweep
+from support.campaign.workloads import quiet
 
 SHOWN = 5
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from campaign import traffic
-from campaign.history import NEVER, Append, Operation, Outcome, Read, check
-from campaign.processes import new_seed
+from support.campaign import traffic
+from support.campaign.history import NEVER, Append, Operation, Outcome, Read, check
+from support.campaign.processes import new_seed
 
 ROUNDS = 20
 OK, FAIL = Outcome.OK, Outcome.FAIL

@@ -27,12 +27,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import pylog
-import reference
-import reference_legacy
-from campaign import hostile
-from campaign.corruption import NOW, ROOT, TOPIC, Specimen, make_specimen, patience
-from campaign.fuzz_targets import TARGETS
-from campaign.processes import new_seed
 from pylog.clock import ManualClock
 from pylog.errors import PylogError
 from pylog.record.compression import compress
@@ -42,6 +36,12 @@ from pylog.spark.options import read_options
 from pylog.spark.planner import plan
 from pylog.testing import MemoryFileSystem
 from pylog.topics.catalog import Catalog
+from support.campaign import hostile
+from support.campaign.corruption import NOW, ROOT, TOPIC, Specimen, make_specimen, patience
+from support.campaign.fuzz_targets import TARGETS
+from support.campaign.processes import new_seed
+from support.reference import legacy as reference_legacy
+from support.reference import records as reference
 
 TESTS = Path(__file__).parent.parent
 CASES = 1_200_000  # calls of kernels, beside forbidden pages

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from campaign import kills
-from campaign.processes import new_seed
+from support.campaign import kills
+from support.campaign.processes import new_seed
 
 CYCLES = 1_000
 CROWDED_CYCLES = 100

@@ -7,11 +7,11 @@ import os
 import pytest
 from hypothesis.stateful import run_state_machine_as_test
 
-from campaign import models
-from campaign.disk_machine import DiskMachine
-from campaign.log_machine import LogMachine
-from campaign.processes import new_seed
-from campaign.store_machine import StoreMachine
+from support.campaign import models
+from support.campaign.disk_machine import DiskMachine
+from support.campaign.log_machine import LogMachine
+from support.campaign.processes import new_seed
+from support.campaign.store_machine import StoreMachine
 
 EXAMPLES, STEPS = 50 * int(os.environ.get("PYLOG_TIMES", "1")), 50  # PYLOG_TIMES=20: that many times as long
 CHOSEN = "PYLOG_SEED" in os.environ  # other steps than each time: those of a seed

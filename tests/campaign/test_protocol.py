@@ -8,9 +8,12 @@ import random
 
 import pytest
 
-from campaign.ledger import Ledger, ViolationError
-from campaign.lossy import LossyFileSystem, View, pieces, torn_once
-from campaign.protocol import (
+from pylog.log.durable_point import DurablePoint, parse_slot
+from pylog.testing import Operation
+from pylog.testing.memory import WRITE
+from support.campaign.ledger import Ledger, ViolationError
+from support.campaign.lossy import LossyFileSystem, View, pieces, torn_once
+from support.campaign.protocol import (
     SCENARIOS,
     Outcome,
     enumerated,
@@ -22,11 +25,8 @@ from campaign.protocol import (
     shrunk,
     usual_places,
 )
-from campaign.protocol_rules import RULES, missed
-from campaign.scheduler import KILL, POWER, STOP, Event, Machine, Process, Schedule, VirtualClock
-from pylog.log.durable_point import DurablePoint, parse_slot
-from pylog.testing import Operation
-from pylog.testing.memory import WRITE
+from support.campaign.protocol_rules import RULES, missed
+from support.campaign.scheduler import KILL, POWER, STOP, Event, Machine, Process, Schedule, VirtualClock
 
 SEEDS = 40  # schedules drawn of each scenario
 EVERY = 12  # of the enumerated schedules one in so many is run: each run of the tests takes the same ones

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from campaign import splices
-from campaign.processes import new_seed
+from support.campaign import splices
+from support.campaign.processes import new_seed
 
 KILLS = 60
 

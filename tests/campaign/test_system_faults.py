@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from campaign import system_faults
-from campaign.processes import new_seed
-from campaign.system_faults import KINDS, Promise, with_shim, with_small_file_system
+from support.campaign import system_faults
+from support.campaign.processes import new_seed
+from support.campaign.system_faults import KINDS, Promise, with_shim, with_small_file_system
 
 POSITIONS = 2_048
 DISKS = 50

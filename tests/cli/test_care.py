@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 import pylog
-from cli_harness import call
 from pylog.cli import doctor as doctor_command
 from pylog.cli.doctor import Answer
 from pylog.fs import system_info
 from pylog.fs.system_info import Mount
+from support.cli import call
 
 
 def records(path: Path, topic: str) -> list[tuple[object, ...]]:
@@ -49,7 +49,7 @@ def test_times_stay_where_the_topic_stamps_what_is_appended(tmp_path: Path) -> N
 
 
 def test_what_was_aborted_is_not_copied_unless_asked_for(tmp_path: Path) -> None:
-    from golden_data import case
+    from support.golden.data import case
 
     source = case("4.3.0", "txn").log_directory
     with pylog.open(source, mode="r") as store:
@@ -131,7 +131,7 @@ def test_retention_is_shown_and_done_when_that_is_confirmed(shop: Path) -> None:
 
 
 def test_retention_waits_for_a_group_and_a_brokers_topics_are_kept(shop: Path, tmp_path: Path) -> None:
-    from golden_data import case
+    from support.golden.data import case
 
     call("config", shop, "old", "--set", "retention.group=billing")
     assert call("retain", shop, "--dry-run", "--json").json == {"executed": False, "partitions": []}

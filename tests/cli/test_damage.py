@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-import golden_data
 import pylog
-from cli_harness import call
-from golden_data import CorruptVariant
+from support.cli import call
+from support.golden import data as golden_data
+from support.golden.data import CorruptVariant
 
 
 def variant(name: str) -> CorruptVariant:

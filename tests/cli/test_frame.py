@@ -15,10 +15,10 @@ import pytest
 from cyclopts import App
 
 import pylog
-from cli_harness import Stream, call
 from pylog.cli.app import app
 from pylog.cli.exits import EXIT_CODES, ended
 from pylog.cli.run import run
+from support.cli import Stream, call
 
 PROGRAM = [sys.executable, "-m", "pylog"]
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import pylog
-from cli_harness import call
 from pylog.cli import groups as commands
 from pylog.groups.description import GroupDescription, MemberDescription, PartitionDescription
 from pylog.record.types import TopicPartition
+from support.cli import call
 
 
 def committed(path: Path, group: str = "billing") -> dict[int, int]:

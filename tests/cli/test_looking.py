@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import pylog
-from cli_harness import call
 from pylog.tools.graduate import RECORD
+from support.cli import call
 
 # ---- stats -------------------------------------------------------------------------------------------------------------------
 

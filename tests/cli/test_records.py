@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pylog
-from cli_harness import call
+from support.cli import call
 
 ALL = [
     "0\t0\t2024-01-31T12:00:00.000Z\t42\tpaid\tsource=web",
@@ -80,7 +80,7 @@ def test_a_key_is_given_as_it_is_shown(tmp_path: Path) -> None:
 
 
 def test_read_committed_leaves_out_what_is_aborted() -> None:
-    from golden_data import case
+    from support.golden.data import case
 
     directory = case("4.3.0", "txn").log_directory
     with pylog.open(directory, mode="r") as store:

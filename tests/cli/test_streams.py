@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import pylog
-from cli_harness import Outcome, Stream, call
 from pylog.cli.exits import ended
+from support.cli import Outcome, Stream, call
 
 PYLOG = f"{sys.executable} -m pylog "
 FULL = Path("/dev/full")

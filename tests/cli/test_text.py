@@ -11,9 +11,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import pylog
-from cli_harness import call
 from pylog.cli.output import json_line
 from pylog.text import as_bytes, json_text, lines_text, printable, shown
+from support.cli import call
 
 HOSTILE = ["\x1b[2J", "\x9b31m", "\x07", "\r", "\n", "\t", "\b", "\x7f", "\u202e", "\u2028", "\u200b", "\x00", "\x1b]0;title\x07"]
 hostile_text = st.text(st.one_of(st.sampled_from("".join(HOSTILE)), st.characters(codec="utf-8")), max_size=20)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import pylog
-from cli_harness import call
+from support.cli import call
 
 # ---- topics ------------------------------------------------------------------------------------------------------------------
 
@@ -59,7 +59,7 @@ def test_segments_are_described_when_asked_for_and_in_json_always(shop: Path) ->
 
 
 def test_the_stable_offset_stands_before_an_open_transaction() -> None:
-    from golden_data import case
+    from support.golden.data import case
 
     golden = case("4.3.0", "txn")
     done = call("describe", golden.log_directory, "txn", "--json").json["partitions"][0]

@@ -18,11 +18,11 @@ import pyarrow as pa
 import pytest
 
 import pylog
-from interruptions import in_another_thread, interrupted_at, interrupted_at_step
 from pylog import ClosedError, Consumer, Durability, IllegalStateError, TopicPartition, limits
 from pylog.consumer import consumer as consumer_module
 from pylog.groups.member import GroupMember
 from pylog.store import Store
+from support.faults.interruptions import in_another_thread, interrupted_at, interrupted_at_step
 
 RECORDS = 60
 T0 = TopicPartition("t", 0)

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 import pylog
-from golden_data import GoldenPartition, partitions
-from golden_rows import encoded
 from pylog import Consumer, TopicPartition
 from pylog.clock import ManualClock
 from pylog.offsets.schema import OFFSETS_TOPIC, format_offset, format_partition_key, offset_key
 from pylog.record.format import CONTROL_ABORT, CONTROL_BIT, CONTROL_COMMIT, TRANSACTIONAL_BIT
-from reference import Batch, Record
+from support.golden.data import GoldenPartition, partitions
+from support.golden.rows import encoded
+from support.reference.records import Batch, Record
 
 T0 = TopicPartition("t", 0)
 

@@ -11,9 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import golden_data
 import pylog
-from group_members import member_of
 from pylog import GroupIdNotFoundError, InvalidArgumentError, NonEmptyGroupError, OffsetAndMetadata, OffsetsConfig, TopicPartition
 from pylog.clock import ManualClock
 from pylog.groups.liveness import MemberSlot, at_work
@@ -32,6 +30,8 @@ from pylog.offsets.schema import (
 )
 from pylog.store import Store
 from pylog.testing import MemoryFileSystem
+from support.golden import data as golden_data
+from support.groups.members import member_of
 
 NOW = 1_700_000_000_000
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-import golden_data
 import pylog
-from golden_data import GoldenCase
 from pylog.groups.description import GroupDescription, MemberDescription
+from support.golden import data as golden_data
+from support.golden.data import GoldenCase
 
 CASES = {
     f"{case.version}/{case.name}": (case, manifest)

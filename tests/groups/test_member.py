@@ -11,9 +11,7 @@ from typing import Any
 
 import pytest
 
-import golden_data
 import pylog
-from group_members import member_of
 from pylog import OffsetsConfig, TopicPartition
 from pylog.clock import ManualClock, SystemClock
 from pylog.fs import OsFileSystem
@@ -24,6 +22,8 @@ from pylog.offsets.partition import OffsetsPartition
 from pylog.offsets.schema import OFFSETS_TOPIC
 from pylog.store import Store
 from pylog.testing import MemoryFileSystem
+from support.golden import data as golden_data
+from support.groups.members import member_of
 
 PROBE_MS, HEARTBEAT_MS = 250, 3_000
 T0, T1, T2, T3 = (TopicPartition("t", number) for number in range(4))

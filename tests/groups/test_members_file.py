@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 import pylog
-from neighbours import Neighbour
 from pylog import limits
 from pylog.fs import FileSystem, OsFileSystem
 from pylog.groups.liveness import MemberSlot
 from pylog.groups.members_file import _LAYOUT, SLOT_BYTES, MembersFile, format_slot, parse_slot
 from pylog.record.checksum import crc32c
 from pylog.testing import MemoryFileSystem
+from support.faults.neighbours import Neighbour
 
 
 @pytest.fixture(params=["real", "memory"])

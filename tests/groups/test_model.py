@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from group_model import (
+from support.groups.model import (
     DEAD_FIRST,
     FINISHED,
     GIVE_UP,

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 import pylog
-from group_members import member_of
-from neighbours import Neighbour
 from pylog import OffsetsConfig, TopicPartition
 from pylog.clock import SystemClock
 from pylog.groups.member import GroupMember, MemberOptions, PartitionsRevoked
 from pylog.store import Store
+from support.faults.neighbours import Neighbour
+from support.groups.members import member_of
 
 PARTITIONS = 6
 ALL = {TopicPartition("t", number) for number in range(PARTITIONS)}

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 import pylog
-from group_members import member_of
 from pylog import OffsetsConfig, TopicPartition
 from pylog.clock import ManualClock
 from pylog.groups.assignors import ASSIGNORS
@@ -16,6 +15,7 @@ from pylog.groups.member import Event, MemberOptions, PartitionsAssigned, Partit
 from pylog.offsets.partition import OffsetsPartition
 from pylog.store import Store
 from pylog.testing import MemoryFileSystem
+from support.groups.members import member_of
 
 PARTITIONS, STEPS, COURSES = 5, 150, 16
 ALL = {TopicPartition("t", number) for number in range(PARTITIONS)}

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-import golden_data
 import pylog
 from pylog import TopicPartition
 from pylog.groups import decisions
@@ -26,7 +25,8 @@ from pylog.offsets.membership import (
 )
 from pylog.offsets.schema import GROUP, ClassicMember, GroupMetadata, group_key
 from pylog.store import Store
-from reference_offsets import reference_group
+from support.golden import data as golden_data
+from support.reference.offsets import reference_group
 
 GROUPS = ["g-consumer", "g-consumer-left", "g-consumer-static", "g-consumer-regex", "g-upgraded"]
 AVAILABLE: Topics = {"t": TopicInfo(b"t" * 16, (0, 1, 2)), "u": TopicInfo(b"u" * 16, (0,)), "v": TopicInfo(b"v" * 16, (0, 1))}

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import reference_index as reference
 from pylog.index import entries as kernels
 from pylog.index import files
 from pylog.index.table import read_only
 from pylog.limits import INT32_MAX, INT64_MAX
 from pylog.record.format import COLUMN_COUNT, LAST_OFFSET, MAX_TIMESTAMP, POSITION, SIZE
 from pylog.record.memory import INTERPRETED
+from support.reference import index as reference
 
 EXAMPLES = settings(max_examples=25 if INTERPRETED else 250)
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import reference_index as reference
 from pylog.errors import InvalidArgumentError
 from pylog.index.transaction_index import AbortedTransaction, TransactionIndex
+from support.reference import index as reference
 
 SIX = [
     AbortedTransaction(0, 0, 10, 2),

@@ -8,8 +8,8 @@ import pytest
 
 import pylog
 from pylog.testing import Image, MemoryFileSystem
-from reference import Batch, Record
-from reference_legacy import GZIP, Message, entry, message_set, wrapper
+from support.reference.legacy import GZIP, Message, entry, message_set, wrapper
+from support.reference.records import Batch, Record
 
 NAME = f"{0:020d}.log"
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 import pylog
-import record_cases
 from pylog.record import kernels
 from pylog.testing import Image, MemoryFileSystem
-from reference import Batch, Record, Rooms, record_bytes, varint_bytes
+from support.record import cases as record_cases
+from support.reference.records import Batch, Record, Rooms, record_bytes, varint_bytes
 
 TESTS = Path(__file__).parent.parent
 
@@ -99,7 +99,7 @@ def test_no_byte_behind_the_batch_is_looked_at() -> None:
 
 def decode_beside_a_forbidden_page() -> int:
     """Decodes each of the payloads; returns how many there were."""
-    from record.guard_pages import Guarded
+    from support.record.guard_pages import Guarded
 
     place = Guarded()
     payloads = [WHOLE[:size] for size in range(len(WHOLE))]

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import pylog
-from golden_data import GoldenPartition, partitions
-from golden_rows import COLUMNS, rows
 from pylog.index.transaction_index import ENTRY_SIZE
+from support.golden.data import GoldenPartition, partitions
+from support.golden.rows import COLUMNS, rows
 
 ABORTING = [each for each in partitions() if each.id in ("4.3.0/txn/txn-0", "4.3.0/compact-txn/before/compact-txn-0")]
 

@@ -6,7 +6,7 @@ import pytest
 
 import pylog
 from pylog.testing import Image, MemoryFileSystem
-from reference import Batch, Record
+from support.reference.records import Batch, Record
 
 FAR = 2**31 + 5
 NAME = f"{0:020d}.log"

@@ -9,7 +9,7 @@ import pytest
 import pylog
 from pylog.segment.names import SEAL
 from pylog.testing import MemoryFileSystem
-from reference import Batch, Record, crc32c, resealed
+from support.reference.records import Batch, Record, crc32c, resealed
 
 PARTITION = "/data/t-0"
 FIRST, LAST = f"{0:020d}", f"{4:020d}"

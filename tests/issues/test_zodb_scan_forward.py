@@ -24,7 +24,7 @@ from pylog.log.writing.writer import LogWriter
 from pylog.segment.segment import inode_of
 from pylog.testing import Image, MemoryFileSystem
 from pylog.testing.memory import MemoryFile
-from reference import Batch, Record
+from support.reference.records import Batch, Record
 
 PARTITION = "/data/t-0"
 HEADER = f"{PARTITION}/durable-point"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_harness import Message
+from support.kafka.harness import Message
 
 
 def test_a_broker_keeps_records_over_a_clean_stop_and_over_a_kill(broker):

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 import pylog
-from interop_data import NOW_MS, complaints, ends, read
-from kafka_adopt import AdoptedTopic, adopt
-from kafka_harness import Broker, KafkaJars, Message, Record
-from neighbours import Neighbour
 from pylog.segment.names import CLEANED, LOG, SWAP
+from support.faults.neighbours import Neighbour
+from support.kafka.adopt import AdoptedTopic, adopt
+from support.kafka.harness import Broker, KafkaJars, Message, Record
+from support.kafka.interop_data import NOW_MS, complaints, ends, read
 
 TOPICS = ("plain", "packed", "numbered")
 CONSUMER = {"fetch.max.wait.ms": "20"}

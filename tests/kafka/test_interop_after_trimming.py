@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 import pylog
-from interop_data import NOW_MS, complaints, ends, read
-from kafka_adopt import AdoptedTopic, adopt
-from kafka_harness import Broker, KafkaJars, Message, Record
-from neighbours import Neighbour
+from support.faults.neighbours import Neighbour
+from support.kafka.adopt import AdoptedTopic, adopt
+from support.kafka.harness import Broker, KafkaJars, Message, Record
+from support.kafka.interop_data import NOW_MS, complaints, ends, read
 
 CONSUMER = {"fetch.max.wait.ms": "20"}  # how long the broker holds back an answer at a partition's end
 PATIENT = {"broker.session.timeout.ms": "9000"}  # the default; no broker is killed here

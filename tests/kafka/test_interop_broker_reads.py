@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-import interop_data
 import pylog
-from interop_data import NOW_MS, TOPICS, adopted, complaints, ends, faults, files, read, rows_of, write_topics
-from kafka_adopt import adopt
-from kafka_harness import Broker, KafkaJars, Record, ToolResult
+from support.kafka import interop_data
+from support.kafka.adopt import adopt
+from support.kafka.harness import Broker, KafkaJars, Record, ToolResult
+from support.kafka.interop_data import NOW_MS, TOPICS, adopted, complaints, ends, faults, files, read, rows_of, write_topics
 
 TIMES = (NOW_MS, NOW_MS + 50_000)  # searched for in every partition
 CONSUMER = {"fetch.max.wait.ms": "20"}  # how long the broker holds back an answer at a partition's end

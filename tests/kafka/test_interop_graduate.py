@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 import pylog
-from cli_harness import call
-from interop_data import NOW_MS, TOPICS, complaints, ends, read
-from kafka_harness import Broker, KafkaJars, Message, Record
 from pylog import OffsetsConfig, ProducerBatch
 from pylog.clock import ManualClock
+from support.cli import call
+from support.kafka.harness import Broker, KafkaJars, Message, Record
+from support.kafka.interop_data import NOW_MS, TOPICS, complaints, ends, read
 
 WRITTEN = ("codec-zstd", "headers", "nulls", "segments.of_4-KiB", "untimed", "spread", "dots.and_under-scores-7")
 OS = pylog.Durability.OS

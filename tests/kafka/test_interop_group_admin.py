@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pylog
-from cli_harness import call
-from group_members import member_of
-from kafka_adopt import AdoptedTopic, adopt
-from kafka_harness import Broker
 from pylog import OffsetAndMetadata, OffsetsConfig, TopicPartition
 from pylog.groups.member import PartitionsAssigned
 from pylog.store import Store
+from support.cli import call
+from support.groups.members import member_of
+from support.kafka.adopt import AdoptedTopic, adopt
+from support.kafka.harness import Broker
 
 NOW = 1_700_000_000_000
 O0, O1, R0 = TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("returns", 0)

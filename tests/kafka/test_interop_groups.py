@@ -6,13 +6,13 @@ import re
 from pathlib import Path
 
 import pylog
-from group_members import member_of
-from interop_data import complaints
-from kafka_adopt import AdoptedTopic, adopt
-from kafka_harness import Broker
-from neighbours import Neighbour
 from pylog import OffsetsConfig
 from pylog.groups.member import MemberOptions, PartitionsRevoked
+from support.faults.neighbours import Neighbour
+from support.groups.members import member_of
+from support.kafka.adopt import AdoptedTopic, adopt
+from support.kafka.harness import Broker
+from support.kafka.interop_data import complaints
 
 TIMEOUTS = {
     "group.consumer.session.timeout.ms": "3000",

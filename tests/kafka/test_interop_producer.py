@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 
 import pylog
-from interop_data import NOW_MS, complaints, faults, read
-from kafka_adopt import AdoptedTopic, adopt
-from kafka_harness import Broker, KafkaJars, Message
+from support.kafka.adopt import AdoptedTopic, adopt
+from support.kafka.harness import Broker, KafkaJars, Message
+from support.kafka.interop_data import NOW_MS, complaints, faults, read
 
 KEYS = [b"key %d" % number for number in range(40)]
 

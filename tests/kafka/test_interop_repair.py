@@ -6,11 +6,11 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from interop_data import complaints, rows_of
-from kafka_harness import Broker, Message, Record
 from pylog.tools.plan import LostOffsets
 from pylog.tools.repair import repair
 from pylog.tools.verify import DAMAGED, verify
+from support.kafka.harness import Broker, Message, Record
+from support.kafka.interop_data import complaints, rows_of
 
 SMALL = {"internal.segment.bytes": "1200", "index.interval.bytes": "200", "retention.ms": "-1"}
 FAST = {"fetch.max.wait.ms": "20"}

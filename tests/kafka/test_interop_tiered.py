@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import pylog
-from kafka_harness import Broker, KafkaJars, Message
 from pylog.tools.verify import verify
+from support.kafka.harness import Broker, KafkaJars, Message
 
 T = "t"
 TOPIC = {"remote.storage.enable": "true", "segment.bytes": str(1 << 20), "local.retention.bytes": "1", "retention.ms": "-1"}

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-import golden_data
 import pylog
-from interop_data import files, rows_of
+from support.golden import data as golden_data
+from support.kafka.interop_data import files, rows_of
 
 UNKNOWN_IN_PARTITION = (  # names that a broker leaves alone too
     "foo.txt",

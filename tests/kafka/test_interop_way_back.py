@@ -12,8 +12,8 @@ import psutil
 import pytest
 
 import pylog
-from interop_data import CODECS, NOW_MS, complaints, ends, faults, read, rows_of
-from kafka_harness import Broker, KafkaError, Message, Record
+from support.kafka.harness import Broker, KafkaError, Message, Record
+from support.kafka.interop_data import CODECS, NOW_MS, complaints, ends, faults, read, rows_of
 
 FAST = {"fetch.max.wait.ms": "20"}
 UNENDING = {"retention.ms": "-1"}

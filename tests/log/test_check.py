@@ -18,8 +18,6 @@ import pytest
 from msgspec.structs import replace
 
 import pylog
-from golden_data import GoldenPartition, case, partitions
-from neighbours import HookedFileSystem
 from pylog.clock import ManualClock
 from pylog.directory.checkpoints import LOG_START, RECOVERY_POINT, format_offsets
 from pylog.errors import UnknownTopicOrPartitionError
@@ -42,6 +40,8 @@ from pylog.testing import MemoryFileSystem, Moment, RecordingFileSystem
 from pylog.tools.verify import verify
 from pylog.topics.catalog import Catalog, CatalogTopic, read_catalog
 from pylog.topics.checking import check_catalog
+from support.faults.neighbours import HookedFileSystem
+from support.golden.data import GoldenPartition, case, partitions
 
 FS = OsFileSystem()
 SMALL = {"segment_bytes": 600, "index_interval_bytes": 100}

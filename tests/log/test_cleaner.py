@@ -18,7 +18,7 @@ from pylog.record.format import ATTRIBUTES, BASE_OFFSET, COUNT, LAST_OFFSET, MAX
 from pylog.record.types import TopicPartition
 from pylog.segment.names import CLEANED, LOG, SWAP
 from pylog.store import Store
-from reference_compacting import Entry
+from support.reference.compacting import Entry
 
 NOW = 1_700_000_000_000
 RETENTION_MS = 1000

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 import pylog
-from neighbours import HookedFileSystem, Neighbour, NeighbourError
 from pylog import Durability
 from pylog.errors import StorageFailedError
 from pylog.segment.names import CLEANED, LOG, SEAL, SWAP, file_name, plan_load
 from pylog.segment.seal import HeaderDigest, encode_seal, make_seal, replaced_by
 from pylog.store import Store
+from support.faults.neighbours import HookedFileSystem, Neighbour, NeighbourError
 
 COMPACTED: dict[str, Any] = {
     "cleanup_policy": "compact",

@@ -13,8 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pylog
-from golden_data import GoldenPartition, case, cases
-from golden_rows import COLUMNS, rows
 from pylog.clock import ManualClock
 from pylog.fs import FileSystem, OsFileSystem
 from pylog.log.checking.report import HARMLESS
@@ -39,8 +37,10 @@ from pylog.record.format import (
 from pylog.segment.names import DURABLE_POINT, LOG, file_name
 from pylog.testing import MemoryFileSystem
 from pylog.topics.catalog import CatalogTopic, write_topic
-from reference import Batch, Record
-from reference_compacting import Entry, Model
+from support.golden.data import GoldenPartition, case, cases
+from support.golden.rows import COLUMNS, rows
+from support.reference.compacting import Entry, Model
+from support.reference.records import Batch, Record
 
 NOW = 1_700_000_000_000
 RETENTION_MS = 1000

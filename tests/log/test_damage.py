@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 import pylog
-from golden_data import CorruptVariant, UncleanCase, corrupt_variants, unclean_cases
-from golden_rows import COLUMNS, rows
 from pylog.fs import OsFileSystem
 from pylog.record.batch import scan_batches
 from pylog.record.format import BASE_OFFSET, LAST_OFFSET
+from support.golden.data import CorruptVariant, UncleanCase, corrupt_variants, unclean_cases
+from support.golden.rows import COLUMNS, rows
 
 DERIVED_ONLY = ("no-index", "no-timeindex", "no-indexes-at-all", "index-", "timeindex-", "snapshot-", "epoch-")
 

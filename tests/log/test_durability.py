@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 import pylog
-from neighbours import HookedFileSystem, Neighbour, values
 from pylog import Durability, limits
 from pylog.errors import StorageFailedError, SyncFailedError
 from pylog.log.durable_point import FAILED, DurablePoint, open_header
 from pylog.store import Store
+from support.faults.neighbours import HookedFileSystem, Neighbour, values
 
 PATIENCE = 20.0  # seconds, for what takes milliseconds
 NEVER = Durability.INTERVAL(3_600_000)

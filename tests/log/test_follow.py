@@ -18,7 +18,6 @@ import pyarrow as pa
 import pytest
 
 import pylog
-from neighbours import HookedFileSystem, Neighbour, last_segment, values
 from pylog import Durability, TopicPartition
 from pylog.clock import ManualClock
 from pylog.directory.locks import KAFKA_LOCK
@@ -31,7 +30,8 @@ from pylog.log.reading.reader import OffsetRange, crc_before, good_batches
 from pylog.record.format import CONTROL_ABORT, CONTROL_BIT, CONTROL_COMMIT, CRC, TRANSACTIONAL_BIT
 from pylog.segment.names import DURABLE_POINT
 from pylog.store import Store
-from reference import Batch, Record
+from support.faults.neighbours import HookedFileSystem, Neighbour, last_segment, values
+from support.reference.records import Batch, Record
 
 SMALL: dict[str, Any] = {"segment_bytes": 600, "index_interval_bytes": 100, "retention_ms": -1}
 PATIENCE = 20.0  # seconds, for what takes milliseconds

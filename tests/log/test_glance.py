@@ -16,7 +16,7 @@ from pylog.fs import OsFileSystem
 from pylog.log.reading.fast_outline import Glance, glance, is_still_so
 from pylog.log.reading.outline import PartitionExtent
 from pylog.log.reading.planning import cut
-from sparse_log import TOPIC, make_store
+from support.faults.sparse_log import TOPIC, make_store
 
 FS = OsFileSystem()
 

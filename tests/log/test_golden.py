@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 import pylog
-from golden_data import GoldenPartition, partitions
-from golden_rows import COLUMNS, encoded, rows
+from support.golden.data import GoldenPartition, partitions
+from support.golden.rows import COLUMNS, encoded, rows
 
 
 @pytest.fixture(params=partitions(), ids=lambda partition: partition.id)

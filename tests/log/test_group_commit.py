@@ -14,8 +14,6 @@ import numpy as np
 import pytest
 
 import pylog
-from interruptions import interrupted_at_step
-from neighbours import HookedFileSystem, last_segment, values
 from pylog import Durability, ProducerBatch, limits
 from pylog.clock import ManualClock
 from pylog.errors import StorageFailedError, SyncFailedError
@@ -25,6 +23,8 @@ from pylog.record.batch import scan_batches
 from pylog.record.builder import BatchEncoder, rows_from_records
 from pylog.record.format import COUNT
 from pylog.record.rows import Rows
+from support.faults.interruptions import interrupted_at_step
+from support.faults.neighbours import HookedFileSystem, last_segment, values
 
 PATIENCE = 20.0  # seconds, for what takes milliseconds
 NOW = 1_700_000_000_000

@@ -14,11 +14,11 @@ import pyarrow as pa
 import pytest
 
 import pylog
-from neighbours import HookedFileSystem, Neighbour, values
 from pylog import Acknowledgement, Durability, ProducerBatch
 from pylog.errors import StorageFailedError, SyncFailedError
 from pylog.log.producer_state import Producer, ProducerStateManager, parse_snapshot
 from pylog.store import Store
+from support.faults.neighbours import HookedFileSystem, Neighbour, values
 
 LAST = 2**31 - 1  # the largest sequence
 

@@ -15,8 +15,6 @@ from typing import Any
 import pytest
 
 import pylog
-from interruptions import PATIENCE, Broken, in_another_thread, interrupted_at, interrupted_at_step
-from neighbours import values
 from pylog import Durability, Log
 from pylog.directory import locks
 from pylog.errors import IllegalStateError
@@ -24,6 +22,8 @@ from pylog.log.writing import group_commit
 from pylog.log.writing.group_commit import Requests
 from pylog.log.writing.writer import LogWriter
 from pylog.store import Store
+from support.faults.interruptions import PATIENCE, Broken, in_another_thread, interrupted_at, interrupted_at_step
+from support.faults.neighbours import values
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from pylog.fs.system import OsFile
 from pylog.log.reading.outline import PartitionExtent, outline_of
 from pylog.log.reading.planning import cut
 from pylog.log.recovery.sound_tail import sound_tail
-from sparse_log import BATCH_BYTES, TOPIC, make_store
+from support.faults.sparse_log import BATCH_BYTES, TOPIC, make_store
 
 VALUES = pa.table({"value": pa.array([b"%0100d" % number for number in range(50)], pa.binary())})
 

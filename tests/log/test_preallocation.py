@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 import pylog
-from neighbours import HookedFileSystem, values
 from pylog import Durability, limits
 from pylog.directory.checkpoints import CLEAN_SHUTDOWN
 from pylog.log.writing.active_file import ActiveFile
@@ -17,6 +16,7 @@ from pylog.store import Store
 from pylog.testing import FaultyFileSystem, MemoryFileSystem
 from pylog.tools.dump import documents
 from pylog.tools.verify import verify
+from support.faults.neighbours import HookedFileSystem, values
 
 ROOM = 1000
 VALUE = bytes(range(30))

@@ -19,7 +19,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pylog
-from neighbours import HookedFileSystem, Neighbour, NeighbourError, last_segment, values
 from pylog import Durability
 from pylog.directory.checkpoints import CLEAN_SHUTDOWN, LOG_START, RECOVERY_POINT, parse_offsets
 from pylog.log.durable_point import DELETED, DurablePoint, open_header
@@ -27,6 +26,7 @@ from pylog.record.types import TopicPartition
 from pylog.store import Store
 from pylog.testing import MemoryFileSystem
 from pylog.topics import changes
+from support.faults.neighbours import HookedFileSystem, Neighbour, NeighbourError, last_segment, values
 
 SMALL: dict[str, Any] = {"segment_bytes": 600, "index_interval_bytes": 100, "retention_ms": -1}
 LEVELS = [Durability.SYNC, Durability.OS, Durability.INTERVAL(60_000)]

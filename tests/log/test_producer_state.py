@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from golden_data import GoldenPartition, partitions
 from pylog import (
     CorruptionError,
     InvalidArgumentError,
@@ -37,7 +36,8 @@ from pylog.log.producer_state import (
 from pylog.record.batch import scan_batches
 from pylog.record.format import BASE_OFFSET, CONTROL_ABORT, CONTROL_BIT, CONTROL_COMMIT, TRANSACTIONAL_BIT
 from pylog.record.types import check_producer_batch
-from reference import Batch, Record
+from support.golden.data import GoldenPartition, partitions
+from support.reference.records import Batch, Record
 
 LAST = 2**31 - 1  # the largest sequence
 TRANSACTIONAL_MARKER = TRANSACTIONAL_BIT | CONTROL_BIT

@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 
 import pylog
-from faulty_fs import Faults, FaultyFileSystem
-from golden_data import case
 from pylog.directory.checkpoints import CLEAN_SHUTDOWN
 from pylog.fs import OsFileSystem
 from pylog.log.durable_point import SLOT_SIZE, DurablePoint, open_header
@@ -19,6 +17,8 @@ from pylog.record.batch import scan_batches
 from pylog.record.format import POSITION
 from pylog.testing import FaultyFileSystem as PublicFaultyFileSystem
 from pylog.testing import MemoryFileSystem
+from support.faults.faulty_fs import Faults, FaultyFileSystem
+from support.golden.data import case
 
 SMALL = {"segment_bytes": 600, "index_interval_bytes": 100}
 

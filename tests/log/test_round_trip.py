@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import pylog
-import reference
 from pylog import Durability
 from pylog.clock import ManualClock
 from pylog.record.builder import HEADERS_TYPE
 from pylog.record.format import CODEC_NAMES
+from support.reference import records as reference
 
 NOW = 1_700_000_000_000
 TOPIC = "events"

@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pylog
-from golden_data import GoldenPartition, partitions
 from pylog.fs import OsFileSystem
 from pylog.record.batch import Table, scan_batches
 from pylog.record.format import POSITION, SIZE
@@ -37,6 +36,7 @@ from pylog.segment.seal import (
     write_seal,
 )
 from pylog.segment.segment import LogSegment, OpenFiles
+from support.golden.data import GoldenPartition, partitions
 
 FS = OsFileSystem()
 INTERVAL = 300

@@ -11,7 +11,7 @@ from pylog import limits
 from pylog.log.writing.append_batches import BatchRange, FinishedBatches
 from pylog.record.builder import BatchEncoder, rows_from_records
 from pylog.testing import MemoryFileSystem
-from steps import check_steps_stay
+from support.record.steps import check_steps_stay
 
 
 @settings(max_examples=100)

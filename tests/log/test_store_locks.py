@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 import pylog
-from neighbours import HookedFileSystem, Neighbour, NeighbourError
 from pylog.clock import ManualClock, SystemClock
 from pylog.directory.locks import KAFKA_LOCK, PYLOG_LOCK, ByteLock, StoreLocks
 from pylog.errors import StorageFailedError
 from pylog.fs import OsFileSystem
 from pylog.fs.locks import OsLockFile
+from support.faults.neighbours import HookedFileSystem, Neighbour, NeighbourError
 
 LockAs = Callable[..., StoreLocks]
 

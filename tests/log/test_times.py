@@ -16,11 +16,11 @@ import pyarrow as pa
 import pytest
 
 import pylog
-from cli_harness import call
 from pylog.clock import ManualClock
 from pylog.record.decoder import RecordDecoder
 from pylog.segment import age
 from pylog.testing import MemoryFileSystem
+from support.cli import call
 
 DAY = 86_400_000
 HOUR = 3_600_000

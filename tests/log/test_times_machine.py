@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 import pylog
 from pylog.clock import ManualClock
 from pylog.testing import MemoryFileSystem
-from trust.features import covers
+from support.trust.features import covers
 
 HOUR = 3_600_000
 DAY = 24 * HOUR

@@ -19,7 +19,6 @@ from typing import Any
 import pytest
 
 import pylog
-from neighbours import HookedFileSystem, values
 from pylog import Durability, ProducerBatch, TopicPartition
 from pylog.clock import ManualClock
 from pylog.directory.checkpoints import LOG_START, RECOVERY_POINT, EpochEntry, parse_offsets, read_epochs
@@ -31,6 +30,7 @@ from pylog.store import Store
 from pylog.testing import FaultyFileSystem, MemoryFileSystem, Moment, RecordingFileSystem, restarted
 from pylog.testing.disk import Image
 from pylog.tools.verify import verify
+from support.faults.neighbours import HookedFileSystem, values
 
 NOW = 1_700_000_000_000
 T = TopicPartition("t", 0)

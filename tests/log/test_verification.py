@@ -15,7 +15,6 @@ import pyarrow as pa
 import pytest
 
 import pylog
-from golden_data import CorruptVariant, GoldenPartition, case, corrupt_variants, partitions, unclean_cases
 from pylog import limits
 from pylog.clock import ManualClock
 from pylog.fs import File, OsFileSystem
@@ -28,6 +27,7 @@ from pylog.record.batch import scan_batches
 from pylog.record.format import HEADER_SIZE, LAST_OFFSET, POSITION, PREFIX_SIZE, SIZE
 from pylog.segment.names import INDEX, LOG, SEAL, TIME_INDEX, file_name
 from pylog.segment.seal import digest_of, make_seal, write_seal
+from support.golden.data import CorruptVariant, GoldenPartition, case, corrupt_variants, partitions, unclean_cases
 
 FS = OsFileSystem()
 SMALL = {"segment_bytes": 900, "index_interval_bytes": 100}

@@ -23,7 +23,7 @@ from pylog.offsets.schema import (
 )
 from pylog.store import Store
 from pylog.testing import MemoryFileSystem
-from reference_offsets import reference_group, reference_offset
+from support.reference.offsets import reference_group, reference_offset
 
 T0, U0 = TopicPartition("t", 0), TopicPartition("u", 0)
 PLACES = [format_partition_key(T0), format_partition_key(U0)]

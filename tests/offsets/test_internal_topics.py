@@ -12,12 +12,12 @@ import pyarrow as pa
 import pytest
 
 import pylog
-from cli_harness import call
 from pylog import OffsetsConfig, TopicPartition
 from pylog.directory.checkpoints import INTERNAL_TOPICS
 from pylog.log.internal import InternalLog
 from pylog.store import Store
 from pylog.testing import MemoryFileSystem
+from support.cli import call
 
 T0 = TopicPartition("t", 0)
 OFFSETS = "__consumer_offsets"

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import golden_data
 import pylog
 from pylog.offsets import membership
 from pylog.offsets.membership import (
@@ -33,6 +32,7 @@ from pylog.offsets.membership import (
     member_record_key,
 )
 from pylog.offsets.schema import OFFSETS_TOPIC
+from support.golden import data as golden_data
 
 Layout = tuple[Callable[[bytes], Any], Callable[[Any], bytes]]
 LAYOUTS: dict[int, Layout] = {

@@ -12,9 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import golden_data
 import pylog
-from golden_data import GoldenPartition
 from pylog import OffsetAndMetadata, TopicPartition
 from pylog.offsets.schema import (
     OFFSETS_TOPIC,
@@ -32,7 +30,9 @@ from pylog.offsets.schema import (
     partition_of_group,
     subscribed_topics,
 )
-from reference_offsets import reference_group, reference_offset
+from support.golden import data as golden_data
+from support.golden.data import GoldenPartition
+from support.reference.offsets import reference_group, reference_offset
 
 # What Kafka's serializers printed (groups-and-transactions 1.5 to 1.7, 4.5).
 OFFSETS = {

@@ -11,9 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import golden_data
 import pylog
-from neighbours import Neighbour
 from pylog import Durability, OffsetAndMetadata, OffsetsConfig, TopicPartition
 from pylog.clock import ManualClock
 from pylog.config import TopicConfig
@@ -33,6 +31,8 @@ from pylog.record.batch import scan_batches
 from pylog.record.format import BASE_OFFSET, LAST_OFFSET
 from pylog.store import Store
 from pylog.testing import MemoryFileSystem
+from support.faults.neighbours import Neighbour
+from support.golden import data as golden_data
 
 NOW = 1_700_000_000_000
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import pylog
-from neighbours import HookedFileSystem
 from pylog import Durability
 from pylog.store import Store
+from support.faults.neighbours import HookedFileSystem
 
 
 @pytest.fixture

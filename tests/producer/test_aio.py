@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 
 import pylog
-from neighbours import HookedFileSystem
 from pylog.aio import AsyncProducer
 from pylog.errors import ClosedError, InvalidRecordError, StorageFailedError
 from pylog.producer.future import RecordMetadata
 from pylog.store import Store
 from pylog.testing import FaultyFileSystem, MemoryFileSystem
+from support.faults.neighbours import HookedFileSystem
 
 
 def test_a_record_that_was_awaited_is_in_the_log(store: Store) -> None:

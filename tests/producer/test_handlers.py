@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 
 import pylog
-from interruptions import in_another_thread
 from pylog import Producer
 from pylog.errors import ClosedError, IllegalStateError
 from pylog.log.log import Log
@@ -20,6 +19,7 @@ from pylog.producer import buffer as buffers
 from pylog.producer.future import FutureRecordMetadata
 from pylog.store import Store
 from pylog.testing import MemoryFileSystem
+from support.faults.interruptions import in_another_thread
 
 CALLS = ["send", "send_large", "send_and_wait", "send_and_be_told", "flush", "close"]
 PATIENCE = 60.0  # seconds that a test waits for what takes milliseconds

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 import pylog
-from interruptions import in_another_thread, interrupted_at_step
 from pylog import Producer
 from pylog.producer import buffer as buffers
 from pylog.producer.future import FutureRecordMetadata
 from pylog.store import Store
 from pylog.testing import MemoryFileSystem
+from support.faults.interruptions import in_another_thread, interrupted_at_step
 
 PATIENCE = 20.0  # seconds that a test waits for what takes milliseconds
 ROOM = 20_000  # bytes

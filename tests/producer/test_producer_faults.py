@@ -17,7 +17,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pylog
-from neighbours import HookedFileSystem, Neighbour
 from pylog import Durability
 from pylog.errors import ClosedError, PylogTimeoutError, RecordTooLargeError, StorageFailedError, StoreLockedError
 from pylog.log.log import Log
@@ -25,6 +24,7 @@ from pylog.producer import buffer as buffers
 from pylog.producer.sender import Sender
 from pylog.store import Store
 from pylog.testing import FaultyFileSystem, MemoryFileSystem
+from support.faults.neighbours import HookedFileSystem, Neighbour
 
 PATIENCE = 60.0  # seconds that a test waits for what takes milliseconds
 LOG = ".log"

@@ -11,13 +11,13 @@ import pyarrow as pa
 import pytest
 
 import pylog
-from neighbours import HookedFileSystem
 from pylog import Durability
 from pylog.errors import InvalidRecordError, RecordTooLargeError, UnknownTopicOrPartitionError
 from pylog.log.log import Log
 from pylog.partitioner import hashes, murmur2
 from pylog.producer.future import FutureRecordMetadata
 from pylog.store import Store
+from support.faults.neighbours import HookedFileSystem
 
 PATIENCE = 60.0  # seconds that a test waits for what takes milliseconds
 KEYS = [b"%d" % number for number in range(40)]

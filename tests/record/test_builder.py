@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import reference
 from pylog import limits
 from pylog.errors import InvalidRecordError, RecordTooLargeError
 from pylog.record import compression
@@ -20,7 +19,8 @@ from pylog.record.builder import HEADERS_TYPE, BatchEncoder, rows_from_arrow, ro
 from pylog.record.format import CODEC_NAMES
 from pylog.record.memory import INTERPRETED
 from pylog.record.rows import Rows
-from steps import check_steps_stay
+from support.record.steps import check_steps_stay
+from support.reference import records as reference
 
 EXAMPLES = settings(max_examples=20 if INTERPRETED else 100)
 

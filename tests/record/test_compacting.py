@@ -21,8 +21,8 @@ from pylog.record.key_map import KeyMap
 from pylog.record.legacy import LegacyRecord, decode_legacy, encode_legacy
 from pylog.record.memory import INTERPRETED
 from pylog.record.survivors import Judgement, Survivors
-from reference import Batch, Record
-from reference_compacting import Fate, Index, left_of, siphash
+from support.reference.compacting import Fate, Index, left_of, siphash
+from support.reference.records import Batch, Record
 
 EXAMPLES = settings(max_examples=15 if INTERPRETED else 60)
 K0, K1 = 0x0706050403020100, 0x0F0E0D0C0B0A0908

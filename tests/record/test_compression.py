@@ -36,7 +36,7 @@ from pylog.record.compression import (
     decompress_into,
 )
 from pylog.record.format import CODEC_GZIP, CODEC_LZ4, CODEC_NAMES, CODEC_NONE, CODEC_SNAPPY, CODEC_ZSTD
-from reference_legacy import Message, entry, lz4_stored, snappy_block, snappy_stored
+from support.reference.legacy import Message, entry, lz4_stored, snappy_block, snappy_stored
 
 with warnings.catch_warnings():  # kafka-python reads its schemas in a way that Python deprecates
     warnings.simplefilter("ignore", DeprecationWarning)

@@ -12,8 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import record_cases as cases
-import reference
 from pylog import limits
 from pylog.errors import CorruptionError, DecompressionLimitError, InvalidArgumentError, PylogError, UnsupportedFormatError
 from pylog.record import compression
@@ -21,8 +19,10 @@ from pylog.record.batch import Table, scan_batches
 from pylog.record.decoder import TYPES, RecordDecoder, schema_of
 from pylog.record.format import CODEC_NAMES
 from pylog.record.memory import INTERPRETED
-from record_cases import joined
-from reference import Batch, Record
+from support.record import cases
+from support.record.cases import joined
+from support.reference import records as reference
+from support.reference.records import Batch, Record
 
 EXAMPLES = settings(max_examples=15 if INTERPRETED else 80)
 

@@ -12,7 +12,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import pylog
-import reference
 from pylog import limits
 from pylog.record import encoding
 from pylog.record.batch import Table
@@ -31,6 +30,7 @@ from pylog.record.format import COLUMN_COUNT, LOG_APPEND_TIME_BIT
 from pylog.record.memory import INTERPRETED
 from pylog.record.rows import Rows
 from pylog.record.types import ProducerBatch
+from support.reference import records as reference
 
 EXAMPLES = settings(max_examples=30 if INTERPRETED else 100)
 NOW = 1_700_000_000_000

@@ -11,11 +11,13 @@ from pathlib import Path
 
 import pytest
 
-PROGRAM = Path(__file__).with_name("guard_pages.py")
+from support.record import guard_pages
+
+PROGRAM = Path(guard_pages.__file__)
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"PYTHONPATH": str(PROGRAM.parent.parent)}
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent.parent)}
     environment.pop("NUMBA_DISABLE_JIT", None)  # interpreted kernels check each access themselves
     command = [sys.executable, str(PROGRAM), *arguments]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)

@@ -20,12 +20,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-import record_cases as cases
-import reference
 from pylog.record import encoding, kernels, memory
 from pylog.record.memory import INTERPRETED
-from record_cases import ALL, HEAP, joined
-from reference import Batch, Column, Input, Question, Record, Rooms
+from support.record import cases
+from support.record.cases import ALL, HEAP, joined
+from support.reference import records as reference
+from support.reference.records import Batch, Column, Input, Question, Record, Rooms
 
 EXAMPLES = settings(max_examples=25 if INTERPRETED else 80)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pylog.errors import CorruptionError, DecompressionLimitError, PylogError, UnsupportedFormatError
 from pylog.record.compression import Scratch
 from pylog.record.legacy import LegacyRecord, decode_legacy, iterate_legacy, legacy_crc_ok, legacy_header
-from reference_legacy import GZIP, LOG_APPEND_TIME, LZ4, SNAPPY, Message, entry, message_set, packed, wrapper, zstd_stored
+from support.reference.legacy import GZIP, LOG_APPEND_TIME, LZ4, SNAPPY, Message, entry, message_set, packed, wrapper, zstd_stored
 
 ONE = Message(0, 283843, b"key1", b"value1")
 TWO = Message(1, 1234, b"key2", b"value2")

@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import reference
 from pylog.limits import INT32_MAX
 from pylog.record import kernels
 from pylog.record.memory import INTERPRETED
 from pylog.record.packed import join_packed, packed_column
-from record_cases import HEAP
+from support.record.cases import HEAP
+from support.reference import records as reference
 
 EXAMPLES = settings(max_examples=30 if INTERPRETED else 100)
 SIZES = [0, 1, 2, 31, 32, 33, 254, 255, 256, 257, 1000]

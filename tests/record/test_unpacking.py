@@ -18,7 +18,7 @@ from pylog.record.batch import Bytes, Table, scan_batches
 from pylog.record.format import BASE_OFFSET, CODEC_LZ4, HEADER_SIZE, POSITION, SIZE
 from pylog.record.memory import INTERPRETED
 from pylog.record.unpacking import Group, Unpacker
-from reference import Batch
+from support.reference.records import Batch
 
 EXAMPLES = settings(max_examples=10 if INTERPRETED else 100, deadline=None)
 GOOD, BAD_CRC, NO_FRAME, UNKNOWN_CODEC, EMPTY = "good", "bad crc", "no frame", "unknown codec", "empty"

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import pylog
-from spark_cluster import Cluster, JobError
+from support.spark.cluster import Cluster, JobError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -10,8 +10,8 @@ import psutil
 import pytest
 
 import pylog
-from patience import ended, waited_for
-from spark_cluster import Cluster, JobError
+from support.spark.cluster import Cluster, JobError
+from support.spark.patience import ended, waited_for
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -30,7 +30,7 @@ from pylog.staging.file import read_index
 from pylog.staging.intents import Intent, PartitionIntent, producer_of, read_intent, write_intent
 from pylog.staging.names import StagingName, sweep
 from pylog.testing import FaultyFileSystem, MemoryFileSystem, Moment, RecordingFileSystem
-from staged import QUERY, ROOT, TIME, Rows, commit, leftovers, stage, values
+from support.spark.staged import QUERY, ROOT, TIME, Rows, commit, leftovers, stage, values
 
 
 def clock() -> ManualClock:

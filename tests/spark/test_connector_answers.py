@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from connector_answers import SCHEMAS, Answer, Rows, Runner, plain, ranges
-from connector_data import write_topics
-from connector_table import BAD_REQUEST, CASES, EVERYTHING, NOT_THERE, Case, Stream
 from pylog.errors import InvalidArgumentError, OffsetOutOfRangeError, PylogError, UnknownTopicOrPartitionError
 from pylog.spark import PylogDataSource
+from support.spark.connector_answers import SCHEMAS, Answer, Rows, Runner, plain, ranges
+from support.spark.connector_data import write_topics
+from support.spark.connector_table import BAD_REQUEST, CASES, EVERYTHING, NOT_THERE, Case, Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

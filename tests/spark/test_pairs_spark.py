@@ -1,4 +1,4 @@
-"""Spark reads a partition of each kind, after each change of it, as the model of `trust.crossing` has it."""
+"""Spark reads a partition of each kind, after each change of it, as the model of `support.trust.crossing` has it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pylog import TopicPartition
-from trust.crossing import CHANGES, GROUP, Scene
+from support.trust.crossing import CHANGES, GROUP, Scene
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

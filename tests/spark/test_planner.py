@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 import pylog
-from golden_data import case
 from pylog.errors import (
     InvalidArgumentError,
     NotALogDirectoryError,
@@ -25,6 +24,7 @@ from pylog.spark import planner
 from pylog.spark.options import read_options
 from pylog.spark.planner import LogSlice, plan, shares, with_more
 from pylog.spark.reader import read_slice
+from support.golden.data import case
 
 TIME = 1_700_000_000_000
 BATCH = 10  # records

@@ -14,7 +14,7 @@ from pylog.fs import OsFileSystem
 from pylog.spark import parallel
 from pylog.spark.options import read_options
 from pylog.spark.planner import LogSlice, plan
-from sparse_log import TOPIC, make_store
+from support.faults.sparse_log import TOPIC, make_store
 
 GIB = 1 << 30
 

@@ -29,12 +29,12 @@ from pyspark.sql.datasource import (
 )
 
 import pylog
-from golden_data import case
 from pylog.errors import OffsetOutOfRangeError
 from pylog.spark.options import ReadOptions, read_options
 from pylog.spark.planner import LogSlice, plan
 from pylog.spark.pushdown import MOST_RANGES, NO_PRUNING, SMALLEST_HOLE, NumberRange, pruning
 from pylog.spark.reader import read_slice
+from support.golden.data import case
 
 TIME = 1_700_000_000_000
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)

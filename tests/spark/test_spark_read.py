@@ -14,7 +14,7 @@ import pytest
 from pyspark.errors import AnalysisException, PythonException
 
 import pylog
-from golden_data import GoldenPartition, case
+from support.golden.data import GoldenPartition, case
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

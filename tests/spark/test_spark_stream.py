@@ -11,8 +11,8 @@ import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
 
 import pylog
-from patience import ended, waited_for
 from pylog.store import Store
+from support.spark.patience import ended, waited_for
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

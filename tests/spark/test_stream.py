@@ -14,7 +14,6 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
 
 import pylog
-from golden_data import case
 from pylog.clock import ManualClock
 from pylog.errors import (
     InvalidArgumentError,
@@ -26,7 +25,8 @@ from pylog.errors import (
 from pylog.spark.group import GroupCommits
 from pylog.spark.planner import LogSlice
 from pylog.store import Store
-from stream_engine import Checkpoint, Engine, Place, places
+from support.golden.data import case
+from support.spark.stream_engine import Checkpoint, Engine, Place, places
 
 TIME = 1_700_000_000_000
 EARLIEST = {"startingOffsets": "earliest"}

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import pylog
-from neighbours import Neighbour
 from pylog.tools.graduate import plan_graduation
 from pylog.tools.repair import repair
 from pylog.tools.verify import Affected, Verification, verify
+from support.faults.neighbours import Neighbour
 
 LOG = f"{0:020}.log"
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 import pylog
-from power import image_of, losses
 from pylog.directory.checkpoints import CLEANER
 from pylog.errors import InvalidArgumentError
 from pylog.segment.names import LOG, SEAL, SWAP, file_name
 from pylog.testing import MemoryFileSystem, RecordingFileSystem
 from pylog.tools.repair import repair
 from pylog.tools.verify import Verification, verify
+from support.faults.power import image_of, losses
 
 KEYS, COUNT = 3, 16
 SUBSETS, CUTS = 0, 0  # nothing and everything of what no sync covers: who sees `.swap` files sees all of them

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 import pylog
-from neighbours import Neighbour
 from pylog import limits
 from pylog.config import TopicConfig
 from pylog.directory.checkpoints import new_topic_id
@@ -34,6 +33,7 @@ from pylog.tools.adoption import kafka_options
 from pylog.tools.graduate import RECORD, Graduation, carry_out, plan_graduation, take_back
 from pylog.tools.metadata import KafkaTopic, bootstrap_checkpoint
 from pylog.topics.signs import META_PROPERTIES
+from support.faults.neighbours import Neighbour
 
 OS = pylog.Durability.OS
 NOON = 1_706_702_400_000

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 import pylog
-from power import files_below, losses, losses_behind
 from pylog.testing import MemoryFileSystem, RecordingFileSystem
 from pylog.testing.disk import Image
 from pylog.tools.graduate import RECORD, Graduation, carry_out, plan_graduation, take_back
 from pylog.topics.signs import META_PROPERTIES
+from support.faults.power import files_below, losses, losses_behind
 
 SHOP: Final = "shop"
 OPENING: Final = {"pylog.lock", ".lock", ".kafka_cleanshutdown"}  # what opening a store writes as well

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-import golden_data
-from golden_data import CorruptVariant, GoldenPartition
 from pylog.errors import CorruptionError, InvalidArgumentError, PylogError
 from pylog.fs import OsFileSystem
 from pylog.tools.like_kafka import DumpOptions, KafkaDump
+from support.golden import data as golden_data
+from support.golden.data import CorruptVariant, GoldenPartition
 
 SUFFIXES = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
 INDEXES = (".index", ".timeindex")

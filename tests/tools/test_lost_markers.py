@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import golden_data
 import pylog
 from pylog.log.producer_state import control_record
 from pylog.record.batch import scan_batches
 from pylog.record.format import ATTRIBUTES, BASE_OFFSET, CONTROL_BIT, POSITION, PRODUCER_ID, SIZE
 from pylog.tools.lost_markers import LostEnd
 from pylog.tools.repair import Repair, repair
+from support.golden import data as golden_data
 
 FIRST = f"{0:020}.log"
 ABORT, COMMIT = False, True

@@ -8,9 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import golden_data
 import pylog
-from golden_data import CorruptVariant
 from pylog.errors import InvalidArgumentError, PylogError, StoreLockedError
 from pylog.fs import FileSystem, OsFileSystem
 from pylog.fs.system import OsFile
@@ -22,7 +20,9 @@ from pylog.tools.backup import MANIFEST
 from pylog.tools.plan import EmptyBatch, KeptBytes
 from pylog.tools.repair import repair
 from pylog.tools.verify import verify
-from repairs import Values, variant, without, written
+from support.faults.repairs import Values, variant, without, written
+from support.golden import data as golden_data
+from support.golden.data import CorruptVariant
 
 TELLING = [
     "flip-payload-middle",

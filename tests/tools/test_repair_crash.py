@@ -9,8 +9,6 @@ from typing import Final
 import pytest
 
 import pylog
-from golden_data import CorruptVariant
-from power import files_below, image_of, losses, losses_behind
 from pylog.testing import Crash, MemoryFileSystem, Moment, Recording, RecordingFileSystem
 from pylog.testing.disk import Image
 from pylog.testing.memory import SYNC, SYNC_DIRECTORY
@@ -18,7 +16,9 @@ from pylog.testing.recording import CallSite, Without
 from pylog.tools.backup import MANIFEST
 from pylog.tools.repair import Repair, repair
 from pylog.tools.verify import verify
-from repairs import Values, variant, without, written
+from support.faults.power import files_below, image_of, losses, losses_behind
+from support.faults.repairs import Values, variant, without, written
+from support.golden.data import CorruptVariant
 
 LOGS: Final = "logs"
 BACKUP: Final = "backup"

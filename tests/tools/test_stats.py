@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import golden_data
 import pylog
 from pylog.errors import CorruptionError, NotALogDirectoryError
 from pylog.tools.sketches import Distinct, Powers, Span, Timeline
 from pylog.tools.stats import TopicStats, collect, group_lags
+from support.golden import data as golden_data
 
 NOON = 1_706_702_400_000
 HOUR = 3_600_000

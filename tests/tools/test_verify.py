@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-import golden_data
 import pylog
-from golden_data import CorruptVariant
 from pylog.errors import InvalidArgumentError, NotALogDirectoryError, StorageFailedError
 from pylog.fs import OsFileSystem
 from pylog.tools.verify import DAMAGED, SOUND, UNREADABLE, Affected, verify
+from support.golden import data as golden_data
+from support.golden.data import CorruptVariant
 
 BATCH = re.compile(r"batch \d+ at (\d+)")
 TORN = {"zero-tail", "zero-tail-16", "garbage-tail", "garbage-tail-11", "repeat-last-batch"}

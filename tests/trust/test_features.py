@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from trust.features import RULES, FeatureError, covers, pair_of
-from trust.run_mutants import ROOT
+from support.trust.features import RULES, FeatureError, covers, pair_of
+from support.trust.run_mutants import ROOT
 
 
 def test_a_pair_is_the_same_in_either_order() -> None:

@@ -10,8 +10,8 @@ import pytest
 from numba.core.compiler_lock import global_compiler_lock
 
 import pylog
-from campaign import first_calls
 from pylog.record import memory
+from support.campaign import first_calls
 
 SOURCES = Path(pylog.__file__).parent
 # `msgspec.convert` to a type without a Struct in it: nothing of that type is kept.

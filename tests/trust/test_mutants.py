@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from trust.mutants import MUTANTS, Mutant
-from trust.run_mutants import ROOT, SOURCES, MutantError, mutated, survived, without_fix
+from support.trust.mutants import MUTANTS, Mutant
+from support.trust.run_mutants import ROOT, SOURCES, MutantError, mutated, survived, without_fix
 
 QUICK_AT_MOST = 6  # each starts a pytest of its own, which takes three seconds
 by_name = pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trust.crossing import CHANGES, Scene
+from support.trust.crossing import CHANGES, Scene
 
 
 def marked(first: str, second: str) -> object:

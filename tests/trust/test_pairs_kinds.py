@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trust.crossing import CHANGES, Scene
+from support.trust.crossing import CHANGES, Scene
 
 KINDS = ("timestamps", "LogAppendTime", "idempotence", "links", "broker's directory", "aborted transactions")
 VIEWS = ("time search", "scan and follow", "groups")

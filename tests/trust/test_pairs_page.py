@@ -8,14 +8,14 @@ import sys
 
 import pytest
 
-from trust.features import CANNOT_MEET, FEATURES
-from trust.pairs import PAGE, empty, excused_in_vain, page
+from support.trust.features import CANNOT_MEET, FEATURES
+from support.trust.pairs import PAGE, empty, excused_in_vain, page
 
 
 def test_the_matrix_is_that_of_the_marks_and_has_no_empty_cell() -> None:
     """In a process of its own, which collects the marked files whatever is collected here."""
     given = {**os.environ, "PYTHONPATH": os.pathsep.join(["tests", *sys.path])}
-    command = [sys.executable, "-m", "trust.pairs", "--print"]
+    command = [sys.executable, "-m", "support.trust.pairs", "--print"]
     done = subprocess.run(command, cwd=PAGE.parent.parent, env=given, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     assert PAGE.read_text() == done.stdout, "docs/PAIRS.md is not what the marks say; renew it: ./dev pairs"

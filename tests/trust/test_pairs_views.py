@@ -8,7 +8,7 @@ import pytest
 
 import pylog
 from pylog import TopicPartition
-from trust.crossing import GROUP, Scene
+from support.trust.crossing import GROUP, Scene
 
 PARTITION = TopicPartition("t", 0)
 

@@ -1,7 +1,7 @@
 """The hot loops: free functions over whole buffers, compiled when first called.
 
 A kernel receives `(buffer, position, end)` in some form. It compares with the end before every read (`length > end - at`, never
-`at + length > end`), returns a status, allocates nothing and never raises. `tests/reference.py` has an equivalent of each in
+`at + length > end`), returns a status, allocates nothing and never raises. `tests/support/reference` has an equivalent of each in
 plain Python.
 """
 

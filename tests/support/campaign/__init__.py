@@ -1,0 +1,1 @@
+"""The campaign against crashes, faults and damage: `./dev torture`."""

@@ -1,0 +1,466 @@
+"""Every public method that reads, in threads next to a writer that rolls, trims, truncates, compacts and alters options.
+
+The interpreter switches threads each microsecond. The writer runs in this process or in another one. A record's value names its
+offset, and its timestamp follows from it, so that each answer can be judged by itself: for `./dev torture beside`.
+"""
+
+from __future__ import annotations
+
+import mmap
+import random
+import struct
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+import pylog
+from pylog import TopicPartition
+from support.faults.neighbours import Neighbour
+
+TOPIC: Final = TopicPartition("t", 0)
+TIME: Final = 1_700_000_000_000
+KEPT: Final = 600  # records before the end that the writer never trims
+CUT: Final = 200  # records before the end that truncations may reach
+THREADS: Final = 3
+SLOW: Final = 0.2  # how often a method is called that takes long
+SWITCH_SECONDS: Final = 1e-6
+OPTIONS: Final[dict[str, Any]] = {
+    "segment_bytes": 1500,
+    "cleanup_policy": "compact,delete",
+    "retention_ms": -1,
+    "min_cleanable_dirty_ratio": 0.01,
+    "index_interval_bytes": 200,
+    "message_timestamp_before_max_ms": (1 << 63) - 1,
+}
+
+
+class Board:
+    """The end of the log that the writer vouches for, where readers in all processes see it."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("r+b")
+        self._memory = mmap.mmap(self._file.fileno(), 8)
+
+    @classmethod
+    def new(cls, path: Path) -> Board:
+        path.write_bytes(bytes(8))
+        return cls(path)
+
+    @property
+    def end(self) -> int:
+        found: int = struct.unpack("q", self._memory[:8])[0]
+        return found
+
+    @end.setter
+    def end(self, end: int) -> None:
+        self._memory[:8] = struct.pack("q", end)
+
+    def close(self) -> None:
+        self._memory.close()
+        self._file.close()
+
+
+# ---- the writer ----------------------------------------------------------------------------------------------------------------
+
+
+class Writer:
+    """Appends, and does everything else that changes a log."""
+
+    def __init__(self, store: pylog.Store, board: Board, seed: int) -> None:
+        self._store = store
+        self._log = store.log("t")
+        self._board = board
+        self._rng = random.Random(seed)
+        self._generation = 0
+        self._end = self._log.end_offset  # its own count: a look of another thread's may be an older one
+        self.steps = 0
+
+    def append(self, count: int) -> None:
+        first = self._end
+        items = [
+            (b"k%d" % (each % 50), b"%d/%d" % (each, self._generation), (), TIME + each * 10)
+            for each in range(first, first + count)
+        ]
+        offsets = self._log.append_many(items, durability=pylog.Durability.OS)
+        assert offsets == range(first, first + count)
+        self._board.end = self._end = offsets.stop
+
+    def step(self) -> None:
+        self.steps += 1
+        choice = self._rng.randrange(24)
+        if choice < 18:
+            self.append(self._rng.randint(1, 8))
+        elif choice == 18:
+            self._truncate(self._end - self._rng.randint(1, 8))
+        elif choice < 21:
+            self._log.delete_records(max(self._log.start_offset, self._end - KEPT))
+        elif choice == 21:
+            self._store.clean("t")
+        elif choice == 22:
+            self._store.tick()
+        else:
+            self._store.alter_topic("t", segment_bytes=self._rng.choice([1500, 2500]))
+
+    def _truncate(self, end: int) -> None:
+        self._generation += 1
+        self._board.end = self._end = end
+        self._log.truncate(end)
+        self.append(1)
+
+
+def write(path: str, board: str, seed: int, seconds: float) -> int:
+    """Writes for a while, in the process that this is called in. Returns how many steps that were."""
+    there = Board(Path(board))
+    with pylog.open(path, durability=pylog.Durability.OS) as store:
+        writer = Writer(store, there, seed)
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            writer.step()
+    return writer.steps
+
+
+# ---- the readers ---------------------------------------------------------------------------------------------------------------
+
+
+class Reader:
+    """A thread's view: calls methods and judges what they answer."""
+
+    def __init__(self, store: pylog.Store, board: Board, seen: dict[int, bytes], seed: int) -> None:
+        self.store, self.log, self.board = store, store.log("t"), board
+        self.rng = random.Random(seed)
+        self.consumer = store.consumer(auto_offset_reset="earliest")
+        self.consumer.assign([TOPIC])
+        self._seen = seen
+        self._start = 0
+
+    def begin(self) -> int:
+        """An offset that is neither trimmed nor truncated during the next call."""
+        end = self.board.end
+        return self.rng.randint(end - KEPT // 2, end - CUT)
+
+    def judge(self, offset: int, value: bytes | None, timestamp: int | None = None) -> None:
+        """A record says which it is, and never becomes another one once it is out of a truncation's reach."""
+        assert value is not None
+        assert int(value.partition(b"/")[0]) == offset, f"{value!r} at offset {offset}"
+        assert timestamp is None or timestamp == TIME + offset * 10
+        if offset < self.board.end - CUT:
+            assert self._seen.setdefault(offset, value) == value, (
+                f"{value!r} at offset {offset}, where {self._seen[offset]!r} was"
+            )
+
+    def judge_all(self, rows: Iterator[tuple[int, bytes | None]], start: int, end: int | None = None) -> None:
+        last = start - 1
+        for offset, value in rows:
+            assert last < offset < (end or sys.maxsize), f"{offset} after {last}, from {start} to {end}"
+            self.judge(offset, value)
+            last = offset
+
+    def judge_end(self, end: int, before: int) -> None:
+        assert end >= before - CUT, f"the log ends at {end}, and {before} was acknowledged"
+
+    def isolation(self) -> str:
+        return self.rng.choice(["read_committed", "read_uncommitted"])
+
+
+def _frames(frames: Iterator[Any]) -> Iterator[tuple[int, bytes | None]]:
+    for frame in frames:
+        yield from zip(frame["offset"].to_pylist(), frame["value"].to_pylist(), strict=True)
+
+
+def read(reader: Reader) -> None:
+    asked = reader.begin()
+    record = reader.log.read(asked)
+    assert record.offset >= asked
+    reader.judge(record.offset, record.value, record.timestamp)
+
+
+def scan(reader: Reader) -> None:
+    start = reader.begin()
+    end = reader.board.end - CUT
+    frames = reader.log.scan(start, end, columns=["offset", "value"], max_rows=50, isolation_level=reader.isolation())
+    reader.judge_all(_frames(frames), start, end)
+
+
+def records(reader: Reader) -> None:
+    start = reader.begin()
+    end = reader.board.end - CUT
+    found = reader.log.records(start, end, isolation_level=reader.isolation())
+    reader.judge_all(((each.offset, each.value) for each in found), start, end)
+
+
+def follow(reader: Reader) -> None:
+    start = reader.begin()
+    frames = reader.log.follow(start, columns=["offset", "value"], max_rows=50, timeout_ms=0, isolation_level=reader.isolation())
+    with suppress(pylog.OffsetOutOfRangeError):  # says that the end, which it has come to, was truncated
+        for offset, value in _frames(frames):
+            assert offset >= start
+            reader.judge(offset, value)
+
+
+def offset_for_timestamp(reader: Reader) -> None:
+    asked = reader.begin()
+    found = reader.log.offset_for_timestamp(TIME + asked * 10, isolation_level=reader.isolation())
+    assert found is not None, f"no record at or after the time of offset {asked}, which is there"
+    assert found.offset >= asked
+    assert found.timestamp == TIME + found.offset * 10
+
+
+def split_offsets(reader: Reader) -> None:
+    start = reader.begin()
+    end = reader.board.end - CUT
+    found = reader.log.split_offsets(start, max(start, end), 500)
+    assert found == sorted(set(found))
+    assert all(start <= each <= end for each in found)
+
+
+def size_between(reader: Reader) -> None:
+    start = reader.begin()
+    assert reader.log.size_between(start, max(start, reader.board.end - CUT)) >= 0
+
+
+def segments(reader: Reader) -> None:
+    bases = [segment.base_offset for segment in reader.log.segments]
+    assert bases == sorted(set(bases))
+    assert bases
+
+
+def bounds(reader: Reader) -> None:
+    before = reader.board.end
+    reader.judge_end(reader.log.end_offset, before)
+    reader.judge_end(reader.log.stable_offset, before)
+    reader.judge_end(reader.log.look().end_offset, before)
+    reader.judge_end(reader.log.wait_for(before - CUT, timeout_ms=0), before)
+    start = reader.log.start_offset
+    assert start <= reader.board.end - CUT
+    assert reader.log.durable_offset >= 0
+
+
+def facts(reader: Reader) -> None:
+    assert reader.log.next_sequence(99, 0) is None
+    assert not reader.log.is_gone
+    assert isinstance(reader.log.recovery_report, tuple)
+
+
+def check(reader: Reader) -> None:
+    """Its findings are not judged: next to a compaction it may still take a replaced file for a missing one."""
+    if reader.rng.random() < SLOW:
+        assert reader.store.check().findings is not None
+
+
+def verify(reader: Reader) -> None:
+    """As `check`."""
+    if reader.rng.random() < SLOW:
+        assert reader.store.verify().findings is not None
+
+
+def views(reader: Reader) -> None:
+    assert set(reader.store.topics()) == {"t"}
+    assert reader.store.topic("t").partitions == 1
+    assert reader.store.log("t") is not None
+    assert reader.store.outline("t") is not None
+    assert reader.store.groups() == []
+    assert reader.store.metrics()
+    assert isinstance(reader.store.recovery_report, tuple)
+
+
+def ends_of_many(reader: Reader) -> None:
+    low = reader.begin()
+    found = reader.store.start_and_end_offsets([TOPIC])[TOPIC]
+    assert found is not None
+    assert found[0] <= found[1]
+    assert found[1] >= low
+
+
+def poll(reader: Reader) -> None:
+    start = reader.begin()
+    reader.consumer.seek(TOPIC, start)
+    found = reader.consumer.poll(max_records=100).get(TOPIC, [])
+    reader.judge_all(((each.offset, each.value) for each in found), start)
+    position = reader.consumer.position(TOPIC)
+    assert position is not None
+    assert position >= start
+
+
+def poll_arrow(reader: Reader) -> None:
+    start = reader.begin()
+    reader.consumer.seek(TOPIC, start)
+    frame = reader.consumer.poll_arrow(max_records=100).get(TOPIC)
+    assert frame is None or frame["offset"].to_pylist()[0] >= start
+
+
+def consumer_bounds(reader: Reader) -> None:
+    before = reader.board.end
+    reader.judge_end(reader.consumer.end_offsets([TOPIC])[TOPIC], before)
+    assert reader.consumer.beginning_offsets([TOPIC])[TOPIC] <= reader.board.end - CUT
+    reader.consumer.seek_to_beginning(TOPIC)
+    reader.consumer.seek_to_end(TOPIC)
+    reader.judge_end(reader.consumer.position(TOPIC) or 0, before)
+
+
+def offsets_for_times(reader: Reader) -> None:
+    asked = reader.begin()
+    found = reader.consumer.offsets_for_times({TOPIC: TIME + asked * 10})[TOPIC]
+    assert found is not None
+    assert found.offset >= asked
+
+
+def consumer_views(reader: Reader) -> None:
+    assert reader.consumer.topics() == {"t"}
+    assert reader.consumer.partitions_for_topic("t") == {0}
+    assert reader.consumer.assignment() == {TOPIC}
+    assert reader.consumer.paused() == set() == reader.consumer.subscription()
+
+
+Read = Callable[[Reader], None]
+
+# Each public method: the function that calls it here, or why it is called nowhere here.
+LOG: Final[dict[str, Read | str]] = {
+    "read": read,
+    "records": records,
+    "scan": scan,
+    "follow": follow,
+    "offset_for_timestamp": offset_for_timestamp,
+    "split_offsets": split_offsets,
+    "size_between": size_between,
+    "segments": segments,
+    **dict.fromkeys(("start_offset", "end_offset", "stable_offset", "durable_offset", "look", "wait_for"), bounds),
+    **dict.fromkeys(("next_sequence", "is_gone", "recovery_report"), facts),
+    **dict.fromkeys(("append", "append_arrow", "append_batch", "append_many", "splice", "delete_records", "truncate"), "writes"),
+    **dict.fromkeys(("flush", "flush_behind", "exclusively", "close"), "writes, or keeps writers out"),
+    **dict.fromkeys(("as_partition", "config", "remote_offsets"), "gives another object of the store's, which reads nothing"),
+}
+STORE: Final[dict[str, Read | str]] = {
+    "check": check,
+    "verify": verify,
+    **dict.fromkeys(("topics", "topic", "log", "outline", "groups", "metrics", "recovery_report"), views),
+    "consumer": poll,
+    "start_and_end_offsets": ends_of_many,
+    **dict.fromkeys(
+        ("add_partitions", "alter_topic", "create_topic", "delete_topic", "clean", "tick", "flush", "close"), "writes"
+    ),
+    **dict.fromkeys(("appending_for", "retain", "producer"), "writes"),
+    **dict.fromkeys(("group", "offsets"), "of groups: tests/groups and the machine of a store have them"),
+}
+CONSUMER: Final[dict[str, Read | str]] = {
+    **dict.fromkeys(("poll", "seek", "position", "assign"), poll),
+    "poll_arrow": poll_arrow,
+    **dict.fromkeys(("beginning_offsets", "end_offsets", "seek_to_beginning", "seek_to_end"), consumer_bounds),
+    "offsets_for_times": offsets_for_times,
+    **dict.fromkeys(("topics", "partitions_for_topic", "assignment", "paused", "subscription"), consumer_views),
+    **dict.fromkeys(("commit", "commit_async", "committed", "subscribe", "unsubscribe"), "of groups, as for a store"),
+    **dict.fromkeys(("collect", "handed_out", "next_in_hand", "take_in_hand"), "steps of `poll` and of iteration"),
+    **dict.fromkeys(("pause", "resume", "reads", "timeout_ms", "close"), "reads nothing of a log"),
+    **dict.fromkeys(
+        ("wakeup", "look_after", "is_look_due", "await_with"), "of a poll that waits and of groups: tests/consumer has them"
+    ),
+}
+# Another process deletes a file between two steps of these, under `read_committed` or when they plan: not asked again yet.
+MAY_MISS_A_FILE: Final = (split_offsets, size_between, bounds, consumer_bounds, scan, records, follow, offset_for_timestamp)
+READS: Final = tuple(dict.fromkeys(each for table in (LOG, STORE, CONSUMER) for each in table.values() if callable(each)))
+
+
+# ---- together ------------------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def hurried() -> Iterator[None]:
+    """Threads are switched a thousand times as often as usual, and more."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_SECONDS)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
+
+
+def read_beside(directory: Path, seed: int, seconds: float, *, elsewhere: bool) -> dict[str, Any]:
+    """Reads in some threads beside a writer.
+
+    Args:
+        directory: an empty one.
+        seed: of what writer and readers choose.
+        seconds: how long.
+        elsewhere: the writer is in another process.
+
+    Returns:
+        How many calls and steps there were, and what was wrong, as texts.
+    """
+    path, board = directory / "store", Board.new(directory / "board")
+    with pylog.open(path, durability=pylog.Durability.OS) as store:
+        store.create_topic("t", **OPTIONS)
+        writer = Writer(store, board, seed)
+        for _ in range(KEPT // 8):
+            writer.append(10)
+        if elsewhere:
+            with Neighbour() as other:
+                code = "from campaign.beside import write; write(path, board, seed, seconds)"
+                other.begin(code, path=str(path), board=str(directory / "board"), seed=seed, seconds=seconds)
+                done = _read_in_threads(store, board, seed, seconds, None)
+                done["steps"] = other.answer()
+        else:
+            done = _read_in_threads(store, board, seed, seconds, writer.step)
+            done["steps"] = writer.steps
+    board.close()
+    return done
+
+
+def _read_in_threads(
+    store: pylog.Store, board: Board, seed: int, seconds: float, write: Callable[[], None] | None
+) -> dict[str, Any]:
+    seen: dict[int, bytes] = {}
+    wrong: list[str] = []
+    calls = [0] * THREADS
+
+    def work(number: int) -> None:
+        reader = Reader(store, board, seen, seed * THREADS + number)
+        while time.monotonic() < deadline and not wrong:
+            one = reader.rng.choice(READS)
+            calls[number] += 1
+            try:
+                one(reader)
+            except pylog.StorageFailedError:
+                if not (write is None and one in MAY_MISS_A_FILE):
+                    wrong.append(f"{one.__name__}: {traceback.format_exc()}")
+            except Exception:  # noqa: BLE001 - whatever it is, it is a finding
+                wrong.append(f"{one.__name__}: {traceback.format_exc()}")
+        reader.consumer.close()
+
+    _warm_up(store, board, seed)
+    deadline = time.monotonic() + seconds
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(THREADS)]
+    with hurried():
+        for thread in threads:
+            thread.start()
+        while time.monotonic() < deadline and not wrong:
+            if write is not None:
+                write()
+            time.sleep(0.0005)
+        for thread in threads:
+            thread.join()
+    return {"calls": sum(calls), "violations": wrong}
+
+
+def _warm_up(store: pylog.Store, board: Board, seed: int) -> None:
+    """Calls each method once, so that the kernels are compiled before the time counts."""
+    reader = Reader(store, board, {}, seed)
+    for one in READS:
+        one(reader)
+    reader.consumer.close()
+
+
+def run(seed: int, seconds: float) -> dict[str, Any]:
+    """Reads beside a writer in this process, and then beside one in another. For long runs."""
+    done: dict[str, Any] = {"seed": seed, "violations": []}
+    for elsewhere in (False, True):
+        with tempfile.TemporaryDirectory(prefix="pylog-beside-") as directory:
+            found = read_beside(Path(directory), seed, seconds / 2, elsewhere=elsewhere)
+        done["violations"] += found["violations"]
+        for name in ("calls", "steps"):
+            done[name] = done.get(name, 0) + (found[name] or 0)
+    return done

@@ -1,0 +1,1 @@
+"""File systems that fail, disks that lose power, interrupts, other processes."""

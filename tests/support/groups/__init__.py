@@ -1,0 +1,1 @@
+"""Members of groups, and a model of a group."""

@@ -1,0 +1,1 @@
+"""A real Kafka broker, and Kafka's own tools."""

@@ -1,0 +1,1 @@
+"""Wheel and sdist, built and installed."""

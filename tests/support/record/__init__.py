@@ -1,0 +1,1 @@
+"""Inputs for the kernels of records."""

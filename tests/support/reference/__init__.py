@@ -1,0 +1,1 @@
+"""What the kernels do, in plain Python."""

@@ -1,0 +1,1 @@
+"""Spark clusters, a stream engine without Spark, and Kafka's connector."""

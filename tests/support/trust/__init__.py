@@ -1,0 +1,1 @@
+"""Mutants, pairs of features, and what is crossed with what."""
