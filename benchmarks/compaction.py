@@ -68,7 +68,7 @@ class _Contest:
         return pa.Array.from_buffers(pa.binary(), PIECE, [None, ends, pa.py_buffer(self._keys[first : first + PIECE])])
 
     def _checked(self, store: pylog.Store) -> None:
-        (done,) = store.clean("events")
+        (done,) = store.compact("events")
         self.size = done.read
 
     def copy(self) -> float:

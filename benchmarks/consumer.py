@@ -68,7 +68,7 @@ def _consume(directory: Path, how: str, count: int, connection: Connection) -> N
     """The other process: it has joined the group and read what is there before it says that it is ready; it tells when it had
     the last record.
     """
-    with pylog.open(directory, durability=Durability.OS) as store, store.consumer("events", group="g", **OPTIONS) as consumer:
+    with pylog.open(directory, durability=Durability.OS) as store, store.consumer("events", group_id="g", **OPTIONS) as consumer:
         READ[how](consumer, PIECE)
         connection.send("ready")
         READ[how](consumer, count)

@@ -29,7 +29,7 @@ def run(settings: Settings) -> None:
     with prepared_store(directory / "made") as store:
         store.create_topic("events")
         store.log("events").append_arrow(pa.table({"value": [b"x"] * calls}))
-        store.create_topic("wide", partitions=PARTITIONS)
+        store.create_topic("wide", partition_count=PARTITIONS)
         for number in range(PARTITIONS):
             store.log("wide", number).append(b"x")
     for exclusive in (False, True):

@@ -121,7 +121,7 @@ def run(settings: Settings) -> None:
 def _fill(directory: Path, count: int) -> None:
     """Partitions of one record, without our own header: copies of the first, which no header would fit."""
     with prepared_store(directory) as store:
-        store.create_topic("events", partitions=count)
+        store.create_topic("events", partition_count=count)
         store.log("events").append(VALUE)
     model = [path for path in (directory / "events-0").iterdir() if path.name not in (DURABLE_POINT, PARTITION_METADATA)]
     for number in range(1, count):

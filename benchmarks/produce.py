@@ -87,7 +87,7 @@ def _sending(settings: Settings, values: list[bytes], keys: list[bytes]) -> None
 def _to_pylog(directory: Path, level: pylog.Durability, partitions: int, values: list[bytes], keys: list[bytes] | None) -> float:
     """All records through a producer, and into the log."""
     with pylog.open(directory / "store", durability=level) as store:
-        store.create_topic("events", partitions=partitions)
+        store.create_topic("events", partition_count=partitions)
         with store.producer() as producer:
             producer.send("events", values[0]).result()
             send = producer.send

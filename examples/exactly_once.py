@@ -60,7 +60,7 @@ class Ledger(pylog.ConsumerRebalanceListener):
 
 def consume(store: pylog.Store, database: sqlite3.Connection, timeout_ms: int, max_records: int | None = None) -> None:
     """Writes what comes, until nothing has come for so long."""
-    with store.consumer(group="ledger", enable_auto_commit=False, auto_offset_reset="earliest") as consumer:
+    with store.consumer(group_id="ledger", enable_auto_commit=False, auto_offset_reset="earliest") as consumer:
         ledger = Ledger(consumer, database)
         consumer.subscribe(["payments"], listener=ledger)
         while found := consumer.poll(timeout_ms, max_records):
@@ -71,7 +71,7 @@ def consume(store: pylog.Store, database: sqlite3.Connection, timeout_ms: int, m
 def main() -> None:
     """Consumes a topic, and again after further records were appended."""
     with tempfile.TemporaryDirectory() as directory, pylog.open(Path(directory) / "shop") as store:
-        store.create_topic("payments", partitions=2)
+        store.create_topic("payments", partition_count=2)
         database = sqlite3.connect(Path(directory) / "ledger.db")
         for _ in range(2):
             for partition in range(2):

@@ -204,7 +204,9 @@ def write(directory: Path, events: pa.Table) -> None:
     # A segment holds at most a month of event time (Kafka's default is a week). Retention is off: events of 2013 are older than
     # any limit, and a broker that you hand the directory to would remove them.
     with pylog.open(directory) as store:
-        store.create_topic(TOPIC, partitions=PARTITIONS, compression_type="zstd", segment_ms=31 * 86_400_000, retention_ms=-1)
+        store.create_topic(
+            TOPIC, partition_count=PARTITIONS, compression_type="zstd", segment_ms=31 * 86_400_000, retention_ms=-1
+        )
         logs = [store.log(TOPIC, partition) for partition in range(PARTITIONS)]
         months = pc.month(events["timestamp"])
         years = pc.year(events["timestamp"])

@@ -44,7 +44,7 @@ class TopicHandler(logging.Handler):
                 self.format(record).encode(),
                 key=record.name.encode(),
                 headers=[("level", record.levelname.encode()), ("process", b"%d" % (record.process or 0))],
-                timestamp_ms=int(record.created * 1000),
+                timestamp=int(record.created * 1000),
                 on_delivery=self.lost,
             )
         except pylog.PylogError:
@@ -75,7 +75,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "store"
         with pylog.open(path) as store:
-            store.create_topic("log", partitions=2, retention_bytes=1 << 30, compression_type="zstd")
+            store.create_topic("log", partition_count=2, retention_bytes=1 << 30, compression_type="zstd")
         start = multiprocessing.get_context("spawn").Process
         workers = [start(target=work, args=(path, number)) for number in range(WORKERS)]
         for worker in workers:

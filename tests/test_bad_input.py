@@ -347,11 +347,11 @@ def test_a_file_is_not_a_partition(root: Path) -> None:
         {"message_timestamp_type": "createtime"},
         {"cleanup_policy": "forget"},
         {"cleanup_policy": 7},
-        {"partitions": 0},
-        {"partitions": -1},
-        {"partitions": 1.0},
-        {"partitions": True},
-        {"partitions": 10**7},
+        {"partition_count": 0},
+        {"partition_count": -1},
+        {"partition_count": 1.0},
+        {"partition_count": True},
+        {"partition_count": 10**7},
     ],
 )
 def test_unknown_options_and_values_are_refused(root: Path, store: pylog.Store, options: dict[str, Any]) -> None:

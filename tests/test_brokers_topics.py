@@ -73,8 +73,8 @@ def test_what_a_broker_would_set_aside_is_not_made_in_its_directory(directory: P
         assert {path.name for path in directory.iterdir() if path.is_dir()} == made
     (directory / META_PROPERTIES).unlink()
     with pylog.open(directory) as store:
-        assert store.create_topic("new").partitions == 1
-        assert store.add_partitions("txn", 3).partitions == 3
+        assert store.create_topic("new").partition_count == 1
+        assert store.add_partitions("txn", 3).partition_count == 3
 
 
 def test_a_commit_that_a_broker_would_set_aside_is_refused(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_a_new_group_of_a_broker_with_all_partitions_of_the_offsets_has_its_usua
     directory = case("4.3.0", "groups").copy(tmp_path / "broker")
     with pylog.open(directory) as store:
         topic = next(name for name in store.topics() if not name.startswith("__"))
-        count = store.topic("__consumer_offsets").partitions
+        count = store.topic("__consumer_offsets").partition_count
         ends = {number: store.log("__consumer_offsets", number).end_offset for number in range(count)}
         assert store.offsets.fetch("new") == {}
         store.offsets.commit("new", {TopicPartition(topic, 0): 0})
@@ -136,7 +136,7 @@ def test_a_new_group_of_a_broker_with_all_partitions_of_the_offsets_has_its_usua
 @pytest.mark.damaged("the partition is missing")
 def test_partitions_that_a_broker_has_not_are_not_made_at_the_next_opening(tmp_path: Path) -> None:
     with pylog.open(tmp_path) as store:
-        store.create_topic("t", partitions=2)
+        store.create_topic("t", partition_count=2)
         store.log("t").append(b"x")
     (tmp_path / META_PROPERTIES).write_text("version=1\nnode.id=1\n")
     for file in (tmp_path / "t-1").iterdir():
@@ -209,7 +209,7 @@ def test_a_deletion_that_cannot_be_finished_keeps_nobody_from_the_other_topics(c
     fs = FaultyFileSystem(memory)
     with pylog.open("/s", fs=fs) as store:
         for topic in ("going", "stays"):
-            store.create_topic(topic, partitions=2)
+            store.create_topic(topic, partition_count=2)
             store.log(topic).append(b"x")
         fs.fail("remove EIO", forever=True, of="-delete")
         with pytest.raises(StorageFailedError):
@@ -223,4 +223,4 @@ def test_a_deletion_that_cannot_be_finished_keeps_nobody_from_the_other_topics(c
     fs.heal()
     with pylog.open("/s", fs=fs) as store:
         assert not any(entry.name.endswith("-delete") for entry in memory.list("/s"))
-        assert store.create_topic("going").partitions == 1
+        assert store.create_topic("going").partition_count == 1

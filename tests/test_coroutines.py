@@ -84,7 +84,7 @@ def test_a_consumer_refuses_coroutine_functions_when_they_are_given(store: pylog
     for name in ("key_deserializer", "value_deserializer"):
         with pytest.raises(pylog.InvalidArgumentError, match=f"{name}=.*coroutine function"):
             store.consumer("t", **{name: call})
-    with store.consumer("t", group="g") as consumer:
+    with store.consumer("t", group_id="g") as consumer:
         with pytest.raises(pylog.InvalidArgumentError, match=r"callback=.*AsyncConsumer"):
             consumer.commit_async({T0: 1}, call)
         with pytest.raises(pylog.InvalidArgumentError, match=r"listener=.*AsyncConsumer"):
@@ -109,7 +109,7 @@ def test_a_coroutine_that_a_plain_function_returns_is_closed_and_an_error(
     class Hidden(pylog.ConsumerRebalanceListener):
         on_partitions_assigned = on_partitions_revoked = hidden
 
-    with store.consumer(group="g", value_deserializer=hidden, auto_offset_reset="earliest") as consumer:
+    with store.consumer(group_id="g", value_deserializer=hidden, auto_offset_reset="earliest") as consumer:
         consumer.subscribe(["t"], listener=Hidden())
         with pytest.raises(pylog.InvalidArgumentError, match="not awaited"):
             consumer.poll()
@@ -183,7 +183,7 @@ def test_an_asynchronous_consumer_awaits_its_listener_in_the_event_loop_and_its_
     listener = Listener()
 
     async def consume() -> int:
-        async with AsyncConsumer(store.consumer(group="g", auto_offset_reset="earliest")) as consumer:
+        async with AsyncConsumer(store.consumer(group_id="g", auto_offset_reset="earliest")) as consumer:
             await consumer.run(Consumer.subscribe, ["t"], listener=listener)
             found = await consumer.poll(1_000)
             assert [what for what, *_ in listener.told] == ["assigned"]
@@ -196,7 +196,9 @@ def test_an_asynchronous_consumer_awaits_its_listener_in_the_event_loop_and_its_
 
 def test_a_listeners_coroutine_may_await_calls_of_the_consumer(store: pylog.Store) -> None:
     async def consume() -> None:
-        async with AsyncConsumer(store.consumer(group="g", auto_offset_reset="earliest", enable_auto_commit=False)) as consumer:
+        async with AsyncConsumer(
+            store.consumer(group_id="g", auto_offset_reset="earliest", enable_auto_commit=False)
+        ) as consumer:
             listener = Listener(consumer.commit)
             await consumer.run(Consumer.subscribe, ["t"], listener=listener)
             await consumer.poll(1_000, max_records=4)
@@ -209,7 +211,7 @@ def test_a_listeners_coroutine_may_await_calls_of_the_consumer(store: pylog.Stor
 
 def test_a_listeners_coroutine_may_close_the_consumer(store: pylog.Store) -> None:
     async def consume() -> None:
-        consumer = AsyncConsumer(store.consumer(group="g", auto_offset_reset="earliest"))
+        consumer = AsyncConsumer(store.consumer(group_id="g", auto_offset_reset="earliest"))
         listener = Listener()
         await consumer.run(Consumer.subscribe, ["t"], listener=listener)
         listener.act = consumer.close
@@ -226,7 +228,7 @@ def test_what_a_listeners_coroutine_raises_comes_out_of_the_poll(store: pylog.St
         raise ValueError("of the listener")
 
     async def consume() -> None:
-        async with AsyncConsumer(store.consumer(group="g", auto_offset_reset="earliest")) as consumer:
+        async with AsyncConsumer(store.consumer(group_id="g", auto_offset_reset="earliest")) as consumer:
             listener = Listener(fail)
             await consumer.run(Consumer.subscribe, ["t"], listener=listener)
             with pytest.raises(ValueError, match="of the listener"):
@@ -241,7 +243,7 @@ def test_a_poll_that_is_cancelled_while_its_listener_runs_loses_nothing(store: p
     listener = Listener(partial(asyncio.sleep, 0.3))
 
     async def consume() -> int:
-        async with AsyncConsumer(store.consumer(group="g", auto_offset_reset="earliest")) as consumer:
+        async with AsyncConsumer(store.consumer(group_id="g", auto_offset_reset="earliest")) as consumer:
             await consumer.run(Consumer.subscribe, ["t"], listener=listener)
             with suppress(TimeoutError):
                 await asyncio.wait_for(consumer.poll(1_000), 0.1)
@@ -257,7 +259,7 @@ def test_an_event_loop_that_ends_while_a_listener_runs_keeps_no_thread_waiting(s
     consumer: list[AsyncConsumer] = []
 
     async def consume() -> None:
-        consumer.append(AsyncConsumer(store.consumer(group="g", auto_offset_reset="earliest")))
+        consumer.append(AsyncConsumer(store.consumer(group_id="g", auto_offset_reset="earliest")))
         await consumer[0].run(Consumer.subscribe, ["t"], listener=listener)
         await asyncio.wait_for(consumer[0].poll(1_000), 0.1)
 
@@ -269,7 +271,7 @@ def test_an_event_loop_that_ends_while_a_listener_runs_keeps_no_thread_waiting(s
 
 def test_closing_the_store_in_the_event_loop_does_not_wait_for_the_loop(store: pylog.Store) -> None:
     async def consume() -> None:
-        consumer = AsyncConsumer(store.consumer(group="g", auto_offset_reset="earliest"))
+        consumer = AsyncConsumer(store.consumer(group_id="g", auto_offset_reset="earliest"))
         await consumer.run(Consumer.subscribe, ["t"], listener=Listener())
         await consumer.poll(1_000)
         with pytest.raises(pylog.InvalidArgumentError, match="not awaited"):
@@ -287,7 +289,7 @@ def test_the_callback_of_a_commit_is_awaited_too(store: pylog.Store) -> None:
         called.append(given)
 
     async def consume() -> None:
-        async with AsyncConsumer(store.consumer("t", group="g", auto_offset_reset="earliest")) as consumer:
+        async with AsyncConsumer(store.consumer("t", group_id="g", auto_offset_reset="earliest")) as consumer:
             await consumer.poll(1_000)
             await consumer.run(Consumer.commit_async, {T0: 3}, committed)
             await consumer.commit()
@@ -311,7 +313,7 @@ def test_stop_iteration_of_a_listener_ends_the_call(store: pylog.Store) -> None:
             next(iter(()))
 
     async def consume() -> None:
-        async with AsyncConsumer(store.consumer(group="g", consumer_timeout_ms=0)) as consumer:
+        async with AsyncConsumer(store.consumer(group_id="g", consumer_timeout_ms=0)) as consumer:
             await consumer.run(Consumer.subscribe, ["t"], listener=Empty())
             with pytest.raises(RuntimeError, match="StopIteration"):
                 await consumer.poll(1_000)
@@ -326,7 +328,7 @@ def test_clients_keep_no_event_loop_that_was_closed(store: pylog.Store) -> None:
 
     loops: weakref.WeakSet[asyncio.AbstractEventLoop] = weakref.WeakSet()
     producer = AsyncProducer(store.producer(linger_ms=5))
-    consumer = AsyncConsumer(store.consumer("t", group="g"))
+    consumer = AsyncConsumer(store.consumer("t", group_id="g"))
 
     async def use() -> None:
         loops.add(asyncio.get_running_loop())

@@ -46,7 +46,7 @@ DAMAGED = {"docs/how-to/recover.md": "the page damages its store and repairs it"
 
 def a_shop_with_a_group() -> None:
     with pylog.open("shop") as store:
-        store.create_topic("orders", partitions=2)
+        store.create_topic("orders", partition_count=2)
         store.create_topic("returns")
         store.log("orders").append_many([b"x"] * 500)
         store.offsets.commit("billing", {("orders", 0): 200, ("returns", 0): 0})

@@ -42,7 +42,7 @@ def half(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     with monkeypatch.context() as patched, pylog.open(root) as store:
         patched.setattr(changes, "make_partitions", killed)
         with pytest.raises(Killed):
-            store.create_topic("fresh", partitions=4)
+            store.create_topic("fresh", partition_count=4)
     return root
 
 

@@ -171,7 +171,7 @@ def test_fifty_dropped_consumers_leave_no_thread_no_member_and_no_descriptor(sto
     before, held = threads(), descriptors()
     with warned_of("a consumer of the store", MANY):
         for _ in range(MANY):
-            consumer = store.consumer("t", group="g", auto_offset_reset="earliest", max_poll_records=10)
+            consumer = store.consumer("t", group_id="g", auto_offset_reset="earliest", max_poll_records=10)
             consumer.poll()
             consumer.commit_async()
             del consumer
@@ -186,7 +186,7 @@ def test_the_partitions_of_a_dropped_consumer_are_its_successors_at_once_and_not
 
     def handle() -> list[int]:
         """As a web handler does: it reads a little, commits, and returns."""
-        consumer = store.consumer("t", group="g", auto_offset_reset="earliest", max_poll_records=5)
+        consumer = store.consumer("t", group_id="g", auto_offset_reset="earliest", max_poll_records=5)
         while not (found := consumer.poll(100)):
             pass
         consumer.commit()
@@ -211,7 +211,7 @@ def test_a_dropped_consumer_carries_out_the_commits_that_it_was_asked_for_and_ca
             called.append(revoked)
 
     with warned_of("a consumer of the store"):
-        consumer = store.consumer(group="g", auto_offset_reset="earliest")
+        consumer = store.consumer(group_id="g", auto_offset_reset="earliest")
         consumer.subscribe(["t"], listener=Listener())
         consumer.poll(max_records=4)
         for offset in range(1, 5):
@@ -227,7 +227,7 @@ def test_a_consumer_that_is_dropped_in_a_cycle_with_its_listener_leaves_when_the
 
     class Program(pylog.ConsumerRebalanceListener):
         def __init__(self) -> None:
-            self.consumer = store.consumer(group="g", auto_offset_reset="earliest", value_deserializer=self.text)
+            self.consumer = store.consumer(group_id="g", auto_offset_reset="earliest", value_deserializer=self.text)
             self.consumer.subscribe(["t"], listener=self)
             self.consumer.poll(max_records=3)
             self.consumer.commit_async(callback=self.committed)
@@ -251,7 +251,7 @@ def test_a_consumer_that_an_exception_leaves_behind_leaves_its_group(store: pylo
     store.log("t").append_many([b"x"] * 10)
 
     def fail() -> None:
-        for _ in store.consumer("t", group="g", auto_offset_reset="earliest"):
+        for _ in store.consumer("t", group_id="g", auto_offset_reset="earliest"):
             raise ValueError("of the program")
 
     with warned_of("a consumer of the store"):
@@ -266,14 +266,14 @@ def test_closing_the_store_waits_until_dropped_consumers_have_left(tmp_path: Pat
     with warned_of("a consumer of the store", MANY), pylog.open(tmp_path / "d", durability=pylog.Durability.OS) as store:
         store.create_topic("t")
         for number in range(MANY):
-            store.consumer("t", group=f"g{number % 5}").poll()
+            store.consumer("t", group_id=f"g{number % 5}").poll()
     with pylog.open(tmp_path / "d") as store:
         assert {store.group(name).describe().state for name in store.groups()} <= {"Empty"}
 
 
 def test_a_consumer_whose_making_failed_draws_no_warning(store: pylog.Store) -> None:
     with pytest.raises(pylog.UnknownTopicOrPartitionError):
-        store.consumer("none", group="g")
+        store.consumer("none", group_id="g")
     gc.collect()
 
 
@@ -323,7 +323,7 @@ def test_a_forked_child_that_drops_its_parents_clients_does_nothing_to_them(tmp_
         import gc, os, sys, warnings, pylog
         store = pylog.open(sys.argv[1], durability=pylog.Durability.OS)
         store.create_topic("t")
-        clients = [store.producer(linger_ms=60_000), store.consumer("t", group="g", auto_offset_reset="earliest")]
+        clients = [store.producer(linger_ms=60_000), store.consumer("t", group_id="g", auto_offset_reset="earliest")]
         clients[0].send("t", b"value")
         clients[1].poll()
         child = os.fork()

@@ -41,7 +41,7 @@ def opened(**options: Any) -> Store:
 @pytest.mark.parametrize("name", RANGES)
 def test_each_option_of_a_store_works_at_its_largest_value_and_is_refused_beyond_it(name: str) -> None:
     with opened(**{name: RANGES[name][1]}) as store:
-        store.clean("t")
+        store.compact("t")
         store.tick()
         store.log("t").append(b"y", key=b"k")
         flushed_in_time(store)
@@ -78,7 +78,7 @@ def test_each_option_of_a_consumer_works_at_the_largest_value_that_it_takes(name
     with opened() as store:
         for largest in (limits.INT64_MAX, limits.INT32_MAX):
             try:
-                with store.consumer("t", group="g", auto_offset_reset="earliest", **{name: largest}) as consumer:
+                with store.consumer("t", group_id="g", auto_offset_reset="earliest", **{name: largest}) as consumer:
                     assert consumer.poll(1000)
                     consumer.commit()
                     consumer.poll(1)

@@ -26,7 +26,7 @@ def root(tmp_path: Path) -> Path:
     path, disk = tmp_path / "data", tmp_path / "other disk"
     disk.mkdir()
     with pylog.open(path) as store:
-        store.create_topic("t", partitions=3, segment_bytes=300)
+        store.create_topic("t", partition_count=3, segment_bytes=300)
         store.create_topic("whole")
         for number in range(3):
             store.log("t", number).append_many([b"%d" % number] * 3)
@@ -141,7 +141,7 @@ def test_a_partition_behind_a_link_is_written_trimmed_and_compacted_as_any_other
         assert (log.start_offset, log.end_offset, log.append(b"again", key=b"k")) == (start, 80, 80)
         store.alter_topic("t", retention_bytes=-1, cleanup_policy="compact")
     with pylog.open(root) as store:
-        store.clean("t", 2)
+        store.compact("t", 2)
         assert store.check().ok
     assert (root / "t-2").is_symlink()
     assert verify(str(root)).ok

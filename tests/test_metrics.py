@@ -71,7 +71,7 @@ def test_a_refused_append_is_not_counted() -> None:
 
 def test_the_lag_of_a_group_is_what_it_has_still_to_read() -> None:
     with pylog.open("/s", fs=MemoryFileSystem(), offsets=OffsetsConfig(topic_num_partitions=1)) as store:
-        store.create_topic("t", partitions=2)
+        store.create_topic("t", partition_count=2)
         for number in range(2):
             store.log("t", number).append_many([VALUE] * 10)
         store.offsets.commit("billing", {("t", 0): 4, ("t", 1): 10})
@@ -105,7 +105,7 @@ class DeletedMeanwhile(MemoryFileSystem):
 def test_a_topic_that_another_store_deletes_while_samples_are_taken_has_none(mode: str) -> None:
     fs = DeletedMeanwhile()
     with pylog.open("/s", fs=fs) as other:
-        other.create_topic("t", partitions=2)
+        other.create_topic("t", partition_count=2)
         other.create_topic("u")
         with pylog.open("/s", fs=fs, mode=mode) as store:
             fs.deleting = other
@@ -117,7 +117,7 @@ def test_a_topic_that_another_store_deletes_while_samples_are_taken_has_none(mod
 def test_a_store_that_only_reads_has_metrics_of_all_partitions() -> None:
     fs = MemoryFileSystem()
     with pylog.open("/s", fs=fs) as store:
-        store.create_topic("t", partitions=3)
+        store.create_topic("t", partition_count=3)
         store.log("t", 2).append(VALUE)
     with pylog.open("/s", fs=fs, mode="r") as reader:
         ends = [values(reader, "t", number)["log_end_offset"] for number in range(3)]
@@ -129,7 +129,7 @@ def test_a_store_that_only_reads_has_metrics_of_all_partitions() -> None:
 
 def test_the_text_is_openmetrics_with_every_metrics_kind_unit_and_help() -> None:
     with pylog.open("/s", fs=MemoryFileSystem(), offsets=OffsetsConfig(topic_num_partitions=1)) as store:
-        store.create_topic("t", partitions=2)
+        store.create_topic("t", partition_count=2)
         store.log("t").append(VALUE)
         store.offsets.commit('a "b"\\\n', {("t", 0): 0})
         samples = store.metrics()

@@ -205,7 +205,7 @@ def test_no_other_process_acknowledges_a_keyless_record_after_alter_topic_return
 
 @pytest.mark.pair("option change", "crash")
 @pytest.mark.pair("option change", "compaction")
-@pytest.mark.parametrize("act", [Store.tick, lambda store: store.clean("t")], ids=["tick", "clean"])
+@pytest.mark.parametrize("act", [Store.tick, lambda store: store.compact("t")], ids=["tick", "clean"])
 def test_a_killed_alteration_never_leaves_appends_and_the_cleaner_with_two_versions(
     store: Store, other: Store, fs: MemoryFileSystem, monkeypatch: pytest.MonkeyPatch, act: Callable[[Store], object]
 ) -> None:
@@ -291,7 +291,7 @@ def test_a_compaction_under_way_ends_when_the_topic_is_compacted_no_more(
         finish(self, aborted)  # type: ignore[arg-type]
 
     monkeypatch.setattr(CleanedSegment, "finish", alter_first)
-    store.clean("t")
+    store.compact("t")
     assert len(list(store.log("t").records())) == 10
 
 

@@ -47,7 +47,7 @@ def mask_027() -> Iterator[int]:
 def use_everything(root: Path) -> None:
     """Exercises what creates files: topics, rolls, cuts, compaction, producers, groups, staging, damage, repair, graduation."""
     with pylog.open(root) as store:
-        store.create_topic("t", partitions=2, segment_bytes=300)
+        store.create_topic("t", partition_count=2, segment_bytes=300)
         store.create_topic("prices", cleanup_policy="compact", segment_bytes=300)
         store.create_topic("gone")
         log, prices = store.log("t"), store.log("prices")
@@ -58,7 +58,7 @@ def use_everything(root: Path) -> None:
             producer.send("t", b"from a producer", partition=1)
         log.delete_records(5)
         log.truncate(12)
-        store.clean("prices")
+        store.compact("prices")
         store.alter_topic("t", retention_ms=1_000_000_000_000)
         store.add_partitions("t", 3)
         with store.consumer("t", group_id="g", auto_offset_reset="earliest") as consumer:

@@ -20,7 +20,7 @@ ROWS = 1000
 def shop(tmp_path: Path) -> Path:
     """Topic `orders` with 1,000 records in three partitions, of several batches and segments each; the third is empty."""
     with pylog.open(tmp_path / "shop") as store:
-        store.create_topic("orders", partitions=3, segment_bytes=8192, max_message_bytes=4096)
+        store.create_topic("orders", partition_count=3, segment_bytes=8192, max_message_bytes=4096)
         for number in (0, 1):
             for start in range(number, ROWS, 100):
                 items = [(b"k%d" % (at % 7), b"v%d" % at) for at in range(start, min(start + 100, ROWS), 2)]
@@ -142,7 +142,7 @@ def test_duckdb_reads_a_stream(shop: Path) -> None:
 @pytest.mark.damaged("two partitions are another broker's")
 def test_the_partitions_that_are_there_are_read_whatever_their_numbers(tmp_path: Path) -> None:
     with pylog.open(tmp_path) as store:
-        store.create_topic("t", partitions=4)
+        store.create_topic("t", partition_count=4)
         for number in range(4):
             store.log("t", number).append(b"p%d" % number)
     for path in [path for path in tmp_path.iterdir() if path.name in ("t-0", "t-2", "pylog.json") or "checkpoint" in path.name]:

@@ -22,12 +22,12 @@ from support.golden.data import case
 
 def test_topics_come_back_with_their_configuration_and_id(tmp_path: Path) -> None:
     with pylog.open(tmp_path / "s") as store:
-        made = store.create_topic("orders", partitions=3, retention_ms=-1, compression_type="zstd")
+        made = store.create_topic("orders", partition_count=3, retention_ms=-1, compression_type="zstd")
         store.create_topic("a.b-c_d")
     with pylog.open(tmp_path / "s", mode="r") as store:
         assert list(store.topics()) == ["a.b-c_d", "orders"]
         assert store.topics()["orders"] == made
-        assert (made.partitions, made.partition_ids) == (3, (0, 1, 2))
+        assert (made.partition_count, made.partition_ids) == (3, (0, 1, 2))
         assert made.config == pylog.TopicConfig(retention_ms=-1, compression_type="zstd")
     for number in range(3):
         text = (tmp_path / "s" / f"orders-{number}" / "partition.metadata").read_text()
@@ -36,10 +36,10 @@ def test_topics_come_back_with_their_configuration_and_id(tmp_path: Path) -> Non
 
 def test_partitions_can_be_added_and_never_taken_away(tmp_path: Path) -> None:
     with pylog.open(tmp_path) as store:
-        first = store.create_topic("t", partitions=2)
+        first = store.create_topic("t", partition_count=2)
         store.log("t", 1).append(b"kept")
         grown = store.add_partitions("t", 5)
-        assert (grown.partitions, grown.id) == (5, first.id)
+        assert (grown.partition_count, grown.id) == (5, first.id)
         assert store.log("t", 4).append(b"new") == 0
         assert store.log("t", 1).read(0).value == b"kept"
         with pytest.raises(pylog.InvalidArgumentError):
@@ -50,7 +50,7 @@ def test_partitions_can_be_added_and_never_taken_away(tmp_path: Path) -> None:
 
 def test_a_deleted_topic_is_gone_and_its_name_is_free(tmp_path: Path) -> None:
     with pylog.open(tmp_path) as store:
-        old = store.create_topic("t", partitions=2)
+        old = store.create_topic("t", partition_count=2)
         store.log("t", 0).append(b"old")
         store.delete_topic("t")
         assert store.topics() == {}
@@ -63,10 +63,10 @@ def test_a_deleted_topic_is_gone_and_its_name_is_free(tmp_path: Path) -> None:
 
 def test_a_topics_configuration_is_altered_for_logs_that_are_open_too(tmp_path: Path) -> None:
     with pylog.open(tmp_path) as store:
-        made = store.create_topic("t", partitions=2, retention_ms=5, durability="os")
+        made = store.create_topic("t", partition_count=2, retention_ms=5, durability="os")
         log = store.log("t")
         altered = store.alter_topic("t", segment_bytes=1000, durability=None)
-        assert (altered.id, altered.partitions) == (made.id, 2)
+        assert (altered.id, altered.partition_count) == (made.id, 2)
         assert altered.config.changed() == {"retention_ms": 5, "segment_bytes": 1000}
         assert log.config.segment_bytes == 1000
     with pylog.open(tmp_path) as store:
@@ -114,7 +114,7 @@ def test_a_topic_whose_creation_failed_half_way_is_whole_or_absent_when_opened_a
         store = pylog.open(directory, fs=fs)
         fs.faults = Faults({call: {number}})
         try:
-            store.create_topic("t", partitions=3, segment_bytes=1000)
+            store.create_topic("t", partition_count=3, segment_bytes=1000)
             failed = False
         except pylog.StorageFailedError:
             failed = True
@@ -122,11 +122,11 @@ def test_a_topic_whose_creation_failed_half_way_is_whole_or_absent_when_opened_a
         store.close()
         with pylog.open(directory) as again:
             if "t" in again.topics():
-                assert again.topics()["t"].partitions == 3
+                assert again.topics()["t"].partition_count == 3
                 assert again.topics()["t"].config.segment_bytes == 1000
                 assert [again.log("t", partition).append(b"x") for partition in range(3)] == [0, 0, 0]
             else:
-                again.create_topic("t", partitions=3)
+                again.create_topic("t", partition_count=3)
         if not failed:
             break
     else:
@@ -138,7 +138,7 @@ def test_a_topic_whose_deletion_failed_half_way_is_whole_or_gone_when_opened_aga
     for number in range(1, 40):
         fs, directory = FaultyFileSystem(), tmp_path / f"{number}"
         store = pylog.open(directory, fs=fs)
-        store.create_topic("t", partitions=2)
+        store.create_topic("t", partition_count=2)
         for partition in range(2):
             store.log("t", partition).append(b"x")
         fs.faults = Faults({call: {number}})
@@ -302,7 +302,7 @@ def test_standard_descriptors_that_are_closed_never_lead_into_a_log(tmp_path: Pa
 def test_a_topic_that_a_broker_deleted_does_not_come_back(tmp_path: Path, broker: bool) -> None:
     with pylog.open(tmp_path) as store:
         for name in ("gone", "half", "stays"):
-            store.create_topic(name, partitions=2)
+            store.create_topic(name, partition_count=2)
     for name in ("gone-0", "gone-1", "half-1"):
         shutil.rmtree(tmp_path / name)
     if broker:  # one that has closed the directory; else a process of pylog may have died while it made them
@@ -314,7 +314,7 @@ def test_a_topic_that_a_broker_deleted_does_not_come_back(tmp_path: Path, broker
             assert store.check().ok
     with pylog.open(tmp_path) as store:
         if broker:
-            store.create_topic("gone", partitions=3)  # the name is free
+            store.create_topic("gone", partition_count=3)  # the name is free
         assert store.log("gone", 1).append(b"again") == 0
 
 
@@ -324,7 +324,7 @@ def test_a_brokers_topics_are_found_without_a_catalog_and_its_controllers_log_is
     with pylog.open(directory) as store:
         assert {"txn", "txn-open", "__consumer_offsets", "__transaction_state"} <= set(store.topics())
         assert "__cluster_metadata" not in store.topics()
-        assert store.topics()["txn"].partitions == 2
+        assert store.topics()["txn"].partition_count == 2
         with pytest.raises(pylog.ReadOnlyError):
             store.log("__cluster_metadata", 0)
     assert not (directory / CATALOG).exists()
@@ -386,10 +386,10 @@ for number in range(10**9):
 
 def test_a_reader_is_told_of_a_partition_whose_maker_did_not_get_to_it(tmp_path: Path) -> None:
     with pylog.open(tmp_path) as store:
-        store.create_topic("t", partitions=2)
+        store.create_topic("t", partition_count=2)
     shutil.rmtree(tmp_path / "t-1")
     with pylog.open(tmp_path, mode="r") as store:
-        assert store.topic("t").partitions == 2
+        assert store.topic("t").partition_count == 2
         with pytest.raises(pylog.UnknownTopicOrPartitionError, match="t-1 is not made yet"):
             store.log("t", 1)
     with pylog.open(tmp_path) as store:

@@ -70,5 +70,5 @@ def test_offsets_that_retention_waits_for_do_not_expire(store: pylog.Store) -> N
     store.tick(NOW + 8 * DAY_MS)
     assert store.groups() == ["billing"]
     assert store.offsets.fetch("billing").keys() == {pylog.TopicPartition(*PLACE)}
-    with store.consumer("audit", group="billing") as consumer:
+    with store.consumer("audit", group_id="billing") as consumer:
         assert [record.value for records in consumer.poll(timeout_ms=20_000).values() for record in records][:1] == [b"unread 0"]

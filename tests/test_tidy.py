@@ -47,10 +47,10 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("options",),
     ("record",),
     ("awaitables", "background", "dropping"),
-    ("errors", "limits", "config", "clock", "fs", "metrics", "text", "times", "trace"),
+    ("errors", "limits", "arguments", "config", "clock", "fs", "metrics", "text", "times", "trace"),
 )
 LEAVES = LAYERS[-1]
-LEAVES_FOR_LEAVES = {"errors", "limits"}  # the only ones that other leaves may stand on
+LEAVES_FOR_LEAVES = {"errors", "limits", "arguments"}  # the only ones that other leaves may stand on
 FACADE = "pylog"  # may import anything, and nothing inside may import it
 EDGES = (*LAYERS[0], *LAYERS[1])
 

@@ -90,7 +90,7 @@ def fill(log: pylog.Log, count: int = 10, **given: Any) -> None:
 @scene("STORE_OPENED", "STORE_CLOSED", "TOPIC_CREATED", "TOPIC_ALTERED", "PARTITIONS_ADDED", "PARTITION_DELETED", "TOPIC_DELETED")
 def a_topic_lives(path: Path) -> None:
     with opened(path) as store:
-        store.create_topic("orders", partitions=2, retention_ms=1000)
+        store.create_topic("orders", partition_count=2, retention_ms=1000)
         fill(store.log("orders"))
         store.alter_topic("orders", retention_ms=None, segment_bytes=5000)
         store.add_partitions("orders", 3)
@@ -120,7 +120,7 @@ def a_topic_becomes_compact(path: Path) -> None:
 @scene("PARTITION_COMPLETED")
 def a_partition_is_completed(path: Path) -> None:
     with opened(path) as store:
-        store.create_topic("orders", partitions=2)
+        store.create_topic("orders", partition_count=2)
     (path / "orders-1" / "partition.metadata").unlink()
     (path / "orders-1").rmdir()
     opened(path).close()
@@ -303,7 +303,7 @@ def a_truncation_is_finished(path: Path) -> None:
     with opened(path) as store:
         store.create_topic("prices", segment_bytes=200, cleanup_policy="compact")
         fill(store.log("prices"), key=b"k")
-        store.clean("prices")
+        store.compact("prices")
     first = path / "prices-0" / f"{0:020}.index"
     first.rename(first.with_name(first.name + ".swap"))
     seal = path / "prices-0" / f"{0:020}.seal"
@@ -340,11 +340,11 @@ def a_store_is_handed_over(path: Path) -> None:
 @scene("MEMBER_JOINED", "MEMBER_LEFT", "REBALANCED", "ASSIGNED", "REVOKED")
 def members_share_a_topic(path: Path) -> None:
     with opened(path) as store:
-        store.create_topic("orders", partitions=2)
-        with store.consumer(group="billing") as one:
+        store.create_topic("orders", partition_count=2)
+        with store.consumer(group_id="billing") as one:
             one.subscribe(["orders"])
             one.poll()
-            with store.consumer(group="billing") as two:
+            with store.consumer(group_id="billing") as two:
                 two.subscribe(["orders"])
                 for _ in range(3):
                     two.poll()
@@ -356,7 +356,7 @@ def members_share_a_topic(path: Path) -> None:
 def a_member_does_not_poll(path: Path) -> None:
     clock = ManualClock(NOW)
     with opened(path, clock=clock) as store:
-        store.create_topic("orders", partitions=2)
+        store.create_topic("orders", partition_count=2)
         options: dict[str, Any] = {"group": "billing", "max_poll_interval_ms": 10_000, "session_timeout_ms": 45_000}
         with store.consumer(**options) as one, store.consumer(**options) as two:
             one.subscribe(["orders"])
@@ -417,7 +417,7 @@ def a_checkpoint_of_a_later_version_stays(path: Path) -> None:
 def a_group_without_processes_is_reset(path: Path) -> None:
     with opened(path) as store:
         store.create_topic("orders")
-        with store.consumer(group="billing", group_instance_id="worker") as consumer:
+        with store.consumer(group_id="billing", group_instance_id="worker") as consumer:
             consumer.subscribe(["orders"])
             consumer.poll()
         store.group("billing").reset("earliest", scope="orders")
@@ -427,7 +427,7 @@ def a_group_without_processes_is_reset(path: Path) -> None:
 def a_spark_job_commits(path: Path) -> None:
     fs, clock = MemoryFileSystem(), ManualClock(NOW)
     with pylog.open("/shop", fs=fs, clock=clock) as store:
-        store.create_topic("copy", partitions=2)
+        store.create_topic("copy", partition_count=2)
         commit_job(StoreAccess(store, fs, clock), "ab-1", stage(fs, [{0: [b"a"], 1: [b"b"]}], job="ab-1"), CommitOptions())
 
 
@@ -435,7 +435,7 @@ def a_spark_job_commits(path: Path) -> None:
 def a_micro_batch_is_resumed(path: Path) -> None:
     fs, clock = MemoryFileSystem(), ManualClock(NOW)
     with pylog.open("/shop", fs=fs, clock=clock) as store:
-        store.create_topic("copy", partitions=2)
+        store.create_topic("copy", partition_count=2)
         files = stage(fs, [{0: [b"a"]}])
         write_intent(fs, "/shop", Intent(QUERY, 0, tuple(files), (PartitionIntent("copy", 0, 0),)))
         commit_batch(StoreAccess(store, fs, clock), QUERY, 0, stage(fs, [{0: [b"a"]}]), CommitOptions())
@@ -445,7 +445,7 @@ def a_micro_batch_is_resumed(path: Path) -> None:
 def a_group_meets_new_partitions(path: Path) -> None:
     with opened(path) as store:
         store.create_topic("orders")
-        with store.consumer(group="billing", auto_offset_reset="latest") as consumer:
+        with store.consumer(group_id="billing", auto_offset_reset="latest") as consumer:
             consumer.subscribe(["orders"])
             consumer.poll()
             store.add_partitions("orders", 2)
@@ -466,7 +466,7 @@ def a_position_is_reset(path: Path) -> None:
     with opened(path) as store:
         store.create_topic("orders", segment_bytes=200)
         fill(store.log("orders"))
-        with store.consumer(group="billing", auto_offset_reset="earliest") as consumer:
+        with store.consumer(group_id="billing", auto_offset_reset="earliest") as consumer:
             consumer.subscribe(["orders"])
             consumer.poll()
             store.log("orders").delete_records(10)
@@ -604,7 +604,7 @@ def test_appends_and_polls_leave_no_line(tmp_path: Path, lines: Lines) -> None:
     with opened(tmp_path) as store:
         store.create_topic("orders")
         log = store.log("orders")
-        with store.consumer(group="billing", auto_offset_reset="earliest") as consumer, store.producer() as producer:
+        with store.consumer(group_id="billing", auto_offset_reset="earliest") as consumer, store.producer() as producer:
             consumer.subscribe(["orders"])
             consumer.poll()
             consumer.commit()

@@ -33,7 +33,7 @@ def deaths(change: Callable[[Store], object]) -> Iterator[MemoryFileSystem]:
 
 
 def made(store: Store) -> None:
-    store.create_topic("t", partitions=3)
+    store.create_topic("t", partition_count=3)
 
 
 def appended(store: Store) -> None:
@@ -65,7 +65,7 @@ def without_metadata() -> MemoryFileSystem:
     """A topic one of whose directories has lost its metadata."""
     fs = MemoryFileSystem()
     with pylog.open("/s", fs=fs) as store:
-        store.create_topic("t", partitions=2)
+        store.create_topic("t", partition_count=2)
     fs.remove(METADATA)
     return fs
 

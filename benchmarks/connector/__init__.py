@@ -75,7 +75,7 @@ def _broker(directory: Path) -> Iterator[str]:
     served = directory.with_name("served")
     shutil.copytree(directory, served)
     with pylog.open(served, mode="r") as store:
-        topics = [AdoptedTopic(name, topic.partitions, str(topic.id)) for name, topic in store.topics().items()]
+        topics = [AdoptedTopic(name, topic.partition_count, str(topic.id)) for name, topic in store.topics().items()]
     adopt(served, topics)
     with Broker(served, tuned_jars()) as broker:
         yield broker.bootstrap

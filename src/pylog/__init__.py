@@ -3,7 +3,7 @@
     import pylog
 
     with pylog.open("shop") as store:
-        store.create_topic("orders", partitions=4)
+        store.create_topic("orders", partition_count=4)
         log = store.log("orders", 0)
         log.append(b"paid", key=b"42")
         for record in log.records():

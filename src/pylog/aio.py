@@ -380,7 +380,7 @@ class AsyncConsumer:
 
     >>> import asyncio, pylog, tempfile
     >>> async def consume(store):
-    ...     async with AsyncConsumer(store.consumer("orders", group="billing", auto_offset_reset="earliest")) as consumer:
+    ...     async with AsyncConsumer(store.consumer("orders", group_id="billing", auto_offset_reset="earliest")) as consumer:
     ...         async for record in consumer:
     ...             await consumer.commit()
     ...             return record.value, await consumer.run(Consumer.committed, ("orders", 0))

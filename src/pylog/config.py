@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pylog import limits
+from pylog.arguments import RENAMED, check_option_names, checked_int
 from pylog.errors import InvalidArgumentError
 
 COMPRESSION_TYPES = ("none", "uncompressed", "producer", "gzip", "snappy", "lz4", "zstd")
@@ -49,7 +50,7 @@ class Durability:
 
     def __post_init__(self) -> None:
         if self.name == "INTERVAL":
-            _check_int("interval_ms", self.interval_ms, 1, limits.INT64_MAX)
+            object.__setattr__(self, "interval_ms", checked_int("interval_ms", self.interval_ms, 1, limits.INT64_MAX))
         elif self.name not in ("SYNC", "OS") or self.interval_ms is not None:
             raise InvalidArgumentError(
                 f"name={self.name!r}, interval_ms={self.interval_ms!r} is not a level: use Durability.SYNC, .OS or .INTERVAL(ms)"
@@ -147,7 +148,7 @@ class TopicConfig:
 
     def __post_init__(self) -> None:
         for name, (low, high) in _RANGES.items():
-            _check_int(name, getattr(self, name), low, high)
+            object.__setattr__(self, name, checked_int(name, getattr(self, name), low, high))  # NumPy's become ints
         _choose("compression_type", self.compression_type, COMPRESSION_TYPES)
         _choose("message_timestamp_type", self.message_timestamp_type, ("CreateTime", "LogAppendTime"))
         policies = self.cleanup_policy.split(",") if isinstance(self.cleanup_policy, str) else [repr(self.cleanup_policy)]
@@ -172,9 +173,8 @@ class TopicConfig:
             InvalidArgumentError: an option does not exist; the message lists the options that exist.
         """
         known = [field.name for field in dataclasses.fields(cls)]
-        unknown = sorted(set(options) - set(known))
-        if unknown:
-            raise InvalidArgumentError(f"unknown topic option {', '.join(unknown)}; known: {', '.join(known)}")
+        hints = {name: f"use {RENAMED[name]}" for name in ("partitions", "num_partitions")}  # arguments of `create_topic`
+        check_option_names("topic", options, known, hints)
         return cls(**options)
 
     def changed(self) -> dict[str, Any]:
@@ -233,7 +233,7 @@ class OffsetsConfig:
 
     def __post_init__(self) -> None:
         for name, (low, high) in _OFFSETS_RANGES.items():
-            _check_int(name, getattr(self, name), low, high)
+            object.__setattr__(self, name, checked_int(name, getattr(self, name), low, high))
 
 
 _OFFSETS_RANGES = {
@@ -268,11 +268,6 @@ _RANGES = {
 def _choose(name: str, value: object, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise InvalidArgumentError(f"{name}={value!r} is not one of {', '.join(choices)}")
-
-
-def _check_int(name: str, value: object, low: int, high: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise InvalidArgumentError(f"{name}={value!r} is not an int from {low} to {high}")
 
 
 def _check_ratio(name: str, value: object) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 from weakref import WeakSet
 
 from pylog import limits, trace
+from pylog.arguments import is_int
 from pylog.background import Background, Failures
 from pylog.background_errors import remove_background_errors, write_background_errors
 from pylog.clock import Clock
@@ -119,12 +120,12 @@ class LogManager:
         self.gate.check()
         return find_topic(self.fs, self.path, name)
 
-    def create_topic(self, name: str, partitions: int = 1, **config: Any) -> Topic:
+    def create_topic(self, name: str, partition_count: int = 1, **config: Any) -> Topic:
         """Creates a topic, durably."""
         self.check_writable()
         checked = TopicConfig.of(config)
         check_settable(config)
-        count = check_partition_count(partitions)
+        count = check_partition_count(partition_count)
         check_topic_name(name)
         with trace.HELD, self._guard:
             self.gate.check()  # once more: another thread may have closed it, and another process have the directory
@@ -136,10 +137,10 @@ class LogManager:
                     log.close()
             return topic
 
-    def add_partitions(self, name: str, partitions: int) -> Topic:
+    def add_partitions(self, name: str, partition_count: int) -> Topic:
         """Raises a topic's number of partitions."""
         self.check_writable()
-        count = check_partition_count(partitions)
+        count = check_partition_count(partition_count)
         with trace.HELD, self._guard:
             check_more(self.fs, self.path, self.topic(name), count)
             self._root.leave_clean_state()
@@ -227,9 +228,9 @@ class LogManager:
             return self._logs[key]
 
     def _partition(self, topic: str, partition: int) -> TopicPartition:
-        if isinstance(partition, bool) or not isinstance(partition, int):
+        if not is_int(partition):
             raise InvalidArgumentError(f"partition={partition!r} is not an int")
-        key = TopicPartition(check_topic_name(topic), partition)
+        key = TopicPartition(check_topic_name(topic), int(partition))
         if self.writable and topic == CLUSTER_METADATA:
             raise ReadOnlyError(
                 f"{topic} is a Kafka controller's own log; open the store with mode='r' to look at it", path=self.path

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pylog import limits
+from pylog.arguments import checked_int
 from pylog.config import Durability, OffsetsConfig
 from pylog.errors import InvalidArgumentError
 from pylog.record.types import TopicPartition
@@ -43,8 +44,8 @@ class StoreOptions:
             raise InvalidArgumentError(f"offsets={self.offsets!r} is not a pylog.OffsetsConfig")
         for name, (low, high) in RANGES.items():
             value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high):
-                raise InvalidArgumentError(f"{name}={value!r} is not an int from {low} to {high}")
+            if value is not None:
+                object.__setattr__(self, name, checked_int(name, value, low, high))
         rate = self.cleaner_io_max_bytes_per_second
         if rate is not None and (isinstance(rate, bool) or not isinstance(rate, int | float) or not rate > 0):
             raise InvalidArgumentError(f"cleaner_io_max_bytes_per_second={rate!r} is not a positive number")

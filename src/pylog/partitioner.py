@@ -16,6 +16,7 @@ from numba import types
 from numpy.typing import NDArray
 
 from pylog import limits
+from pylog.arguments import is_int
 from pylog.awaitables import refuse_awaitable
 from pylog.errors import InvalidArgumentError
 from pylog.record.encoding import READ_INTS
@@ -117,7 +118,7 @@ def partition_called(ask: Callback, key: bytes | None, partitions: Sequence[int]
     """
     chosen = ask(key, list(partitions), list(partitions))
     refuse_awaitable(chosen)
-    if isinstance(chosen, bool) or not isinstance(chosen, int | np.integer) or chosen not in partitions:
+    if not is_int(chosen) or chosen not in partitions:
         raise InvalidArgumentError(f"the partitioner chose {chosen!r}; the topic's partitions are {list(partitions)[:20]}")
     return int(chosen)
 

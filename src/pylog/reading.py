@@ -82,7 +82,7 @@ def read_batches(
 
     >>> import pylog, tempfile
     >>> with pylog.open(path := tempfile.mkdtemp()) as store:
-    ...     _ = store.create_topic("orders", partitions=2)
+    ...     _ = store.create_topic("orders", partition_count=2)
     ...     _ = store.log("orders", 1).append(b"paid")
     >>> [batch.num_rows for batch in pylog.read_batches(path, "orders")]
     [1]

@@ -16,7 +16,7 @@ from pylog.groups.living_members import LivingMembers
 from pylog.log.checking.report import Report
 from pylog.log.checking.verification import Progress
 from pylog.log.log import Log
-from pylog.log.maintenance.cleaner import Cleaning
+from pylog.log.maintenance.cleaner import Compaction
 from pylog.log.maintenance.trimming import Retained
 from pylog.log.reading.outline import PartitionExtent
 from pylog.log.recovery.findings import Finding
@@ -91,8 +91,8 @@ class Store:
 
         >>> import pylog, tempfile
         >>> with pylog.open(tempfile.mkdtemp()) as store:
-        ...     _ = store.create_topic("orders", partitions=2, retention_ms=-1)
-        ...     store.topics()["orders"].partitions
+        ...     _ = store.create_topic("orders", partition_count=2, retention_ms=-1)
+        ...     store.topics()["orders"].partition_count
         2
         """
         return self._manager.topics()
@@ -105,12 +105,12 @@ class Store:
         """
         return self._manager.topic(name)
 
-    def create_topic(self, name: str, partitions: int = 1, **config: Any) -> Topic:
+    def create_topic(self, name: str, partition_count: int = 1, **config: Any) -> Topic:
         """Makes a topic. It is durable when this returns.
 
         Args:
             name: 1 to 249 of the characters a-z A-Z 0-9 . _ -
-            partitions: how many.
+            partition_count: number of partitions.
             config: options of `TopicConfig` by name, such as `retention_ms`.
 
         Raises:
@@ -118,19 +118,19 @@ class Store:
             IllegalStateError: the same; the directory is a Kafka broker's, which sets aside what it did not make itself.
             StorageFailedError: it may exist or not.
         """
-        return self._manager.create_topic(name, partitions, **config)
+        return self._manager.create_topic(name, partition_count, **config)
 
-    def add_partitions(self, name: str, partitions: int) -> Topic:
+    def add_partitions(self, name: str, partition_count: int) -> Topic:
         """Raises a topic's number of partitions.
 
         Args:
             name: the topic.
-            partitions: the new number, larger than the old one.
+            partition_count: the new number of partitions, larger than the old one.
 
         Raises:
             UnknownTopicOrPartitionError, InvalidArgumentError, ReadOnlyError: nothing was written. IllegalStateError: as above.
         """
-        return self._manager.add_partitions(name, partitions)
+        return self._manager.add_partitions(name, partition_count)
 
     def alter_topic(self, name: str, **config: Any) -> Topic:
         """Changes a topic's configuration, durably, and returns the topic.
@@ -279,7 +279,7 @@ class Store:
         """
         return self._upkeep.retain(topic, partition, now_ms=now_ms, dry_run=dry_run)
 
-    def clean(self, topic: str, partition: int | None = None) -> list[Cleaning]:
+    def compact(self, topic: str, partition: int | None = None) -> list[Compaction]:
         """Compacts a topic now, however clean it is: of each key the last record stays (storage-format 7).
 
         Args:
@@ -301,11 +301,11 @@ class Store:
         ...     _ = store.create_topic("prices", cleanup_policy="compact", segment_bytes=100)
         ...     for price in (b"1", b"2", b"3"):
         ...         _ = store.log("prices").append(price, key=b"tea")
-        ...     _ = store.clean("prices")
+        ...     _ = store.compact("prices")
         ...     [record.value for record in store.log("prices").records()]
         [b'2', b'3']
         """
-        return self._upkeep.clean(topic, partition)
+        return self._upkeep.compact(topic, partition)
 
     # ---- integrity -----------------------------------------------------------------------------------------------------------
 
@@ -389,8 +389,8 @@ class Store:
 
         Args:
             topics: names; none when `Consumer.subscribe` or `Consumer.assign` are called later.
-            options: of `pylog.consumer.options.ConsumerOptions` by name, such as `group` and `auto_offset_reset`: kafka-python's
-                names, defaults and meaning.
+            options: of `pylog.consumer.options.ConsumerOptions` by name, such as `group_id` and `auto_offset_reset`: with the
+                names, defaults and meaning of kafka-python.
 
         Returns:
             A `Consumer`, to be closed; it is a context manager.
@@ -428,7 +428,7 @@ class Store:
         """The names of the consumer groups, those of brokers too, sorted. As `OffsetStore.groups`."""
         return self._offsets.groups()
 
-    def group(self, name: str) -> Group:
+    def group(self, group_id: str) -> Group:
         """One consumer group, to be described, reset or deleted; of any name, also one that nobody has used.
 
         Raises:
@@ -436,7 +436,7 @@ class Store:
         """
         from pylog.groups.admin import Group
 
-        return Group(name, self._manager, self._offsets, self._clock)
+        return Group(group_id, self._manager, self._offsets, self._clock)
 
     # ---- metrics -------------------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from functools import partial
 from pylog.background import Background
 from pylog.errors import InvalidArgumentError
 from pylog.log.maintenance import trimmer
-from pylog.log.maintenance.cleaner import Cleaning, Task, Throttle, clean, clean_due
+from pylog.log.maintenance.cleaner import Compaction, Task, Throttle, clean, clean_due
 from pylog.log.maintenance.trimming import Retained
 from pylog.log.upkeep import cleaning_of, mutator_of, retention_plan
 from pylog.log_manager import LogManager
@@ -118,7 +118,7 @@ class Upkeep:
             clean_due(tasks, self._manager.uncleanable)
         return 0
 
-    def clean(self, topic: str, partition: int | None = None) -> list[Cleaning]:
+    def compact(self, topic: str, partition: int | None = None) -> list[Compaction]:
         """Compacts a topic now, however clean it is."""
         self._manager.check_writable()
         found = self._manager.topic(topic)

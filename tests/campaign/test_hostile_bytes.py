@@ -493,7 +493,7 @@ def test_new_files_and_directories_follow_the_umask(tmp_path: Path, mask: int) -
     old = os.umask(mask)
     try:
         with pylog.open(tmp_path / "data", clock=ManualClock(NOW)) as store:
-            store.create_topic("t", partitions=2, segment_bytes=300)
+            store.create_topic("t", partition_count=2, segment_bytes=300)
             for number in range(20):
                 store.log("t").append(b"value %d" % number)
             store.log("t").delete_records(9)

@@ -19,7 +19,7 @@ def stocked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("cli") / "shop"
     few = pylog.OffsetsConfig(topic_num_partitions=2)
     with pylog.open(path, durability=pylog.Durability.OS, offsets=few) as store:
-        store.create_topic("orders", partitions=2, retention_ms=-1)
+        store.create_topic("orders", partition_count=2, retention_ms=-1)
         store.log("orders", 0).append_many(
             [(b"42", b"paid", [("source", b"web")], NOON), (b"43", b"shipped", [], NOON + HOUR_MS)]
         )

@@ -162,7 +162,7 @@ def test_a_reset_that_cannot_be_is_refused(shop: Path, options: str, code: int, 
 
 
 def test_a_group_with_members_at_work_is_neither_reset_nor_deleted(shop: Path) -> None:
-    with pylog.open(shop) as store, store.consumer("orders", group="billing") as consumer:
+    with pylog.open(shop) as store, store.consumer("orders", group_id="billing") as consumer:
         consumer.poll(timeout_ms=5_000)
         reset = call("groups", "reset", shop, "billing", "--to-earliest", "--execute")
         deleted = call("groups", "delete", shop, "billing", "--yes")

@@ -201,7 +201,7 @@ def test_keys_are_before_the_separator_and_go_where_kafkas_clients_send_them(tmp
     done = call("produce", tmp_path / "s", "t", "--key-separator", "::", "--json", stdin=lines).json
     assert (done["topic"], done["records"]) == ("t", 50)
     with pylog.open(tmp_path / "s") as store:
-        store.create_topic("u", partitions=4)
+        store.create_topic("u", partition_count=4)
         with store.producer() as producer:
             for number in range(50):
                 producer.send("u", key=b"key-%d" % number, value=b"a:b")
@@ -426,7 +426,7 @@ def test_the_last_records_are_counted_not_their_offsets(tmp_path: Path) -> None:
         log = store.log("gaps")
         for number in range(40):
             log.append(b"%d" % number, key=b"even" if number % 2 == 0 and number < 30 else b"%d" % number)
-        store.clean("gaps")
+        store.compact("gaps")
         log.append_many([(b"x", b"1"), (b"y", b"2"), (b"z", b"3")])
         log.truncate(log.end_offset - 1)  # the whole batch goes
         offsets = [record.offset for record in log.records()]
@@ -452,7 +452,7 @@ def test_cat_without_a_stdout_says_so(tmp_path: Path) -> None:
 
 def test_records_with_a_key_are_found_wherever_they_are(tmp_path: Path) -> None:
     with pylog.open(tmp_path / "s", durability=pylog.Durability.OS) as store:
-        store.create_topic("t", partitions=2, segment_bytes=4000)
+        store.create_topic("t", partition_count=2, segment_bytes=4000)
         for number in range(300):
             store.log("t", number % 2).append(
                 b"%d" % number, key=b"rare" if number in (7, 8, 250) else None if number % 3 else b"k"

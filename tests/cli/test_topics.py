@@ -81,7 +81,7 @@ def test_a_topic_is_made_and_its_directory_too(tmp_path: Path) -> None:
     assert done == (0, b"Created topic orders with 3 partitions.\n", "")
     with pylog.open(tmp_path / "new", mode="r") as store:
         topic = store.topic("orders")
-        assert (topic.partitions, topic.config.retention_ms, topic.config.segment_bytes) == (3, -1, 1000)
+        assert (topic.partition_count, topic.config.retention_ms, topic.config.segment_bytes) == (3, -1, 1000)
 
 
 def test_a_topic_is_made_with_a_json_answer(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def store() -> Iterator[pylog.Store]:
 
 @asynccontextmanager
 async def opened(store: pylog.Store, **options: Any) -> AsyncIterator[AsyncConsumer]:
-    async with AsyncConsumer(store.consumer("t", group="g", auto_offset_reset="earliest", **options)) as consumer:
+    async with AsyncConsumer(store.consumer("t", group_id="g", auto_offset_reset="earliest", **options)) as consumer:
         yield consumer
 
 
@@ -226,7 +226,7 @@ def test_who_iterates_or_waits_while_another_task_closes_gets_an_error_and_closi
     store: pylog.Store,
 ) -> None:
     async def work() -> None:
-        consumer = AsyncConsumer(store.consumer("t", group="g", auto_offset_reset="earliest"))
+        consumer = AsyncConsumer(store.consumer("t", group_id="g", auto_offset_reset="earliest"))
         last = asyncio.Event()
 
         async def iterate() -> None:
@@ -249,7 +249,7 @@ def test_who_iterates_or_waits_while_another_task_closes_gets_an_error_and_closi
 
 def test_closing_that_is_cancelled_goes_on_and_another_one_waits_for_its_end(store: pylog.Store) -> None:
     async def work() -> None:
-        consumer = AsyncConsumer(store.consumer("t", group="g", auto_offset_reset="earliest"))
+        consumer = AsyncConsumer(store.consumer("t", group_id="g", auto_offset_reset="earliest"))
         assert len((await consumer.poll())[T0]) == 10
         begun, may_go_on = asyncio.Event(), threading.Event()
         loop = asyncio.get_running_loop()
@@ -291,7 +291,7 @@ def test_what_a_listener_raises_comes_out_of_the_first_close_alone(store: pylog.
             raise ZeroDivisionError
 
     async def work() -> None:
-        consumer = AsyncConsumer(store.consumer(group="g"))
+        consumer = AsyncConsumer(store.consumer(group_id="g"))
         await consumer.run(Consumer.subscribe, ["t"], listener=Listener())
         await consumer.poll()
         with pytest.raises(ZeroDivisionError):
@@ -303,7 +303,7 @@ def test_what_a_listener_raises_comes_out_of_the_first_close_alone(store: pylog.
 
 
 def test_a_forked_child_is_told_that_the_consumer_is_not_for_it(store: pylog.Store) -> None:
-    consumer = AsyncConsumer(store.consumer("t", group="g", auto_offset_reset="earliest"))
+    consumer = AsyncConsumer(store.consumer("t", group_id="g", auto_offset_reset="earliest"))
 
     async def in_child() -> bool:
         try:

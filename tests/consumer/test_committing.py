@@ -32,14 +32,14 @@ def store(clock: ManualClock) -> Iterator[pylog.Store]:
     """A topic of two partitions with ten records in each."""
     few = OffsetsConfig(topic_num_partitions=1)
     with pylog.open("/s", fs=MemoryFileSystem(), clock=clock, durability=Durability.OS, offsets=few) as opened:
-        opened.create_topic("t", partitions=2)
+        opened.create_topic("t", partition_count=2)
         for number in range(2):
             opened.log("t", number).append_many([b"%d" % each for each in range(10)])
         yield opened
 
 
 def assigned(store: pylog.Store, **options: Any) -> Consumer:
-    consumer = store.consumer(**{"group": "g", "auto_offset_reset": "earliest", **options})
+    consumer = store.consumer(**{"group_id": "g", "auto_offset_reset": "earliest", **options})
     consumer.assign([T0, T1])
     return consumer
 
@@ -152,7 +152,7 @@ def test_a_position_that_its_log_was_cut_below_keeps_no_other_from_being_committ
 def test_a_topic_that_is_deleted_takes_no_progress_in_others_with_it(store: pylog.Store, *, shared: bool) -> None:
     store.create_topic("u")
     store.log("u").append_many([b"x"] * 10)
-    with store.consumer(group="g", auto_offset_reset="earliest") as consumer:
+    with store.consumer(group_id="g", auto_offset_reset="earliest") as consumer:
         if shared:
             consumer.subscribe(["t", "u"])
         else:
@@ -169,12 +169,15 @@ def test_a_topic_that_is_deleted_and_made_again_is_read_from_its_beginning(
     store: pylog.Store, group: str | None, by: str
 ) -> None:
     files = store.offsets.fs
-    with pylog.open(store.path, fs=files) as another, store.consumer("t", group=group, auto_offset_reset="earliest") as consumer:
+    with (
+        pylog.open(store.path, fs=files) as another,
+        store.consumer("t", group_id=group, auto_offset_reset="earliest") as consumer,
+    ):
         while consumer.poll():
             pass
         deleting = store if by == "this store" else another
         deleting.delete_topic("t")
-        deleting.create_topic("t", partitions=2)
+        deleting.create_topic("t", partition_count=2)
         deleting.log("t", 0).append_many([b"new"] * 12)
         if group is not None:
             consumer.commit()  # of no position that is of the old records
@@ -188,7 +191,7 @@ def test_partitions_that_are_chosen_tell_once_that_they_were_made_again_and_begi
         while consumer.poll():
             pass
         store.delete_topic("t")
-        store.create_topic("t", partitions=2)
+        store.create_topic("t", partition_count=2)
         store.log("t", 0).append_many([b"new"] * 12)
         with pytest.raises(pylog.UnknownTopicOrPartitionError, match="assigned to this consumer is gone"):
             consumer.poll()
@@ -371,7 +374,7 @@ def test_what_has_not_moved_is_not_committed_again_before_it_could_expire(store:
 def test_what_has_not_moved_does_not_expire_while_its_consumer_polls_however_short_offsets_are_kept(clock: ManualClock) -> None:
     short = OffsetsConfig(topic_num_partitions=1, retention_minutes=10, retention_check_interval_ms=1_000)
     with pylog.open("/s", fs=MemoryFileSystem(), clock=clock, durability=Durability.OS, offsets=short) as store:
-        store.create_topic("t", partitions=2)
+        store.create_topic("t", partition_count=2)
         with assigned(store) as consumer:
             consumer.poll()
             for _ in range(60):

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.damaged("that is what is tested")
 def store(tmp_path: Path) -> Iterator[pylog.Store]:
     """Two partitions of ten batches with ten records each; in the first one the batch of offsets 30 to 39 is damaged."""
     with pylog.open(tmp_path) as made:
-        made.create_topic("t", partitions=2)
+        made.create_topic("t", partition_count=2)
         for number in range(2):
             for first in range(0, 100, 10):
                 made.log("t", number).append_many([b"%09d" % each for each in range(first, first + 10)])
@@ -72,7 +72,7 @@ def test_other_partitions_go_on_meanwhile(store: pylog.Store) -> None:
 def test_a_partition_whose_first_record_of_a_time_is_not_known_keeps_no_other_from_being_handed_out(tmp_path: Path) -> None:
     clock = ManualClock(1_700_000_000_000)
     with pylog.open(tmp_path / "s", clock=clock) as made:
-        made.create_topic("t", partitions=2)
+        made.create_topic("t", partition_count=2)
         for value in (b"000000001", b"000000002", b"000000003"):
             for number in range(2):
                 made.log("t", number).append(value)
@@ -117,7 +117,7 @@ def test_damaged_offsets_of_groups_are_told_and_never_taken_for_none(tmp_path: P
     file = tmp_path / "s" / "__consumer_offsets-0" / f"{0:020d}.log"
     file.write_bytes(file.read_bytes().replace(b"group", b"grupp", 1))
     with pylog.open(tmp_path / "s", mode="r", offsets=few) as store:
-        consumer: Any = store.consumer(group="group", auto_offset_reset="earliest", enable_auto_commit=False)
+        consumer: Any = store.consumer(group_id="group", auto_offset_reset="earliest", enable_auto_commit=False)
         consumer.assign([T0])
         for ask in (consumer.poll, lambda: consumer.position(T0), lambda: consumer.committed(T0)):
             with pytest.raises(pylog.CorruptionError):

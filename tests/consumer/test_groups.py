@@ -30,7 +30,7 @@ def store(clock: ManualClock) -> Iterator[pylog.Store]:
     """A topic of four partitions with ten records in each."""
     few = OffsetsConfig(topic_num_partitions=1)
     with pylog.open("/s", fs=MemoryFileSystem(), clock=clock, durability=Durability.OS, offsets=few) as opened:
-        opened.create_topic("t", partitions=4)
+        opened.create_topic("t", partition_count=4)
         for place in PLACES:
             opened.log(*place).append_many([b"x"] * 10)
         yield opened
@@ -61,7 +61,7 @@ def committed(store: pylog.Store) -> dict[int, int]:
 
 
 def member(store: pylog.Store, listener: ConsumerRebalanceListener | None = None, **options: Any) -> Consumer:
-    consumer = store.consumer(**{"group": "g", "auto_offset_reset": "earliest", "max_poll_records": 5, **options})
+    consumer = store.consumer(**{"group_id": "g", "auto_offset_reset": "earliest", "max_poll_records": 5, **options})
     consumer.subscribe(["t"], listener=listener)
     return consumer
 
@@ -179,7 +179,7 @@ def test_a_commit_for_a_partition_of_another_member_is_refused(store: pylog.Stor
 
 
 def test_a_pattern_of_a_group_finds_topics_made_later(store: pylog.Store, clock: ManualClock) -> None:
-    with store.consumer(group="g", auto_offset_reset="earliest") as consumer:
+    with store.consumer(group_id="g", auto_offset_reset="earliest") as consumer:
         consumer.subscribe(pattern="t|u")
         taken(consumer)
         store.create_topic("u")
@@ -209,7 +209,7 @@ def test_who_subscribes_to_a_pattern_that_matches_nothing_commits_leaves_and_joi
 
 def test_a_member_whose_pattern_lost_all_its_topics_reads_those_made_later(store: pylog.Store, clock: ManualClock) -> None:
     told = Told(store)
-    with store.consumer(group="g", auto_offset_reset="earliest") as consumer:
+    with store.consumer(group_id="g", auto_offset_reset="earliest") as consumer:
         consumer.subscribe(pattern="t", listener=told)
         taken(consumer)
         store.delete_topic("t")
@@ -225,7 +225,7 @@ def test_a_member_whose_pattern_lost_all_its_topics_reads_those_made_later(store
 def test_a_topic_of_a_group_that_is_deleted_is_lost_and_the_rest_is_read_on(store: pylog.Store, clock: ManualClock) -> None:
     store.create_topic("u")
     told = Told(store)
-    with store.consumer(group="g", auto_offset_reset="earliest") as consumer:
+    with store.consumer(group_id="g", auto_offset_reset="earliest") as consumer:
         consumer.subscribe(["t", "u"], listener=told)
         taken(consumer)
         store.delete_topic("u")
@@ -392,10 +392,10 @@ def test_members_without_a_common_assignor_are_told(store: pylog.Store) -> None:
         two.close()
 
 
-@pytest.mark.parametrize("wrong", [{"group": ""}, {"group": "x" * 40_000}, {"partition_assignment_strategy": "fair"}])
+@pytest.mark.parametrize("wrong", [{"group_id": ""}, {"group_id": "x" * 40_000}, {"partition_assignment_strategy": "fair"}])
 def test_a_membership_that_cannot_be_is_refused(store: pylog.Store, wrong: dict[str, Any]) -> None:
     with pytest.raises(pylog.InvalidArgumentError):
-        store.consumer("t", **{"group": "g", **wrong})
+        store.consumer("t", **{"group_id": "g", **wrong})
 
 
 def test_a_static_member_that_comes_back_has_its_partitions_at_once(store: pylog.Store) -> None:

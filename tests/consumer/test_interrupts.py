@@ -35,7 +35,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     monkeypatch.setattr(limits, "SCAN_ROWS", 8)
     monkeypatch.setattr(limits, "RECORD_CHUNK_ROWS", 3)  # of which objects are made
     with pylog.open(tmp_path, durability=Durability.OS) as made:
-        made.create_topic("t", partitions=2)
+        made.create_topic("t", partition_count=2)
         for number in range(2):
             made.log("t", number).append_many([b"x"] * RECORDS)
         yield made
@@ -87,7 +87,7 @@ def test_wherever_an_interrupt_comes_each_record_is_handed_out_once_and_closing_
     others = set(threading.enumerate())
     for number in itertools.count(1):
         consumer = store.consumer(
-            "t", group=f"g{number}", auto_offset_reset="earliest", enable_auto_commit=False, consumer_timeout_ms=0
+            "t", group_id=f"g{number}", auto_offset_reset="earliest", enable_auto_commit=False, consumer_timeout_ms=0
         )
         found: Found = []
         for _ in range(turns):
@@ -140,7 +140,7 @@ def test_wherever_a_signals_handler_closes_the_consumer_it_leaves_and_commits_wh
 ) -> None:
     for number in itertools.count(1):
         group = f"g{number}"
-        consumer = store.consumer("t", group=group, auto_offset_reset="earliest", consumer_timeout_ms=0)
+        consumer = store.consumer("t", group_id=group, auto_offset_reset="earliest", consumer_timeout_ms=0)
         found: Found = []
         work = lambda: step(consumer, found)  # noqa: B023, E731
         came = in_another_thread(lambda: (handled_at(number, work, consumer.close),))[0]  # noqa: B023
@@ -156,7 +156,7 @@ def test_wherever_a_signals_handler_closes_the_consumer_it_leaves_and_commits_wh
 
 
 def test_a_handler_may_close_the_consumer_twice_and_amid_its_closing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    consumer = store.consumer("t", group="g", auto_offset_reset="earliest")
+    consumer = store.consumer("t", group_id="g", auto_offset_reset="earliest")
     consumer.poll(max_records=8)
     leave = GroupMember.leave
 
@@ -173,7 +173,7 @@ def test_a_handler_may_close_the_consumer_twice_and_amid_its_closing(store: Stor
 
 
 def test_a_handler_that_polls_or_commits_amid_a_call_is_told_to_set_a_flag(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    consumer = store.consumer("t", group="g", auto_offset_reset="earliest")
+    consumer = store.consumer("t", group_id="g", auto_offset_reset="earliest")
     poll = GroupMember.poll
     told: list[str] = []
 
@@ -199,7 +199,7 @@ def test_a_listener_that_has_committed_may_close_its_consumer_and_finds_it_close
             with pytest.raises(ClosedError):
                 consumer.commit()
 
-    consumer = store.consumer(group="g")
+    consumer = store.consumer(group_id="g")
     consumer.subscribe(["t"], listener=Leaves())
     assert consumer.poll() == {}
     assert store.offsets.position("g", T0) == 5

@@ -75,7 +75,7 @@ class Machine:
     def __init__(self, policy: str) -> None:
         self.model = Model(policy)
         self.store = pylog.open("/s", fs=MemoryFileSystem(), clock=ManualClock(10**12), durability=Durability.OS)
-        self.store.create_topic("t", partitions=3, segment_bytes=300, index_interval_bytes=0)
+        self.store.create_topic("t", partition_count=3, segment_bytes=300, index_interval_bytes=0)
         self.consumer = self.store.consumer(auto_offset_reset=policy, consumer_timeout_ms=0, fetch_max_bytes=400)
         self.consumer.assign(PLACES)
 

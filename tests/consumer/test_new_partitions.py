@@ -46,7 +46,7 @@ def read(*consumers: Consumer, seconds: float = 1.5, enough: int | None = None) 
 
 
 GROWTHS: dict[str, Callable[[Store], tuple[str, int]]] = {
-    "a partition": lambda store: ("t", store.add_partitions("t", 2).partitions - 1),
+    "a partition": lambda store: ("t", store.add_partitions("t", 2).partition_count - 1),
     "a topic": lambda store: (store.create_topic("t2").name, 0),
 }
 
@@ -59,7 +59,7 @@ GROWTHS: dict[str, Callable[[Store], tuple[str, int]]] = {
 def test_what_is_sent_to_a_new_partition_is_read_from_its_first_record(
     store: Store, other: Store, growth: Callable[[Store], tuple[str, int]], group: str | None, maker: str
 ) -> None:
-    with store.consumer(group=group) as consumer:
+    with store.consumer(group_id=group) as consumer:
         consumer.subscribe(pattern="t.*")
         assert read(consumer, seconds=0.1) == []  # it is running
         made = store if maker == "the same store" else other
@@ -68,7 +68,7 @@ def test_what_is_sent_to_a_new_partition_is_read_from_its_first_record(
 
 
 def test_the_partitions_of_the_same_store_are_seen_by_the_very_next_poll(store: Store) -> None:
-    with store.consumer("t") as alone, store.consumer("t", group="g") as member:
+    with store.consumer("t") as alone, store.consumer("t", group_id="g") as member:
         for consumer in (alone, member):
             consumer.poll()
         store.add_partitions("t", 3)
@@ -78,7 +78,7 @@ def test_the_partitions_of_the_same_store_are_seen_by_the_very_next_poll(store: 
 
 
 def test_the_partitions_of_another_store_are_seen_within_a_second(store: Store, other: Store) -> None:
-    with store.consumer("t") as alone, store.consumer("t", group="g") as member:
+    with store.consumer("t") as alone, store.consumer("t", group_id="g") as member:
         for consumer in (alone, member):
             consumer.poll()
         other.add_partitions("t", 3)
@@ -92,25 +92,25 @@ def test_the_partitions_of_another_store_are_seen_within_a_second(store: Store, 
 def test_a_member_that_joins_before_anyone_has_seen_the_new_partition_reads_it_from_its_first_record(
     store: Store, other: Store
 ) -> None:
-    first = store.consumer("t", group="g")
+    first = store.consumer("t", group_id="g")
     first.poll()
     other.add_partitions("t", 2)
     other.log("t", 1).append_many(OPENED)
-    second = other.consumer("t", group="g")
+    second = other.consumer("t", group_id="g")
     assert sorted(read(second, first, enough=3)) == OPENED
     first.close()
     second.close()
 
 
 def test_whichever_member_gets_a_new_partition_reads_it_from_its_first_record(store: Store, other: Store) -> None:
-    first = store.consumer("t", group="g", enable_auto_commit=False)
+    first = store.consumer("t", group_id="g", enable_auto_commit=False)
     first.poll()
     store.add_partitions("t", 3)
     for number in (1, 2):
         store.log("t", number).append(b"%d" % number)
     first._assignment.keep_up()  # it has seen them, and read nothing
     first.close()
-    others = [other.consumer("t", group="g") for _ in range(3)]
+    others = [other.consumer("t", group_id="g") for _ in range(3)]
     assert sorted(read(*others, enough=2)) == [b"1", b"2"]
     for each in others:
         each.close()
@@ -118,9 +118,9 @@ def test_whichever_member_gets_a_new_partition_reads_it_from_its_first_record(st
 
 @pytest.mark.parametrize("group", [None, "g"])
 def test_what_was_there_before_the_consumer_is_still_read_from_the_end(store: Store, group: str | None) -> None:
-    store.create_topic("u", partitions=2)
+    store.create_topic("u", partition_count=2)
     store.log("u", 1).append(b"old")
-    with store.consumer("t", group=group, enable_auto_commit=False if group else None) as consumer:
+    with store.consumer("t", group_id=group, enable_auto_commit=False if group else None) as consumer:
         consumer.poll()
         consumer.subscribe(["t", "u"])
         assert read(consumer, seconds=0.3) == []
@@ -128,13 +128,13 @@ def test_what_was_there_before_the_consumer_is_still_read_from_the_end(store: St
         store.log("u").append(b"new")
         assert read(consumer, enough=2) == [b"new"] * 2
     store.log("t").append(b"while nobody reads")
-    with store.consumer("t", "u", group=group) as again:
+    with store.consumer("t", "u", group_id=group) as again:
         assert read(again, seconds=0.3) == []
 
 
 @pytest.mark.parametrize("group", [None, "g"])
 def test_a_topic_that_is_deleted_and_created_again_is_read_from_its_first_record(store: Store, group: str | None) -> None:
-    with store.consumer(group=group) as consumer:
+    with store.consumer(group_id=group) as consumer:
         consumer.subscribe(["t"])
         consumer.poll()
         store.delete_topic("t")
@@ -145,7 +145,7 @@ def test_a_topic_that_is_deleted_and_created_again_is_read_from_its_first_record
 
 
 def test_other_policies_decide_on_new_partitions_too(store: Store) -> None:
-    with store.consumer("t", group="g", auto_offset_reset="none") as consumer:
+    with store.consumer("t", group_id="g", auto_offset_reset="none") as consumer:
         store.offsets.commit("g", {("t", 0): 1})
         consumer.poll()
         store.add_partitions("t", 2)

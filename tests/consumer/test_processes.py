@@ -81,7 +81,7 @@ def consume(path: Path, journal: Path) -> None:
     with pylog.open(path, durability=Durability.OS) as store:
         told = Journal(journal)
         options = {"session_timeout_ms": SESSION_MS, "heartbeat_interval_ms": 100, "enable_auto_commit": False}
-        with store.consumer(group="g", auto_offset_reset="earliest", **options) as consumer:
+        with store.consumer(group_id="g", auto_offset_reset="earliest", **options) as consumer:
             consumer.subscribe(["t"], listener=told)
             while not leaving:
                 for place, records in consumer.poll(timeout_ms=50).items():
@@ -110,10 +110,10 @@ def produce(path: Path, _: Path) -> None:
 def crew(tmp_path: Path) -> Iterator[Crew]:
     path = tmp_path / "s"
     with pylog.open(path, offsets=OffsetsConfig(topic_num_partitions=1), durability=Durability.OS) as store:
-        store.create_topic("t", partitions=PARTITIONS)
+        store.create_topic("t", partition_count=PARTITIONS)
         for place in PLACES:
             store.log(*place).append_many([b"x"] * 20)
-        with store.consumer("t", group="warm", auto_offset_reset="earliest") as consumer:
+        with store.consumer("t", group_id="warm", auto_offset_reset="earliest") as consumer:
             consumer.poll(max_records=PARTITIONS * 20)  # kernels are loaded before the children are made
     made = Crew(path)
     yield made

@@ -31,7 +31,7 @@ def clock() -> ManualClock:
 def store(clock: ManualClock) -> Iterator[pylog.Store]:
     """A topic of three partitions with ten records in each."""
     with pylog.open("/s", fs=MemoryFileSystem(), clock=clock, durability=Durability.OS) as opened:
-        opened.create_topic("t", partitions=3, segment_bytes=1000)
+        opened.create_topic("t", partition_count=3, segment_bytes=1000)
         for number in range(3):
             append(opened, number, range(10))
         yield opened
@@ -290,7 +290,7 @@ def test_without_an_offset_reading_begins_where_the_policy_says(
 
 
 def test_without_an_offset_and_a_policy_it_is_an_error_until_somebody_seeks(store: pylog.Store) -> None:
-    with store.consumer(group="g", auto_offset_reset="none") as consumer:
+    with store.consumer(group_id="g", auto_offset_reset="none") as consumer:
         consumer.assign([T0])
         for ask in (consumer.poll, lambda: consumer.position(T0)):
             with pytest.raises(pylog.NoOffsetForPartitionError, match="t-0") as caught:
@@ -308,7 +308,7 @@ def test_a_partition_without_an_offset_and_a_policy_keeps_no_other_from_being_ha
             return error.partition
 
     store.offsets.commit("g", {T1: 0, T2: 5})
-    with store.consumer("t", group="g", auto_offset_reset="none", max_poll_records=5) as consumer:
+    with store.consumer("t", group_id="g", auto_offset_reset="none", max_poll_records=5) as consumer:
         turns = [polled() for _ in range(7)]
         assert turns == [T0, {1: [0, 1, 2, 3, 4]}, {2: [5, 6, 7, 8, 9]}, T0, {1: [5, 6, 7, 8, 9]}, T0, T0]
         consumer.seek(T0, 9)
@@ -474,7 +474,7 @@ def test_other_partitions_are_handed_out_while_one_cannot_be_read(store: pylog.S
 def test_what_is_read_and_not_handed_out_is_bounded_however_many_partitions_there_are(
     store: pylog.Store, small_pieces: None
 ) -> None:
-    store.create_topic("wide", partitions=8, segment_bytes=1000)
+    store.create_topic("wide", partition_count=8, segment_bytes=1000)
     for number in range(8):
         append(store, number, range(6_000), "wide")
     bounds: dict[str, Any] = {"fetch_max_bytes": 100_000, "max_partition_fetch_bytes": 50_000}
@@ -527,7 +527,7 @@ def test_what_fails_ahead_is_tried_again_when_it_is_wanted(
         {"fetch_max_bytes": -1},
         {"auto_commit_interval_ms": -1},
         {"enable_auto_commit": True},
-        {"enable_auto_commit": "yes", "group": "g"},
+        {"enable_auto_commit": "yes", "group_id": "g"},
         {"consumer_timeout_ms": -1},
         {"consumer_timeout_ms": math.nan},
         {"value_deserializer": "json"},
@@ -546,7 +546,7 @@ def test_an_option_that_cannot_be_is_refused(store: pylog.Store, wrong: dict[str
 
 def test_kafka_pythons_words_for_options_mean_the_same() -> None:
     assert ConsumerOptions.of({"group_id": "g", "isolation_level": "read_committed"}) == ConsumerOptions(
-        group="g", isolation_level="read_committed"
+        group_id="g", isolation_level="read_committed"
     )
 
 
@@ -560,7 +560,7 @@ def test_durations_are_read_as_java_reads_them(text: str, ms: int) -> None:
 
 def test_ints_of_numpy_are_ints(store: pylog.Store) -> None:
     options = {"max_poll_records": np.int32(4), "session_timeout_ms": np.int64(9_000), "consumer_timeout_ms": np.int64(0)}
-    with store.consumer(group="g", auto_offset_reset="earliest", **options) as consumer:
+    with store.consumer(group_id="g", auto_offset_reset="earliest", **options) as consumer:
         place = ("t", np.int64(0))
         consumer.assign([place])  # type: ignore[list-item]
         assert values(consumer.poll(np.int64(0))) == {0: [0, 1, 2, 3]}

@@ -36,7 +36,7 @@ def store(clock: ManualClock) -> Iterator[pylog.Store]:
 
 
 def make(store: pylog.Store, topic: str, partitions: int = 1) -> None:
-    store.create_topic(topic, partitions=partitions)
+    store.create_topic(topic, partition_count=partitions)
     for number in range(partitions):
         store.log(topic, number).append_many([b"a", b"b"])
 
@@ -356,7 +356,7 @@ def test_closing_the_store_ends_its_consumers_without_a_commit_and_leaves_their_
     store = pylog.open("/s", fs=fs, clock=clock)
     make(store, "t", 2)
     told = Told()
-    consumer = store.consumer(group="g", auto_offset_reset="earliest")
+    consumer = store.consumer(group_id="g", auto_offset_reset="earliest")
     consumer.subscribe(["t"], listener=told)
     assert read(consumer) == {("t", 0), ("t", 1)}
     store.close()
@@ -417,7 +417,7 @@ def test_a_store_closes_beside_a_thread_that_is_in_a_call_of_its_consumer(store:
 
 
 def test_a_forked_child_has_no_consumer_and_closing_it_there_does_nothing(store: pylog.Store) -> None:
-    consumer = store.consumer(group="g", auto_offset_reset="earliest")
+    consumer = store.consumer(group_id="g", auto_offset_reset="earliest")
     consumer.assign([T0])
     consumer.poll()
     child = os.fork()

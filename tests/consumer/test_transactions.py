@@ -134,7 +134,7 @@ def test_iteration_steps_over_markers_too(path: Path, committed: Consumer) -> No
 def test_what_is_committed_has_the_leader_epoch_of_the_last_record_handed_out(path: Path) -> None:
     add(path, *(batch(2 * epoch, b"x", b"y", leader_epoch=epoch) for epoch in range(5)))
     with pylog.open(path) as store:
-        consumer = store.consumer(group="g", auto_offset_reset="earliest", enable_auto_commit=False, consumer_timeout_ms=0)
+        consumer = store.consumer(group_id="g", auto_offset_reset="earliest", enable_auto_commit=False, consumer_timeout_ms=0)
         consumer.assign([T0])
         for record in consumer:
             consumer.commit()
@@ -150,12 +150,12 @@ def test_offsets_that_wait_for_a_transaction_are_waited_for(path: Path) -> None:
     key = (offset_key(b"g", format_partition_key(T0)),)
     add(path, batch(0, format_offset(2, b"", None, 0), keys=key), partition=f"{OFFSETS_TOPIC}-0")
     with pylog.open(path, mode="r") as store:
-        consumer = store.consumer(group="g", enable_auto_commit=False)
+        consumer = store.consumer(group_id="g", enable_auto_commit=False)
         consumer.assign([T0])
         assert [record.offset for record in consumer.poll(max_records=1)[T0]] == [2]
         assert consumer.committed(T0) == 2
         add(path, sent_by(7, 1, format_offset(6, b"", None, 0), keys=key), partition=f"{OFFSETS_TOPIC}-0")
-        other = store.consumer(group="g", enable_auto_commit=False)
+        other = store.consumer(group_id="g", enable_auto_commit=False)
         other.assign([T0])
         assert (other.poll(), other.position(T0)) == ({}, None)
         add(path, end_of(7, 2, CONTROL_COMMIT), partition=f"{OFFSETS_TOPIC}-0")
@@ -165,13 +165,13 @@ def test_offsets_that_wait_for_a_transaction_are_waited_for(path: Path) -> None:
 def test_a_consumer_of_a_store_open_for_reading_cannot_commit(path: Path, uncommitted: Consumer) -> None:
     add(path, batch(0, b"a"))
     with pylog.open(path, mode="r") as store:
-        consumer = store.consumer(group="g", enable_auto_commit=False, auto_offset_reset="earliest")
+        consumer = store.consumer(group_id="g", enable_auto_commit=False, auto_offset_reset="earliest")
         consumer.assign([T0])
         assert polled(consumer) == [b"a"]
         with pytest.raises(pylog.ReadOnlyError):
             consumer.commit()
         with pytest.raises(pylog.ReadOnlyError):
-            store.consumer("t", group="g")
+            store.consumer("t", group_id="g")
 
 
 # ---- golden ------------------------------------------------------------------------------------------------------------------

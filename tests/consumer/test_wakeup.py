@@ -54,7 +54,7 @@ def soon(call: Callable[[], None]) -> threading.Thread:
 @pytest.mark.parametrize("read", READS)
 @pytest.mark.parametrize("group", [None, "g"])
 def test_a_call_that_waits_ends_at_once(store: pylog.Store, read: Callable[[pylog.Consumer], int], group: str | None) -> None:
-    with store.consumer("t", group=group) as consumer:
+    with store.consumer("t", group_id=group) as consumer:
         thread, begin = soon(consumer.wakeup), time.monotonic()
         with pytest.raises(pylog.WakeupError):
             read(consumer)
@@ -93,7 +93,7 @@ def test_what_iteration_has_in_hand_is_not_lost(store: pylog.Store) -> None:
 
 def test_a_handler_of_a_signal_ends_the_poll_of_its_own_thread(store: pylog.Store) -> None:
     store.log("t").append(b"x")
-    with store.consumer("t", group="g", auto_offset_reset="earliest", enable_auto_commit=False) as consumer:
+    with store.consumer("t", group_id="g", auto_offset_reset="earliest", enable_auto_commit=False) as consumer:
         assert by_poll(consumer) == 1
         before = signal.signal(signal.SIGALRM, lambda *_: consumer.wakeup())
         signal.setitimer(signal.ITIMER_REAL, 0.1)
@@ -108,7 +108,7 @@ def test_a_handler_of_a_signal_ends_the_poll_of_its_own_thread(store: pylog.Stor
 
 def test_commits_and_other_calls_take_no_notice_of_it(store: pylog.Store) -> None:
     store.log("t").append(b"x")
-    with store.consumer("t", group="g", auto_offset_reset="earliest") as consumer:
+    with store.consumer("t", group_id="g", auto_offset_reset="earliest") as consumer:
         by_poll(consumer)
         consumer.wakeup()
         consumer.commit()

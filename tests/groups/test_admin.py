@@ -51,7 +51,7 @@ def fs() -> MemoryFileSystem:
 def store(fs: MemoryFileSystem) -> Iterator[Store]:
     """t-0 has offsets 0 to 9, t-1 has 4 to 9 (those before are deleted), u-0 none. Each record is a second younger."""
     with opened(fs) as made:
-        made.create_topic("t", partitions=2)
+        made.create_topic("t", partition_count=2)
         made.create_topic("u")
         for number in range(2):
             made.log("t", number).append_many([(None, b"x", (), NOW - 10_000 + 1000 * each) for each in range(10)])
@@ -69,7 +69,7 @@ def ends(store: Store) -> list[int]:
 def test_a_group_is_described_with_its_offsets_and_how_far_it_lies_behind(store: Store) -> None:
     store.offsets.commit("g", {T0: OffsetAndMetadata(3, "some", 0), T1: 10, U0: 0})
     found = store.group("g").describe()
-    assert (found.name, found.type, found.state, found.protocol_type, found.members) == ("g", "Classic", "Empty", "", ())
+    assert (found.group_id, found.type, found.state, found.protocol_type, found.members) == ("g", "Classic", "Empty", "", ())
     assert [
         (
             each.partition,
@@ -241,7 +241,7 @@ def test_committing_and_shifting_in_turns_stays_within_the_log(steps: list[tuple
     fs = MemoryFileSystem()
     bounds = {T0: (0, 10), T1: (4, 10)}
     with opened(fs) as store:
-        store.create_topic("t", partitions=2)
+        store.create_topic("t", partition_count=2)
         for number in range(2):
             store.log("t", number).append_many([b"x"] * 10)
         store.log("t", 1).delete_records(4)
@@ -375,7 +375,7 @@ def test_several_groups_go_into_one_file_and_come_back(store: Store, tmp_path: P
         store.group(group).reset("latest")
     written = ends(store)
     plans = pylog.import_offsets(store, tmp_path / "all.csv", dry_run=True)
-    assert {plan.group: plan.offsets for plan in plans} == {"g": {T0: 3, T1: 5}, "to bill": {T0: 7}}
+    assert {plan.group_id: plan.offsets for plan in plans} == {"g": {T0: 3, T1: 5}, "to bill": {T0: 7}}
     assert ends(store) == written
     assert pylog.import_offsets(store, tmp_path / "all.csv") == plans
     assert (store.group("g").lag(), store.group("to bill").lag()) == ({T0: 7, T1: 5}, {T0: 3})
@@ -507,7 +507,7 @@ def test_a_member_that_died_is_put_out_by_a_reset(fs: MemoryFileSystem) -> None:
 @pytest.mark.parametrize("mode", ["r", "rw"])
 def test_starts_and_ends_are_those_of_the_logs_whatever_happened_to_them(tmp_path: Path, mode: str) -> None:
     with pylog.open(tmp_path) as writer, pylog.open(tmp_path, mode) as store:
-        writer.create_topic("t", partitions=6, segment_bytes=300)
+        writer.create_topic("t", partition_count=6, segment_bytes=300)
         places = [TopicPartition("t", number) for number in range(6)]
         for number in range(5):
             writer.log("t", number).append_many([b"x"] * 5)
@@ -545,7 +545,7 @@ def test_a_log_that_was_not_closed_cleanly_is_opened_to_say_where_it_ends() -> N
 
 def test_a_description_opens_no_log_of_a_store_that_was_closed_cleanly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pylog.open(tmp_path) as store:
-        store.create_topic("t", partitions=30)
+        store.create_topic("t", partition_count=30)
         for number in range(30):
             store.log("t", number).append_many([b"x"] * 5)
         store.offsets.commit("g", {("t", number): 3 for number in range(30)})

@@ -44,7 +44,7 @@ def fs() -> MemoryFileSystem:
 def store(fs: MemoryFileSystem, clock: ManualClock) -> Iterator[Store]:
     """With a topic of four partitions, ten records in each."""
     with pylog.open("/s", fs=fs, clock=clock, offsets=OffsetsConfig(topic_num_partitions=2)) as made:
-        made.create_topic("t", partitions=4)
+        made.create_topic("t", partition_count=4)
         for number in range(4):
             made.log("t", number).append_many([b"x"] * 10)
         yield made
@@ -343,7 +343,7 @@ def test_partitions_and_topics_that_come_are_shared_out_within_a_heartbeat(
     settled(one, two)
     with pylog.open(store.path, fs=store.offsets.fs) as other:
         other.add_partitions("t", 6)
-        other.create_topic("later", partitions=2)
+        other.create_topic("later", partition_count=2)
     assert settled(one, two) == []
     clock.advance(HEARTBEAT_MS)
     settled(one, two)
@@ -351,7 +351,7 @@ def test_partitions_and_topics_that_come_are_shared_out_within_a_heartbeat(
 
 
 def test_a_changed_subscription_moves_what_it_has_to(store: Store, joining: Joining) -> None:
-    store.create_topic("u", partitions=2)
+    store.create_topic("u", partition_count=2)
     one, two = joining(), joining()
     settled(one, two)
     two.subscribe(["u"])

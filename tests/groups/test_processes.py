@@ -65,7 +65,7 @@ step()
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     with pylog.open(tmp_path / "s", offsets=OffsetsConfig(topic_num_partitions=1), durability=pylog.Durability.OS) as store:
-        store.create_topic("t", partitions=PARTITIONS)
+        store.create_topic("t", partition_count=PARTITIONS)
         for number in range(PARTITIONS):
             store.log("t", number).append_many([b"x"] * RECORDS)
     return tmp_path / "s"

@@ -149,7 +149,7 @@ def test_whatever_happens_partitions_have_one_owner_and_all_of_them_have_one_in_
 ) -> None:
     rng, clock = random.Random(seed), ManualClock(1_700_000_000_000)
     with pylog.open("/s", fs=MemoryFileSystem(), clock=clock, offsets=OffsetsConfig(topic_num_partitions=1)) as store:
-        store.create_topic("t", partitions=PARTITIONS)
+        store.create_topic("t", partition_count=PARTITIONS)
         for number in range(PARTITIONS):
             store.log("t", number).append_many([b"x"] * 1000)
         course = Course(store, clock, rng)

@@ -12,7 +12,7 @@ def test_a_topic_that_was_acknowledged_is_known_whenever_a_process_dies() -> Non
     """And one whose making was under way is known or not, but never in the way of the next attempt."""
     fs = RecordingFileSystem()
     with pylog.open("/data", fs=fs, clock=fs.clock) as store:
-        store.create_topic("first", partitions=2)
+        store.create_topic("first", partition_count=2)
         fs.recording.mark({"first"})
         store.create_topic("second")
         fs.recording.mark({"first", "second"})

@@ -60,7 +60,7 @@ def test_a_topic_whose_directories_were_not_made_any_more_is_there_all_the_same(
     """`pylog.json` decides that a topic exists; its directories follow, and the power may go in between."""
     fs = RecordingFileSystem()
     with pylog.open("/data", fs=fs, clock=fs.clock) as store:
-        store.create_topic("t", partitions=2)
+        store.create_topic("t", partition_count=2)
     found = set()
     for after in range(len(fs.recording) + 1):
         moment = Moment.of(fs.recording, after)

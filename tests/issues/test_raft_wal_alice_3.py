@@ -31,7 +31,7 @@ def test_at_every_acknowledgement_all_names_below_the_store_are_durable() -> Non
     """Stronger than that records survive: no name waits for a sync when a call returns that promises anything."""
     fs = RecordingFileSystem()
     with pylog.open("/data", fs=fs, clock=fs.clock) as store:
-        log = store.create_topic("t", segment_bytes=200, partitions=2) and store.log("t")
+        log = store.create_topic("t", segment_bytes=200, partition_count=2) and store.log("t")
         for number in range(6):
             log.append(b"%d" % number)
             assert volatile_names(fs) == []

@@ -52,12 +52,12 @@ def compacted(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
         other.run(
             "fs = HookedFileSystem(); store = pylog.open(path, fs=fs); write(store, now_ms)", path=str(directory), now_ms=NOW_MS
         )
-        other.run(f"for topic in {TOPICS}: store.clean(topic)")
+        other.run(f"for topic in {TOPICS}: store.compact(topic)")
         if killed_at is None:
-            other.run(f"for topic in {TOPICS}: store.clean(topic)")
+            other.run(f"for topic in {TOPICS}: store.compact(topic)")
             other.run("store.close()")
         else:
-            other.begin(f"fs.before('rename', {killed_at!r}, send_self(signal.SIGKILL)); store.clean('plain')")
+            other.begin(f"fs.before('rename', {killed_at!r}, send_self(signal.SIGKILL)); store.compact('plain')")
             assert other.wait() == -9
     return directory
 
@@ -65,7 +65,7 @@ def compacted(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 def test_a_broker_serves_exactly_what_compaction_left_and_both_go_on(compacted: Path, kafka_jars: KafkaJars) -> None:
     with pylog.open(compacted, mode="r") as store:
         topics = store.topics().values()
-        found = [AdoptedTopic(each.name, each.partitions, str(each.id), {"retention.ms": "-1"}) for each in topics]
+        found = [AdoptedTopic(each.name, each.partition_count, str(each.id), {"retention.ms": "-1"}) for each in topics]
     records, tips = seen_by_pylog(compacted)
     counts = {topic: len(each) for topic, each in records.items()}
     assert all(48 < count < 300 for count in counts.values()), counts
@@ -86,7 +86,7 @@ def test_a_broker_serves_exactly_what_compaction_left_and_both_go_on(compacted: 
             for topic in TOPICS:
                 for _ in range(3):
                     store.log(topic).append(noise.randbytes(1500), key=b"k1")  # which fills a segment also when compressed
-                store.clean(topic)
+                store.compact(topic)
                 assert b"the broker's" not in [record.value for record in store.log(topic).records()]
             assert [finding for finding in store.recovery_report if finding.kind != "rebuilt"] == []
             assert store.verify(records=True).ok

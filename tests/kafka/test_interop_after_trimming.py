@@ -68,7 +68,7 @@ def write_and_trim(store: pylog.Store, now_ms: int) -> None:
 def adopted(directory: Path) -> list[AdoptedTopic]:
     with pylog.open(directory, mode="r") as store:
         found = store.topics().values()
-        return [AdoptedTopic(each.name, each.partitions, str(each.id), {"retention.ms": "-1"}) for each in found]
+        return [AdoptedTopic(each.name, each.partition_count, str(each.id), {"retention.ms": "-1"}) for each in found]
 
 
 @pytest.fixture(params=["closed", "killed"])

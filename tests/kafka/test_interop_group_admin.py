@@ -27,7 +27,7 @@ def values(topic: str, number: int, first: int, end: int) -> list[bytes]:
 def fill(store: Store) -> None:
     """Topics, records a second apart, and groups that were committed, reset in several ways, and deleted."""
     for topic, partitions in (("orders", 2), ("returns", 1)):
-        store.create_topic(topic, partitions=partitions)
+        store.create_topic(topic, partition_count=partitions)
         for number in range(partitions):
             records = [(None, value, (), NOW + 1000 * each) for each, value in enumerate(values(topic, number, 0, 10))]
             store.log(topic, number).append_many(records)
@@ -84,7 +84,7 @@ def test_broker_and_pylog_see_the_same_groups_and_go_on_in_turns(tmp_path: Path,
         before = as_pylog_sees(store)
         pylog.export_offsets(store, tmp_path / "all.csv")
         store.group("by-time").export(tmp_path / "one.csv")
-        topics = [AdoptedTopic(each.name, each.partitions, str(each.id)) for each in store.topics().values()]
+        topics = [AdoptedTopic(each.name, each.partition_count, str(each.id)) for each in store.topics().values()]
     adopt(directory, topics)
     running = broker(directory)
     # the broker's table and its file are ours

@@ -39,14 +39,14 @@ members[0].commit({place: 2 for place in members[0].assignment})
 def test_a_broker_loads_our_groups_and_puts_out_members_that_are_gone(tmp_path: Path, broker) -> None:
     directory = tmp_path / "logs"
     with pylog.open(directory, offsets=OffsetsConfig(topic_num_partitions=2)) as store:
-        store.create_topic("orders", partitions=2)
+        store.create_topic("orders", partition_count=2)
         for number in range(2):
             store.log("orders", number).append_many([b"x"] * 10)
         left_by_all(store)
         topics = list(store.topics().values())
     with Neighbour() as other:
         members = other.run(JOIN, path=str(directory))
-    adopt(directory, [AdoptedTopic(each.name, each.partitions, str(each.id)) for each in topics])
+    adopt(directory, [AdoptedTopic(each.name, each.partition_count, str(each.id)) for each in topics])
     running = broker(directory, config=TIMEOUTS)
     assert re.search(r"left .* Empty +0", described(running, "left", "--state"))
     offsets = sorted(line.split()[:6] for line in described(running, "left").splitlines() if line.startswith("left"))

@@ -18,13 +18,13 @@ def test_kafkas_consumer_reads_a_producers_records_and_kafkas_producer_sends_the
 ) -> None:
     directory = tmp_path / "data"
     with pylog.open(directory) as store:
-        topic = store.create_topic("orders", partitions=3, retention_ms=-1)
+        topic = store.create_topic("orders", partition_count=3, retention_ms=-1)
         with store.producer(linger_ms=10**9, compression="zstd") as producer:
             for _ in range(2):
                 for number, key in enumerate(KEYS):
-                    producer.send("orders", b"ours", key, [("n", b"%d" % number)], timestamp_ms=NOW_MS + number)
+                    producer.send("orders", b"ours", key, [("n", b"%d" % number)], timestamp=NOW_MS + number)
                 for _ in range(5):
-                    producer.send("orders", b"no key", timestamp_ms=NOW_MS)
+                    producer.send("orders", b"no key", timestamp=NOW_MS)
                 producer.flush()
         expected = read(store, "orders")
     adopt(directory, [AdoptedTopic("orders", 3, str(topic.id), {"retention.ms": "-1"})])

@@ -65,7 +65,7 @@ def append_and_read(store: pylog.Store, topic: str, partition: int) -> None:
 def test_unknown_names_survive_appending_rolling_and_closing(tmp_path: Path) -> None:
     directory = tmp_path / "data"
     with pylog.open(directory) as store:
-        store.create_topic("kept", partitions=2, segment_bytes=2000)
+        store.create_topic("kept", partition_count=2, segment_bytes=2000)
         store.create_topic("dropped")
         append_and_read(store, "kept", 0)
     unknown = scatter(directory, UNKNOWN_IN_ROOT)
@@ -83,7 +83,7 @@ def test_unknown_names_survive_appending_rolling_and_closing(tmp_path: Path) -> 
             assert store.recovery_report == ()
             if "dropped" in store.topics():
                 store.delete_topic("dropped")
-            store.add_partitions("kept", store.topic("kept").partitions + 1)
+            store.add_partitions("kept", store.topic("kept").partition_count + 1)
 
     assert {path: state(path) for path in unknown} == unknown
 

@@ -86,12 +86,12 @@ def test_a_group_that_outgrows_a_segment_becomes_several(
     largest = room * 1100
     monkeypatch.setattr(segment_swap, "LARGEST_BYTES", largest)
     with pylog.open(tmp_path, durability=pylog.Durability.OS) as store:
-        done = store.clean("t")[0]
+        done = store.compact("t")[0]
         assert done.records - done.kept == segments * batches - 1
         assert (len(store.log("t").segments) > 2) == (done.written > largest)
         check(store, last, largest)
         store.log("t").append(b"v", key=b"superseded")
-        store.clean("t")
+        store.compact("t")
         assert store.log("t").read(0).key == b"k0"
     with pylog.open(tmp_path, mode="r") as store:
         assert {file.verdict for file in store.verify().files} == {"good"}
@@ -114,7 +114,7 @@ def test_a_crash_at_any_step_of_a_swap_into_several_segments_loses_no_record(
         fs.left = steps
         store = pylog.open("/s", fs=fs, durability=pylog.Durability.OS)
         try:
-            store.clean("t")
+            store.compact("t")
         except (Stopped, StorageFailedError, pylog.PylogError):
             fs.left = None
             after = fs.crash() if power else fs.process()

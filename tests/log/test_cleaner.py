@@ -86,7 +86,7 @@ def test_the_last_record_of_each_key_stays_at_its_offset(store: Store, log: pylo
     put(log, "abcabcabxabcabcdef" * 3)
     before = entries(log)
     end = log.segments[-1].base_offset
-    (done,) = store.clean("t")
+    (done,) = store.compact("t")
     last = {key: at for at, key, _ in before if at < end}
     expected = [entry for entry in before if entry[0] >= end or last[entry[1]] == entry[0]]
     assert entries(log) == expected
@@ -98,7 +98,7 @@ def test_the_last_record_of_each_key_stays_at_its_offset(store: Store, log: pylo
 
 def test_what_is_left_is_there_when_the_store_is_opened_again(path: Path, store: Store, log: pylog.Log) -> None:
     put(log, "abcde" * 8)
-    store.clean("t")
+    store.compact("t")
     expected = entries(log)
     assert store.verify(records=True).ok
     store.close()
@@ -111,8 +111,8 @@ def test_what_is_left_is_there_when_the_store_is_opened_again(path: Path, store:
 def test_segments_that_became_small_are_merged_by_the_next_compaction(store: Store, log: pylog.Log) -> None:
     put(log, "abcde" * 20)
     many = len(log.segments)
-    store.clean("t")
-    store.clean("t")
+    store.compact("t")
+    store.compact("t")
     assert len(log.segments) < many
     names = {segment.log_name for segment in log.look().segments.values()}
     assert {file.name for file in Path(log.look().segments.values()[0].directory).iterdir() if file.suffix == LOG} == names
@@ -124,20 +124,20 @@ def test_a_tombstone_stays_for_its_time_after_the_first_compaction_and_then_goes
     store: Store, log: pylog.Log, clock: ManualClock
 ) -> None:
     put(log, "abcdAxxxxxxxxxxxx")
-    store.clean("t")
+    store.compact("t")
     assert kept(log).startswith("bcdA")
     clock.advance(RETENTION_MS - 1)
-    store.clean("t")
+    store.compact("t")
     assert kept(log).startswith("bcdA")
     clock.advance(1)
-    store.clean("t")
+    store.compact("t")
     assert kept(log).startswith("bcd")
     assert "A" not in kept(log)
 
 
 def test_a_tombstone_removes_its_key_at_once(store: Store, log: pylog.Log) -> None:
     put(log, "aAxxxxxxxxxxxxx")
-    store.clean("t")
+    store.compact("t")
     assert "a" not in kept(log)
 
 
@@ -150,7 +150,7 @@ def test_records_without_a_key_from_before_a_topic_was_compacted_are_dropped(pat
     with pylog.open(path, clock=clock) as store:
         log = store.log("later")
         end = log.segments[-1].base_offset
-        store.clean("later")
+        store.compact("later")
         assert [key for at, key, _ in entries(log) if at < end] == [b"k"]
 
 
@@ -189,7 +189,7 @@ def test_compressed_batches_lose_records_and_keep_their_codec(store: Store, code
     for number in range(60):
         log.append_many([(b"%d" % (number % 7), b"old" * 9), (b"only %d" % number, b"new")])
     codecs = {attributes & 7 for *_, attributes, _ in batches(log)}
-    store.clean(codec)
+    store.compact(codec)
     kept = [key for _, key, _ in entries(log)]
     assert len(kept) < 120
     assert {b"only %d" % number for number in range(60)} <= set(kept)
@@ -201,7 +201,7 @@ def test_a_batch_that_loses_nothing_is_copied_byte_for_byte(store: Store, log: p
     log.append_many([(b"a", b"x" * 400)])
     put(log, "klmnopqrstuvw", 11)
     before = {bytes(log_bytes(log, base)) for base in range(1, 10)}
-    store.clean("t")
+    store.compact("t")
     assert {bytes(log_bytes(log, base)) for base in range(1, 10)} == before
 
 
@@ -218,10 +218,10 @@ def log_bytes(log: pylog.Log, offset: int) -> Any:
 
 def test_a_compaction_that_would_change_nothing_leaves_the_files_alone(path: Path, store: Store, log: pylog.Log) -> None:
     put(log, "abcdefghijklmnopqrstuvwxyz")
-    store.clean("t")
+    store.compact("t")
     inodes = {file.name: file.stat().st_ino for file in (path / "t-0").iterdir()}
     epoch = log.look().epoch
-    (done,) = store.clean("t")
+    (done,) = store.compact("t")
     assert {file.name: file.stat().st_ino for file in (path / "t-0").iterdir()} == inodes
     assert (done.records, log.look().epoch) == (done.kept, epoch)
 
@@ -232,7 +232,7 @@ def test_memory_that_does_not_hold_all_keys_takes_more_rounds_and_ends_the_same(
         log = store.log("t")
         put(log, "abcdefghabcdefghAbCdxyzxyzqqqqqqqqq" * 2)
         before, end = entries(log), log.segments[-1].base_offset
-        (done,) = store.clean("t")
+        (done,) = store.compact("t")
         last = {key: at for at, key, _ in before if at < end}
         assert done.rounds > 3
         assert entries(log) == [entry for entry in before if entry[0] >= end or last[entry[1]] == entry[0]]
@@ -240,7 +240,7 @@ def test_memory_that_does_not_hold_all_keys_takes_more_rounds_and_ends_the_same(
 
 def test_the_checkpoint_says_how_far_it_got_and_a_truncation_takes_it_back(path: Path, store: Store, log: pylog.Log) -> None:
     put(log, "abcdefgh" * 5)
-    (done,) = store.clean("t")
+    (done,) = store.compact("t")
     assert parse_offsets((path / CLEANER).read_bytes(), "x") == {TopicPartition("t", 0): done.end}
     log.truncate(done.end - 3)
     assert parse_offsets((path / CLEANER).read_bytes(), "x") == {TopicPartition("t", 0): done.end - 3}
@@ -250,12 +250,12 @@ def test_the_checkpoint_says_how_far_it_got_and_a_truncation_takes_it_back(path:
 
 def test_an_unreadable_checkpoint_is_reported_and_the_log_is_compacted_from_its_start(path: Path, store: Store) -> None:
     put(store.log("t"), "abcdefgh" * 5)
-    store.clean("t")
+    store.compact("t")
     store.close()
     (path / CLEANER).write_bytes(b"nonsense")
     with pylog.open(path) as again:
         assert [finding.kind for finding in again.recovery_report] == ["rebuilt"]
-        (done,) = again.clean("t")
+        (done,) = again.compact("t")
         assert done.first_dirty == 0
         assert parse_offsets((path / CLEANER).read_bytes(), "x") == {TopicPartition("t", 0): done.end}
 
@@ -263,23 +263,23 @@ def test_an_unreadable_checkpoint_is_reported_and_the_log_is_compacted_from_its_
 def test_only_compacted_topics_are_compacted(store: Store) -> None:
     store.create_topic("kept")
     with pytest.raises(pylog.InvalidArgumentError, match="cleanup_policy='delete'"):
-        store.clean("kept")
+        store.compact("kept")
     with pytest.raises(pylog.UnknownTopicOrPartitionError):
-        store.clean("nowhere")
+        store.compact("nowhere")
     with pytest.raises(pylog.UnknownTopicOrPartitionError):
-        store.clean("t", 7)
+        store.compact("t", 7)
 
 
 def test_a_store_that_is_open_for_reading_does_not_compact(path: Path, store: Store) -> None:
     with pylog.open(path, mode="r") as reading, pytest.raises(pylog.ReadOnlyError):
-        reading.clean("t")
+        reading.compact("t")
 
 
 def test_searches_by_time_and_single_reads_know_what_was_dropped(store: Store, log: pylog.Log) -> None:
     put(log, "abcdefgh" * 5)
     end = log.segments[-1].base_offset
     assert log.offset_for_timestamp(NOW) == (0, NOW)
-    store.clean("t")
+    store.compact("t")
     first = entries(log)[0][0]
     assert first > 0
     found = log.offset_for_timestamp(NOW)
@@ -299,7 +299,7 @@ def test_a_damaged_segment_is_refused_and_left_as_it_is(path: Path, store: Store
     victim.write_bytes(data)
     with pylog.open(path) as again:
         with pytest.raises(pylog.CorruptionError) as found:
-            again.clean("t")
+            again.compact("t")
         assert found.value.path == str(victim)
         assert victim.read_bytes() == data
         assert not [name for name in (path / "t-0").iterdir() if name.suffix in (CLEANED, SWAP)]
@@ -321,7 +321,7 @@ def test_a_tick_compacts_what_is_due_the_filthiest_first(store: Store, monkeypat
     for topic, ratio in ratios.items():
         store.create_topic(topic, **{**COMPACTED, "min_cleanable_dirty_ratio": ratio})
         put(store.log(topic), "abcdefgh" * 4)
-    store.clean("half")
+    store.compact("half")
     put(store.log("half"), "abcdefgh" * 4, 32)
     order: list[str] = []
     before = cleaner._clean
@@ -337,9 +337,9 @@ def test_what_is_young_waits_for_the_least_lag(store: Store, clock: ManualClock)
     store.create_topic("slow", **COMPACTED, min_compaction_lag_ms=10_000)
     log = store.log("slow")
     put(log, "abcdefgh" * 4)
-    assert store.clean("slow")[0].end == 0
+    assert store.compact("slow")[0].end == 0
     clock.advance(10_100)
-    assert store.clean("slow")[0].end == log.segments[-1].base_offset
+    assert store.compact("slow")[0].end == log.segments[-1].base_offset
 
 
 def test_a_topic_that_is_compacted_and_deleted_from_loses_old_segments_too(store: Store, clock: ManualClock) -> None:
@@ -359,7 +359,7 @@ def test_a_throttle_waits_as_long_as_the_bytes_should_take(path: Path, clock: Ma
         store.create_topic("t", **COMPACTED)
         put(store.log("t"), "abcdefgh" * 5)
         begun = clock.monotonic()
-        (done,) = store.clean("t")
+        (done,) = store.compact("t")
         passed = clock.monotonic() - begun
         assert 2 * done.read + done.written <= 1000 * passed + 1 <= 2 * done.read + done.written + 200
 

@@ -94,7 +94,7 @@ def test_a_reader_of_this_process_reads_on_in_what_it_began_with(
     frames = log.scan(columns=["offset"], max_rows=1)
     seen = [next(frames)["offset"][0].as_py() for _ in range(3)]
     fs.before(*moment, lambda: seen.extend(next(frames)["offset"][0].as_py() for _ in range(20)))
-    store.clean("t")
+    store.compact("t")
     seen += [frame["offset"][0].as_py() for frame in frames]
     assert seen == list(range(COUNT))
     assert offsets(log) == left(log.segments[-1].base_offset)
@@ -109,7 +109,7 @@ def test_a_reader_of_another_process_reads_on_and_misses_nothing_that_stays(
         f"frames = {mode}.scan(columns=['offset'], max_rows=1); seen = [next(frames)['offset'][0].as_py() for _ in range(3)]"
     )
     fs.before(*moment, lambda: other.run("seen += [next(frames)['offset'][0].as_py() for _ in range(2)]"))
-    store.clean("t")
+    store.compact("t")
     seen = other.run("seen += [frame['offset'][0].as_py() for frame in frames]; seen")
     assert seen == sorted(set(seen))
     assert set(left(log.segments[-1].base_offset)) - set(range(seen[4])) <= set(seen)
@@ -135,13 +135,13 @@ True
     )
     for first in range(COUNT, 420, 20):
         put(log, range(first, first + 20))
-        store.clean("t")
+        store.compact("t")
     assert other.answer() is True
 
 
 def test_a_consumer_that_follows_from_the_start_sees_the_rest(store: Store, log: pylog.Log, other: Neighbour) -> None:
     other.run("frames = reader.follow(0, columns=['offset'], max_rows=1, timeout_ms=1); first = next(frames)")
-    store.clean("t")
+    store.compact("t")
     seen = other.run("[frame['offset'][0].as_py() for frame in frames]")
     assert set(left(log.segments[-1].base_offset)) - {0} <= set(seen)
     assert seen == sorted(set(seen))
@@ -158,7 +158,7 @@ def test_another_process_appends_while_the_copy_is_made(
     end = log.segments[-1].base_offset
     fs.before(*moment, lambda: other.run("[log.append(b'x' * 100, key=b'new') for _ in range(20)]"))
     fs.before(*moment, lambda: other.run("late = pylog.open(path); late.log('t').append(b'late', key=b'late'); late.close()"))
-    (done,) = store.clean("t")
+    (done,) = store.compact("t")
     assert done.end == end
     assert offsets(log) == left(end, COUNT + 21)
     assert other.run("[record.offset for record in log.records()]") == offsets(log)
@@ -176,7 +176,7 @@ def test_a_writer_that_finds_files_gone_waits_for_who_replaced_them_and_calls_no
 
         def compact() -> None:
             with other.log("t").exclusively():
-                other.clean("t")
+                other.compact("t")
                 inside.set()
                 go_on.wait(PATIENCE)
 
@@ -198,11 +198,11 @@ def test_a_writer_that_finds_files_gone_waits_for_who_replaced_them_and_calls_no
 def test_two_processes_do_not_compact_the_same_log_at_a_time(store: Store, fs: HookedFileSystem, other: Neighbour) -> None:
     def compact_there() -> None:
         with pytest.raises(NeighbourError, match="StoreLockedError"):
-            other.run("store.clean('t')")
+            other.run("store.compact('t')")
 
     fs.before("sync", LOG + CLEANED, compact_there)
-    store.clean("t")
-    assert other.run("store.clean('t')[0].first_dirty") == store.clean("t")[0].end
+    store.compact("t")
+    assert other.run("store.compact('t')[0].first_dirty") == store.compact("t")[0].end
 
 
 CUTS: list[Callable[[pylog.Log], None]] = [lambda log: log.truncate(30), lambda log: log.truncate(3)]
@@ -216,11 +216,11 @@ def test_a_truncation_in_the_middle_ends_the_compaction_and_no_key_is_lost(
     """What superseded the records that were about to be dropped is gone itself."""
     end = 30 if cut is CUTS[0] else 3
     fs.before("sync", LOG + CLEANED, (lambda: other.run(f"log.truncate({end})")) if elsewhere else lambda: cut(log))
-    (done,) = store.clean("t")
+    (done,) = store.compact("t")
     assert done.end == done.first_dirty == 0
     assert offsets(log) == list(range(end))
     put(log, range(end, COUNT))
-    (done,) = store.clean("t")
+    (done,) = store.compact("t")
     assert offsets(log) == left(done.end)
 
 
@@ -230,10 +230,10 @@ def test_records_that_are_deleted_in_the_middle_stay_deleted(path: Path, fs: Hoo
         log = store.log("t")
         put(log, range(COUNT))
         fs.before("sync", LOG + CLEANED, lambda: log.delete_records(20))
-        (done,) = store.clean("t")
+        (done,) = store.compact("t")
         assert done.end == 0
         assert offsets(log) == list(range(20, COUNT))
-        (done,) = store.clean("t")
+        (done,) = store.compact("t")
         assert offsets(log) == [offset for offset in left(done.end) if offset >= 20]
 
 
@@ -246,9 +246,9 @@ def test_a_topic_that_another_process_deletes_meanwhile_is_compacted_no_further_
     put(store.log("u"), range(COUNT))
     again = "; _ = store.create_topic('t', cleanup_policy='compact')" if how == "made again" else ""
     fs.before(moment[0], "0" + moment[1] + CLEANED, lambda: other.run("store.delete_topic('t')" + again))
-    assert store.clean("t") == []
+    assert store.compact("t") == []
     assert store.tick() == 0
-    (done,) = store.clean("u")
+    (done,) = store.compact("u")
     assert offsets(store.log("u")) == left(done.end)
     assert not [file for file in path.glob("t-0/*") if file.name.endswith((CLEANED, SWAP))]
 
@@ -285,7 +285,7 @@ def test_want_of_room_for_the_copy_changes_nothing(
 ) -> None:
     fs.before(call, suffix + CLEANED, fail)
     with pytest.raises(StorageFailedError):
-        store.clean("t")
+        store.compact("t")
     kept = left(log.segments[-1].base_offset)
     assert set(kept) <= set(offsets(log))
     assert (offsets(log) == list(range(COUNT))) == (
@@ -293,7 +293,7 @@ def test_want_of_room_for_the_copy_changes_nothing(
     )  # the first bytes are those of a later segment
     assert not [file for file in (path / "t-0").iterdir() if file.name.endswith((CLEANED, SWAP))]
     put(log, range(COUNT, COUNT + 1))
-    (done,) = store.clean("t")
+    (done,) = store.compact("t")
     assert offsets(log) == left(done.end, COUNT + 1)
 
 
@@ -318,7 +318,7 @@ def fail_at(fs: HookedFileSystem, call: str, name: str, number: int, error: Stor
 
 def merging(store: Store, log: pylog.Log) -> tuple[list[int], int]:
     """Makes the next compaction merge what one has left; the offsets before it, and where it ends."""
-    store.clean("t")
+    store.compact("t")
     put(log, range(COUNT, COUNT + 20))
     return offsets(log), log.segments[-1].base_offset
 
@@ -331,7 +331,7 @@ def test_a_swap_that_fails_ends_writing_and_is_finished_or_undone_by_the_next_op
     before, end = merging(store, log)
     fail_at(fs, call, name, number, StorageFailedError(f"cannot {call}: a bad sector, for a test", errno=5))
     with pytest.raises(StorageFailedError):
-        store.clean("t")
+        store.compact("t")
     with pytest.raises(pylog.ClosedError):
         log.append(b"x", key=b"k")
     fs.forget()
@@ -341,7 +341,7 @@ def test_a_swap_that_fails_ends_writing_and_is_finished_or_undone_by_the_next_op
         assert set(left(end, COUNT + 20)) <= set(found) <= set(before)
         assert [finding.message for finding in again.log("t").recovery_report if finding.kind == "corrupt"] == []
         assert not [file for file in (path / "t-0").iterdir() if file.name.endswith((CLEANED, SWAP))]
-        again.clean("t")
+        again.compact("t")
         assert offsets(again.log("t")) == left(end, COUNT + 20)
         assert again.check().ok
 
@@ -353,13 +353,13 @@ def test_a_swap_that_there_is_no_room_for_is_finished_or_undone_by_the_next_writ
     before, end = merging(store, log)
     fail_at(fs, call, name, number, StorageFailedError(f"cannot {call}: no room, for a test", errno=28))
     with pytest.raises(StorageFailedError):
-        store.clean("t")
+        store.compact("t")
     put(log, range(COUNT + 20, COUNT + 21))
     found = offsets(log)
     assert set(left(end, COUNT + 20)) <= set(found) <= {*before, COUNT + 20}
     assert found[-1] == COUNT + 20
     assert not [file for file in (path / "t-0").iterdir() if file.name.endswith((CLEANED, SWAP))]
-    (done,) = store.clean("t")
+    (done,) = store.compact("t")
     assert offsets(log) == left(done.end, COUNT + 21)
 
 

@@ -95,7 +95,7 @@ def test_what_is_left_is_what_kafkas_cleaner_left(before: GoldenPartition, tmp_p
     start = after.meta["logStartOffset"]  # of compact,delete: retention took the segments before
     with opened(before, tmp_path / "s") as store, pylog.open(after.log_directory, mode="r") as kafkas:
         log, other = store.log(before.topic, before.partition), kafkas.log(after.topic, after.partition)
-        store.clean(before.topic, before.partition)
+        store.compact(before.topic, before.partition)
         assert list(rows(log.scan(start, columns=COLUMNS))) == after.expected()
         assert list(rows(log.scan(start, columns=COLUMNS, isolation_level="read_committed"))) == after.expected_committed()
         assert headers(log, after) == headers(other, after)
@@ -118,7 +118,7 @@ def test_what_kafka_has_compacted_is_compacted_on_and_keeps_the_last_record_of_e
     with opened(golden, tmp_path / "s") as store:
         log = store.log(golden.topic, golden.partition)
         before = list(rows(log.scan(columns=COLUMNS, isolation_level="read_committed")))
-        store.clean(golden.topic, golden.partition)
+        store.compact(golden.topic, golden.partition)
         after = list(rows(log.scan(columns=COLUMNS, isolation_level="read_committed")))
         end = log.segments[-1].base_offset
         last = {row["key"]: row["offset"] for row in before if row["offset"] < end}
@@ -243,7 +243,7 @@ def test_any_log_is_compacted_as_ten_lines_say(made: Written, buffer_size: int, 
     model = Model(made.records, made.aborted, RETENTION_MS)
     for wait in waits:
         clock.advance(wait)
-        store.clean("t")
+        store.compact("t")
         model.clean(end, clock.now_ms())
         assert entries(store.log("t"), "read_uncommitted") == model.records
         assert entries(store.log("t"), "read_committed") == model.records
@@ -270,7 +270,7 @@ def test_nothing_behind_an_open_transaction_is_touched(made: Written) -> None:
     made.roll()
     made.put(PLAIN, [(b"a", b"active")], 0)
     _, store = store_of(made, ManualClock(NOW), 1 << 20)
-    (done,) = store.clean("t")
+    (done,) = store.compact("t")
     assert done.end == made.segments[-3][0].base_offset
     assert {b"open", b"later", b"active"} <= {value for _, _, value in entries(store.log("t"), "read_uncommitted")}
     store.close()

@@ -121,7 +121,7 @@ def test_all_records_are_read_and_appended_whatever_a_derived_file_holds(
         log = store.log("t")
         assert values(store) == VALUES
         assert log.append(b"one more", key=b"one more") == 30
-        store.clean("t")
+        store.compact("t")
         store.tick()
         assert values(store) == [*VALUES, b"one more"]
         if (kind, content) == ("log starts", "a hole of 10 GiB"):

@@ -28,7 +28,7 @@ def open_files() -> int:
 def test_more_partitions_than_may_be_ready_for_writing_take_appends_in_turn(tmp_path: Path, level: pylog.Durability) -> None:
     before = open_files()
     with pylog.open(tmp_path, durability=level) as store:
-        store.create_topic("t", partitions=PARTITIONS)
+        store.create_topic("t", partition_count=PARTITIONS)
         logs = [store.log("t", number) for number in range(PARTITIONS)]
         for turn in range(3):
             for number, log in enumerate(logs):
@@ -47,7 +47,7 @@ def test_what_others_appended_is_taken_once_however_often_writers_rest(tmp_path:
     """Taken twice it would look as if the file held it twice: damage where there is none."""
     with pylog.open(tmp_path) as one, pylog.open(tmp_path) as two:
         one.create_topic("t", index_interval_bytes=100)
-        one.create_topic("u", partitions=BOUND + 1)
+        one.create_topic("u", partition_count=BOUND + 1)
         ones, twos = one.log("t"), two.log("t")
 
         def rest() -> None:
@@ -68,7 +68,7 @@ def test_what_others_appended_is_taken_once_however_often_writers_rest(tmp_path:
 
 def test_a_log_whose_writer_was_closed_still_sees_what_others_append_and_goes_on(tmp_path: Path) -> None:
     with pylog.open(tmp_path) as store, pylog.open(tmp_path) as other:
-        store.create_topic("t", partitions=PARTITIONS)
+        store.create_topic("t", partition_count=PARTITIONS)
         log = store.log("t", 0)
         log.append(b"a")
         for number in range(1, PARTITIONS):

@@ -199,7 +199,7 @@ def test_a_flush_makes_everything_durable_with_one_sync_and_is_nothing_when_all_
 def test_a_flush_of_the_store_flushes_all_of_its_logs(store: Store) -> None:
     logs = []
     for name in ("a", "b"):
-        store.create_topic(name, partitions=2)
+        store.create_topic(name, partition_count=2)
         logs += [store.log(name, number) for number in range(2)]
     for log in logs:
         log.append(b"x", durability=Durability.OS)

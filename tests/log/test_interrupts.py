@@ -203,7 +203,7 @@ OF_ROOT: dict[str, Callable[[Store, int], object]] = {  # what takes the lock of
     "deletion": lambda store, number: store.delete_topic(f"there{number}"),
     "alteration": lambda store, number: store.alter_topic("t", retention_ms=1_000_000 + number),
     "deletion of records": lambda store, number: store.log("t").delete_records(store.log("t").start_offset + 1),
-    "compaction": lambda store, number: store.clean("c"),
+    "compaction": lambda store, number: store.compact("c"),
 }
 
 
@@ -219,7 +219,7 @@ def test_wherever_an_interrupt_comes_amid_a_lock_of_the_directory_it_is_let_go(s
         one.log("c").append_many([(b"key", bytes(300))] * 10)  # a segment
         came = interrupted_at_step(number, lambda: work(one, number), (locks.__file__, contextlib.__file__))  # noqa: B023
         in_another_thread(lambda: one.create_topic(f"by-another-thread-{number}"))  # noqa: B023
-        in_another_thread(lambda: one.clean("c"))
+        in_another_thread(lambda: one.compact("c"))
         other.create_topic(f"by-another-process-{number}")
         for topic in [topic for topic in other.topics() if topic not in ("t", "c")]:
             other.delete_topic(topic)

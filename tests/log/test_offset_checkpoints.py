@@ -33,7 +33,7 @@ def lines(path: Path) -> list[str]:
 
 def make(root: Path, partitions: int = 4) -> None:
     with pylog.open(root) as store:
-        store.create_topic("t", partitions=partitions)
+        store.create_topic("t", partition_count=partitions)
         for number in range(partitions):
             store.log("t", number).append_many([b"x"] * (ROUNDS + 1))
 

@@ -351,7 +351,7 @@ def test_retention_that_deletes_everything_leaves_a_log_that_both_go_on_with(one
 
 
 def test_a_topic_that_another_store_makes_is_there_at_once(one: Store, two: Store) -> None:
-    made = one.create_topic("new", partitions=2, segment_bytes=1234)
+    made = one.create_topic("new", partition_count=2, segment_bytes=1234)
     assert two.topics()["new"] == made
     assert two.log("new", 1).config.segment_bytes == 1234
     assert two.log("new", 1).append(b"x") == 0
@@ -373,7 +373,7 @@ def test_of_two_processes_that_make_the_same_topic_one_does(path: Path, one: Sto
         "made = []\n"
         "for number in range(20):\n"
         "    try:\n"
-        "        made.append(store.create_topic(f'race-{number}', partitions=2).id)\n"
+        "        made.append(store.create_topic(f'race-{number}', partition_count=2).id)\n"
         "    except pylog.TopicAlreadyExistsError:\n"
         "        made.append(None)\n"
         "made"
@@ -381,7 +381,7 @@ def test_of_two_processes_that_make_the_same_topic_one_does(path: Path, one: Sto
     ours: list[str | None] = []
     for number in range(20):
         try:
-            ours.append(one.create_topic(f"race-{number}", partitions=2).id)
+            ours.append(one.create_topic(f"race-{number}", partition_count=2).id)
         except pylog.TopicAlreadyExistsError:
             ours.append(None)
     for number, ids in enumerate(zip(ours, other.answer(), strict=True)):
@@ -776,7 +776,7 @@ def test_the_marker_of_a_clean_shutdown_is_written_by_the_last_one_to_leave(path
 
 def test_the_checkpoint_tells_of_partitions_that_others_wrote(path: Path) -> None:
     one, two = pylog.open(path), pylog.open(path)
-    one.create_topic("theirs", partitions=2)
+    one.create_topic("theirs", partition_count=2)
     one.log("theirs", 1).append_many([b"x"] * 7)
     one.log("t").append_many([b"x"] * 3, durability=Durability.OS)
     one.log("t").delete_records(2)

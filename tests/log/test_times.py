@@ -234,7 +234,7 @@ def test_compaction_keeps_the_time_of_the_appends(fs: Any, clock: ManualClock, r
             clock.advance(HOUR)
             log.append(b"x" * 50, key=b"%d" % (number % 3), timestamp=-1)
         clock.advance(5 * DAY)
-        store.clean("t")
+        store.compact("t")
         assert [record.offset for record in log.records()] == [2, 3, 4, 5]  # the active segment supersedes nothing
         if not reopened:
             _grows_old(store, clock)
@@ -342,10 +342,10 @@ def test_the_least_lag_counts_from_the_append_of_what_has_no_timestamp_or_one_in
         for _ in range(3):
             log.append(b"x" * 50, key=b"a", timestamp=stamp)
         clock.advance(DAY - 1)
-        store.clean("t")
+        store.compact("t")
         assert len(values(log)) == 3
         clock.advance(1)
-        store.clean("t")
+        store.compact("t")
         assert len(values(log)) == 1 + 1  # the active segment's, and the last one of the others
 
 
@@ -377,7 +377,7 @@ def test_tombstones_are_kept_however_long_they_are_to_be_kept(fs: Any, clock: Ma
         for value in (b"x" * 60, None, b"y" * 60, b"z" * 60):
             log.append(value, key=b"k" * 60 if value is None else b"a")
         for _ in range(2):
-            store.clean("t")
+            store.compact("t")
             clock.advance(9000 * DAY)
         assert None in values(log)
 
@@ -393,7 +393,7 @@ def _table(stamps: list[int]) -> pa.Table:
 
 def _send(store: pylog.Store, stamps: list[int]) -> None:
     with store.producer() as producer:
-        for future in [producer.send("t", b"x", timestamp_ms=stamp) for stamp in stamps]:
+        for future in [producer.send("t", b"x", timestamp=stamp) for stamp in stamps]:
             future.get()
 
 
@@ -468,7 +468,7 @@ def test_timestamps_in_seconds_draw_one_warning_for_a_topic(
 ) -> None:
     route = ROUTES[name]
     with opened(fs, clock) as store, caplog.at_level(logging.WARNING, "pylog.timestamps"):
-        store.create_topic("t", partitions=2)
+        store.create_topic("t", partition_count=2)
         route(store, [5, NOW, -1])
         assert not caplog.records
         for _ in range(3):
@@ -508,10 +508,10 @@ def test_a_search_by_time_passes_batches_that_compaction_emptied(fs: Any, clock:
         store.create_topic("t", segment_bytes=300, **options)  # the producer is known: its last batch stays, emptied
         log = store.log("t")
         with store.producer() as producer:
-            producer.send("t", b"x", key=b"a", timestamp_ms=5_000_000).get()
+            producer.send("t", b"x", key=b"a", timestamp=5_000_000).get()
         for key, stamp in ((b"b", 1_000_000), (b"a", 1_000_001), (b"c", 4_000_000), (b"d", 1_000_002)):
             log.append(b"x" * 200, key=key, timestamp=stamp)
-        store.clean("t")
+        store.compact("t")
         found = log.offset_for_timestamp(3_000_000)
         assert found is not None
         assert (found.offset, found.timestamp) == (3, 4_000_000)

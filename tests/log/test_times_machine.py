@@ -103,7 +103,7 @@ class Times(RuleBasedStateMachine):
     @precondition(lambda self: self.compacted)
     @covers(("time search", "compaction"), ("time search", "second process"))
     def clean(self, which: int) -> None:
-        self.stores[which].clean("t")
+        self.stores[which].compact("t")
 
     @rule(which=st.integers(0, 1), part=st.floats(0, 1))
     @covers(("time search", "delete_records"))

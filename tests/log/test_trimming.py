@@ -481,7 +481,7 @@ def test_the_clock_of_the_store_decides_where_no_time_is_given(path: Path) -> No
 
 
 def test_every_partition_of_every_topic_is_looked_after_opened_or_not(path: Path, store: Store) -> None:
-    store.create_topic("many", partitions=3, segment_bytes=200, retention_ms=1000)
+    store.create_topic("many", partition_count=3, segment_bytes=200, retention_ms=1000)
     for number in range(3):
         for _ in range(10):
             store.log("many", number).append(b"x", timestamp=NOW)

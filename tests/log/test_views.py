@@ -43,8 +43,8 @@ CHANGES: dict[str, Callable[[Store], object]] = {
     "roll": lambda store: fill(store.log("t"), 12),
     "delete_records": lambda store: store.log("t").delete_records(8),
     "truncate": lambda store: store.log("t").truncate(5),
-    "compaction": lambda store: store.clean("t"),
-    "roll and compaction": lambda store: (fill(store.log("t"), 6), store.clean("t")),
+    "compaction": lambda store: store.compact("t"),
+    "roll and compaction": lambda store: (fill(store.log("t"), 6), store.compact("t")),
     "delete_topic": lambda store: store.delete_topic("t"),
     "close": lambda store: store.close(),
 }
@@ -246,7 +246,7 @@ def _change(store: Store, number: int) -> None:
         offset = log.end_offset
         log.append(b"%d" % offset, key=b"%d" % (offset % 11), timestamp=offset)
     if number % 5 == 2:
-        store.clean("t")
+        store.compact("t")
     if number % 7 == 3:
         log.delete_records(max(log.start_offset, log.end_offset - 60))
     if number % 6 == 4:

@@ -85,12 +85,12 @@ def test_produce_refuses_internal_topics(tmp_path: Path) -> None:
 def test_an_internal_topic_gets_no_more_partitions(store: Store) -> None:
     with pytest.raises(pylog.InvalidTopicError, match="number of partitions, 1, stays"):
         store.add_partitions(OFFSETS, 5)
-    assert store.topic(OFFSETS).partitions == 1
+    assert store.topic(OFFSETS).partition_count == 1
 
 
 def test_internal_topics_are_read_and_compacted_and_deleted_as_others(store: Store) -> None:
     assert [record.offset for record in store.log(OFFSETS).records()] == [0]
-    store.clean(OFFSETS)
+    store.compact(OFFSETS)
     store.tick()
     assert store.verify().ok
     store.delete_topic(OFFSETS)
@@ -152,7 +152,7 @@ def _check_empty(store: Store) -> None:
             store.group(name).describe()
     assert (store.groups(), store.offsets.skipped_records()) == ([], {})
     assert {sample.labels.get("topic") for sample in store.metrics()} >= {"t"}
-    consumer: Any = store.consumer(group="g", auto_offset_reset="earliest", enable_auto_commit=False)
+    consumer: Any = store.consumer(group_id="g", auto_offset_reset="earliest", enable_auto_commit=False)
     consumer.assign([T0])
     assert (consumer.committed(T0), [record.value for found in consumer.poll().values() for record in found]) == (None, [b"x"])
     consumer.close()

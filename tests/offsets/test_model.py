@@ -57,7 +57,7 @@ class Machine:
         self.clock, self.model = ManualClock(10 * MINUTE), Model()
         fs = MemoryFileSystem(clock=self.clock)
         with pylog.open("/s", fs=fs, clock=self.clock) as store:
-            store.create_topic("t", partitions=3)
+            store.create_topic("t", partition_count=3)
             for number in range(3):
                 store.log("t", number).append_many([b"x"] * 5)
         self.views = [fs, fs.process()]

@@ -52,7 +52,7 @@ def opened(fs: MemoryFileSystem, **how: Any) -> Store:
 def store(fs: MemoryFileSystem) -> Iterator[Store]:
     """A store with a topic of two partitions, ten records in each."""
     with opened(fs) as made:
-        made.create_topic("t", partitions=2)
+        made.create_topic("t", partition_count=2)
         for number in range(2):
             made.log("t", number).append_many([b"x"] * 10)
         yield made
@@ -114,11 +114,11 @@ def test_the_topic_is_made_as_kafka_makes_it() -> None:
         store.create_topic("t")
         store.offsets.commit("g", {T0: 0})
         topic = store.topic(OFFSETS_TOPIC)
-        assert (topic.partitions, topic.config.cleanup_policy, topic.config.segment_bytes) == (50, "compact", 104_857_600)
+        assert (topic.partition_count, topic.config.cleanup_policy, topic.config.segment_bytes) == (50, "compact", 104_857_600)
 
 
 def test_the_records_are_kafkas_and_a_commit_is_one_batch(store: Store, fs: MemoryFileSystem) -> None:
-    store.create_topic("many", partitions=40)
+    store.create_topic("many", partition_count=40)
     places = [TopicPartition("many", number) for number in range(40)]
     store.offsets.commit("g", {place: OffsetAndMetadata(0, "m" * 4096) for place in places})  # more than batches usually hold
     log = offsets_log(store, "g")
@@ -130,7 +130,7 @@ def test_the_records_are_kafkas_and_a_commit_is_one_batch(store: Store, fs: Memo
 
 
 def test_a_commit_too_large_for_one_batch_is_refused_as_a_whole(store: Store) -> None:
-    store.create_topic("many", partitions=300)
+    store.create_topic("many", partition_count=300)
     with pytest.raises(pylog.RecordTooLargeError, match="an atomic batch"):
         store.offsets.commit("g", {("many", number): OffsetAndMetadata(0, "m" * 4096) for number in range(300)})
     assert store.offsets.fetch("g") == {}
@@ -328,7 +328,7 @@ def test_a_compaction_of_the_topic_keeps_the_groups_beside_a_record_that_is_skip
         pylog.Log.append(store.log(OFFSETS_TOPIC) if store.offsets.commit("a", {T0: 0}) is None else None, b"v", key=b"key")  # type: ignore[arg-type]
         for _ in range(200):
             store.offsets.commit("b", {T0: 1})
-        assert store.clean(OFFSETS_TOPIC)[0].read
+        assert store.compact(OFFSETS_TOPIC)[0].read
         assert store.offsets.groups() == ["a", "b"]
     with opened(fs, mode="r", offsets=small) as store:
         assert (store.offsets.position("a", T0), store.offsets.position("b", T0)) == (0, 1)
@@ -494,11 +494,11 @@ def test_a_topic_that_another_process_deletes_begins_anew(
 
 def test_what_was_committed_for_a_topic_goes_with_it_and_nothing_else(store: Store, fs: MemoryFileSystem) -> None:
     """Else a group would go on in the next topic of this name where it was in the old one, and never read what comes before."""
-    store.create_topic("tt", partitions=2)
+    store.create_topic("tt", partition_count=2)
     store.offsets.commit("g", {T0: 3, T1: 5, ("tt", 0): 0})
     store.offsets.commit("h", {T1: 7})
     store.delete_topic("t")
-    store.create_topic("t", partitions=2)
+    store.create_topic("t", partition_count=2)
     with opened(fs.process(), mode="r") as elsewhere:
         for each in (store, elsewhere):
             assert set(each.offsets.fetch("g")) == {TopicPartition("tt", 0)}
@@ -544,7 +544,7 @@ def test_who_looks_while_another_process_makes_the_topic_finds_all_of_its_partit
     def list_late(path: str, *, sizes: str = "") -> list[DirectoryEntry]:
         if path == "/s" and not made:
             with pytest.raises(StoppedError):
-                other.create_topic(OFFSETS_TOPIC, partitions=50, cleanup_policy="compact")
+                other.create_topic(OFFSETS_TOPIC, partition_count=50, cleanup_policy="compact")
         return MemoryFileSystem.list(looking, path, sizes=sizes)
 
     made: list[str] = []
@@ -557,7 +557,7 @@ def test_who_looks_while_another_process_makes_the_topic_finds_all_of_its_partit
         looking.list = list_late
         assert reading.offsets.position("g", T0) is None
         assert made == [f"/s/{OFFSETS_TOPIC}-0"]
-        assert reading.topic(OFFSETS_TOPIC).partitions == 50
+        assert reading.topic(OFFSETS_TOPIC).partition_count == 50
         del making.make_directory
         other.offsets.commit("g", {T0: 3})
         assert reading.offsets.position("g", T0) == 3
@@ -583,7 +583,7 @@ def test_threads_commit_for_the_same_group_and_the_last_record_counts(store: Sto
 
 def test_a_process_killed_while_it_commits_leaves_all_of_a_commit_or_none(tmp_path: Path) -> None:
     with pylog.open(tmp_path / "s", offsets=FEW) as store:
-        store.create_topic("t", partitions=2)
+        store.create_topic("t", partition_count=2)
         for number in range(2):
             store.log("t", number).append_many([b"x"] * 100_000)
         with Neighbour() as other:

@@ -29,7 +29,7 @@ def fs() -> FaultyFileSystem:
 def store(fs: FaultyFileSystem) -> Iterator[pylog.Store]:
     """A store whose disk gets full."""
     store = pylog.open("/d", fs=fs)
-    store.create_topic("t", partitions=2)
+    store.create_topic("t", partition_count=2)
     store.create_topic("u")
     for log in (store.log("t", 0), store.log("t", 1), store.log("u")):
         log.append(b"there is room")

@@ -343,7 +343,7 @@ def test_any_interleaving_of_threads_loses_nothing_doubles_nothing_and_keeps_eac
     scripts: list[list[int]], linger_ms: int, batch_size: int, buffer_memory: int
 ) -> None:
     with pylog.open("/s", fs=MemoryFileSystem(), durability=Durability.OS) as store:
-        store.create_topic("t", partitions=3, segment_bytes=2000)
+        store.create_topic("t", partition_count=3, segment_bytes=2000)
         sent: dict[bytes, pylog.RecordMetadata] = {}
         with store.producer(linger_ms=linger_ms, batch_size=batch_size, buffer_memory=buffer_memory) as producer:
 
@@ -385,7 +385,7 @@ def sent_places(sent: dict[bytes, pylog.RecordMetadata]) -> Iterator[pylog.Recor
 
 def test_records_acknowledged_before_a_kill_are_there_once_and_the_rest_is_a_prefix(tmp_path: Path) -> None:
     with pylog.open(tmp_path / "s") as store:
-        store.create_topic("t", partitions=2, segment_bytes=20_000)
+        store.create_topic("t", partition_count=2, segment_bytes=20_000)
     program = """
         import sys, pylog
         producer = pylog.open(sys.argv[1], durability=pylog.Durability.OS).producer(linger_ms=0, batch_size=1000)

@@ -34,9 +34,9 @@ def elsewhere(store: Store) -> Store:
 
 def made_again(store: Store, partitions: int, before: int) -> None:
     """Deletes the topic "n" of so many partitions through this store, and makes it again."""
-    assert store.topic("n").partitions == before
+    assert store.topic("n").partition_count == before
     store.delete_topic("n")
-    store.create_topic("n", partitions=partitions)
+    store.create_topic("n", partition_count=partitions)
 
 
 # ---- topics that are compacted -------------------------------------------------------------------------------------------
@@ -121,7 +121,7 @@ def test_added_partitions_are_sent_to_at_once_or_within_a_second(store: Store, w
 def test_records_for_a_topic_made_again_with_fewer_partitions_are_all_sent_where_their_keys_belong_in_their_order(
     store: Store, whose: str, partitions: int, idempotent: bool
 ) -> None:
-    store.create_topic("n", partitions=8)
+    store.create_topic("n", partition_count=8)
     with store.producer(linger_ms=10**9, enable_idempotence=idempotent) as producer, elsewhere(store) as other:
         for number in range(8):
             producer.send("n", b"old", partition=number)
@@ -137,7 +137,7 @@ def test_records_for_a_topic_made_again_with_fewer_partitions_are_all_sent_where
 
 
 def test_records_that_name_a_partition_that_is_no_more_fail_alone_and_send_knows_it_from_then_on(store: Store) -> None:
-    store.create_topic("n", partitions=4)
+    store.create_topic("n", partition_count=4)
     with store.producer(linger_ms=10**9, metadata_max_age_ms=10**9) as producer, elsewhere(store) as other:
         producer.send("n", b"old")
         producer.flush(PATIENCE)
@@ -153,7 +153,7 @@ def test_records_that_name_a_partition_that_is_no_more_fail_alone_and_send_knows
 def test_a_partition_found_missing_in_mid_delivery_is_known_to_be_missing_at_the_next(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store.create_topic("n", partitions=4)
+    store.create_topic("n", partition_count=4)
     append = Log.append_batch
 
     def deleting(log: Log, *given: object, **named: object) -> object:
@@ -201,7 +201,7 @@ def test_a_topic_made_again_takes_a_batch_once_though_its_first_log_was_closed_u
 @pytest.mark.parametrize("foremost", range(4))
 @pytest.mark.parametrize("whose", ["ours", "theirs"])
 def test_a_table_for_a_topic_made_again_with_fewer_partitions_is_sent_whole(store: Store, whose: str, foremost: int) -> None:
-    store.create_topic("n", partitions=4)
+    store.create_topic("n", partition_count=4)
     keys = sorted(KEYS, key=lambda key: (murmur2(key) - foremost) % 4)  # a run of each partition, which are taken in that order
     table = pa.table({"key": keys, "value": keys})
     with store.producer() as producer, elsewhere(store) as other:
@@ -228,7 +228,7 @@ def test_a_table_may_name_partitions_that_the_topic_has_got_since_it_was_looked_
 def test_a_topic_that_another_store_deletes_while_a_partition_is_opened_is_unknown(
     store: Store, fs: HookedFileSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store.create_topic("n", partitions=2)
+    store.create_topic("n", partition_count=2)
     check, left = fs.check_directory, [True]
 
     def deleting(path: str, **how: bool) -> None:

@@ -82,7 +82,7 @@ WAYS: dict[str, Way] = {
 def store() -> Any:
     with pylog.open("/s", fs=MemoryFileSystem(), clock=ManualClock(NOW), durability=Durability.OS) as opened:
         opened.create_topic("t")
-        opened.create_topic("two", partitions=2)
+        opened.create_topic("two", partition_count=2)
         yield opened
 
 

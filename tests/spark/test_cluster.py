@@ -26,7 +26,7 @@ ENDS = [1500, 900]
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("cluster-shop") / "shop"
     with pylog.open(path) as store:
-        store.create_topic("orders", partitions=len(ENDS), segment_bytes=20_000, index_interval_bytes=0)
+        store.create_topic("orders", partition_count=len(ENDS), segment_bytes=20_000, index_interval_bytes=0)
         for partition, end in enumerate(ENDS):
             for start in range(0, end, 50):
                 store.log("orders", partition).append_many([b"order %d" % row for row in range(start, start + 50)])
@@ -142,7 +142,7 @@ def copy_shop(shop: Path, tmp_path: Path) -> Path:
     path = tmp_path / "shop"
     shutil.copytree(shop, path)
     with pylog.open(path) as store:
-        store.create_topic("copy", partitions=2)
+        store.create_topic("copy", partition_count=2)
     return path
 
 

@@ -23,7 +23,7 @@ MICRO_BATCH = 180  # offsets
 @pytest.fixture
 def shop(tmp_path: Path) -> Path:
     with pylog.open(tmp_path / "shop") as store:
-        store.create_topic("orders", partitions=len(ENDS), segment_bytes=10_000)
+        store.create_topic("orders", partition_count=len(ENDS), segment_bytes=10_000)
         for partition, end in enumerate(ENDS):
             for _ in range(0, end, 50):
                 store.log("orders", partition).append_many([b"an order"] * 50)

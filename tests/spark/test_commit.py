@@ -39,7 +39,7 @@ def clock() -> ManualClock:
 
 def new_store(fs: Any, **config: Any) -> None:
     with pylog.open(ROOT, fs=fs, clock=clock()) as store:
-        store.create_topic("copy", partitions=2, **config)
+        store.create_topic("copy", partition_count=2, **config)
 
 
 @pytest.fixture
@@ -510,7 +510,7 @@ def test_a_micro_batch_that_may_have_been_compacted_away_is_not_appended_again(m
     time = clock()
     fs = MemoryFileSystem(clock=time)
     with pylog.open(ROOT, fs=fs, clock=time) as store:
-        store.create_topic("copy", partitions=2, cleanup_policy="compact", segment_bytes=400, producer_id_expiration_ms=1)
+        store.create_topic("copy", partition_count=2, cleanup_policy="compact", segment_bytes=400, producer_id_expiration_ms=1)
     append, calls = committing._append, []
 
     def dying(*given: Any) -> None:
@@ -528,7 +528,7 @@ def test_a_micro_batch_that_may_have_been_compacted_away_is_not_appended_again(m
         for number in range(12):
             store.log("copy", 0).append(b"new %d" % number, key=b"k")
         store.tick()
-        store.clean("copy", 0)
+        store.compact("copy", 0)
         before = [record.value for record in store.log("copy", 0).records()]
     assert b"old" not in before
     with pytest.raises(OffsetOutOfRangeError, match="has been compacted"):

@@ -34,7 +34,7 @@ def make(path: Path, **records: list[int]) -> Path:
     """A store with so many records in each partition of each topic, in batches of ten, small segments, timestamps rising by 1."""
     with pylog.open(path) as store:
         for topic, counts in records.items():
-            store.create_topic(topic, partitions=len(counts), segment_bytes=4000, index_interval_bytes=0)
+            store.create_topic(topic, partition_count=len(counts), segment_bytes=4000, index_interval_bytes=0)
             for partition, count in enumerate(counts):
                 log = store.log(topic, partition)
                 for start in range(0, count, BATCH):

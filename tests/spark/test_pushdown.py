@@ -149,7 +149,7 @@ def write(path: Path, batches: dict[tuple[str, int], list[list[int]]]) -> None:
     """Small segments, an index entry for each batch."""
     with pylog.open(path, durability=pylog.Durability.OS) as store:
         for topic in {topic for topic, _ in batches}:
-            store.create_topic(topic, partitions=3, segment_bytes=300, index_interval_bytes=0)
+            store.create_topic(topic, partition_count=3, segment_bytes=300, index_interval_bytes=0)
         for (topic, partition), contents in batches.items():
             for number, times in enumerate(contents):
                 key = None if number % 3 else b"k"
@@ -203,7 +203,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("pushdown") / "shop"
     with pylog.open(path, durability=pylog.Durability.OS) as store:
         for topic, partitions in (("orders", 3), ("returns", 1)):
-            store.create_topic(topic, partitions=partitions, segment_bytes=2000, index_interval_bytes=0)
+            store.create_topic(topic, partition_count=partitions, segment_bytes=2000, index_interval_bytes=0)
             for partition in range(partitions):
                 for start in range(0, 400, 10):
                     records = [(b"key", b"value of 20 bytes...", None, TIME + row * 1000) for row in range(start, start + 10)]

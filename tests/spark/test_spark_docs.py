@@ -131,7 +131,7 @@ def flights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     path = tmp_path_factory.mktemp("example") / "flights-demo"
     with pylog.open(path) as store:
-        store.create_topic("flights", partitions=2)
+        store.create_topic("flights", partition_count=2)
         for day in range(3, 6):
             begin = dt.datetime(2013, 7, day, 5, tzinfo=ZoneInfo("America/New_York"))
             for row in range(18):

@@ -26,7 +26,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("pushdown") / "shop"
     with pylog.open(path) as store:
         for topic, partitions in (("orders", 3), ("returns", 1)):
-            store.create_topic(topic, partitions=partitions, segment_bytes=4000, index_interval_bytes=0)
+            store.create_topic(topic, partition_count=partitions, segment_bytes=4000, index_interval_bytes=0)
             for partition in range(partitions):
                 for start in range(0, 1000, 20):
                     records = [(None, b"%d" % row, None, TIME + row * HOUR) for row in range(start, start + 20)]

@@ -35,7 +35,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pylog.open(path) as store:
         for topic in sorted({topic for topic, _ in ENDS}):
             partitions = len([one for one, _ in ENDS if one == topic])
-            store.create_topic(topic, partitions=partitions, segment_bytes=8000, index_interval_bytes=0)
+            store.create_topic(topic, partition_count=partitions, segment_bytes=8000, index_interval_bytes=0)
         for (topic, partition), end in ENDS.items():
             for number, start in enumerate(range(0, end, 20)):
                 records = [record(partition, row) for row in range(start, start + 20)]

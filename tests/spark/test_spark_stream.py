@@ -24,7 +24,7 @@ Place = tuple[str, int, int]
 @pytest.fixture
 def shop(tmp_path: Path) -> Iterator[Store]:
     with pylog.open(tmp_path / "shop", durability=pylog.Durability.OS) as store:
-        store.create_topic("orders", partitions=2, segment_bytes=5000)
+        store.create_topic("orders", partition_count=2, segment_bytes=5000)
         append(store, 0, 100)
         append(store, 1, 40)
         list(

@@ -23,7 +23,7 @@ TIME = 1_700_000_000_000
 def shop(tmp_path: Path) -> Path:
     path = tmp_path / "the shop"
     with pylog.open(path) as store:
-        store.create_topic("orders", partitions=3)
+        store.create_topic("orders", partition_count=3)
         store.create_topic("returns")
     return path
 
@@ -118,7 +118,7 @@ def test_the_topic_option_counts_more_than_the_column_and_other_columns_are_left
 def test_a_missing_topic_is_made_when_that_is_asked_for(spark: SparkSession, shop: Path):
     write(numbers(spark, 100), shop, topic="new", createTopics="true", partitions="5")
     with pylog.open(shop, mode="r") as store:
-        assert store.topic("new").partitions == 5
+        assert store.topic("new").partition_count == 5
     assert len(values_of(shop, "new")) == 100
 
 

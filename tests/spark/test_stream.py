@@ -41,7 +41,7 @@ def shop(tmp_path: Path) -> Iterator[Store]:
 
 
 def make(store: Store, topic: str, counts: list[int]) -> None:
-    store.create_topic(topic, partitions=len(counts), segment_bytes=1000, index_interval_bytes=0)
+    store.create_topic(topic, partition_count=len(counts), segment_bytes=1000, index_interval_bytes=0)
     for partition, count in enumerate(counts):
         append(store, count, topic, partition)
 
@@ -423,7 +423,7 @@ def test_every_record_is_read_once_while_producers_append_and_the_cleaner_compac
         for _ in range(30):
             append(shop, 20, "prices")
             append(shop, 30)
-            shop.clean("prices")
+            shop.compact("prices")
         done.set()
 
     producer = threading.Thread(target=work)

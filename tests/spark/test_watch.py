@@ -27,7 +27,7 @@ def append(root: Path, *counts: int) -> None:
 @pytest.fixture
 def shop(tmp_path: Path) -> Path:
     with pylog.open(tmp_path / "shop") as store:
-        store.create_topic("orders", partitions=2)
+        store.create_topic("orders", partition_count=2)
     append(tmp_path / "shop", 100, 40)
     return tmp_path / "shop"
 
@@ -85,7 +85,7 @@ def test_a_topic_that_is_deleted_or_made_again_is_noticed(shop: Path):
         store.delete_topic("orders")
         assert watch.size(ORDERS[0], 0, 100) >= 0  # what it was, or nothing: the next look tells
         assert ends(watch.look()) == []
-        store.create_topic("orders", partitions=1)
+        store.create_topic("orders", partition_count=1)
     append(shop, 7)
     after = watch.look()
     assert ends(after) == [7]

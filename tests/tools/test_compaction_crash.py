@@ -36,7 +36,7 @@ def root(tmp_path: Path) -> Path:
 @pytest.fixture
 def compacted(root: Path) -> Path:
     with pylog.open(root) as store:
-        store.clean("prices")
+        store.compact("prices")
     return root
 
 
@@ -63,7 +63,7 @@ def test_no_crash_of_a_compaction_is_called_a_loss(tmp_path: Path) -> None:
     fs = RecordingFileSystem(image=image_of(root, "s"))
     latest = values(root)
     with pylog.open("/s", fs=fs) as store:
-        store.clean("prices")
+        store.compact("prices")
     states = 0
     for crash, image in losses(fs.recording, "compaction", SUBSETS, CUTS):
         left = MemoryFileSystem(image=image, boots=2)
@@ -136,7 +136,7 @@ def test_what_an_emptied_segment_held_is_filled_there_and_not_in_the_segment_bef
 def test_a_partition_with_a_swap_under_way_is_not_repaired_before_that_is_finished(root: Path) -> None:
     """Its sources are there beside what replaces them: taken for damage, the records would go twice."""
     with pylog.open(root) as store:
-        store.clean("prices")
+        store.compact("prices")
     directory = root / "prices-0"
     seal = directory / file_name(0, SEAL)
     seal.rename(seal.with_name(seal.name + SWAP))

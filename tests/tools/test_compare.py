@@ -73,7 +73,7 @@ def test_it_finds_what_a_comparison_of_records_finds(left: list[Row], changes: l
 @pytest.fixture
 def shop(tmp_path: Path) -> Path:
     with pylog.open(tmp_path / "shop", durability=OS) as store:
-        store.create_topic("orders", partitions=2, retention_ms=-1, segment_bytes=4000)
+        store.create_topic("orders", partition_count=2, retention_ms=-1, segment_bytes=4000)
         for number in range(30):
             rows = [(b"k%d" % (number % 3), b"%d" % at, [("h", b"x")], NOON + at) for at in range(20)]
             store.log("orders", number % 2).append_many(rows)
@@ -96,7 +96,7 @@ def test_a_copy_of_a_directory_is_the_same_by_records_and_by_bytes(shop: Path, b
 
 def test_other_batches_are_the_same_by_records_and_not_by_bytes(tmp_path: Path, shop: Path) -> None:
     with pylog.open(shop, mode="r") as source, pylog.open(tmp_path / "other", durability=OS) as target:
-        target.create_topic("orders", partitions=2, retention_ms=-1)
+        target.create_topic("orders", partition_count=2, retention_ms=-1)
         for number in range(2):
             rows = [(each.key, each.value, each.headers, each.timestamp) for each in source.log("orders", number).records()]
             target.log("orders", number).append_many(rows, compression="zstd")
@@ -123,7 +123,7 @@ def test_topics_options_and_partitions_that_differ_are_told(shop: Path, backup: 
 
 def test_two_topics_of_one_directory_can_be_compared(shop: Path) -> None:
     with pylog.open(shop) as store:
-        store.create_topic("copy", partitions=2, retention_ms=-1, segment_bytes=4000)
+        store.create_topic("copy", partition_count=2, retention_ms=-1, segment_bytes=4000)
         for number in range(2):
             for frame in store.log("orders", number).scan(columns=("timestamp", "key", "value", "headers")):
                 store.log("copy", number).append_arrow(frame)
@@ -141,7 +141,7 @@ def test_records_that_compaction_has_removed_are_on_one_side_only(tmp_path: Path
             for number in range(20):
                 store.log("prices").append(b"%d" % number, key=b"tea" if number % 3 else b"milk", timestamp=NOON)
             if name == "compacted":
-                store.clean("prices")
+                store.compact("prices")
             kept = {record.offset for record in store.log("prices").records()}
     found = only_partition(compared(tmp_path / "whole", tmp_path / "compacted"))
     assert {each.offset for each in found.first} == set(range(20)) - kept

@@ -48,7 +48,7 @@ fcntl.lockf(file, fcntl.LOCK_EX)
 @pytest.fixture
 def shop(tmp_path: Path) -> Path:
     with pylog.open(tmp_path / "shop", durability=OS, offsets=pylog.OffsetsConfig(topic_num_partitions=3)) as store:
-        store.create_topic("orders", partitions=2, retention_ms=-1)
+        store.create_topic("orders", partition_count=2, retention_ms=-1)
         store.log("orders").append_batch([b"a", b"b"], producer=pylog.ProducerBatch(41, 0, 0))
         store.offsets.commit("billing", {("orders", 0): 1})
     return tmp_path / "shop"

@@ -21,7 +21,7 @@ def shop() -> Image:
     fs = MemoryFileSystem()
     fs.make_directory(f"/{SHOP}")
     with pylog.open(f"/{SHOP}", fs=fs) as store:
-        store.create_topic("orders", partitions=3)
+        store.create_topic("orders", partition_count=3)
         store.log("orders").append_many([b"a", b"b"])
     fs.remove(f"/{SHOP}/orders-1/partition.metadata")
     return fs.image()

@@ -54,7 +54,7 @@ class Page(HTMLParser):
 def shop(tmp_path: Path) -> Path:
     few = pylog.OffsetsConfig(topic_num_partitions=2)
     with pylog.open(tmp_path / "shop", durability=pylog.Durability.OS, offsets=few) as store:
-        store.create_topic("orders", partitions=3, segment_bytes=3000)
+        store.create_topic("orders", partition_count=3, segment_bytes=3000)
         for number in range(40):
             store.log("orders", number % 2).append_many([(None, b"x" * 100, [], NOON + number * 60_000)] * 5)
         store.offsets.commit("billing", {("orders", 0): 60})

@@ -24,7 +24,7 @@ HOUR = 3_600_000
 def shop(tmp_path: Path) -> Path:
     few = pylog.OffsetsConfig(topic_num_partitions=2)
     with pylog.open(tmp_path / "shop", durability=pylog.Durability.OS, offsets=few) as store:
-        store.create_topic("orders", partitions=2, segment_bytes=2000)
+        store.create_topic("orders", partition_count=2, segment_bytes=2000)
         for number in range(20):
             rows = [(b"key %d" % (number % 7), b"x" * 100, [], NOON + number * HOUR) for _ in range(10)]
             store.log("orders", number % 2).append_many(rows, compression=("none", "zstd")[number % 2])

@@ -148,7 +148,7 @@ def test_what_cannot_be_read_is_told_apart_from_damage(tmp_path: Path):
 
 def test_a_partition_that_the_catalog_names_and_nobody_finds_is_told(tmp_path: Path):
     with pylog.open(tmp_path / "data") as store:
-        store.create_topic("orders", partitions=2)
+        store.create_topic("orders", partition_count=2)
     shutil.rmtree(tmp_path / "data" / "orders-1")
     told = only(verify(str(tmp_path / "data")).affected)
     assert told.finding.kind == "missing"

@@ -60,7 +60,7 @@ def compact(
     what = f"topic {topic}" if partition is None else f"partition {partition} of topic {topic}"
     confirm(f"This deletes from {what} every record except the last one of each key", yes=yes)
     with writing(store) as opened:
-        done = opened.clean(topic, partition)
+        done = opened.compact(topic, partition)
     rows = [{**each._asdict(), "clean_before": each.first_dirty, "clean_now": each.end} for each in done]
     rows = [{column.name: row[column.name] for column in _COLUMNS} | {"partition": row["partition"].partition} for row in rows]
     if json:

@@ -6,10 +6,12 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from pylog.arguments import checked_int
 from pylog.cli.app import TOPICS, Json, StorePath, TopicName, command
 from pylog.cli.output import print_json, print_line
 from pylog.cli.settings import kafka_name, parsed_options
 from pylog.cli.stores import writing
+from pylog.limits import MAX_PARTITIONS
 
 Options = Annotated[list[str] | None, Parameter(name=["--config", "-c"])]
 
@@ -30,10 +32,11 @@ def create(store: StorePath, topic: TopicName, /, *, partitions: int = 1, config
         pylog create shop prices -c cleanup.policy=compact -c segment.bytes=16777216
     """
     options = parsed_options(config or ())
+    count = checked_int("--partitions", partitions, 1, MAX_PARTITIONS)
     with writing(store, make=True) as opened:
-        made = opened.create_topic(topic, partitions, **options)
+        made = opened.create_topic(topic, count, **options)
     if json:
         changed = {kafka_name(name): value for name, value in made.config.changed().items()}
-        print_json({"topic": made.name, "id": made.id, "partitions": made.partitions, "config": changed})
+        print_json({"topic": made.name, "id": made.id, "partitions": made.partition_count, "config": changed})
     else:
-        print_line(f"Created topic {made.name} with {made.partitions} partition{'s' * (made.partitions != 1)}.")
+        print_line(f"Created topic {made.name} with {made.partition_count} partition{'s' * (made.partition_count != 1)}.")

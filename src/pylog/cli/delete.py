@@ -82,6 +82,6 @@ def _told(store: Store, found: list[Topic]) -> str:
     states = [log.look() for topic in found for log in logs_of(store, topic)]
     offsets = sum(state.end_offset - state.start_offset for state in states)
     size = sum(state.size_of(segment) for state in states for _, segment in state.segments)
-    partitions = sum(topic.partitions for topic in found)
+    partitions = sum(topic.partition_count for topic in found)
     named = _named([topic.name for topic in found])
     return f"{named} permanently: {partitions} partitions, {offsets} offsets, {size_text(size)}"

@@ -166,7 +166,7 @@ def _content(path: str) -> Answer:
 
     with reading(path) as opened:
         topics = opened.topics()
-        count = sum(topic.partitions for topic in topics.values())
+        count = sum(topic.partition_count for topic in topics.values())
         whose = "a Kafka broker's" if OsFileSystem().exists(join(path, "meta.properties")) else "pylog's"
         found = f"{path}: {whose}, {len(topics)} topics, {count} partitions"
         skipped = opened.offsets.skipped_records().items()

@@ -75,7 +75,7 @@ def list_groups(store: StorePath, /, *, state: Flag = False, type: Flag = False,
         found = _described(opened, names, faults) if state or type or json else []
         healthy = not _tell_faults(opened, faults)
     if json:
-        print_json({"groups": [{"group": each.name, "type": each.type, "state": each.state} for each in found]})
+        print_json({"groups": [{"group": each.group_id, "type": each.type, "state": each.state} for each in found]})
     elif found or state or type:
         sys.stdout.write(_list_table(found, state=state, type_=type))
     else:
@@ -108,9 +108,9 @@ def _tell_faults(opened: Store, faults: Faults) -> bool:
 
 
 def _list_table(found: list[GroupDescription], *, state: bool, type_: bool) -> str:
-    chosen = [("GROUP", "name"), *([("TYPE", "type")] if type_ else []), *([("STATE", "state")] if state else [])]
+    chosen = [("GROUP", "group_id"), *([("TYPE", "type")] if type_ else []), *([("STATE", "state")] if state else [])]
     rows = [[getattr(each, attribute) for _, attribute in chosen] for each in found]
-    widths = [width_of(each.name for each in found) + 10, *[20] * (len(chosen) - 1)]
+    widths = [width_of(each.group_id for each in found) + 10, *[20] * (len(chosen) - 1)]
     return kafka_lines(widths, [[title for title, _ in chosen], *rows])[1:]
 
 
@@ -155,14 +155,14 @@ def describe(
         return None if healthy else FAILED
     for each in found:
         if not each.members:
-            tell(f"\nConsumer group '{printable(each.name)}' has no active members.\n")
+            tell(f"\nConsumer group '{printable(each.group_id)}' has no active members.\n")
         table = _members_table(each, verbose=verbose) if members else _state_table(each) if state else _offsets_table(each)
         sys.stdout.write(table)
     return None if healthy else FAILED
 
 
 def _offsets_table(group: GroupDescription) -> str:
-    rows = [_offset_row(group.name, each) for each in _in_kafkas_order(group)]
+    rows = [_offset_row(group.group_id, each) for each in _in_kafkas_order(group)]
     titles = ["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID", "HOST", "CLIENT-ID"]
     columns = list(zip(*rows, strict=True)) or [()] * len(titles)
     widths = [width_of(columns[0]), width_of(columns[1]), 10, 15, 15, 15, width_of(columns[6]), width_of(columns[7]), 0]
@@ -187,7 +187,7 @@ def _members_table(group: GroupDescription, *, verbose: bool) -> str:
     static = any(member.instance_id for member in group.members)
     titles = ["GROUP", "CONSUMER-ID", *([_INSTANCE] if static else []), "HOST", "CLIENT-ID", "#PARTITIONS"]
     titles += ["ASSIGNMENT"] if verbose else []
-    rows = [_member_row(group.name, member, static=static, verbose=verbose) for member in group.members]
+    rows = [_member_row(group.group_id, member, static=static, verbose=verbose) for member in group.members]
     columns = list(zip(*rows, strict=True)) or [()] * len(titles)
     leasts = [len(_INSTANCE) if title == _INSTANCE else _LEAST for title in titles]
     fixed = 2 if verbose else 1
@@ -208,13 +208,13 @@ def _member_row(group: str, member: MemberDescription, *, static: bool, verbose:
 
 def _state_table(group: GroupDescription) -> str:
     titles = ["GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE", "#MEMBERS"]
-    row = [group.name, None, group.assignor, group.state, len(group.members)]
-    return kafka_lines([width_of([group.name], 25), 25, 20, 15, 0], [titles, row])
+    row = [group.group_id, None, group.assignor, group.state, len(group.members)]
+    return kafka_lines([width_of([group.group_id], 25), 25, 20, 15, 0], [titles, row])
 
 
 def _as_json(group: GroupDescription) -> dict[str, Any]:
     return {
-        "group": group.name,
+        "group": group.group_id,
         "type": group.type,
         "state": group.state,
         "protocol_type": group.protocol_type,

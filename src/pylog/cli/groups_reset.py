@@ -139,10 +139,10 @@ def parse_scope(given: Iterable[str] | None) -> list[str | tuple[str, int]] | No
 
 def _print(plans: Sequence[ResetPlan], *, execute: bool, json: bool) -> None:
     if json:
-        rows = [_as_json(plan.group, each) for plan in plans for each in plan.partitions]
+        rows = [_as_json(plan.group_id, each) for plan in plans for each in plan.partitions]
         print_json({"executed": execute, "partitions": rows})
     else:
-        cells = [(plan.group, *each.partition, each.offset) for plan in plans for each in plan.partitions]
+        cells = [(plan.group_id, *each.partition, each.offset) for plan in plans for each in plan.partitions]
         sys.stdout.write(kafka_lines(_WIDTHS, [_TITLES, *cells]))
     for plan in plans:
         for each in plan.adjusted:

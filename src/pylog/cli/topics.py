@@ -45,7 +45,7 @@ def _row(store: Store, topic: Topic) -> dict[str, Any]:
     states = [log.look() for log in logs_of(store, topic)]
     return {
         "topic": topic.name,
-        "partitions": topic.partitions,
+        "partitions": topic.partition_count,
         "records": sum(state.end_offset - state.start_offset for state in states),
         "bytes": sum(state.size_of(segment) for state in states for _, segment in state.segments),
         "cleanup_policy": topic.config.cleanup_policy,

@@ -83,7 +83,7 @@ class Assignment:
         self._offsets = offsets
         self._clock = clock
         self._around = around
-        self._group = options.group
+        self._group = options.group_id
         self._reads_new = options.auto_offset_reset == _LATEST
         self._watch = TopicsWatch(lambda: manager.topic_changes, options.heartbeat_interval_ms)  # for topics that match a pattern
         self._created: set[str] = set()  # topics that match it and were created since it was subscribed to

@@ -40,8 +40,8 @@ _FAST_S: Final = 0.001  # for these records together
 class Consumer:
     """Reads records of topics from one position on after the other. Made by `Store.consumer`; a context manager.
 
-    With a `group` it shares the partitions of its topics with the group's other members, in whichever threads and processes these
-    are, and goes on where the group has committed. Without one it reads all of them.
+    With a `group_id` it shares the partitions of its topics with the other members of the group, in any threads and processes,
+    and continues where the group has committed. Without one it reads all of them.
 
     One thread uses a consumer at a time. What needs looking after (the group, automatic commits, new topics) is done in `poll`
     and in iteration, so one of them has to be called every `max_poll_interval_ms`. Leaving a `with` block by an exception commits
@@ -89,11 +89,11 @@ class Consumer:
         core = getattr(self, "_core", None)  # none, if the first argument was refused
         if core is not None and core.is_open:
             core.departing.append(core)  # closing the store waits for it
-            group = "" if core.options.group is None else f" in the group {core.options.group!r}"
+            group = "" if core.options.group_id is None else f" in the group {core.options.group_id!r}"
             has_been_dropped(self, f"a consumer of the store {core.manager.path}{group}", core.abandon)
 
     def __repr__(self) -> str:
-        return f"Consumer({self._manager.path!r}, group={self._options.group!r}, {len(self._assignment.places)} partitions)"
+        return f"Consumer({self._manager.path!r}, group_id={self._options.group_id!r}, {len(self._assignment.places)} partitions)"
 
     def __enter__(self) -> Self:
         return self
@@ -445,9 +445,9 @@ class Consumer:
         }
 
     def _group(self) -> str:
-        if self._options.group is None:
-            raise IllegalStateError("this consumer has no group to commit for; give it group=")
-        return self._options.group
+        if self._options.group_id is None:
+            raise IllegalStateError("this consumer has no group to commit for; create it with group_id=")
+        return self._options.group_id
 
     def committed(self, partition: TopicPartition, *, metadata: bool = False) -> int | OffsetAndMetadata | None:
         """What the group has committed for a partition, by whichever member; None when nothing.

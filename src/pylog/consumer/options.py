@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from pylog import limits
+from pylog.arguments import check_option_names, is_int
 from pylog.awaitables import refuse_coroutine_function
 from pylog.errors import InvalidArgumentError
 from pylog.log.arguments import ISOLATIONS
@@ -18,7 +19,6 @@ from pylog.times import milliseconds_of
 
 Deserializer = Callable[[bytes], Any]
 
-_ALIASES: Final = {"group_id": "group", "isolation_level": "isolation_level"}  # kafka-python's word → ours
 _LOWEST: Final = {
     "auto_commit_interval_ms": 0,
     "max_poll_records": 1,
@@ -74,7 +74,7 @@ class ConsumerOptions:
     """How a consumer reads. Times in milliseconds, sizes in bytes.
 
     Attributes:
-        group: the consumer group, None for a consumer of its own that commits nothing.
+        group_id: the consumer group, None for a consumer of its own that commits nothing.
         auto_offset_reset: where to begin without a committed offset, or when the position is not in the log any more: "latest",
             "earliest", "none" (an error) or "by_duration:PT24H" (the first record of the last 24 hours).
         enable_auto_commit: commit what earlier polls have handed out, in `poll`; by default that of consumers with a group.
@@ -93,11 +93,11 @@ class ConsumerOptions:
     Raises:
         InvalidArgumentError: a value out of its range.
 
-    >>> ConsumerOptions(group="billing").auto_commits, ConsumerOptions().auto_commits
+    >>> ConsumerOptions(group_id="billing").auto_commits, ConsumerOptions().auto_commits
     (True, False)
     """
 
-    group: str | None = None
+    group_id: str | None = None
     auto_offset_reset: str = "latest"
     enable_auto_commit: bool | None = None
     auto_commit_interval_ms: int = 5_000
@@ -128,30 +128,26 @@ class ConsumerOptions:
             refuse_coroutine_function(name, getattr(self, name), "give a plain function")
         if self.enable_auto_commit not in (None, True, False):
             raise InvalidArgumentError(f"enable_auto_commit={self.enable_auto_commit!r} is not True or False")
-        if self.group is None and self.enable_auto_commit:
-            raise InvalidArgumentError("enable_auto_commit=True wants a group: a consumer without one commits nothing")
+        if self.group_id is None and self.enable_auto_commit:
+            raise InvalidArgumentError("enable_auto_commit=True needs a group_id: a consumer without a group commits nothing")
         if self.consumer_timeout_ms is not None:
             object.__setattr__(self, "consumer_timeout_ms", checked_timeout("consumer_timeout_ms", self.consumer_timeout_ms))
         ResetPolicy.of(self.auto_offset_reset)
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> ConsumerOptions:
-        """Options by name, `group_id` and `isolation_level` too.
+        """Options by name.
 
         Raises:
             InvalidArgumentError: an option that does not exist; the error lists those that do.
         """
-        known = [field.name for field in dataclasses.fields(cls)]
-        given = {_ALIASES.get(name, name): value for name, value in options.items()}
-        unknown = sorted(set(given) - set(known))
-        if unknown:
-            raise InvalidArgumentError(f"unknown consumer option {', '.join(unknown)}; known: {', '.join(known)}")
-        return cls(**given)
+        check_option_names("consumer", options, [field.name for field in dataclasses.fields(cls)])
+        return cls(**options)
 
     @property
     def auto_commits(self) -> bool:
         """Whether `poll` commits."""
-        return self.group is not None if self.enable_auto_commit is None else self.enable_auto_commit
+        return self.group_id is not None if self.enable_auto_commit is None else self.enable_auto_commit
 
     @property
     def committed_only(self) -> bool:
@@ -176,7 +172,7 @@ def _checked_names(given: object) -> str | tuple[str, ...]:
 
 def check_int(name: str, value: object, low: int) -> int:
     """An int of at least `low`, under the name of its argument."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not low <= value <= limits.INT64_MAX:
+    if not is_int(value) or not low <= value <= limits.INT64_MAX:
         raise InvalidArgumentError(f"{name}={value!r} is not an int of at least {low}")
     return int(value)
 

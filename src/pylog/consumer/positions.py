@@ -36,7 +36,7 @@ class Positions:
     def __init__(
         self, options: ConsumerOptions, offsets: OffsetStore, log_of: Callable[[TopicPartition], Log], clock: Clock
     ) -> None:
-        self._group = options.group
+        self._group = options.group_id
         self._isolation = options.isolation_level
         self._committed_only = options.committed_only
         self._policy = ResetPolicy.of(options.auto_offset_reset)

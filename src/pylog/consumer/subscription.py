@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable
 
-import numpy as np
-
+from pylog.arguments import is_int
 from pylog.consumer.listener import ConsumerRebalanceListener
 from pylog.directory.checkpoints import INTERNAL_TOPICS, check_topic_name
 from pylog.errors import InvalidArgumentError
@@ -73,7 +72,7 @@ def checked_partition(given: object) -> TopicPartition:
     """A partition as callers give it, also as a plain pair."""
     if isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], str):
         topic, number = given
-        if isinstance(number, int | np.integer) and not isinstance(number, bool):
+        if is_int(number):
             return TopicPartition(topic, int(number))
     raise InvalidArgumentError(f"{given!r} is not a partition: a TopicPartition, or a pair of its topic and its number")
 

@@ -37,11 +37,11 @@ class ResetPlan:
     """A reset plan of one group.
 
     Attributes:
-        group: the group's name.
+        group_id: the group's name.
         partitions: the partitions that are reset, in order.
     """
 
-    group: str
+    group_id: str
     partitions: tuple[PlannedOffset, ...]
 
     @property
@@ -73,15 +73,15 @@ class Group:
     >>> store.close()
     """
 
-    def __init__(self, name: str, manager: LogManager, offsets: OffsetStore, clock: Clock) -> None:
-        self.name = name
-        self._key = checked_group(name)
+    def __init__(self, group_id: str, manager: LogManager, offsets: OffsetStore, clock: Clock) -> None:
+        self.group_id = group_id
+        self._key = checked_group(group_id)
         self._manager = manager
         self._offsets = offsets
         self._clock = clock
 
     def __repr__(self) -> str:
-        return f"Group({self.name!r})"
+        return f"Group({self.group_id!r})"
 
     # ---- reading -------------------------------------------------------------------------------------------------------------
 
@@ -114,14 +114,14 @@ class Group:
 
     def _known(self) -> GroupRecords:
         ids = {topic_info(topic).topic_id: name for name, topic in self._manager.topics().items()}
-        found = self._offsets.look(self.name, lambda view: known(self.name, view.image, ids))
+        found = self._offsets.look(self.group_id, lambda view: known(self.group_id, view.image, ids))
         if found is None:
             raise self._unknown()
         return found
 
     def _unknown(self) -> GroupIdNotFoundError:
         return GroupIdNotFoundError(
-            f"there is no group {self.name!r}: nothing is committed for it; Store.groups lists those there are"
+            f"there is no group {self.group_id!r}: nothing is committed for it; Store.groups lists those there are"
         )
 
     def export(self, path: PathLike) -> None:
@@ -183,7 +183,7 @@ class Group:
         if from_file is not None:
             if target is not None or scope is not None:
                 raise InvalidArgumentError("from_file cannot be combined with another target or a scope; give from_file alone")
-            return self._reset(_targets(plan_file.parse_plan(*plan_file.read(from_file), self.name)), dry_run, durability)
+            return self._reset(_targets(plan_file.parse_plan(*plan_file.read(from_file), self.group_id)), dry_run, durability)
         if target is None:
             raise InvalidArgumentError("a reset needs a target; give one of to, shift_by, by_duration and from_file")
         return self._reset(dict.fromkeys(self._places(scope), target), dry_run, durability)
@@ -191,13 +191,13 @@ class Group:
     def _reset(self, wanted: Mapping[TopicPartition, ResetTarget], dry_run: bool, durability: Durability | None) -> ResetPlan:
         if not self._key:
             raise InvalidArgumentError("the group's name is empty; offsets are committed for a group")
-        self._offsets.look(self.name, self._refuse_members)
-        committed = self._offsets.fetch(self.name)
+        self._offsets.look(self.group_id, self._refuse_members)
+        committed = self._offsets.fetch(self.group_id)
         missing = [partition for partition, target in wanted.items() if target.kind == "shift" and partition not in committed]
         if missing:
             raise InvalidArgumentError(f"the group has committed nothing for {_names(missing)}; there is nothing to shift from")
         planned = ResetPlan(
-            self.name,
+            self.group_id,
             tuple(
                 plan(target, partition, self._bounds(partition, committed[partition].offset if partition in committed else None))
                 for partition, target in sorted(wanted.items())
@@ -205,17 +205,19 @@ class Group:
         )
         if planned.partitions and not dry_run:
             gone: list[str] = []
-            self._offsets.change(self.name, self._carry_out(planned, gone), make=True, durability=durability)
+            self._offsets.change(self.group_id, self._carry_out(planned, gone), make=True, durability=durability)
             self._tell_of_reset(planned, wanted, gone)
         return planned
 
     def _tell_of_reset(self, planned: ResetPlan, wanted: Mapping[TopicPartition, ResetTarget], gone: list[str]) -> None:
         if gone:
-            trace.line(trace.MEMBERS_DISMISSED, group=self.name, members=gone, reason="none of them runs, and the group is reset")
+            trace.line(
+                trace.MEMBERS_DISMISSED, group=self.group_id, members=gone, reason="none of them runs, and the group is reset"
+            )
         for each in planned.partitions:
             target = wanted[each.partition]
             asked = f"{target.kind} {target.value}" if target.kind in ("offset", "shift", "time") else target.kind
-            facts = {"group": self.name, "old": "none" if each.committed is None else each.committed, "new": each.offset}
+            facts = {"group": self.group_id, "old": "none" if each.committed is None else each.committed, "new": each.offset}
             trace.line(trace.OFFSETS_RESET, each.partition, **facts, reason=f"reset to {asked}", adjusted=each.adjustment)
 
     def _bounds(self, partition: TopicPartition, committed: int | None) -> Bounds:
@@ -255,7 +257,7 @@ class Group:
     # ---- members -------------------------------------------------------------------------------------------------------------
 
     def _refuse_members(self, view: GroupView) -> None:
-        self._offsets.refuse_members(self.name, view)
+        self._offsets.refuse_members(self.group_id, view)
 
     # ---- deleting ------------------------------------------------------------------------------------------------------------
 
@@ -280,7 +282,7 @@ class Group:
             lines[:] = deletion_lines(self._key, view.image, gone, "Group.delete was called")
             return tombstones(self._key, view.image, gone)
 
-        self._offsets.change(self.name, records, durability=durability)
+        self._offsets.change(self.group_id, records, durability=durability)
         if not existed:
             raise self._unknown()
         tell_of(lines)
@@ -320,7 +322,7 @@ class Group:
             lines[:] = deletion_lines(self._key, view.image, gone, "delete_offsets was called")
             return tombstones(self._key, view.image, gone)
 
-        self._offsets.change(self.name, records, durability=durability)
+        self._offsets.change(self.group_id, records, durability=durability)
         if chosen is None:
             raise self._unknown()
         tell_of(lines)
@@ -334,7 +336,7 @@ class Group:
             self._refuse_members(view)
         taken = sorted(topics & frozenset().union(*(wanted for wanted in read if wanted is not None)))
         if taken:
-            raise GroupSubscribedToTopicError(f"members of the group {self.name!r} read {', '.join(taken)}; close them first")
+            raise GroupSubscribedToTopicError(f"members of the group {self.group_id!r} read {', '.join(taken)}; close them first")
 
 
 # ---- several groups ----------------------------------------------------------------------------------------------------------
@@ -342,7 +344,7 @@ class Group:
 
 def export_groups(groups: Iterable[Group], path: PathLike) -> None:
     """Writes the committed offsets of several groups into one file. See `pylog.export_offsets`."""
-    known = {group.name: {partition: each.offset for partition, each in group._known().offsets.items()} for group in groups}
+    known = {group.group_id: {partition: each.offset for partition, each in group._known().offsets.items()} for group in groups}
     plan_file.write(path, plan_file.format_plans(known))
 
 

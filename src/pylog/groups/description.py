@@ -89,7 +89,7 @@ class GroupDescription:
     """A group.
 
     Attributes:
-        name: the group's name.
+        group_id: the group's name.
         type: `"Classic"` or `"Consumer"` (of Kafka's newer protocol), after its records.
         state: `"Empty"`, `"Stable"`, and for type Consumer `"Assigning"` or `"Reconciling"`.
         protocol_type: `"consumer"`; `""` for a group that has never had members.
@@ -101,7 +101,7 @@ class GroupDescription:
         partitions: those with a commit or an assignment, in order.
     """
 
-    name: str
+    group_id: str
     type: str
     state: str
     protocol_type: str

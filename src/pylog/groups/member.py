@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from pylog import limits, trace
+from pylog.arguments import checked_int
 from pylog.config import Durability
 from pylog.directory.checkpoints import check_topic_name
 from pylog.errors import ClosedError, FencedMemberError, InvalidArgumentError, ReadOnlyError
@@ -71,9 +72,7 @@ class MemberOptions:
 
     def __post_init__(self) -> None:
         for name in ("session_timeout_ms", "max_poll_interval_ms", "heartbeat_interval_ms"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= limits.INT32_MAX:
-                raise InvalidArgumentError(f"{name}={value!r} is not an int from 1 to {limits.INT32_MAX}")
+            object.__setattr__(self, name, checked_int(name, getattr(self, name), 1, limits.INT32_MAX))
         if 2 * self.heartbeat_interval_ms >= self.session_timeout_ms:
             raise InvalidArgumentError(
                 f"heartbeat_interval_ms={self.heartbeat_interval_ms} is not less than half of "
@@ -140,7 +139,7 @@ class GroupMember:
 
     >>> import pylog, tempfile
     >>> store = pylog.open(tempfile.mkdtemp())
-    >>> _ = store.create_topic("orders", partitions=2)
+    >>> _ = store.create_topic("orders", partition_count=2)
     >>> one, two = (GroupMember(store._manager, store.offsets, "billing") for _ in range(2))
     >>> one.subscribe(["orders"])
     >>> len(one.poll().partitions)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from numbers import Integral
 from typing import Final, Literal, NamedTuple
 
 from pylog import limits
+from pylog.arguments import is_int
 from pylog.errors import InvalidArgumentError
 from pylog.record.types import TopicPartition
 from pylog.times import milliseconds_of
@@ -121,7 +121,7 @@ def target_of(
 
 
 def _where(to: object) -> ResetTarget:
-    if isinstance(to, Integral):  # first: NumPy compares with text in its own way
+    if is_int(to):  # first: NumPy compares with text in its own way
         return ResetTarget("offset", _checked_offset("to", to))
     if isinstance(to, datetime):
         return ResetTarget("time", _milliseconds_at(to))
@@ -134,7 +134,7 @@ def _where(to: object) -> ResetTarget:
 
 def _checked_offset(name: str, value: object) -> int:
     """Checks an offset or a distance. It may be negative: offsets outside the log are clamped."""
-    if isinstance(value, Integral) and not isinstance(value, bool) and -limits.INT64_MAX <= int(value) <= limits.INT64_MAX:
+    if is_int(value) and -limits.INT64_MAX <= value <= limits.INT64_MAX:
         return int(value)
     others = ", a datetime, 'earliest', 'latest' or 'current'" * (name == "to")
     raise InvalidArgumentError(f"{name}={value!r} is not an int of 64 bits{others}")

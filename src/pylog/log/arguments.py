@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from operator import countOf, itemgetter
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from pylog import limits
+from pylog.arguments import is_int
 from pylog.config import Durability, TopicConfig
 from pylog.directory.checkpoints import INTERNAL_TOPICS
 from pylog.errors import InvalidArgumentError, OffsetOutOfRangeError
@@ -34,7 +34,7 @@ def offset_given(name: str, given: Any) -> int:
     """An offset, or a time, under the name of its argument."""
     if type(given) is int and 0 <= given <= limits.INT64_MAX:
         return given
-    if isinstance(given, bool) or not isinstance(given, int | np.integer) or not -limits.INT64_MAX <= given <= limits.INT64_MAX:
+    if not is_int(given) or not -limits.INT64_MAX <= given <= limits.INT64_MAX:
         raise InvalidArgumentError(f"{name}={given!r} is not an int")
     if given < 0:
         error = OffsetOutOfRangeError if name != "timestamp" else InvalidArgumentError
@@ -119,7 +119,7 @@ def level_given(durability: Durability | None, default: Durability) -> Durabilit
 
 def check_positive(name: str, given: Any) -> None:
     """Raises InvalidArgumentError for what is not an int of at least 1."""
-    if isinstance(given, bool) or not isinstance(given, int) or given < 1:
+    if not is_int(given) or given < 1:
         raise InvalidArgumentError(f"{name}={given!r} is not a positive int")
 
 

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast
 
 from pylog import limits, trace
+from pylog.arguments import checked_int
 from pylog.clock import Clock
 from pylog.config import Durability, OffsetsConfig
 from pylog.errors import (
@@ -24,7 +25,7 @@ from pylog.errors import (
 )
 from pylog.fs import FileSystem, join
 from pylog.log_manager import LogManager
-from pylog.offsets.arguments import checked_group, checked_int, checked_partition, encoded
+from pylog.offsets.arguments import checked_group, checked_partition, encoded
 from pylog.offsets.deleting import Lines, deletion_lines, tell_of, tombstones
 from pylog.offsets.expiry import Expiry, expired
 from pylog.offsets.image import GroupImage, Image, Skipped
@@ -117,12 +118,12 @@ class OffsetStore:
     # ---- commit --------------------------------------------------------------------------------------------------------------
 
     def commit(
-        self, group: str, offsets: Mapping[PartitionLike, int | OffsetAndMetadata], *, durability: Durability | None = None
+        self, group_id: str, offsets: Mapping[PartitionLike, int | OffsetAndMetadata], *, durability: Durability | None = None
     ) -> None:
         """Commits offsets: all of them or, whatever crashes, none.
 
         Args:
-            group: a name of 1 to 32,767 bytes.
+            group_id: a name of 1 to 32,767 bytes.
             offsets: (topic, partition) to the offset of the next record to read, from 0 to the partition's end.
             durability: what this acknowledgement promises; the store's level by default.
 
@@ -137,26 +138,26 @@ class OffsetStore:
 
         Cost: one append; the first one in a directory makes the topic `__consumer_offsets`.
         """
-        items = self.items(group, offsets)
+        items = self.items(group_id, offsets)
         if items:
-            self.with_partition(group, lambda there: self._commit(there, group, items, durability))
+            self.with_partition(group_id, lambda there: self._commit(there, group_id, items, durability))
 
-    def _commit(self, there: OffsetsPartition, group: str, items: list[KeyValue], durability: Durability | None) -> None:
+    def _commit(self, there: OffsetsPartition, group_id: str, items: list[KeyValue], durability: Durability | None) -> None:
         """Looks first, then appends: under one lock for both, threads could not share a sync."""
         if self.members.is_possible(there.directory):
             with there.image() as image:
-                self.refuse_members(group, _view(there, image, checked_group(group)))
+                self.refuse_members(group_id, _view(there, image, checked_group(group_id)))
         there.append(items, self.clock.now_ms(), durability)
 
-    def refuse_members(self, group: str, view: GroupView) -> None:
+    def refuse_members(self, group_id: str, view: GroupView) -> None:
         """Raises NonEmptyGroupError if the group has active members."""
         if living := self.members.at_work(view):
-            what = f"the group {group!r} has active members ({len(living)}, such as {min(living)})"
+            what = f"the group {group_id!r} has active members ({len(living)}, such as {min(living)})"
             raise NonEmptyGroupError(f"{what}; close their consumers first")
 
-    def items(self, group: str, offsets: Mapping[PartitionLike, int | OffsetAndMetadata]) -> list[KeyValue]:
+    def items(self, group_id: str, offsets: Mapping[PartitionLike, int | OffsetAndMetadata]) -> list[KeyValue]:
         """The records of a commit, checked; for `commit` and for members of groups. As `commit`, but nothing is written."""
-        name = checked_group(group)
+        name = checked_group(group_id)
         if not name:
             raise InvalidArgumentError("the group's name is empty; offsets are committed for a group")
         now_ms = self.clock.now_ms()
@@ -166,9 +167,9 @@ class OffsetStore:
         """The record of one offset, checked."""
         key = checked_partition(partition)
         committed = given if isinstance(given, OffsetAndMetadata) else OffsetAndMetadata(given)
-        offset = checked_int("offset", committed.offset, limits.INT64_MAX)
+        offset = checked_int("offset", committed.offset, 0, limits.INT64_MAX)
         epoch = None if committed.leader_epoch == -1 else committed.leader_epoch  # both are Kafka's word for none
-        epoch = None if epoch is None else checked_int("leader_epoch", epoch, limits.INT32_MAX)
+        epoch = None if epoch is None else checked_int("leader_epoch", epoch, 0, limits.INT32_MAX)
         metadata = self._checked_metadata(committed.metadata)
         self._check_in_log(key, offset)
         return offset_key(name, format_partition_key(key)), format_offset(offset, metadata, epoch, now_ms)
@@ -206,11 +207,11 @@ class OffsetStore:
 
     # ---- fetch ---------------------------------------------------------------------------------------------------------------
 
-    def fetch(self, group: str, partitions: Iterable[PartitionLike] | None = None) -> dict[TopicPartition, OffsetAndMetadata]:
+    def fetch(self, group_id: str, partitions: Iterable[PartitionLike] | None = None) -> dict[TopicPartition, OffsetAndMetadata]:
         """Returns a group's committed offsets.
 
         Args:
-            group: the group's name. A group without commits has no offsets.
+            group_id: the group's name. A group without commits has no offsets.
             partitions: only these partitions; those without a commit are left out.
 
         Raises:
@@ -218,29 +219,29 @@ class OffsetStore:
 
         Cost: a refresh of the log's end, and a copy. The first call in a process reads the partition of `__consumer_offsets`.
         """
-        name = checked_group(group)
-        offsets = self._on_partition(group, OffsetsPartition.offsets_of, name) or {}
+        name = checked_group(group_id)
+        offsets = self._on_partition(group_id, OffsetsPartition.offsets_of, name) or {}
         if partitions is None:
             return dict(offsets)
         return {partition: offsets[partition] for partition in map(checked_partition, partitions) if partition in offsets}
 
-    def position(self, group: str, partition: PartitionLike) -> int | None:
+    def position(self, group_id: str, partition: PartitionLike) -> int | None:
         """The offset that a group will read next, None where it has committed none. As `fetch`."""
-        found = next(iter(self.fetch(group, [partition]).values()), None)
+        found = next(iter(self.fetch(group_id, [partition]).values()), None)
         return None if found is None else found.offset
 
-    def pending(self, group: str) -> set[TopicPartition]:
+    def pending(self, group_id: str) -> set[TopicPartition]:
         """The partitions for which a transaction that is still open has committed offsets of the group.
 
         A caller that must not read records twice waits for the transaction's end before it fetches them, as Kafka's consumers do.
         """
-        name = checked_group(group)
+        name = checked_group(group_id)
 
         def partitions(there: OffsetsPartition) -> set[TopicPartition]:
             with there.image() as image:
                 return {parse_partition_key(partition) for partition in image.pending_of(name)}
 
-        return self._on_partition(group, partitions) or set()
+        return self._on_partition(group_id, partitions) or set()
 
     def groups(self) -> list[str]:
         """The names of all groups, sorted. Cost: the first call in a process reads all of `__consumer_offsets`.
@@ -281,12 +282,12 @@ class OffsetStore:
     # ---- delete --------------------------------------------------------------------------------------------------------------
 
     def delete(
-        self, group: str, partitions: Iterable[PartitionLike] | None = None, *, durability: Durability | None = None
+        self, group_id: str, partitions: Iterable[PartitionLike] | None = None, *, durability: Durability | None = None
     ) -> set[TopicPartition]:
         """Deletes committed offsets of a group, those that wait for a transaction's end too; all or none of them.
 
         Args:
-            group: its name; one that there is not has nothing to delete.
+            group_id: its name; one that there is not has nothing to delete.
             partitions: only for these; by default for all, and the group itself with them. Records of members of Kafka's newer
                 protocol stay.
             durability: as for `commit`.
@@ -297,7 +298,7 @@ class OffsetStore:
         Raises:
             ReadOnlyError, CorruptionError, StorageFailedError: as `Log.append`.
         """
-        name = checked_group(group)
+        name = checked_group(group_id)
         wanted = None if partitions is None else {format_partition_key(checked_partition(each)) for each in partitions}
         partition_keys: list[bytes] = []
         lines: Lines = []
@@ -310,7 +311,7 @@ class OffsetStore:
             lines[:] = deletion_lines(name, found, gone, "delete was called")
             return tombstones(name, found, gone)
 
-        self.change(group, forget, durability=durability)
+        self.change(group_id, forget, durability=durability)
         tell_of(lines)
         return set(map(parse_partition_key, partition_keys))
 
@@ -342,20 +343,20 @@ class OffsetStore:
 
         self._delete(there, found, f"topic {topic.decode()} was deleted")
 
-    def look(self, group: str, action: Callable[[GroupView], Result]) -> Result | None:
+    def look(self, group_id: str, action: Callable[[GroupView], Result]) -> Result | None:
         """What `action` makes of a group as its records are now; None if there is no such group. As `fetch`."""
-        name = checked_group(group)
+        name = checked_group(group_id)
 
         def on_image(there: OffsetsPartition) -> Result | None:
             with there.image() as image:
                 found = image.groups.get(name)
                 return None if found is None or not found.exists else action(_view(there, image, name))
 
-        return self._on_partition(group, on_image)
+        return self._on_partition(group_id, on_image)
 
     def change(
         self,
-        group: str,
+        group_id: str,
         decide: Callable[[GroupView], Iterable[KeyValue]],
         *,
         make: bool = False,
@@ -364,7 +365,7 @@ class OffsetStore:
         """Looks at a group, decides and appends, while no other thread or process changes it.
 
         Args:
-            group: its name.
+            group_id: its name.
             decide: gives the records to append, all of them or none. It may be called again, if the topic was deleted meanwhile.
             make: make the topic if it is missing; else nobody is called then.
             durability: as for `commit`.
@@ -372,7 +373,7 @@ class OffsetStore:
         Raises:
             ReadOnlyError, CorruptionError, StorageFailedError: as `Log.append`. What `decide` raises; nothing was written.
         """
-        name = checked_group(group)
+        name = checked_group(group_id)
 
         def act(there: OffsetsPartition) -> None:
             with there.exclusively() as image:
@@ -380,7 +381,7 @@ class OffsetStore:
                 if items:
                     there.append(items, self.clock.now_ms(), durability)
 
-        self._on_partition(group, act, make=make)
+        self._on_partition(group_id, act, make=make)
 
     def expire(self, now_ms: int | None = None) -> int:
         """Deletes what has expired by Kafka's rules: offsets that nobody has used for `OffsetsConfig.retention_minutes`.
@@ -457,22 +458,22 @@ class OffsetStore:
 
     # ---- partitions ----------------------------------------------------------------------------------------------------------
 
-    def with_partition(self, group: str, action: Callable[[OffsetsPartition], Result]) -> Result:
+    def with_partition(self, group_id: str, action: Callable[[OffsetsPartition], Result]) -> Result:
         """What `action` does with the partition that has a group's records, which is made if it is missing.
 
         It is called again when the topic was deleted meanwhile.
         """
-        return cast("Result", self._on_partition(group, action, make=True))
+        return cast("Result", self._on_partition(group_id, action, make=True))
 
-    def _on_partition(self, group: str, action: Callable[..., Result], *given: Any, make: bool = False) -> Result | None:
+    def _on_partition(self, group_id: str, action: Callable[..., Result], *given: Any, make: bool = False) -> Result | None:
         """Does something with the partition of a group, and what is given; None without the topic, unless it is to be made."""
         tries = _TRIES
         while True:
             try:
-                there = self._partitions.get(self._numbers.get(group, -1)) or self._partition_of(group)
+                there = self._partitions.get(self._numbers.get(group_id, -1)) or self._partition_of(group_id)
                 if there is None and make:
                     self._make_topic()
-                    there = self._partition_of(group)
+                    there = self._partition_of(group_id)
                 return None if there is None else action(there, *given)
             except (UnknownTopicOrPartitionError, ClosedError) as error:  # deleted, or not made yet
                 tries -= 1
@@ -482,8 +483,8 @@ class OffsetStore:
                     return None  # nothing can be committed where there is no partition
                 self._forget()
 
-    def _partition_of(self, group: str) -> OffsetsPartition | None:
-        number = self._numbers.get(group)
+    def _partition_of(self, group_id: str) -> OffsetsPartition | None:
+        number = self._numbers.get(group_id)
         if number is None:
             count = self._count
             if not count:
@@ -491,19 +492,19 @@ class OffsetStore:
                 if topic is None:
                     return None
                 count = self._count = topic.partition_ids[-1] + 1
-            number = self._number_of(group, count)
+            number = self._number_of(group_id, count)
         with self._guard:
             if len(self._numbers) < limits.GROUP_NUMBERS:
-                self._numbers[group] = number
+                self._numbers[group_id] = number
             return self._partition(number)
 
-    def _number_of(self, group: str, count: int) -> int:
+    def _number_of(self, group_id: str, count: int) -> int:
         """The partition that a group has its records in, or would have.
 
         A broker of several, or with several directories, has some of the partitions here and some elsewhere, and how many there
         are nobody says. So where its groups are counts before where they would be if all partitions were here.
         """
-        number, name = partition_of_group(group, count), checked_group(group)
+        number, name = partition_of_group(group_id, count), checked_group(group_id)
         if not self.fs.exists(join(self._manager.path, META_PROPERTIES)):
             return number
         for there in sorted(self._all_partitions(), key=lambda there: there.number != number):  # where it should be first
@@ -513,7 +514,9 @@ class OffsetStore:
                 if name in image.groups:
                     return there.number
         if not self._is_whole(count):
-            told = f"{self._manager.path} has only some partitions of {OFFSETS_TOPIC}, and no records of group {group!r} in them"
+            told = (
+                f"{self._manager.path} has only some partitions of {OFFSETS_TOPIC}, and no records of group {group_id!r} in them"
+            )
             raise IllegalStateError(f"{told}: where they belong is not known here", path=self._manager.path)
         return number
 

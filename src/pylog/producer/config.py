@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from pylog import limits
+from pylog.arguments import check_option_names, is_int
 from pylog.awaitables import refuse_coroutine_function
 from pylog.config import COMPRESSION_TYPES, Durability
 from pylog.errors import InvalidArgumentError
@@ -75,10 +76,7 @@ class ProducerConfig:
         if self.compression is not None and self.compression not in COMPRESSION_TYPES:
             raise InvalidArgumentError(f"compression={self.compression!r} is not one of {', '.join(COMPRESSION_TYPES)}")
         for name, (low, high) in _RANGES.items():
-            value = getattr(self, name)
-            kinds = int | float if name == "linger_ms" else int
-            if isinstance(value, bool) or not isinstance(value, kinds) or not low <= value <= high:
-                raise InvalidArgumentError(f"{name}={value!r} is not a number from {low} to {high}")
+            object.__setattr__(self, name, _checked_number(name, getattr(self, name), low, high))
         if self.durability is not None and not isinstance(self.durability, Durability):
             raise InvalidArgumentError(f"durability={self.durability!r} is not a pylog.Durability")
         if not isinstance(self.enable_idempotence, bool):
@@ -98,15 +96,11 @@ class ProducerConfig:
         Raises:
             InvalidArgumentError: an option that does not exist; the error lists those that do.
         """
-        known = [field.name for field in fields(cls)]
         given = {_ALIASES.get(name, name): value for name, value in options.items()}
         if len(given) < len(options):
             raise InvalidArgumentError("compression and compression_type are one option; give one of them")
         _check_acks(given.pop("acks", "all"))
-        unknown = sorted(set(given) - set(known))
-        if unknown:
-            told = "".join(f"; {name}: {_INSTEAD[name]}" for name in unknown if name in _INSTEAD)
-            raise InvalidArgumentError(f"unknown producer option {', '.join(unknown)}{told}; known: {', '.join(known)}")
+        check_option_names("producer", given, [field.name for field in fields(cls)], _INSTEAD)
         return cls(**given)
 
     @property
@@ -117,6 +111,14 @@ class ProducerConfig:
     def new_partitioner(self) -> Partitioner:
         """What chooses partitions for whole columns of a topic's records."""
         return RoundRobinPartitioner() if self.partitioner == "round_robin" else DefaultPartitioner(self.batch_size)
+
+
+def _checked_number(name: str, value: object, low: int, high: int) -> int | float:
+    if name == "linger_ms" and isinstance(value, float) and low <= value <= high:
+        return float(value)
+    if not is_int(value) or not low <= value <= high:
+        raise InvalidArgumentError(f"{name}={value!r} is not a number from {low} to {high}")
+    return int(value)
 
 
 def _check_acks(acks: object) -> None:

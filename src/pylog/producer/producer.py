@@ -6,9 +6,8 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any, Self
 
-import numpy as np
-
 from pylog import limits
+from pylog.arguments import is_int
 from pylog.awaitables import refuse_awaitable, refuse_coroutine_function
 from pylog.clock import Clock
 from pylog.directory.checkpoints import check_topic_name
@@ -38,7 +37,7 @@ class Producer:
 
     >>> import pylog, tempfile
     >>> store = pylog.open(tempfile.mkdtemp())
-    >>> _ = store.create_topic("orders", partitions=2)
+    >>> _ = store.create_topic("orders", partition_count=2)
     >>> with store.producer(linger_ms=5) as producer:
     ...     futures = [producer.send("orders", b"paid", key=b"%d" % number) for number in range(1000)]
     >>> sum(store.log("orders", number).end_offset for number in range(2)), futures[0].result().offset
@@ -76,7 +75,7 @@ class Producer:
         key: Any = None,
         headers: Iterable[Header] | None = None,
         partition: int | None = None,
-        timestamp_ms: int | None = None,
+        timestamp: int | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> FutureRecordMetadata:
         """Takes one record, to be appended soon.
@@ -87,7 +86,7 @@ class Producer:
             key: bytes or None; with `key_serializer`, what that takes.
             headers: pairs of (str, bytes or None).
             partition: which one; None leaves it to the partitioner.
-            timestamp_ms: milliseconds since 1970; None is when the record is taken out of the buffer.
+            timestamp: milliseconds since 1970; None is when the record is taken out of the buffer.
             on_delivery: called with (None, metadata), or (error, None), in the producer's thread.
 
         Returns:
@@ -112,10 +111,10 @@ class Producer:
             or (len(value) > route.small_alone if key is None else len(value) + len(key) > route.small)
             or headers is not None
             or partition is not None
-            or timestamp_ms is not None
+            or timestamp is not None
             or on_delivery is not None
         ):
-            return self._send_with_care(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+            return self._send_with_care(topic, value, key, headers, partition, timestamp, on_delivery)
         buffer = self._buffer
         items = buffer.items
         if len(items) >= buffer.room:
@@ -133,7 +132,7 @@ class Producer:
         key: Any,
         headers: Iterable[Header] | None,
         partition: int | None,
-        timestamp_ms: int | None,
+        timestamp: int | None,
         on_delivery: OnDelivery | None,
     ) -> FutureRecordMetadata:
         """The same for a record that is not plain: everything about it is checked before it is taken."""
@@ -145,7 +144,7 @@ class Producer:
         if key_bytes is None and route.compacted and self._renewed(route).compacted:
             raise keyless("a record")
         number = self._partition(route, partition, key_bytes)
-        stamp = _checked_timestamp(timestamp_ms)
+        stamp = _checked_timestamp(timestamp)
         if stamp is not None and route.timestamps is not None:
             route.timestamps.check_range(stamp, stamp, self._clock.now_ms())
         size = self._checked_size(route, value_bytes, key_bytes, pairs)
@@ -188,7 +187,7 @@ class Producer:
         if given is None:
             ask = self.config.called_partitioner
             return None if ask is None else partition_called(ask, key, route.partitions)
-        if isinstance(given, bool) or not isinstance(given, int | np.integer):
+        if not is_int(given):
             raise InvalidArgumentError(f"partition={given!r} is not an int")
         if given not in route.partitions:
             self._manager.log(route.topic, int(given))  # raises, unless the topic has got it meanwhile
@@ -229,7 +228,7 @@ class Producer:
 
         >>> import pylog, tempfile, pyarrow
         >>> store = pylog.open(tempfile.mkdtemp())
-        >>> _ = store.create_topic("orders", partitions=2)
+        >>> _ = store.create_topic("orders", partition_count=2)
         >>> table = pyarrow.table({"value": [b"a", b"b", b"c"], "partition": [1, 0, 1]})
         >>> with store.producer() as producer:
         ...     [(done.partition, done.offsets) for done in producer.send_arrow("orders", table)]
@@ -265,7 +264,7 @@ class Producer:
         known = self._routes.get(topic) if isinstance(topic, str) else None
         return known is not None and (partition is None or partition in known.partitions)
 
-    def partitions_for(self, topic: str) -> set[int]:
+    def partitions_for_topic(self, topic: str) -> set[int]:
         """The partitions of a topic.
 
         Raises:
@@ -320,8 +319,8 @@ def _checked_headers(given: Iterable[Header] | None) -> tuple[Header, ...]:
 def _checked_timestamp(given: int | None) -> int | None:
     if given is None:
         return None
-    if isinstance(given, bool) or not isinstance(given, int | np.integer) or not 0 <= given <= limits.INT64_MAX:
-        raise InvalidRecordError(f"timestamp_ms={given!r} is not a number of milliseconds since 1970")
+    if not is_int(given) or not 0 <= given <= limits.INT64_MAX:
+        raise InvalidRecordError(f"timestamp={given!r} is not a number of milliseconds since 1970")
     return int(given)
 
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pylog import limits
+from pylog.arguments import is_int
 from pylog.errors import InvalidRecordError, RecordTooLargeError
 from pylog.record import compression, encoding, kernels, layouts
 from pylog.record.batch import Table
@@ -279,9 +280,9 @@ def rows_from_values(values: Sequence[Any], now_ms: int) -> Rows | None:
 
 
 def _timestamp(given: Any) -> int:
-    if isinstance(given, bool) or not isinstance(given, int) or abs(given) > limits.INT64_MAX:
+    if not is_int(given) or not -limits.INT64_MAX <= given <= limits.INT64_MAX:
         raise InvalidRecordError(f"timestamp {given!r} is not an int; give milliseconds since 1970")
-    return given
+    return int(given)
 
 
 def _bytes_column(name: str, values: Sequence[bytes | None]) -> Binary:

@@ -7,6 +7,7 @@ from typing import NamedTuple, Self
 import msgspec
 
 from pylog import limits
+from pylog.arguments import is_int
 from pylog.config import Durability
 from pylog.errors import InvalidArgumentError
 
@@ -115,9 +116,9 @@ def check_producer_batch(batch: object) -> ProducerBatch:
         raise InvalidArgumentError(f"producer={batch!r} is not a pylog.ProducerBatch")
     for name, limit in _PRODUCER_LIMITS.items():
         value = getattr(batch, name)
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= limit:
+        if not is_int(value) or not 0 <= value <= limit:
             raise InvalidArgumentError(f"the producer's {name}={value!r} is not an int from 0 to {limit}")
-    return batch
+    return batch if all(type(value) is int for value in batch) else ProducerBatch(*map(int, batch))
 
 
 class Acknowledgement(NamedTuple):

@@ -240,9 +240,9 @@ def _make_ready(store: Store, staged: _Staged, how: CommitOptions) -> None:
     present = store.topics()
     for topic, count in sorted(counts.items()):
         if topic not in present and how.create_topics:
-            store.create_topic(topic, partitions=how.partitions)
-        elif topic not in present or present[topic].partitions < count:
-            told = "is gone" if topic not in present else f"has {present[topic].partitions} partitions"
+            store.create_topic(topic, partition_count=how.partitions)
+        elif topic not in present or present[topic].partition_count < count:
+            told = "is gone" if topic not in present else f"has {present[topic].partition_count} partitions"
             raise UnknownTopicOrPartitionError(
                 f"topic {topic!r} {told}, and had {count} partitions when rows were sent to them; run the job again",
                 path=store.path,

@@ -65,7 +65,7 @@ def targets(fs: FileSystem, path: str) -> list[PartitionDirectory]:
     >>> from pylog.fs import OsFileSystem
     >>> root = tempfile.mkdtemp()
     >>> with pylog.open(root) as store:
-    ...     _ = store.create_topic("orders", partitions=2)
+    ...     _ = store.create_topic("orders", partition_count=2)
     >>> [target.key.partition for target in targets(OsFileSystem(), root)]
     [0, 1]
     """

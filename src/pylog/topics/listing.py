@@ -130,5 +130,5 @@ def _topic(fs: FileSystem, root: str, catalog: Catalog, name: str, numbers: list
     known = catalog.topics.get(name)
     ids = tuple(sorted({*numbers, *(range(known.partitions) if known is not None and whole else ())}))
     if known is not None:
-        return Topic(name, known.id, len(ids), catalog.config_of(name), ids)
-    return Topic(name, _id_of(fs, root, TopicPartition(name, ids[0])), len(ids), catalog.config_of(name), ids)
+        return Topic(name, known.id, catalog.config_of(name), ids)
+    return Topic(name, _id_of(fs, root, TopicPartition(name, ids[0])), catalog.config_of(name), ids)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pylog import limits
+from pylog.arguments import checked_int
 from pylog.config import TopicConfig
 from pylog.directory.checkpoints import INTERNAL_TOPICS, format_partition_metadata, new_topic_id
 from pylog.errors import (
@@ -52,9 +53,7 @@ def check_may_be_made(fs: FileSystem, root: str, topic: str, numbers: Iterable[i
 
 def check_partition_count(count: object) -> int:
     """A number of partitions, checked."""
-    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= limits.MAX_PARTITIONS:
-        raise InvalidArgumentError(f"partitions={count!r} is not an int from 1 to {limits.MAX_PARTITIONS}")
-    return count
+    return checked_int("partition_count", count, 1, limits.MAX_PARTITIONS)
 
 
 def check_more(fs: FileSystem, root: str, topic: Topic, count: int) -> int:
@@ -130,7 +129,7 @@ def altered(topic: Topic, options: Mapping[str, Any]) -> CatalogTopic:
         InvalidArgumentError: no such option or value; or the store has only some of the topic's partitions: an entry would have
             the others made, empty.
     """
-    if topic.partition_ids != tuple(range(topic.partitions)):
+    if topic.partition_ids != tuple(range(topic.partition_count)):
         some = ", ".join(map(str, topic.partition_ids[:10]))
         raise InvalidArgumentError(
             f"only partitions {some} of topic {topic.name!r} are in this store; alter the topic in a store that has all of them"
@@ -138,4 +137,4 @@ def altered(topic: Topic, options: Mapping[str, Any]) -> CatalogTopic:
     defaults = TopicConfig()
     given = {name: getattr(defaults, name, None) if value is None else value for name, value in options.items()}
     config = TopicConfig.of(topic.config.changed() | given)
-    return CatalogTopic(topic.id or new_topic_id(), topic.partitions, config.changed())
+    return CatalogTopic(topic.id or new_topic_id(), topic.partition_count, config.changed())

@@ -17,16 +17,19 @@ class Topic:
     Attributes:
         name: its name.
         id: 22 characters, or None when no partition has one (directories of brokers before 2.8).
-        partitions: how many partitions this store has of it.
         config: its configuration; where nothing is known of it Kafka's defaults, but retention keeps everything.
-        partition_ids: their numbers, ascending; a broker of a cluster may have any of them.
+        partition_ids: the numbers of its partitions in this store, ascending; a broker of a cluster may have any of them.
     """
 
     name: str
     id: str | None
-    partitions: int
     config: TopicConfig
     partition_ids: tuple[int, ...]
+
+    @property
+    def partition_count(self) -> int:
+        """The number of the topic's partitions in this store."""
+        return len(self.partition_ids)
 
 
 def changes_between(old: TopicConfig, new: TopicConfig) -> Iterator[tuple[str, object, object]]:

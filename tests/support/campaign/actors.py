@@ -99,7 +99,7 @@ class Scene:
     def logs(self, store: pylog.Store) -> list[pylog.Log]:
         """The topic's partitions; it is made if it is not there."""
         if TOPIC not in store.topics():
-            store.create_topic(TOPIC, partitions=self.partitions, **self.config)
+            store.create_topic(TOPIC, partition_count=self.partitions, **self.config)
         return [store.log(TOPIC, number) for number in range(self.partitions)]
 
 

@@ -101,7 +101,7 @@ class Writer:
         elif choice < 21:
             self._log.delete_records(max(self._log.start_offset, self._end - KEPT))
         elif choice == 21:
-            self._store.clean("t")
+            self._store.compact("t")
         elif choice == 22:
             self._store.tick()
         else:
@@ -261,7 +261,7 @@ def verify(reader: Reader) -> None:
 
 def views(reader: Reader) -> None:
     assert set(reader.store.topics()) == {"t"}
-    assert reader.store.topic("t").partitions == 1
+    assert reader.store.topic("t").partition_count == 1
     assert reader.store.log("t") is not None
     assert reader.store.outline("t") is not None
     assert reader.store.groups() == []

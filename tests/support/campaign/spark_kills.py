@@ -70,8 +70,8 @@ def run(seed: int, *, kills: int) -> dict[str, Any]:
 def fill(path: Path, rows: int) -> None:
     """The source: rows that say where they are, some without a key; and an empty copy."""
     with pylog.open(path) as store:
-        store.create_topic("source", partitions=PARTITIONS)
-        store.create_topic("copy", partitions=PARTITIONS + 1, segment_bytes=50_000)
+        store.create_topic("source", partition_count=PARTITIONS)
+        store.create_topic("copy", partition_count=PARTITIONS + 1, segment_bytes=50_000)
         for partition in range(PARTITIONS):
             numbers = range(rows // PARTITIONS)
             values = pa.array([b"%d %d" % (partition, number) for number in numbers])

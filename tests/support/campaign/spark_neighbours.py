@@ -74,7 +74,7 @@ def _disturb(path: str, enough: Event) -> None:
             for topic in ("events", "table"):
                 _append(store, topic)
             store.tick()
-            store.clean("table")
+            store.compact("table")
 
 
 def _append(store: pylog.Store, topic: str) -> None:

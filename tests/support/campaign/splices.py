@@ -53,7 +53,7 @@ def campaign(seed: int, seconds: float | None, kills: int | None) -> dict[str, A
     root, rng = new_directory("splices"), random.Random(seed)
     path = str(root / "store")
     with pylog.open(path) as store:
-        store.create_topic("copy", partitions=PARTITIONS, segment_bytes=4000)
+        store.create_topic("copy", partition_count=PARTITIONS, segment_bytes=4000)
     began, dead = time.monotonic(), 0
     for number in until(kills, seconds):
         with Child("driver", lambda ready, life=number: drive(path, seeded(seed, life), ready), Journal()) as driver:  # type: ignore[misc]

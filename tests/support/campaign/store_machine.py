@@ -354,7 +354,7 @@ class StoreMachine(Crashing[list[World]]):
             asked = {**asked, name: asked[name].with_promise(partition, model.promise)}
             self.disturb(name, partition)
         with self.doing([asked]):
-            store.clean(name)
+            store.compact(name)
         self.world = asked
         for partition in range(len(self.world[name].promises)):
             self.adopt_what_compaction_left(name, partition, found_in(log_of(store, name, partition)))

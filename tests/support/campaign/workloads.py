@@ -288,7 +288,7 @@ class Session:
         keys = [key_of(record) for record in model.promise.records[:end]]
         model.compact(offset for offset, key in enumerate(keys) if key in keys[offset + 1 :])
         self.learn("k", model)
-        (done,) = self.store.clean("k")
+        (done,) = self.store.compact("k")
         assert done.end == end
 
     def swap(self) -> None:

@@ -330,7 +330,9 @@ def adopted(directory: Path) -> list[AdoptedTopic]:
     """The topics of a directory of pylog's, as a broker is to be told of them."""
     with pylog.open(directory, mode="r") as store:
         topics = store.topics()
-        return [AdoptedTopic(name, topic.partitions, str(topic.id), TOPICS[name].kafka_config) for name, topic in topics.items()]
+        return [
+            AdoptedTopic(name, topic.partition_count, str(topic.id), TOPICS[name].kafka_config) for name, topic in topics.items()
+        ]
 
 
 # ---- what a broker leaves and says -----------------------------------------------------------------------------------------

@@ -38,8 +38,8 @@ def write_topics(directory: Path) -> None:
         _write_compacted(store)
         _write_trimmed(store)
         _write_arrived(store, clock)
-        store.create_topic("nothing", partitions=2)
-        store.create_topic("payments", partitions=len(_PAYMENTS))
+        store.create_topic("nothing", partition_count=2)
+        store.create_topic("payments", partition_count=len(_PAYMENTS))
     _write_payments(directory)
     shutil.copytree(case("4.3.0", f"{KAFKAS_OWN}/after3").log_directory / f"{KAFKAS_OWN}-0", directory / f"{KAFKAS_OWN}-0")
 
@@ -51,8 +51,8 @@ def _row(number: int, headers: tuple[Header, ...] = (), *, key: str = "key", tim
 
 def _write_orders(store: pylog.Store) -> None:
     """Partitions of different lengths, one of them empty; nulls, empty ones and headers."""
-    store.create_topic("orders", partitions=4)
-    store.create_topic("orders-old", partitions=1)
+    store.create_topic("orders", partition_count=4)
+    store.create_topic("orders-old", partition_count=1)
     store.log("orders", 0).append_many([_row(number) for number in range(8)])
     odd: list[Row] = [
         (None, b"no key", (), TIME + 8000),
@@ -72,7 +72,7 @@ def _write_orders(store: pylog.Store) -> None:
 
 
 def _write_codecs(store: pylog.Store) -> None:
-    store.create_topic("codecs", partitions=1)
+    store.create_topic("codecs", partition_count=1)
     for number, codec in enumerate(CODECS):
         rows = [_row(at, (("codec", codec.encode()),)) for at in range(4 * number, 4 * number + 4)]
         store.log("codecs").append_many(rows, compression=codec)
@@ -80,7 +80,7 @@ def _write_codecs(store: pylog.Store) -> None:
 
 def _write_disordered(store: pylog.Store) -> None:
     """Times that go back and forth, within batches and between them, over several segments; none is later than the eleventh."""
-    store.create_topic("disordered", partitions=1, segment_bytes=300, index_interval_bytes=0)
+    store.create_topic("disordered", partition_count=1, segment_bytes=300, index_interval_bytes=0)
     seconds = [5, 3, 9, 1, 1, 2, 12, 4, 4, 20, 30, 0, 11, 13, 10, 25, 26, 24, 8, 7]
     rows = [_row(number, timestamp=TIME + 1000 * second) for number, second in enumerate(seconds)]
     for at in range(0, len(rows), 3):
@@ -90,17 +90,17 @@ def _write_disordered(store: pylog.Store) -> None:
 def _write_compacted(store: pylog.Store) -> None:
     """Gaps at the beginning and in the middle: of each key only the last record is left, but for the active segment."""
     options = {"cleanup_policy": "compact", "segment_bytes": 400, "index_interval_bytes": 0, "delete_retention_ms": 1 << 40}
-    store.create_topic("compacted", partitions=1, **options)
+    store.create_topic("compacted", partition_count=1, **options)
     log = store.log("compacted")
     for at in range(0, 40, 4):
         keys = ["rare" if number == 9 else "often" for number in range(at, at + 4)]
         log.append_many([_row(number, key=key) for number, key in zip(range(at, at + 4), keys, strict=True)])
-    store.clean("compacted")
+    store.compact("compacted")
 
 
 def _write_trimmed(store: pylog.Store) -> None:
     """Logs that no longer begin at 0: one with records left, one with none."""
-    store.create_topic("trimmed", partitions=2)
+    store.create_topic("trimmed", partition_count=2)
     for partition, count, start in ((0, 20, 8), (1, 10, 10)):
         log = store.log("trimmed", partition)
         for at in range(0, count, 5):
@@ -110,7 +110,7 @@ def _write_trimmed(store: pylog.Store) -> None:
 
 def _write_arrived(store: pylog.Store, clock: ManualClock) -> None:
     """LogAppendTime: three batches, ten seconds apart."""
-    store.create_topic("arrived", partitions=1, message_timestamp_type="LogAppendTime")
+    store.create_topic("arrived", partition_count=1, message_timestamp_type="LogAppendTime")
     for at in range(0, 6, 2):
         store.log("arrived").append_many([_row(number, timestamp=5) for number in (at, at + 1)])
         clock.advance(10_000)

@@ -41,7 +41,8 @@ def serving(directory: Path) -> Iterator[Broker]:
     write_topics(directory)
     with pylog.open(directory, mode="r") as store:
         topics = [
-            AdoptedTopic(name, each.partitions, str(each.id), leader_epoch=HIGHEST_EPOCH) for name, each in store.topics().items()
+            AdoptedTopic(name, each.partition_count, str(each.id), leader_epoch=HIGHEST_EPOCH)
+            for name, each in store.topics().items()
         ]
     adopt(directory, topics, NEXT_PRODUCER_ID)
     with Broker(directory, KafkaJars.fetch(CACHE / "kafka"), config={"log.cleaner.enable": "false"}) as broker:

@@ -287,7 +287,7 @@ class Scene:
             self.alter(cleanup_policy="compact")
         self.roll()
         active = self.log.segments[-1].base_offset
-        self.store.clean(self.topic)
+        self.store.compact(self.topic)
         last: dict[bytes, int] = {}
         for offset, row in self.rows.items():
             if self.start <= offset < active and offset not in self.aborted:

@@ -184,7 +184,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         name="partitions_counted_from_zero",
         file="pylog/reading.py",
         text="numbers = store.topic(topic).partition_ids if",
-        replacement="numbers = range(store.topic(topic).partitions) if",
+        replacement="numbers = range(store.topic(topic).partition_count) if",
         tests=("tests/test_reading.py::test_the_partitions_that_are_there_are_read_whatever_their_numbers",),
         why="A directory with some of a topic's partitions cannot be read as a table.",
         quick=True,

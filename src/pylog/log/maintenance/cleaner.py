@@ -71,7 +71,7 @@ from pylog.segment.segment import LogSegment, vanished
 _OLD_RECORD_BYTES: Final = 8  # of batches that do not say how many records they have: compressed ones take less than plain ones
 
 
-class Cleaning(NamedTuple):
+class Compaction(NamedTuple):
     """What a compaction did.
 
     Attributes:
@@ -153,7 +153,7 @@ class Task:
     now_ms: int
 
 
-def clean(task: Task) -> Cleaning:
+def clean(task: Task) -> Compaction:
     """Compacts all of a log that can be, in as many rounds as it takes.
 
     Raises:
@@ -170,7 +170,7 @@ def clean(task: Task) -> Cleaning:
         return _clean(task)
 
 
-def clean_due(tasks: Iterable[Task], spoiled: set[TopicPartition]) -> list[Cleaning]:
+def clean_due(tasks: Iterable[Task], spoiled: set[TopicPartition]) -> list[Compaction]:
     """Compacts the logs that are dirty enough, or dirty for too long, the filthiest first (storage-format 7.3).
 
     Args:
@@ -219,7 +219,7 @@ def _due(tasks: list[Task]) -> list[Task]:
     return [task for _, task in sorted(due, key=lambda pair: -pair[0])]
 
 
-def _clean(task: Task) -> Cleaning:
+def _clean(task: Task) -> Compaction:
     try:
         return _clean_in_rounds(task)
     except PylogError as error:
@@ -230,13 +230,13 @@ def _clean(task: Task) -> Cleaning:
         raise
 
 
-def _clean_in_rounds(task: Task) -> Cleaning:
+def _clean_in_rounds(task: Task) -> Compaction:
     try:
         view = _view(task)
     except _ChangedError:
         start = task.look().start_offset
-        return Cleaning(task.source.partition, start, start)
-    done = Cleaning(task.source.partition, view.dirt.first_dirty, view.dirt.first_dirty)
+        return Compaction(task.source.partition, start, start)
+    done = Compaction(task.source.partition, view.dirt.first_dirty, view.dirt.first_dirty)
     try:
         done = _Round(task, view).run(done)
         while done.end < view.dirt.first_uncleanable:
@@ -250,7 +250,7 @@ def _clean_in_rounds(task: Task) -> Cleaning:
     return done
 
 
-def _tell(done: Cleaning) -> None:
+def _tell(done: Compaction) -> None:
     trace.later(
         trace.CLEANED,
         done.partition,
@@ -403,7 +403,7 @@ class _Round:
         self._transactions = _Transactions()
         self._outcomes = TransactionOutcomes(view.state, OffsetRange(0, view.dirt.first_uncleanable))
 
-    def run(self, done: Cleaning) -> Cleaning:
+    def run(self, done: Compaction) -> Compaction:
         """Goes over the log; returns what was done so far with this round added."""
         end = self._index()
         segments = self._view.segments(end)
@@ -436,7 +436,7 @@ class _Round:
             self._keys.latest = following - 1  # a gap at a segment's end holds nothing up
         return end
 
-    def _rewrite(self, segments: list[tuple[LogSegment, int]], done: Cleaning) -> Cleaning:
+    def _rewrite(self, segments: list[tuple[LogSegment, int]], done: Compaction) -> Compaction:
         """Makes one segment of some, and puts it in their place, if that changes anything."""
         task, sources = self._task, [segment for segment, _ in segments]
         survivors = Survivors(self._keys, min(task.now_ms + task.source.config.delete_retention_ms, limits.INT64_MAX))
