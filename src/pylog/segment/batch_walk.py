@@ -13,14 +13,17 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pylog.errors import CorruptionError, UnsupportedFormatError
 from pylog.record import kernels
 from pylog.record.batch import WHY, Bytes, Table
 from pylog.record.format import (
+    ATTRIBUTES,
     ATTRIBUTES_AT,
     BASE_OFFSET,
     COLUMN_COUNT,
+    CONTROL_BIT,
     CRC,
     CRC_BAD,
     CRC_STATE,
@@ -43,6 +46,7 @@ from pylog.segment.log_file import Region
 from pylog.segment.seal import ALTERED, Seal, SealedReader, has_lost_its_end, is_foreign, read_seal
 from pylog.segment.segment import LogSegment
 
+_LARGEST_MARKER: Final = 100  # bytes, rounded up: Kafka's markers have 78
 _SECTORS: Final = 8192  # bytes: two of the largest sectors, the misplaced one and what it should have been followed by
 
 
@@ -260,6 +264,12 @@ def crc_is_good(buffer: Bytes, table: Table, batch: int) -> bool:
     if table[MAGIC, batch] < 2:
         return legacy_crc_ok(buffer[position : position + size])
     return int(kernels.checksum(buffer, position + ATTRIBUTES_AT, position + size)) == int(table[CRC, batch])
+
+
+def possible_markers(table: Table) -> NDArray[np.bool_]:
+    """Returns which batches are markers, or may be damaged ones: also small batches, because the control bit may be damaged."""
+    small = (table[SIZE] <= _LARGEST_MARKER) & (table[MAGIC] == 2)
+    return ((table[ATTRIBUTES] & CONTROL_BIT) != 0) | small
 
 
 def _measured(segment: LogSegment, fault: _Fault, floor: int, end: int) -> Damage:

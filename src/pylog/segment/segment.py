@@ -132,6 +132,7 @@ class LogSegment:
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
         self._transactions: TransactionIndex | None = None
+        self._transactions_whole = False  # what its file had could be read, and was not empty
         self.sealed_by: tuple[Any, bool] | None = None  # its seal or None, and whether its end is lost; set by a walk
         self.builder: SegmentIndexBuilder | None = None  # only of the active segment, whose indexes it builds
         self.index_is_of_headers = False  # rebuilt from the batch headers, so it is no evidence about them
@@ -205,19 +206,31 @@ class LogSegment:
             data, fault, *_ = read_derived(self.fs, self.path_of(TRANSACTION_INDEX), limit_of(TRANSACTION_INDEX, self.size))
             if fault is not None:
                 self._log_rebuilt(fault)
-            index, _ = TransactionIndex.from_bytes(self.base_offset, np.frombuffer(data or b"", np.uint8))
+            index, damaged = TransactionIndex.from_bytes(self.base_offset, np.frombuffer(data or b"", np.uint8))
+            self._transactions_whole = bool(data) and not damaged and len(data or b"") % TRANSACTION_ENTRY_SIZE == 0
             self._transactions = index
         return index
 
-    def add_aborted(self, found: list[AbortedTransaction]) -> None:
-        """Adds aborted transactions that a replay found and its `.txnindex` lacks, also to the file if that may be written."""
+    def sound_transactions(self) -> TransactionIndex | None:
+        """Returns its aborted transactions; None if the `.txnindex` was missing, empty or damaged when it was read."""
+        index = self.transactions()
+        return index if self._transactions_whole else None
+
+    def add_aborted(self, found: list[AbortedTransaction], *, complete: bool) -> None:
+        """Adds aborted transactions that a replay found and its `.txnindex` lacks, also to the file if that may be written.
+
+        Args:
+            found: the transactions.
+            complete: no damage has hidden another one. Otherwise the file stays: it would pass for a complete one.
+        """
         index = self.transactions()
         known = index.entry(len(index) - 1).last_offset if len(index) else -1
         missing = [entry for entry in found if entry.last_offset > known]
         for entry in missing:
             index = index.appended(entry)
         self._transactions = index
-        if missing and self._writable:
+        self._transactions_whole &= complete or not missing
+        if missing and complete and self._writable:
             write_atomically(self.fs, self.directory, file_name(self.base_offset, TRANSACTION_INDEX), index.encoded())
 
     def _load_indexes(self) -> tuple[OffsetIndex, TimeIndex]:

@@ -803,4 +803,41 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         tests=("tests/offsets/test_store.py::test_expiry_and_retention_go_by_the_commits_that_can_be_read",),
         why="Tombstones of expired offsets have a time in the future, and compaction keeps them for too long.",
     ),
+    Mutant(
+        name="an_unknown_outcome_is_committed",
+        file="pylog/log/reading/reader.py",
+        text="        if not self._proof.complete:\n            return None\n",
+        replacement="",
+        tests=("tests/log/test_unknown_outcomes.py::test_a_damaged_commit_marker_without_an_index_leaves_the_outcome_unknown",),
+        why="Records of a transaction whose outcome nothing proves are served as committed.",
+        quick=True,
+    ),
+    Mutant(
+        name="a_damaged_control_bit_hides_a_marker",
+        file="pylog/segment/batch_walk.py",
+        text="    return ((table[ATTRIBUTES] & CONTROL_BIT) != 0) | small\n",
+        replacement="    return (table[ATTRIBUTES] & CONTROL_BIT) != 0\n",
+        tests=(
+            "tests/log/test_unknown_outcomes.py::test_compaction_leaves_a_log_alone_whose_outcomes_are_unknown_and_says_so[is_no_marker]",
+        ),
+        why="A marker whose control bit is damaged passes for data, and the producer's next marker decides.",
+    ),
+    Mutant(
+        name="a_replay_over_damage_completes_an_index",
+        file="pylog/segment/segment.py",
+        text="        if missing and complete and self._writable:\n",
+        replacement="        if missing and self._writable:\n",
+        tests=("tests/log/test_unknown_outcomes.py::test_a_replay_over_damage_writes_no_index_that_passes_for_a_complete_one",),
+        why="An index that was rebuilt over a damaged marker proves later that the transaction was committed.",
+    ),
+    Mutant(
+        name="any_index_is_proof",
+        file="pylog/log/reading/reader.py",
+        text="        if not ends or not _begins(state, entry):\n            return None\n",
+        replacement="",
+        tests=(
+            "tests/log/test_unknown_outcomes.py::test_aborted_records_are_not_served_when_their_marker_is_damaged_and_the_index_proves_nothing[zeros-garbled_9-r]",
+        ),
+        why="A flipped bit in a transaction index makes aborted records be served.",
+    ),
 )

@@ -21,12 +21,12 @@ from pylog.directory.checkpoints import EpochEntry
 from pylog.errors import CorruptionError, StorageFailedError, UnknownTopicOrPartitionError
 from pylog.fs import DirectoryEntry, FileSystem, join, parent_of, remove_derived
 from pylog.index.builder import SegmentIndexBuilder
-from pylog.index.transaction_index import AbortedTransaction
 from pylog.log.durable_point import FAILED, DurablePoint, open_header
 from pylog.log.producer_state import Idleness, ProducerStateManager, load_snapshot
 from pylog.log.recovery.findings import Finding, is_torn
 from pylog.log.recovery.found_segments import FoundSegments
 from pylog.log.recovery.loaded import Loaded, Source
+from pylog.log.recovery.replay import replay_segment
 from pylog.log.recovery.sound_tail import sound_tail
 from pylog.log.recovery.tier import remote_start
 from pylog.record.batch import Table
@@ -544,7 +544,8 @@ def producers_at_end(fs: FileSystem, directory: str, loaded: Loaded, idle: Idlen
         state.noted = partial(_noted, segment.appends.last(idle.now_ms), idle.now_ms)
         if loaded.plain and segment is loaded.segments[-1]:
             continue  # it was walked already, and no batch of it has a producer
-        segment.add_aborted(replay_segment(segment, size, state))
+        aborted, complete = replay_segment(segment, size, state)
+        segment.add_aborted(aborted, complete=complete)
     state.end_offset = loaded.next_offset
     return state, complaints
 
@@ -560,12 +561,6 @@ def _behind(loaded: Loaded, offset: int) -> list[tuple[LogSegment, int]]:
     ends = [*loaded.segments.bases[1:], loaded.next_offset]
     sizes = [segment.size for segment in loaded.segments[:-1]] + [loaded.end]
     return [(segment, size) for segment, end, size in zip(loaded.segments, ends, sizes, strict=True) if end > offset]
-
-
-def replay_segment(segment: LogSegment, size: int, state: ProducerStateManager) -> list[AbortedTransaction]:
-    """Replays a segment's batches at and above the state's end offset; returns the transactions that they abort."""
-    position = segment.locate(max(state.end_offset, segment.base_offset))
-    return [entry for stretch in walk(segment, position, size, None) for entry in state.replay(stretch.buffer, stretch.table)]
 
 
 def epochs_of(loaded: Loaded) -> list[EpochEntry]:
