@@ -10,7 +10,7 @@ import pytest
 
 import pylog
 from pylog.record.format import CONTROL_ABORT, CONTROL_BIT, CONTROL_COMMIT, TRANSACTIONAL_BIT
-from reference import Batch, Record
+from support.reference.records import Batch, Record
 
 pytestmark = pytest.mark.damaged("a marker is damaged, and a broker's directory is completed by hand")
 
@@ -70,7 +70,7 @@ def path(tmp_path: Path) -> Path:
         derived.unlink()
     with pylog.open(tmp_path) as store:
         store.log("t").append(b"plain-13", key=b"f")  # so that closing writes a snapshot
-        assert [record.value for record in store.log("t").records(isolation="read_committed")] == KEPT
+        assert [record.value for record in store.log("t").records(isolation_level="read_committed")] == KEPT
     assert (tmp_path / "t-0" / name_of(0, ".txnindex")).stat().st_size == 34
     return tmp_path
 
@@ -158,7 +158,7 @@ def read_on(log: pylog.Log, start: int = 0) -> tuple[list[bytes | None], list[py
     at: int | None = start
     while at is not None:
         try:
-            for frame in log.scan(at, isolation="read_committed", columns=("offset", "value")):
+            for frame in log.scan(at, isolation_level="read_committed", columns=("offset", "value")):
                 values += frame.column("value").to_pylist()
             break
         except pylog.CorruptionError as error:
@@ -239,8 +239,8 @@ def test_records_and_a_consumer_raise_like_a_scan_and_go_on_where_the_error_says
     with pylog.open(path, mode="r") as store:
         log = store.log("t")
         with pytest.raises(pylog.CorruptionError, match="is unknown"):
-            list(log.records(isolation="read_committed"))
-        consumer = store.consumer(isolation="read_committed", auto_offset_reset="earliest")
+            list(log.records(isolation_level="read_committed"))
+        consumer = store.consumer(isolation_level="read_committed", auto_offset_reset="earliest")
         partition = pylog.TopicPartition("t", 0)
         consumer.assign([partition])
         values = []
@@ -273,7 +273,7 @@ def test_compaction_leaves_a_log_alone_whose_outcomes_are_unknown_and_says_so(
     before = {file.name: file.read_bytes() for file in (path / "t-0").glob("*.log")}
     with pylog.open(path) as store, caplog.at_level("INFO", "pylog.compaction"):
         with pytest.raises(pylog.CorruptionError):
-            store.clean("t")
+            store.compact("t")
         assert "Gave up the compaction of a log" in caplog.text
         values, _ = read_on(store.log("t"))
     assert {file.name: file.read_bytes() for file in (path / "t-0").glob("*.log")} == before
