@@ -289,7 +289,7 @@ def test_a_partition_that_is_not_assigned_is_an_error_that_names_those_that_are(
     consumer = store.consumer()
     consumer.assign([T0])
     for ask in (consumer.position, consumer.pause, consumer.resume, consumer.seek_to_end, lambda place: consumer.seek(place, 0)):
-        with pytest.raises(pylog.IllegalStateError, match="t-1 is not assigned to this consumer; assigned are t-0"):
+        with pytest.raises(pylog.IllegalStateError, match="t-1 is not assigned to this consumer; its partitions are t-0"):
             ask(T1)
     consumer.close()
 

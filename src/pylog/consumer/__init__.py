@@ -1,1 +1,1 @@
-"""The consumer: reads topics, alone or as a member of a group, and says how far it has come."""
+"""The consumer: reads topics, alone or as a member of a consumer group, and commits its positions."""

@@ -1,4 +1,4 @@
-"""Membership of no group: who reads alone reads every partition of its topics."""
+"""The membership of a consumer without a group, which reads every partition of its topics."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pylog.topics.watch import TopicsWatch
 
 
 class Membership(Protocol):
-    """What tells a consumer which partitions are its own: see `GroupMember`, of which these are a part."""
+    """Assigns partitions to a consumer. The part of `GroupMember` that a consumer uses."""
 
     @property
     def assignment(self) -> frozenset[TopicPartition]: ...
@@ -33,12 +33,12 @@ class Alone:
     """The membership of a consumer without a group.
 
     Args:
-        manager, clock: of the consumer.
-        interval_ms: how often topics are looked for, at most half a second.
-        reads_new: a partition that is created while the consumer is running begins at its first record.
+        manager, clock: the consumer's.
+        interval_ms: how often topics are listed, in milliseconds; at most every 500.
+        reads_new: true to read a partition that is created while the consumer runs from its first record.
 
     Attributes:
-        starts: where such partitions begin.
+        starts: the first offsets of such partitions.
     """
 
     def __init__(self, manager: LogManager, clock: Clock, interval_ms: int, *, reads_new: bool = False) -> None:
@@ -47,25 +47,25 @@ class Alone:
         self._reads_new = reads_new
         self._watch = TopicsWatch(lambda: manager.topic_changes, interval_ms)
         self._topics: frozenset[str] = frozenset()
-        self._following: frozenset[str] = frozenset()  # topics whose partitions it has taken, or that were created since
+        self._following: frozenset[str] = frozenset()  # topics that were assigned before, or created since
         self._owned: set[TopicPartition] = set()
         self.starts: dict[TopicPartition, OffsetAndMetadata] = {}
-        self._told = False  # that it has begun, be it with no partition
+        self._told = False  # the first assignment, even an empty one, has been returned
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
-        """What it owns: everything taken and not given up."""
+        """The partitions that are assigned and not yet revoked."""
         return frozenset(self._owned)
 
     def subscribe(self, topics: Collection[str], created: Collection[str] = ()) -> None:
-        """Reads these topics from now on. As `GroupMember.subscribe`."""
+        """Replaces the subscribed topics. As `GroupMember.subscribe`."""
         self._topics = frozenset(topics)
         self._following = self._following & self._topics | frozenset(created)
         self._watch.expire()
         self._told = False
 
     def poll(self) -> Event | None:
-        """Tells which partitions there are no more, and which are new."""
+        """Returns deleted partitions as revoked, else new ones as assigned; None if nothing changed."""
         now, changes = self._clock.monotonic(), self._manager.topic_changes
         if not self._watch.is_due(now):
             return None
@@ -77,11 +77,11 @@ class Alone:
         self._note_starts(new)
         event = PartitionsAssigned({place: self.starts.get(place) for place in sorted(new)}) if new or not self._told else None
         self._owned, self._told, self._following = there, True, self._topics
-        self._watch.looked(now, changes)  # last: who was interrupted asks again at once
+        self._watch.looked(now, changes)  # last: after an interrupt the next poll checks again
         return event
 
     def _note_starts(self, new: Collection[TopicPartition]) -> None:
-        """Notes where partitions begin that were created while the consumer was running; `auto_offset_reset` decides the rest."""
+        """Sets the start of partitions created while the consumer runs; `auto_offset_reset` decides the others."""
         if self._reads_new:
             self.starts.update((place, OffsetAndMetadata(0, "", None)) for place in new if place.topic in self._following)
 
@@ -90,17 +90,17 @@ class Alone:
         return {TopicPartition(name, number) for name in self._topics & topics.keys() for number in topics[name].partition_ids}
 
     def acknowledge_revocation(self, partitions: Collection[TopicPartition]) -> None:
-        """Says that a `PartitionsRevoked` is done."""
+        """Confirms that the revocation of these partitions is complete."""
         self._owned.difference_update(partitions)
         for place in partitions:
             self.starts.pop(place, None)
 
     def expire_topics(self) -> None:
-        """Has the next poll list the topics."""
+        """Makes the next poll list the topics."""
         self._watch.expire()
 
     def leave(self) -> None:
-        """Reads nothing any more."""
+        """Ends the subscription and the assignment."""
         self.subscribe(())
         self._owned.clear()
         self._told = True

@@ -1,7 +1,7 @@
-"""Which partitions are a consumer's: those it chose, or what its membership of a group says; and who is told.
+"""The partitions assigned to a consumer, by itself or by its group, and the calls of its rebalance listener.
 
-A partition that goes is not handed out of any more before its listener runs, can be committed until the listener is done, and is
-given up then, whatever the listener raised.
+When a partition is revoked, the consumer first stops returning its records, then calls the listener. The partition can be
+committed until the listener returns. It is released afterwards, even if the listener raised.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from pylog.topics.watch import TopicsWatch
 
 _LATEST: Final = "latest"
 LOGGER = logging.getLogger("pylog")
-_OF_A_LOG: Final = (  # that is gone, maybe while it was looked at, or was cut
+_OF_A_LOG: Final = (  # that was deleted, perhaps during the check, or truncated
     UnknownTopicOrPartitionError,
     OffsetOutOfRangeError,
     ClosedError,
@@ -45,13 +45,13 @@ _OF_A_LOG: Final = (  # that is gone, maybe while it was looked at, or was cut
 
 
 class Surroundings(NamedTuple):
-    """What the consumer around does when partitions come and go.
+    """What a consumer does when its assignment changes.
 
     Attributes:
-        place_of: makes a partition's place.
-        read: has these read from now on.
-        commit: commits what has been handed out, if that is done automatically, and finishes what is under way.
-        lend: calls code of the user, which may use the consumer.
+        place_of: creates the state of a newly assigned partition.
+        read: sets the partitions to fetch from.
+        commit: finishes pending commits, and commits the positions if automatic commits are on.
+        lend: calls user code, which may use the consumer.
     """
 
     place_of: Callable[[TopicPartition], AssignedPartition]
@@ -64,13 +64,13 @@ class Assignment:
     """The partitions of one consumer.
 
     Args:
-        manager, offsets, clock, options: of the consumer.
-        around: what the consumer does then.
+        manager, offsets, clock, options: the consumer's.
+        around: called when the assignment changes.
 
     Attributes:
-        places: the partitions.
-        subscription: what was subscribed to; None without.
-        is_manual: whether the partitions were chosen.
+        places: the assigned partitions.
+        subscription: the topics or the pattern subscribed to, or None.
+        is_manual: true if `assign` chose the partitions.
     """
 
     def __init__(
@@ -85,12 +85,12 @@ class Assignment:
         self._around = around
         self._group = options.group_id
         self._reads_new = options.auto_offset_reset == _LATEST
-        self._watch = TopicsWatch(lambda: manager.topic_changes, options.heartbeat_interval_ms)  # for topics that match a pattern
-        self._created: set[str] = set()  # topics that match it and were created since it was subscribed to
-        self._names: frozenset[str] = frozenset()  # of the topics that are wanted
-        self._said: frozenset[str] | None = None  # the names that the membership knows; None: it is to be told in any case
-        self._turn = threading.Lock()  # of the member: commits may come from another thread
-        self._following = threading.Lock()  # held while the membership is followed, and listeners run
+        self._watch = TopicsWatch(lambda: manager.topic_changes, options.heartbeat_interval_ms)  # for a pattern
+        self._created: set[str] = set()  # matching topics that were created after `subscribe`
+        self._names: frozenset[str] = frozenset()  # of the topics subscribed to
+        self._said: frozenset[str] | None = None  # the names passed to the membership; None: pass them again
+        self._turn = threading.Lock()  # held during calls of the member: the commit thread calls it too
+        self._following = threading.Lock()  # held while events are applied and listeners run
         self._member_options = MemberOptions(
             client_id=options.client_id,
             group_instance_id=options.group_instance_id,
@@ -100,54 +100,54 @@ class Assignment:
             assignors=options.assignors,
             commits_new_partitions=self._reads_new,
         )
-        self._left_out: frozenset[PartitionLike] = frozenset()  # of the last commit
+        self._left_out: frozenset[PartitionLike] = frozenset()  # of the last commit, to log each once
         self._membership: Membership | None = None
-        self._event: member.Event | None = None  # kept until it has been followed, whatever interrupts that
-        self._is_asking = False  # the membership, which may have told something that an interrupt kept from arriving
+        self._event: member.Event | None = None  # kept until it is applied, so that an interrupt cannot lose it
+        self._is_asking = False  # the membership: an interrupt may have lost the event it returned
         on_fork(self)
 
     def forked(self) -> None:
-        """In a forked child no partition is this consumer's: an iteration that was begun hands out nothing more."""
+        """Ends iterations in a forked child, which owns none of the partitions."""
         for place in self.places.values():
             place.owned = False
 
     def place(self, partition: TopicPartition) -> AssignedPartition:
-        """One of the partitions.
+        """Returns the state of an assigned partition.
 
         Raises:
-            IllegalStateError: it is not among them.
+            IllegalStateError: the partition is not assigned.
         """
         found = self.places.get(partition)
         if found is None:
             some = ", ".join(sorted(map(name, self.places))[:10]) or "none"
-            raise IllegalStateError(f"{name(partition)} is not assigned to this consumer; assigned are {some}")
+            raise IllegalStateError(f"{name(partition)} is not assigned to this consumer; its partitions are {some}")
         return found
 
     def positions(self) -> Offsets:
-        """What can be committed: the positions that are known (groups-and-transactions 2.1)."""
+        """Returns the known positions, which can be committed (groups-and-transactions 2.1)."""
         return {
             partition: OffsetAndMetadata(place.position, "", place.leader_epoch)
             for partition, place in self.places.items()
             if place.position is not None
         }
 
-    # ---- coming by them ------------------------------------------------------------------------------------------------------
+    # ---- choosing partitions -------------------------------------------------------------------------------------------------
 
     def assign(self, partitions: Collection[TopicPartition]) -> None:
-        """Takes just these; those that stay keep their positions."""
+        """Replaces the assigned partitions. Partitions that stay keep their positions."""
         if self.subscription is not None:
-            raise IllegalStateError("this consumer is subscribed to topics; unsubscribe() before assign()")
+            raise IllegalStateError("the consumer is subscribed to topics; call unsubscribe() before assign()")
         self._around.commit()
         self.is_manual = bool(partitions)
         self._drop([place for partition, place in self.places.items() if partition not in partitions])
         self._add({partition: None for partition in partitions if partition not in self.places})
 
     def subscribe(self, subscription: Subscription) -> None:
-        """Takes what comes of a subscription, from the next `keep_up` on."""
+        """Replaces the subscription. The next `keep_up` joins the group."""
         if self.is_manual:
-            raise IllegalStateError("this consumer was assigned partitions; unsubscribe() before subscribe()")
+            raise IllegalStateError("the consumer was assigned partitions; call unsubscribe() before subscribe()")
         for topic in subscription.topics:
-            self._manager.topic(topic)  # one that there is not is an error now
+            self._manager.topic(topic)  # raises if it does not exist
         changes = self._manager.topic_changes
         names = subscription.names(self._manager)
         self._membership = self._membership or self._new_membership()
@@ -166,10 +166,10 @@ class Assignment:
         """The names of the topics subscribed to."""
         return set(self._names)
 
-    # ---- keeping up ----------------------------------------------------------------------------------------------------------
+    # ---- following the membership --------------------------------------------------------------------------------------------
 
     def keep_up(self) -> None:
-        """Does what the membership says; listeners run. In a call from inside of a listener nothing is to be done."""
+        """Applies the events of the membership and calls the listener. Does nothing if a listener calls it."""
         if self.subscription is None or self._following.locked():
             return
         with self._following:
@@ -178,7 +178,7 @@ class Assignment:
                 self._follow(event)
 
     def begin_again(self, partition: TopicPartition) -> None:
-        """Forgets the position of a partition whose log is gone, and has the next `keep_up` list the topics."""
+        """Clears the position of a partition whose log was deleted, and makes the next `keep_up` list the topics."""
         self._watch.expire()
         if self._membership is not None:
             self._membership.expire_topics()
@@ -186,18 +186,19 @@ class Assignment:
             self.places[partition].seek(None)
 
     def _look_for_topics(self, subscription: Subscription) -> None:
-        """Which there are now that match a pattern."""
+        """Refreshes the topics that match the pattern."""
         now, changes = self._clock.monotonic(), self._manager.topic_changes
         if subscription.pattern is not None and self._watch.is_due(now):
             names = subscription.names(self._manager)
-            if self._said is not None:  # else the consumer has not begun
+            if self._said is not None:  # else this is the first check
                 self._created |= names - self._names
             self._names = names
             self._watch.looked(now, changes)
 
     def _is_told(self) -> bool:
-        """Tells the membership which topics are wanted, unless it knows; whether there are any. Who wants none leaves the group:
-        as a member it would keep partitions from others.
+        """Passes changed topic names to the membership. Returns whether there are any.
+
+        Without topics the consumer leaves the group: as a member it would keep partitions from others.
         """
         names, membership = self._names, self._membership
         if membership is not None and names != self._said:
@@ -210,7 +211,7 @@ class Assignment:
         return bool(names)
 
     def _next_event(self) -> member.Event | None:
-        """What an interrupt kept from being followed, or else what comes next."""
+        """Returns the event that an interrupt left unapplied, else the next one."""
         assert self._membership is not None
         if self._event is None and self._is_asking:
             self._event = self._missed(self._membership)
@@ -222,9 +223,9 @@ class Assignment:
         return self._event
 
     def _missed(self, membership: Membership) -> member.Event | None:
-        """What a poll of the membership may have told when it was interrupted: how what it owns differs from what is here."""
+        """Rebuilds an event that an interrupt lost, from the difference between the membership's assignment and this one."""
         with self._turn:
-            membership.acknowledge_revocation(frozenset())  # then a `PartitionsRevoked` is told again
+            membership.acknowledge_revocation(frozenset())  # makes the membership repeat a `PartitionsRevoked`
             owned = membership.assignment
         gone, new = self.places.keys() - owned, owned - self.places.keys()
         if gone:
@@ -233,7 +234,7 @@ class Assignment:
         return member.PartitionsAssigned({place: starts.get(place) for place in sorted(new)}) if new else None
 
     def _follow(self, event: member.Event) -> None:
-        """Does what an event says. Interrupted, it is done again: what was done already stays as it is."""
+        """Applies an event. After an interrupt it is applied again, which changes nothing that was already done."""
         try:
             if isinstance(event, member.PartitionsAssigned):
                 self._add({partition: found for partition, found in event.partitions.items() if partition not in self.places})
@@ -243,7 +244,7 @@ class Assignment:
             else:
                 self._drop(self._present(event.partitions))
                 self._around.lend(self._listener.on_partitions_lost, set(event.partitions))
-        except Exception:  # of the listener, which is not told again
+        except Exception:  # raised by the listener, which is not called twice for one event
             self._event = None
             raise
         self._event = None
@@ -253,7 +254,7 @@ class Assignment:
         self._give_up(partitions, partial(self._membership.acknowledge_revocation, partitions))
 
     def _give_up(self, partitions: Collection[TopicPartition], say: Callable[[], None]) -> None:
-        """Gives partitions up, then has the membership say so; both whatever the listener raises or does: it may leave."""
+        """Releases partitions, then calls `say`, whatever the listener raises or does. It may leave the group."""
         places = self._present(partitions)
         try:
             self._stop(places)
@@ -261,22 +262,22 @@ class Assignment:
             self._drop(places)
             with self._turn:
                 say()
-            self._event = None  # it is done, even if the listener was interrupted
+            self._event = None  # complete, even if the listener was interrupted
 
     def _stop(self, places: Iterable[AssignedPartition]) -> None:
-        """The last moments of partitions: nothing comes of them any more, and what came can be committed.
+        """Stops fetching from partitions, commits their positions, and calls `on_partitions_revoked`.
 
-        A listener that leaves while it is told of some is not told of those again.
+        Each partition is reported once, even if the listener itself leaves the group.
         """
         going = [place for place in places if place.owned]
         if not going:
             return
-        listener = self._listener  # of now: a callback of the commit may leave too
+        listener = self._listener  # read before the commit: its callback may leave the group
         for place in going:
             place.owned = False
         try:
             self._around.commit()
-        finally:  # whatever the callback of a commit raises
+        finally:  # even if the callback of a commit raises
             self._around.lend(listener.on_partitions_revoked, {place.partition for place in going})
 
     def _present(self, partitions: Iterable[TopicPartition]) -> list[AssignedPartition]:
@@ -293,7 +294,7 @@ class Assignment:
     def _drop(self, places: Iterable[AssignedPartition]) -> None:
         for place in places:
             place.owned = False
-            if self.places.get(place.partition) is place:  # else a listener has assigned it anew
+            if self.places.get(place.partition) is place:  # else a listener has assigned it again
                 del self.places[place.partition]
         self._around.read(self.places.values())
 
@@ -305,24 +306,25 @@ class Assignment:
 
     @property
     def standing(self) -> Standing:
-        """The membership of now."""
+        """The current membership."""
         member = self._membership if isinstance(self._membership, GroupMember) else None
         return Standing(member, "" if member is None else member.member_id)
 
     def commit(self, offsets: Offsets, *, chosen: bool, standing: Standing | None = None) -> Offsets:
-        """Commits for the group, as its member where the consumer is one. From any thread.
+        """Commits offsets for the group, as its member if the consumer is one. May be called from any thread.
 
         Args:
-            offsets: what to commit.
-            chosen: they are the caller's choice: all or none. Else they are positions, and those are left out which their logs do
-                not have any more: they keep no others from being committed, as they do not at a broker, which looks at no log.
-            standing: the membership in which the commit was asked for; None is the one of now.
+            offsets: the offsets to commit.
+            chosen: true if the caller chose the offsets: all of them are committed, or none. False if they are positions: those
+                that their logs no longer have are left out, so that they do not prevent the other commits. (A broker accepts
+                them: it does not compare commits with logs.)
+            standing: the membership at the time of the request; None is the current one.
 
         Returns:
-            What was committed.
+            The committed offsets.
 
         Raises:
-            FencedMemberError: a partition is not the member's any more. As `OffsetStore.commit`.
+            FencedMemberError: a partition is no longer assigned to the member. As `OffsetStore.commit`.
         """
         refused: dict[PartitionLike, PylogError] = {}
         standing = standing or self.standing
@@ -339,7 +341,7 @@ class Assignment:
         return offsets
 
     def _refused(self, offsets: Offsets) -> dict[PartitionLike, PylogError]:
-        """Those that cannot be committed, and why."""
+        """Returns the partitions whose offsets cannot be committed, with the errors."""
         assert self._group is not None
         found: dict[PartitionLike, PylogError] = {}
         for place, offset in offsets.items():
@@ -350,9 +352,9 @@ class Assignment:
         return found
 
     def _warn(self, refused: Mapping[PartitionLike, PylogError]) -> None:
-        """Once, and again when others are left out."""
+        """Logs the positions that were left out, each once until the set changes."""
         if refused.keys() - self._left_out:
-            LOGGER.warning("a commit leaves positions out: %s", "; ".join(map(str, refused.values())))
+            LOGGER.warning("positions were not committed: %s", "; ".join(map(str, refused.values())))
         self._left_out = frozenset(refused)
 
     def _write(self, offsets: Offsets, standing: Standing) -> None:
@@ -364,17 +366,17 @@ class Assignment:
             self._offsets.commit(self._group, offsets)
 
     def leave(self) -> None:
-        """Gives everything up, and subscribes to nothing. It stays a member until the listener is done, so that its last
+        """Releases all partitions and ends the subscription. The membership lasts until the listener returns, so that its last
         commits are fenced.
         """
-        if self._following.locked():  # by the call that runs the listener that leaves
+        if self._following.locked():  # by the call that runs this listener
             self._leave()
             return
         with self._following:
             self._leave()
 
     def abandon(self) -> None:
-        """Leaves the group without the listener: the program has dropped the consumer."""
+        """Leaves the group without calling the listener: the program has dropped the consumer."""
         if self._membership is not None:
             with self._turn:
                 self._membership.leave()

@@ -1,4 +1,4 @@
-"""Committing for a consumer: at once, in the background with a future and a callback, or now and then by itself."""
+"""The commits of a consumer: synchronous, in the background with a future and a callback, and automatic."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ Callback = Callable[[Offsets, BaseException | None], object]
 
 
 class Standing(NamedTuple):
-    """A consumer's membership at some moment. A commit belongs to the membership in which it was asked for.
+    """A consumer's membership at the time of a request. A commit is valid only in the membership that requested it.
 
     Attributes:
-        member: of a group; None where partitions were chosen.
-        member_id: its id at that moment; joining again gives another one.
+        member: the member of the group; None if the consumer was assigned partitions.
+        member_id: its id at that time; joining again creates another id.
     """
 
     member: GroupMember | None
@@ -38,13 +38,13 @@ class Standing(NamedTuple):
 class _Pending:
     """A commit in the background.
 
-    Once it is done its thread's results hold it, until the consumer takes it from there. By then nothing of it holds the
-    consumer, so that one that nobody has any more is collected: callbacks are not kept here, and an error has no frames.
+    The worker's results hold it until the consumer takes it. It must not refer to the consumer, which could not be collected
+    then. So callbacks are kept elsewhere, and errors have no frames.
 
     Attributes:
-        offsets: asked for; once it is done, those that were committed.
+        offsets: the requested offsets; once the commit is complete, those that were committed.
         chosen: as for `Assignment.commit`.
-        standing: the membership in which it was asked for.
+        standing: the membership at the time of the request.
     """
 
     def __init__(self, offsets: Offsets, future: Future[None], *, chosen: bool, standing: Standing) -> None:
@@ -55,11 +55,11 @@ class _Pending:
         self._error: BaseException | None = None
 
     def goes_with(self, other: _Pending) -> bool:
-        """Whether one append may do for both."""
+        """True if one append can commit both."""
         return (self.chosen, self.standing) == (other.chosen, other.standing)
 
     def begin(self) -> bool:
-        """Whether it is still wanted: its future may have been cancelled."""
+        """Starts the commit. Returns False if its future was cancelled."""
         assert self._future is not None
         if self._future.set_running_or_notify_cancel():
             return True
@@ -68,7 +68,7 @@ class _Pending:
         return False
 
     def end(self, committed: Offsets, error: BaseException | None = None) -> None:
-        """Says what became of it."""
+        """Settles the future with the committed offsets or the error."""
         future, self._future, self.standing = self._future, None, None
         assert future is not None
         self._error = error
@@ -79,25 +79,25 @@ class _Pending:
         future.set_result(None)
 
     def call_back(self, callbacks: dict[_Pending, Callback]) -> None:
-        """Tells the callback, if there is one."""
+        """Calls the callback, if there is one."""
         if callback := callbacks.pop(self, None):
             callback(self.offsets, self._error)
 
 
 class _Mark:
-    """Comes back after all commits that were asked for before it."""
+    """Returned after all commits that were requested before it."""
 
     is_back = False
 
 
 class Write(Protocol):
-    """What writes a commit; see `Assignment.commit`."""
+    """Writes a commit; see `Assignment.commit`."""
 
     def __call__(self, offsets: Offsets, *, chosen: bool, standing: Standing | None = None) -> Offsets: ...
 
 
 class _Queue:
-    """Commits that wait for the thread. Those that wait together are written as one: of each partition the newest offset.
+    """Commits that wait for the thread. Waiting commits are merged into one append, with the newest offset of each partition.
 
     Args:
         write: commits offsets.
@@ -111,11 +111,11 @@ class _Queue:
         return len(self._waiting)
 
     def add(self, pending: _Pending) -> None:
-        """Has it wait."""
+        """Adds a commit."""
         self._waiting.append(pending)
 
     def carry_out(self, mark: _Mark | None = None) -> tuple[list[_Pending], _Mark | None]:
-        """Commits what waits, in the other thread; what comes back is to call back, then the mark."""
+        """Writes the waiting commits, in the worker thread. Returns the completed ones, whose callbacks are due, and the mark."""
         done = []
         while self._waiting:
             done.append(self._waiting.popleft())
@@ -133,7 +133,7 @@ class _Queue:
         try:
             committed = self._write(offsets, chosen=together[0].chosen, standing=together[0].standing)
         except BaseException as error:  # noqa: BLE001 - the futures raise it
-            if len(together) > 1:  # one of them may be to blame, and the others are not
+            if len(together) > 1:  # only one of them may be at fault
                 for each in together:
                     self._commit([each])
                 return
@@ -145,13 +145,13 @@ class _Queue:
 
 
 class Commits:
-    """Commits of one consumer, whose thread calls every method. They are done in the order in which they were asked for.
+    """The commits of one consumer, in the order of the requests. The consumer's thread calls every method.
 
     Args:
-        write: commits offsets; from another thread too, one call at a time.
-        clock: for the automatic ones.
-        interval_ms: between two automatic ones; None: there are none.
-        retention_minutes: how long offsets are kept.
+        write: writes a commit; called from one thread at a time, also from the worker thread.
+        clock: for automatic commits.
+        interval_ms: milliseconds between two automatic commits; None for none.
+        retention_minutes: how long committed offsets are kept.
     """
 
     def __init__(self, write: Write, clock: Clock, interval_ms: int | None, retention_minutes: int) -> None:
@@ -162,38 +162,38 @@ class Commits:
         self._worker = Worker("pylog-commits")
         self._queue = _Queue(write)
         self._callbacks: dict[_Pending, Callback] = {}
-        self._asked = False  # it may be at something
+        self._asked = False  # the worker may have requests
         self._due = clock.monotonic() + (self._interval or 0)
         self._written: Offsets = {}  # by the last automatic commit
         self._written_at = 0.0
 
     def commit(self, offsets: Offsets, *, chosen: bool) -> None:
-        """Commits, after everything that was asked for before."""
+        """Commits offsets after all earlier requests."""
         self.finish()
         if offsets:
             self._write(offsets, chosen=chosen)
 
     def commit_async(self, offsets: Offsets, callback: Callback | None, *, chosen: bool, standing: Standing) -> Future[None]:
-        """Commits in the background, as the member that the consumer is now. Waits while too many others wait."""
+        """Commits in the background, under the given membership. Blocks while too many commits are waiting."""
         while len(self._queue) >= limits.COMMITS_WAITING:
             self._clock.sleep(limits.LONG_NAP)
         future: Future[None] = Future()
         pending = _Pending(offsets, future, chosen=chosen, standing=standing)
         if callback is not None:
             self._callbacks[pending] = callback
-        self._asked = True  # before it is: an interrupt may come behind that
+        self._asked = True  # before the request: an interrupt may follow it
         self._queue.add(pending)
-        if not self._worker.ask(self._queue.carry_out):  # there can be no more threads
+        if not self._worker.ask(self._queue.carry_out):  # no thread can be started
             self.finish()
         return future
 
     def run_callbacks(self) -> None:
-        """Calls the callbacks of what is done, in the order in which it was asked for."""
+        """Calls the callbacks of completed commits, in the order of the requests."""
         while self._worker.has_result:
             self._take_in(self._worker.result()[0])
 
     def _take_in(self, done: list[_Pending]) -> None:
-        """Calls the callbacks of what is done: all of them, also if some raise. The first error is raised."""
+        """Calls the callbacks of completed commits: all of them, even if some raise. Raises the first error."""
         errors = list[Exception]()
         for pending in done:
             try:
@@ -204,10 +204,10 @@ class Commits:
             raise errors[0]
 
     def finish(self) -> None:
-        """Waits for what was asked for, and calls its callbacks: all of them, also if some raise. The first error is raised."""
+        """Waits for all requested commits and calls their callbacks: all of them, even if some raise. Raises the first error."""
         sought, errors = _Mark(), list[Exception]()
         if self._asked and self._worker.ask(partial(self._queue.carry_out, sought)):
-            while not sought.is_back:  # a callback that finishes too may have met it
+            while not sought.is_back:  # a callback that calls this method may have received it
                 done, mark = self._worker.result()
                 if mark is not None:
                     mark.is_back = True
@@ -216,7 +216,7 @@ class Commits:
                 except Exception as error:  # noqa: BLE001 - raised when all were called
                     errors.append(error)
             self._asked = False
-        elif self._asked:  # there is no thread
+        elif self._asked:  # no thread could be started
             self.run_callbacks()
             self._take_in(self._queue.carry_out()[0])
         if errors:
@@ -224,9 +224,9 @@ class Commits:
         self.run_callbacks()
 
     def abandon(self) -> None:
-        """Waits for what was asked for, calls no callback, and ends the thread.
+        """Waits for the requested commits, calls no callback, and ends the thread.
 
-        The garbage collector clears weak references before it calls finalizers, so the thread may have ended by itself already.
+        The garbage collector clears weak references before it calls finalizers, so the thread may already have ended by itself.
         """
         self._callbacks.clear()
         self._worker.end()
@@ -236,13 +236,13 @@ class Commits:
 
     @property
     def are_due(self) -> bool:
-        """Whether it is time for an automatic commit."""
+        """True if an automatic commit is due."""
         return self._interval is not None and self._clock.monotonic() >= self._due
 
     def auto_commit(self, offsets: Offsets) -> None:
-        """Commits if there are automatic commits; what fails is logged, and tried again at the next one.
+        """Commits offsets if automatic commits are on. A failure is logged; the next automatic commit tries again.
 
-        What has not moved is committed now and then, so that it does not expire.
+        Unchanged offsets are committed again before they can expire.
         """
         now = self._clock.monotonic()
         if self._interval is None:
@@ -258,11 +258,11 @@ class Commits:
             self._written, self._written_at = offsets, now
 
     def stop(self) -> None:
-        """Commits nothing by itself any more."""
+        """Ends automatic commits."""
         self._interval = None
 
     def close(self) -> None:
-        """Waits for what was asked for, and ends the thread."""
+        """Waits for the requested commits and ends the thread."""
         try:
             self.finish()
         finally:

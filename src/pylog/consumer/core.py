@@ -1,7 +1,7 @@
 """The part of a consumer that outlives it: everything except the object that a program holds.
 
-No thread refers to a core for longer than a piece of work takes, and a core never refers to its `Consumer`. So a consumer that is
-dropped without `close` is collected at once, and its core leaves the group in a thread of its own.
+A thread refers to a core only during one task, and a core never refers to its `Consumer`. So a consumer that is dropped without
+`close` is collected at once, and its core leaves the group in a separate thread.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class Core:
     """One consumer's assignment, positions, commits and threads.
 
     Args:
-        manager, offsets, options, clock: of the consumer.
-        departing: has this core while it leaves its group after the program has dropped the consumer.
+        manager, offsets, options, clock: the consumer's.
+        departing: the store's list of cores whose consumers were dropped and that are still leaving their groups.
 
     Attributes:
-        begun: true once the consumer is made; before that, nothing has to be closed.
-        look_at: when iteration has to look after the group next, on the clock that never goes back.
+        begun: true once the consumer is constructed; before that, there is nothing to close.
+        look_at: the time of the next check during iteration, in seconds of the monotonic clock.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Core:
         self._woken = False
         self._abandoning = threading.Lock()
 
-    # ---- looking after things ------------------------------------------------------------------------------------------------
+    # ---- due work ------------------------------------------------------------------------------------------------------------
 
     def refuse_coroutines(self, name: str, *calls: object) -> None:
         """Raises InvalidArgumentError for coroutine functions, unless an `AsyncConsumer` awaits them."""
@@ -76,14 +76,14 @@ class Core:
 
     @property
     def reads(self) -> bool:
-        """Whether topics are subscribed to, or partitions assigned."""
+        """True if topics are subscribed to, or partitions assigned."""
         return self.assignment.subscription is not None or self.assignment.is_manual
 
     def keep_up(self) -> None:
-        """Does what is due before records are handed out: callbacks, the group, automatic commits."""
+        """Does the work due before records are returned: commit callbacks, group membership, automatic commits."""
         if not self.reads:
             self.guard.check_open()
-            raise IllegalStateError("this consumer reads nothing; subscribe() to topics or assign() partitions")
+            raise IllegalStateError("the consumer has no topics and no partitions; call subscribe() or assign() first")
         self.commits.run_callbacks()
         self.assignment.keep_up()
         if self.commits.are_due:
@@ -91,7 +91,7 @@ class Core:
         self.look_at = -math.inf if self._woken else self._clock.monotonic() + self._between_looks
 
     def look_after(self) -> None:
-        """Does the same between two records of an iteration.
+        """Does the due work between two records of an iteration.
 
         Raises:
             WakeupError: `wakeup` was called. As `Consumer.poll`.
@@ -102,31 +102,31 @@ class Core:
             self.keep_up()
 
     def wakeup(self) -> None:
-        """Has the call that waits, or the next one, raise `WakeupError`. Takes no lock."""
+        """Makes the current call, or else the next one, raise `WakeupError`. Takes no lock."""
         self._woken = True
         self.look_at = -math.inf
 
     def check_woken(self) -> None:
-        """Raises WakeupError once for each `wakeup`, or for several that no call has noticed yet."""
+        """Raises WakeupError once for all calls of `wakeup` since the last check."""
         if self._woken:
             self._woken = False
-            raise WakeupError("wakeup() was called; nothing is lost, and the next poll hands out the records")
+            raise WakeupError("wakeup() was called; no record is lost: the next poll returns them")
 
     def take(self, count: int, how: Take) -> list[Found]:
-        """Takes records from the partitions in turn."""
+        """Fetches records from the partitions in turn."""
         for _ in range(1 + len(self.assignment.places)):
             try:
                 self._find_positions()
                 return self.fetcher.take(count, how)
-            except (UnknownTopicOrPartitionError, ClosedError) as error:  # closed: by this process, which deleted the topic
-                self.manager.topics()  # unless it is the store that is closed
+            except (UnknownTopicOrPartitionError, ClosedError) as error:  # ClosedError: this process deleted the topic
+                self.manager.topics()  # raises if the store is closed
                 self.forget_what_is_gone(self.assignment.places)
                 if self.assignment.is_manual:
-                    raise UnknownTopicOrPartitionError(f"a partition assigned to this consumer is gone: {error}") from error
-                self.assignment.keep_up()  # before the new log of a topic is read: its partitions are lost, and taken again
+                    raise UnknownTopicOrPartitionError(f"an assigned partition was deleted: {error}") from error
+                self.assignment.keep_up()  # loses the old partitions and is assigned the new ones before it reads them
                 if self.steps.are_to_end or not self.reads:
                     return []
-        return []  # of deleted topics alone: the membership will say so
+        return []  # every topic was deleted: the membership will report it
 
     def _find_positions(self) -> None:
         places = [place for place in self.assignment.places.values() if place.position is None]
@@ -136,22 +136,22 @@ class Core:
     # ---- logs and positions --------------------------------------------------------------------------------------------------
 
     def log(self, partition: TopicPartition) -> Log:
-        """A partition as it is now."""
+        """Returns the current log of a partition."""
         self.forget_what_is_gone([partition])
         return self._logs.of(partition)
 
     def forget_what_is_gone(self, partitions: Iterable[TopicPartition]) -> None:
-        """Begins again with partitions that were deleted, and maybe made again."""
+        """Resets the positions of partitions that were deleted, and perhaps created again."""
         for partition in self._logs.forget_gone(partitions):
             self.assignment.begin_again(partition)
 
     def committable(self) -> Offsets:
-        """The positions that are known, of logs that are there."""
+        """Returns the known positions of partitions that still exist."""
         self.forget_what_is_gone(self.assignment.places)
         return self.assignment.positions()
 
     def _place_of(self, partition: TopicPartition) -> AssignedPartition:
-        """What is known of a partition that comes: nothing."""
+        """Returns the state of a newly assigned partition."""
 
         def read_from(offset: int) -> PartitionReader:
             return PartitionReader(partial(self._logs.of, partition), offset, self.options.isolation_level)
@@ -159,21 +159,21 @@ class Core:
         return AssignedPartition(partition, read_from, self._deserializers)
 
     def _commit_before_leaving(self) -> None:
-        """Commits before partitions go."""
+        """Finishes pending commits, then commits the positions if automatic commits are on."""
         try:
             self.commits.finish()
-        finally:  # whatever a callback raises
+        finally:  # even if a callback raises
             self.commits.auto_commit(self.committable())
 
     # ---- the end -------------------------------------------------------------------------------------------------------------
 
     @property
     def is_open(self) -> bool:
-        """True if the consumer has to be closed: it is made in this process, and not closed. Takes no lock."""
+        """True if the consumer must be closed: it was constructed in this process, and is open. Takes no lock."""
         return self.begun and not self.guard.closed and not self.guard.forked
 
     def leave(self, *, autocommit: bool) -> None:
-        """Gives everything up, and subscribes to nothing."""
+        """Releases all partitions and ends the subscription."""
         if not autocommit:
             self.commits.stop()
         try:
@@ -182,7 +182,7 @@ class Core:
             self.assignment.leave()
 
     def close(self, *, autocommit: bool) -> None:
-        """Leaves and ends the threads. The caller holds the guard and the steps."""
+        """Leaves the group and ends the threads. The caller holds the guard and the steps."""
         with ExitStack() as last:
             last.callback(self.guard.close)
             last.callback(self.fetcher.close)
@@ -190,10 +190,10 @@ class Core:
             self.leave(autocommit=autocommit)
 
     def abandon(self) -> None:
-        """Ends a consumer that the program has dropped. Code of the user is not called, in whichever thread this is.
+        """Ends a consumer that the program has dropped. Calls no user code, in whichever thread it runs.
 
-        Commits that were asked for are carried out. Records that were handed out since the last commit are handed out again,
-        to the member of the group that gets their partitions.
+        Requested commits are carried out. Records returned since the last commit are returned again, to the member that is
+        assigned their partitions next.
         """
         with self._abandoning:
             if self.guard.closed:
@@ -205,5 +205,5 @@ class Core:
                     last.callback(self.assignment.abandon)
                     self.commits.abandon()
             finally:
-                with suppress(ValueError):  # it was not noted as one that departs
+                with suppress(ValueError):  # it was not in the list
                     self.departing.remove(self)

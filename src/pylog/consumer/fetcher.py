@@ -1,4 +1,4 @@
-"""Taking records from the partitions of a consumer in turn, and reading ahead in the background while they are worked on."""
+"""Fetches records from a consumer's partitions in turn, and reads ahead in the background while the program processes them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pylog.record.ahead import Worker
 
 Take = Callable[[Buffer, int], Taken]
 _THREAD: Final = "pylog-fetcher"
-_TRIES: Final = 3  # at a log that is cut while it is read
+_TRIES: Final = 3  # if the log is truncated during a read
 
 
 class Found(NamedTuple):
-    """What was taken of a partition."""
+    """Records fetched from one partition."""
 
     place: AssignedPartition
     taken: Taken
@@ -26,13 +26,13 @@ class Found(NamedTuple):
 class Fetcher:
     """Reads for one consumer, whose thread calls every method.
 
-    Partitions take turns: who has given records comes last next time. One piece at a time is read ahead, by a thread that nothing
-    else uses; what fails there is tried again by the caller, when it is wanted. After an interrupt everything is read again from
-    the positions on: what it came between is not known.
+    Partitions take turns: one that has returned records goes to the end of the queue. A separate thread reads one piece ahead. If
+    that fails, the caller repeats the read when it needs the records. After an interrupt, buffers are dropped and everything is
+    read again from the positions, because the interrupt may have stopped any step.
 
     Args:
-        max_bytes, max_partition_bytes: read ahead until so much is there, of all partitions and of each.
-        out_of_range: finds another position for a partition whose position is not in its log, or raises the error.
+        max_bytes, max_partition_bytes: the sizes up to which records are read ahead, of all partitions and of each one.
+        out_of_range: resets a partition whose position is not in its log, or raises the error.
     """
 
     def __init__(
@@ -45,12 +45,12 @@ class Fetcher:
         self._max_partition_bytes = max_partition_bytes
         self._out_of_range = out_of_range
         self._turns: list[AssignedPartition] = []
-        self._ahead: Buffer | None = None  # that a piece is read for
+        self._ahead: Buffer | None = None  # the buffer whose next piece is being read
         self._worker = Worker(_THREAD)
         self._broken_off = False
 
     def set_partitions(self, places: Iterable[AssignedPartition]) -> None:
-        """Reads these from now on; those that stay keep their turn."""
+        """Replaces the partitions. Those that stay keep their turn."""
         wanted = dict.fromkeys(places)
         kept = dict.fromkeys(place for place in self._turns if place in wanted)
         self._turns = list(kept | wanted)
@@ -70,18 +70,18 @@ class Fetcher:
             raise
         self._broken_off = False
 
-    # ---- taking --------------------------------------------------------------------------------------------------------------
+    # ---- fetching ------------------------------------------------------------------------------------------------------------
 
     def take(self, count: int, how: Take) -> list[Found]:
-        """Takes records, `count` at most, of each partition in turn.
+        """Returns at most `count` records, from the partitions in turn.
 
         Args:
-            count: how many.
-            how: takes them from a buffer.
+            count: the largest number of records.
+            how: takes records from a buffer.
 
         Raises:
-            PylogError: of a partition, when nothing could be taken before it; with its `partition`. It is raised again, and after
-                those of others, until the position moves.
+            PylogError: a partition failed before any record was fetched; the error has its `partition`. It is raised again, in
+                turn with other partitions, until the position moves.
         """
         with self._at_work():
             return self._take_in_turn(count, how)
@@ -92,13 +92,13 @@ class Fetcher:
         for place in self._turns:
             if count <= 0:
                 break
-            if not place.has_turn or (is_full and not place.buffer):  # what is there is handed out first
+            if not place.has_turn or (is_full and not place.buffer):  # return buffered records first
                 continue
             try:
                 taken = self._take(place, count, how)
             except PylogError as error:
                 if found:
-                    break  # it is raised when these have been handed out
+                    break  # raised by the next call, after these records
                 place.forget_what_was_read()
                 self._put_last([place])
                 error.partition = place.partition
@@ -115,13 +115,13 @@ class Fetcher:
             self._turns = [*(place for place in self._turns if place not in done), *served]
 
     def _is_full(self) -> bool:
-        """Whether as much is there as may be, and some of it can be handed out."""
+        """True if the buffers have reached `max_bytes`, and some of their records can be returned."""
         held = [place for place in self._turns if place.buffer]
         size = sum(place.buffer.size for place in held if place.buffer is not None)
         return size >= self._max_bytes and any(place.is_fetchable for place in held)
 
     def _take(self, place: AssignedPartition, count: int, how: Take) -> Taken | None:
-        """What one partition gives: of what was read, or else of one piece more."""
+        """Returns records of one partition: buffered ones, else those of the next piece."""
         if place.failure is not None:
             raise place.failure
         for _ in range(_TRIES):
@@ -133,7 +133,7 @@ class Fetcher:
         return None
 
     def _fill(self, buffer: Buffer) -> bool:
-        """Reads a piece, unless that is being done already. Returns whether there is one."""
+        """Reads a piece, or waits for the one being read ahead. Returns whether the buffer has records."""
         if self._ahead is buffer:
             self._settle()
         piece = None if buffer else buffer.reader.read()
@@ -144,7 +144,7 @@ class Fetcher:
     # ---- reading ahead -------------------------------------------------------------------------------------------------------
 
     def read_ahead(self) -> None:
-        """Has the next piece read of the first partition in turn that has little left, if there is room."""
+        """Starts to read the next piece of the first partition in turn whose buffer is low, if the limits allow it."""
         with self._at_work():
             if self._ahead is None or self._worker.has_result:
                 self._settle()
@@ -162,33 +162,33 @@ class Fetcher:
                 return
 
     def _settle(self) -> None:
-        """Takes in what was read ahead; waits for it."""
+        """Waits for the piece that is read ahead and adds it to its buffer."""
         buffer, self._ahead = self._ahead, None
         if buffer is None:
             return
         try:
             piece = self._worker.result()
         except PylogError:
-            return  # as if nothing had been read
+            return  # the caller reads again, and raises
         if piece is not None:
             buffer.add(piece)
 
     def close(self) -> None:
-        """Ends the thread; nothing is read any more when this returns."""
+        """Ends the thread. Nothing is read after this returns."""
         self._worker.end()
         self._turns.clear()
 
 
 def as_records(buffer: Buffer, count: int) -> Taken:
-    """Takes objects."""
+    """Takes `Record` objects."""
     return buffer.records(count)
 
 
 def as_frame(buffer: Buffer, count: int) -> Taken:
-    """Takes one Arrow batch, of at most so many records."""
+    """Takes one Arrow batch of at most `count` records."""
     return buffer.frame(count)
 
 
 def as_whole_frame(buffer: Buffer, _: int) -> Taken:
-    """Takes one Arrow batch, as it was read."""
+    """Takes one whole Arrow batch, as it was read."""
     return buffer.frame(limits.INT64_MAX)

@@ -1,4 +1,4 @@
-"""One consumer, one thread at a time, one process."""
+"""The locks of a consumer: one thread at a time, one process, and no call from a signal handler during another call."""
 
 from __future__ import annotations
 
@@ -12,42 +12,43 @@ from pylog.fs import process_id
 
 
 class Guard(RLock):  # type: ignore[misc]  # it is final for type checkers only
-    """Held during each call of a consumer; a call from inside (by a listener, say) may hold it again.
+    """Held during each call of a consumer. A nested call, from a listener for example, may hold it again.
 
-    It is a lock itself, so that leaving is one step that no interrupt can come before; entering lets go when one comes.
+    It is a subclass of a lock, so that it is released in one step, which no interrupt can split. An interrupt during `__enter__`
+    releases it.
 
     Raises:
-        IllegalStateError: on entering: another thread is in a call.
-        ClosedError: on entering: the consumer is closed, or this is a forked child.
+        IllegalStateError: on entering, if another thread is in a call.
+        ClosedError: on entering, if the consumer is closed, or this is a forked child.
     """
 
     def __init__(self) -> None:
         self._pid = process_id()
         self.closed = False
-        self.is_amid = False  # steps: see `Steps`
+        self.is_amid = False  # inside `Steps`
 
     @property
     def is_mine(self) -> bool:
-        """Whether this thread is in a call."""
+        """True if this thread is in a call."""
         return is_owned(self)
 
     @property
     def forked(self) -> bool:
-        """Whether this is a child of the process that made the consumer."""
+        """True in a forked child of the process that created the consumer."""
         return process_id() != self._pid
 
     def close(self) -> None:
-        """Ends the consumer: nobody holds it any more."""
+        """Closes the consumer: no later call can enter."""
         self.closed = True
 
     def __enter__(self) -> bool:  # type: ignore[override]
         if self.forked:
-            raise ClosedError("a consumer does not live on in a forked process; make one there")
+            raise ClosedError("a consumer cannot be used in a forked process; create another one there")
         is_first, taken = not self.is_mine, list[bool]()
         try:
-            taken.extend(map(self.acquire, (False,)))  # one step: an interrupt finds it taken and known to be, or neither
+            taken.extend(map(self.acquire, (False,)))  # one step: an interrupt cannot come between taking and noting it
             self._check(is_free=taken[0])
-            self.is_amid = self.is_amid and not is_first  # left by an interrupt
+            self.is_amid = self.is_amid and not is_first  # left true by an interrupt
             return True
         except BaseException:
             if taken and taken[0]:
@@ -57,30 +58,30 @@ class Guard(RLock):  # type: ignore[misc]  # it is final for type checkers only
     def _check(self, *, is_free: bool) -> None:
         if not is_free:
             raise IllegalStateError(
-                "another thread is in a call of this consumer; one thread uses it at a time: make one for each"
+                "another thread is in a call of this consumer; only one thread may use a consumer at a time: create one for each"
             )
         self.check_open()
 
     def check_open(self) -> None:
-        """Raises ClosedError when the consumer is closed."""
+        """Raises ClosedError if the consumer is closed."""
         if self.closed:
-            raise ClosedError("the consumer is closed; make another one")
+            raise ClosedError("the consumer is closed; create another one")
 
 
 class Steps:
-    """Held inside of the guard by calls between whose steps no other call of the same thread may come: one from a handler of a
-    signal, which may run anywhere.
+    """Held inside the guard by calls whose steps no other call of the same thread may interrupt. A signal handler could make one.
 
-    Code of the user that these calls run (listeners, callbacks) is lent the consumer: it comes between two steps.
+    Listeners and callbacks run between two steps, and may use the consumer.
 
     Args:
         guard: the consumer's.
 
     Attributes:
-        settle: is given what code of the user returns, which may be a coroutine.
+        settle: receives the return value of user code, which may be a coroutine.
 
     Raises:
-        IllegalStateError: on entering, amid steps. ClosedError: on entering, the consumer is closed.
+        IllegalStateError: on entering, if this thread is inside other steps.
+        ClosedError: on entering, if the consumer is closed.
     """
 
     def __init__(self, guard: Guard) -> None:
@@ -90,20 +91,20 @@ class Steps:
 
     @property
     def are_under_way(self) -> bool:
-        """Whether this thread is amid them."""
+        """True while this thread is inside the steps."""
         return self._guard.is_amid and self._guard.is_mine
 
     @property
     def are_to_end(self) -> bool:
-        """Whether something is to be done behind them."""
+        """True if a call is deferred until the steps end."""
         return self._later is not None
 
     def put_off(self, call: Callable[[], None]) -> None:
-        """Has something done as soon as they are done."""
+        """Defers a call until the steps end."""
         self._later = call
 
     def lend(self, call: Callable[..., object], *arguments: object) -> None:
-        """Calls code of the user, which may use the consumer."""
+        """Calls user code, which may use the consumer."""
         before, self._guard.is_amid = self._guard.is_amid, False
         try:
             self.settle(call(*arguments))
@@ -112,9 +113,9 @@ class Steps:
 
     def __enter__(self) -> None:
         if self._guard.is_amid:
-            told = "this call comes amid another one of the same thread, from a handler of a signal perhaps"
-            raise IllegalStateError(f"{told}: set a flag there, and look at it between the calls; only close() may be called")
-        self._guard.check_open()  # such a handler may have closed it a moment ago
+            told = "this call interrupts another call of the same thread, perhaps from a signal handler"
+            raise IllegalStateError(f"{told}: set a flag there and check it between the calls; only close() may be called")
+        self._guard.check_open()  # a signal handler may just have closed it
         self._guard.is_amid = True
 
     def __exit__(self, *_: object) -> None:

@@ -1,4 +1,4 @@
-"""What a consumer tells of its partitions."""
+"""The base class of rebalance listeners, which a consumer calls when its assignment changes."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from pylog.record.types import TopicPartition
 
 
 class ConsumerRebalanceListener:
-    """Is told which partitions a consumer has got and which it gives up; made for `Consumer.subscribe`.
+    """Called when partitions are assigned to a consumer or revoked from it. Pass an instance to `Consumer.subscribe`.
 
-    Every method runs inside a call of the consumer, in its thread, and may use the consumer: `seek` to an offset that was stored
-    elsewhere, say, `commit`, or unsubscribe and close it. Nothing is told twice for that: a partition that is being revoked
-    is not revoked again, and a `poll` from inside finds no rebalance. What a listener raises comes out of the call; the
-    rebalance goes on all the same.
+    Every method runs inside a call of the consumer, in the same thread. It may use the consumer: `seek` to an offset stored
+    elsewhere, `commit`, `unsubscribe` or `close`. No partition is reported twice: one that is being revoked is not revoked again,
+    and a nested `poll` does not rebalance. The call of the consumer raises what a listener raises; the rebalance is completed
+    first.
 
-    With `pylog.aio.AsyncConsumer` the methods may be coroutine functions: the call of the consumer awaits them in the event loop.
-    Other consumers refuse those.
+    With `pylog.aio.AsyncConsumer` the methods may be coroutine functions, which run in the event loop. Other consumers refuse
+    coroutine functions.
 
     >>> class Prints(ConsumerRebalanceListener):
     ...     def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
@@ -26,11 +26,14 @@ class ConsumerRebalanceListener:
     """
 
     def on_partitions_revoked(self, revoked: set[TopicPartition]) -> Awaitable[None] | None:
-        """Partitions go to another consumer: what was read of them can still be committed here."""
+        """Called before partitions are released. Their positions can still be committed here."""
 
     def on_partitions_assigned(self, assigned: set[TopicPartition]) -> Awaitable[None] | None:
-        """A rebalance is done. `assigned` are the partitions that are new, which may be none."""
+        """Called after a rebalance. `assigned` has the added partitions and may be empty."""
 
     def on_partitions_lost(self, lost: set[TopicPartition]) -> Awaitable[None] | None:
-        """Partitions may be another consumer's already, and cannot be committed: by default as revoked ones."""
+        """Called when partitions were lost. They may already be assigned to another consumer, so they cannot be committed.
+
+        By default calls `on_partitions_revoked`.
+        """
         return self.on_partitions_revoked(lost)

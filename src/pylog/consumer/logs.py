@@ -1,5 +1,5 @@
-"""The logs that a consumer's positions are of. What has the name of one that was deleted is another log: its records are others,
-at the same offsets.
+"""The logs that a consumer reads. A partition that was deleted and created again has a new log, with other records at the same
+offsets, so positions in the old one do not apply to it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pylog.record.types import TopicPartition
 
 
 class Logs:
-    """The logs of one consumer, each as it was when it was first asked for.
+    """The logs of one consumer. Each is opened when it is first used.
 
     Args:
         manager: opens them.
@@ -26,20 +26,20 @@ class Logs:
         self._known: dict[TopicPartition, Log] = {}
 
     def of(self, partition: TopicPartition) -> Log:
-        """The log of a partition, as long as it is the same. From any thread.
+        """Returns the log of a partition. May be called from any thread.
 
         Raises:
-            UnknownTopicOrPartitionError: it is gone.
+            UnknownTopicOrPartitionError: the log was deleted.
         """
         known = self._known.get(partition)
         if known is None:
             known = self._known[partition] = self._manager.log(*partition)
         elif known.is_gone or (self._manager.mode == "rw" and self._manager.log(*partition) is not known):
-            raise UnknownTopicOrPartitionError(f"{name(partition)} was deleted; what is there now is another log")
+            raise UnknownTopicOrPartitionError(f"{name(partition)} was deleted and created again; its old positions do not apply")
         return known
 
     def forget_gone(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Forgets the logs that are gone; returns whose. Cost: a look at each."""
+        """Forgets deleted logs and returns their partitions. Cost: one refresh of each log."""
         gone = [
             partition
             for partition in partitions
@@ -50,7 +50,7 @@ class Logs:
         return gone
 
     def _is_there(self, partition: TopicPartition, known: Log) -> bool:
-        with suppress(UnknownTopicOrPartitionError, ClosedError):  # closed: by this process, which deleted the topic
+        with suppress(UnknownTopicOrPartitionError, ClosedError):  # ClosedError: this process deleted the topic
             known.look()
         if self._manager.mode == "r":
             return not known.is_gone

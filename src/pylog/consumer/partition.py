@@ -1,7 +1,7 @@
-"""One partition of a consumer: its position, and what was read ahead of it.
+"""A consumer's state of one assigned partition: its position, and the records read ahead.
 
-The position alone says what comes next. What was read and does not begin there (somebody sought elsewhere, or left an iteration
-half way) is dropped when records are next asked for, and read again.
+The position alone decides which record is returned next. If the buffer does not begin there, after a `seek` or an iteration that
+was left early, the next fetch drops the buffer and reads again.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from pylog.record.types import Record, TopicPartition
 
 
 class Taken(NamedTuple):
-    """Records that may be handed out, in offset order, and what is so once they have been.
+    """Records to return, in offset order, and the position after them.
 
     Attributes:
-        records: objects, or an Arrow batch; none when only the position moves.
-        position: the offset behind them, and behind control records and gaps that follow.
-        leader_epoch: of the last one's batch; None where the format has none.
+        records: `Record` objects or an Arrow batch; empty if only the position moves.
+        position: the offset after them, and after the control records and gaps that follow.
+        leader_epoch: of the last record's batch; None if the format has none.
     """
 
     records: Any
@@ -39,16 +39,16 @@ class Taken(NamedTuple):
 
 
 class Deserializers(NamedTuple):
-    """What makes objects of keys and values."""
+    """The functions that turn keys and values into objects."""
 
     key: Deserializer | None
     value: Deserializer | None
 
     def apply(self, records: list[Record]) -> list[Record]:
-        """The same records with objects; at the first that cannot be read the list ends.
+        """Returns the records with deserialized keys and values, up to the first one that fails.
 
         Raises:
-            RecordDeserializationError: the first one cannot.
+            RecordDeserializationError: the first record fails.
         """
         if self.key is None and self.value is None:
             return records
@@ -75,17 +75,17 @@ def _object(make: Deserializer | None, data: bytes | None) -> Any:
 def _undeserializable(record: Record, error: Exception) -> RecordDeserializationError:
     place = f"{record.topic}-{record.partition}"
     return RecordDeserializationError(
-        f"a deserializer raised {type(error).__name__} for offset {record.offset} of {place}; seek past it to go on",
+        f"a deserializer raised {type(error).__name__} for offset {record.offset} of {place}; seek past it to continue",
         offset=record.offset,
     )
 
 
 class Buffer:
-    """Records of a partition that were read and not taken yet, from `offset` on.
+    """Records of a partition that were read ahead, from `offset` on.
 
     Attributes:
-        offset: of the next record to be taken, or of a gap before it.
-        reader: gives more.
+        offset: of the next record, or of a gap before it.
+        reader: reads more.
     """
 
     def __init__(self, partition: TopicPartition, reader: PartitionReader, deserializers: Deserializers) -> None:
@@ -94,9 +94,9 @@ class Buffer:
         self._partition = partition
         self._deserializers = deserializers
         self._pieces: deque[Piece] = deque()
-        self._row = 0  # of the first piece: the next to be taken
+        self._row = 0  # of the first piece: the next one to return
         self._epochs: NDArray[np.int32] = np.empty(0, np.int32)  # of the first piece
-        self._chunk: list[Record] = []  # rows of the first piece as objects, up to `_chunk_end`
+        self._chunk: list[Record] = []  # rows of the first piece as objects, up to row `_chunk_end`
         self._chunk_end = 0
 
     def __bool__(self) -> bool:
@@ -104,7 +104,7 @@ class Buffer:
 
     @property
     def size(self) -> int:
-        """About how many bytes are left."""
+        """The approximate number of bytes left."""
         if not self._pieces:
             return 0
         frame, _, size = self._pieces[0]
@@ -112,13 +112,13 @@ class Buffer:
         return sum(piece.size for piece in self._pieces) - done
 
     def add(self, piece: Piece) -> None:
-        """Takes in what was read."""
+        """Adds a piece that was read."""
         self._pieces.append(piece)
         if len(self._pieces) == 1:
             self._begin_piece()
 
     def _begin_piece(self) -> None:
-        """Prepares the first piece; one without records is only a step."""
+        """Prepares the first piece. A piece without records only moves the position."""
         self._row = self._chunk_end = 0
         self._chunk = []
         frame = self._pieces[0].frame if self._pieces else None
@@ -126,7 +126,7 @@ class Buffer:
             self._epochs = frame.column(len(RECORD_COLUMNS)).to_numpy()
 
     def frame(self, count: int) -> Taken:
-        """At most so many of the records as one Arrow batch. There is a piece."""
+        """Takes at most `count` records as one Arrow batch. The buffer must not be empty."""
         frame, end, _ = self._pieces[0]
         if frame is None:
             return self._step(end)
@@ -135,22 +135,22 @@ class Buffer:
         return self._passed(rows.num_rows, rows)
 
     def records(self, count: int) -> Taken:
-        """At most so many of the records as objects, of one leader epoch. There is a piece.
+        """Takes at most `count` records of one leader epoch as objects. The buffer must not be empty.
 
         Raises:
-            RecordDeserializationError: of the first of them.
+            RecordDeserializationError: the first record cannot be deserialized.
         """
         taken = self._of_chunk(count)
         while len(taken.records) < count and self._goes_on(taken):
             try:
                 more = self._of_chunk(count - len(taken.records))
             except RecordDeserializationError:
-                break  # it comes again, once these are handed out
+                break  # raised by the next call, after these records
             taken = more._replace(records=[*taken.records, *more.records])
         return taken
 
     def _goes_on(self, taken: Taken) -> bool:
-        """Whether there are more records of the same leader epoch."""
+        """True if more records of the same leader epoch follow."""
         if not self._pieces or self._pieces[0].frame is None:
             return False
         epoch = self._epochs[self._row]
@@ -168,7 +168,7 @@ class Buffer:
         return self._passed(len(part), part)
 
     def _next_chunk(self, frame: pa.RecordBatch) -> None:
-        """Makes objects of rows, of one leader epoch."""
+        """Converts the next rows of one leader epoch to objects."""
         epochs = self._epochs[self._row : self._row + limits.RECORD_CHUNK_ROWS]
         rows = len(epochs) if epochs[0] == epochs[-1] else int(np.argmax(epochs != epochs[0]))
         plain = records_of(frame.slice(self._row, rows).select(list(RECORD_COLUMNS)), *self._partition)
@@ -182,7 +182,7 @@ class Buffer:
         return Taken((), end, None)
 
     def _passed(self, rows: int, records: Any) -> Taken:
-        """Goes on behind rows of the first piece, and behind what follows without records."""
+        """Moves past rows of the first piece, and past following pieces without records."""
         frame, end, _ = self._pieces[0]
         assert frame is not None
         self._row += rows
@@ -199,20 +199,20 @@ class Buffer:
 
 
 class AssignedPartition:
-    """What a consumer knows of a partition that is its own.
+    """A consumer's state of a partition that is assigned to it.
 
     Args:
-        partition: which.
-        read_from: makes a reader that begins at an offset.
+        partition: its topic and number.
+        read_from: creates a reader that begins at an offset.
         deserializers: for its records.
 
     Attributes:
-        position: the offset of the next record to be handed out; None as long as it is not known.
-        leader_epoch: of the batch of the last record handed out, None where that is not known.
-        paused: nothing is handed out.
-        owned: false once it is another consumer's.
-        buffer: what was read, up to now from wherever.
-        failure: why the position could not be found out; None otherwise.
+        position: the offset of the next record to return; None if it must still be found.
+        leader_epoch: of the batch of the last record returned; None if unknown.
+        paused: true if no records are returned.
+        owned: false once the partition is no longer assigned to this consumer.
+        buffer: the records read ahead; they may begin at another offset than `position`.
+        failure: the error that prevented finding the position, or None.
     """
 
     def __init__(
@@ -230,37 +230,37 @@ class AssignedPartition:
 
     @property
     def is_fetchable(self) -> bool:
-        """Whether records of it may be handed out."""
+        """True if its records may be returned."""
         return self.owned and not self.paused and self.position is not None
 
     @property
     def has_turn(self) -> bool:
-        """Whether it has something to say: records, maybe, or an error."""
+        """True if it may return records, or must raise an error."""
         return self.is_fetchable or (self.owned and self.failure is not None)
 
     def goes_on(self, position: int | None) -> bool:
-        """Whether records that begin at a position are still what is to be handed out."""
+        """True if records that begin at a position are still the next ones to return."""
         return self.position == position and self.owned and not self.paused
 
     def buffer_at_position(self) -> Buffer:
-        """What was read from the position on. The position is known."""
+        """Returns the buffer that begins at the position, which must be known."""
         assert self.position is not None
         if self.buffer is None or self.buffer.offset != self.position:
             self.buffer = Buffer(self.partition, self._read_from(self.position), self._deserializers)
         return self.buffer
 
     def seek(self, position: int | None, leader_epoch: int | None = None) -> None:
-        """Goes to an offset; None: to where it has to be found out."""
+        """Moves to an offset; None if the position must be found again."""
         self.position = position
         self.leader_epoch = leader_epoch
         self.buffer = self.failure = None
 
     def forget_what_was_read(self) -> None:
-        """Reads again from the position on."""
+        """Drops the buffer: the next fetch reads again from the position."""
         self.buffer = None
 
     def hand_out(self, taken: Taken) -> None:
-        """Moves the position behind what was taken."""
+        """Moves the position past the records taken."""
         self.position = taken.position
         if taken.leader_epoch is not None:
             self.leader_epoch = taken.leader_epoch

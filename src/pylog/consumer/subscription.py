@@ -1,4 +1,4 @@
-"""What a consumer has asked for: names of topics, a pattern, or partitions of its own choice."""
+"""The subscription of a consumer (topic names or a pattern), and the check of partitions given by callers."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from pylog.record.types import TopicPartition
 
 
 class Subscription:
-    """Topics by name or by pattern, and who is told of their partitions.
+    """Topics by name or by pattern, with the rebalance listener.
 
     Args:
         topics: names; or
         pattern: a regular expression that matches a name's beginning, as in kafka-python.
-        listener: is told.
-        exclude_internal: a pattern does not match Kafka's own topics.
+        listener: called when partitions are assigned or revoked.
+        exclude_internal: true if the pattern does not match Kafka's internal topics.
 
     Raises:
-        InvalidArgumentError: neither or both are given, or one is not what it should be.
+        InvalidArgumentError: neither or both are given, or one is invalid.
     """
 
     def __init__(
@@ -35,10 +35,10 @@ class Subscription:
         exclude_internal: bool,
     ) -> None:
         if isinstance(topics, str) or not isinstance(topics, Iterable):
-            raise InvalidArgumentError(f"topics={topics!r} is not a list of names of topics")
+            raise InvalidArgumentError(f"topics={topics!r} is not a list of topic names")
         self.topics = tuple(dict.fromkeys(check_topic_name(name) for name in topics))
         if bool(self.topics) == (pattern is not None):
-            raise InvalidArgumentError("give topics or a pattern, one of both; unsubscribe() ends a subscription")
+            raise InvalidArgumentError("give either topics or a pattern; unsubscribe() ends a subscription")
         if listener is not None and not isinstance(listener, ConsumerRebalanceListener):
             raise InvalidArgumentError(f"listener of type {type(listener).__name__} is not a ConsumerRebalanceListener")
         self.pattern = None if pattern is None else _compiled(pattern)
@@ -46,7 +46,7 @@ class Subscription:
         self._exclude_internal = exclude_internal
 
     def names(self, manager: LogManager) -> frozenset[str]:
-        """The names of the topics now. Cost: for a pattern a listing of the directory."""
+        """Returns the current names of the topics. Cost: a pattern lists the directory."""
         if self.pattern is None:
             return frozenset(self.topics)
         names = visible_topics(manager, exclude_internal=self._exclude_internal)
@@ -59,26 +59,26 @@ def _compiled(pattern: str | re.Pattern[str]) -> re.Pattern[str]:
     except (re.error, TypeError) as error:
         raise InvalidArgumentError(f"pattern={pattern!r} is not a regular expression: {error}") from error
     if not isinstance(compiled.pattern, str):
-        raise InvalidArgumentError(f"pattern={pattern!r} is of bytes; names of topics are text")
+        raise InvalidArgumentError(f"pattern={pattern!r} is a pattern of bytes; topic names are str")
     return compiled
 
 
 def visible_topics(manager: LogManager, *, exclude_internal: bool) -> set[str]:
-    """The names of all topics that a user sees."""
+    """Returns the names of all topics that a pattern may match."""
     return set(manager.topics()) - (INTERNAL_TOPICS if exclude_internal else frozenset())
 
 
 def checked_partition(given: object) -> TopicPartition:
-    """A partition as callers give it, also as a plain pair."""
+    """Returns a caller's partition, which may be a plain pair, as a `TopicPartition`."""
     if isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], str):
         topic, number = given
         if is_int(number):
             return TopicPartition(topic, int(number))
-    raise InvalidArgumentError(f"{given!r} is not a partition: a TopicPartition, or a pair of its topic and its number")
+    raise InvalidArgumentError(f"{given!r} is not a partition; give a TopicPartition, or a pair of topic and partition number")
 
 
 def checked_partitions(given: Collection[object]) -> list[TopicPartition]:
-    """Several, in the order given, each once."""
+    """Returns partitions in the given order, each once."""
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise InvalidArgumentError(f"{given!r} is not a list of partitions")
     return list(dict.fromkeys(map(checked_partition, given)))

@@ -1,6 +1,6 @@
 """The producer: takes records one at a time from any number of threads, and appends them to partitions in batches.
 
-`producer` (what users call) puts each record into `buffer`, as the `future` that it is answered with. `sender`, one thread a
-producer, takes what is there, makes `columns` of it, asks the partitioner, and appends each partition's part as a batch that is
-numbered (`numbering`), so that a log takes it once.
+`producer` (the API) puts each record into `buffer`, as the `future` that `send` returns. `sender`, one thread for each producer,
+takes the waiting records, converts them to `columns`, calls the partitioner, and appends the records of each partition in
+batches. The batches are numbered (`numbering`), so that a log appends each one once.
 """

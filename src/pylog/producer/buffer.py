@@ -1,11 +1,12 @@
-"""Where records wait for the sender: a list that every thread appends to without a lock, and who waits for whom.
+"""The records that wait for the sender, in a list to which every thread appends without a lock, and the limits of its memory.
 
-`list.append`, `items[:n]` and `del items[:n]` are atomic, and only one thread takes. So a `send` that finds room and wakes nobody
-takes no lock: it compares the list's length with `room` before it appends and with `attention` behind it, two numbers that are
-changed under the lock only. Whoever is about to sleep first says in these numbers that it does, and then looks at the list.
+`list.append`, `items[:n]` and `del items[:n]` are atomic, and only one thread takes records. So a `send` that finds room and
+wakes no thread takes no lock. It compares the list's length with `room` before the append, and with `attention` after it. Both
+numbers change only under the lock. A thread that is about to sleep first sets them, then checks the list.
 
-Memory is counted in records of at most `RECORD_CHARGE` bytes, which is the list's length; larger ones are counted by themselves,
-under the lock. Who comes behind a larger one that waits for room waits too: else small ones would take what it needs, for ever.
+A record of up to `RECORD_CHARGE` bytes counts as one, so their memory is the list's length. Larger records are counted
+separately, under the lock. While a larger record waits for room, later records wait too. Otherwise small records could use up its
+room forever.
 """
 
 from __future__ import annotations
@@ -31,19 +32,19 @@ class Buffer:
     """Records on their way to the sender.
 
     Args:
-        memory: bytes of records that are not settled yet, at most (and one small record a thread).
-        max_block_ms: how long a thread waits for room.
-        linger_ms: how long the sender waits for more records.
-        batch_size: record bytes with which it waits no longer.
+        memory: the largest size of unsettled records, in bytes; each thread may exceed it by one small record.
+        max_block_ms: how long a thread waits for room, in milliseconds.
+        linger_ms: how long the sender waits for more records, in milliseconds.
+        batch_size: the record bytes at which it stops waiting.
 
     Attributes:
-        items: those that wait.
-        room: how many may wait, for `send` to compare.
-        attention: with more than so many waiting, `send` calls `rouse`.
-        abandoned: whether what is left is to be refused.
-        topics: how many the records may be of.
-        waiting: the threads that wait, and the lock.
-        failures: the records that failed, until they are reported.
+        items: the waiting records.
+        room: how many records may wait; `send` compares it with the length of `items`.
+        attention: `send` calls `rouse` if more records than this are waiting.
+        abandoned: true if the remaining records must be refused.
+        topics: the number of topics the records may belong to.
+        waiting: the lock, and the threads that wait.
+        failures: failed records, until they are reported.
     """
 
     def __init__(self, memory: int, max_block_ms: int, linger_ms: float, batch_size: int) -> None:
@@ -59,26 +60,26 @@ class Buffer:
         self._linger_ms = linger_ms
         self._batch_size = batch_size
         self._extra = 0  # bytes beyond RECORD_CHARGE of the records that have more
-        self._under_way: list[FutureRecordMetadata] = []  # what the sender has
+        self._under_way: list[FutureRecordMetadata] = []  # the records that the sender took
         self._extra_under_way = 0
-        self._sized = 0  # how many of those that wait were looked at for their size
-        self._size = 0  # of these, in bytes
+        self._sized = 0  # how many waiting records `_size` includes
+        self._size = 0  # their bytes
         self._taken = 0
-        self._urgent = 0  # so many are taken without lingering
+        self._urgent = 0  # the number of records to take without lingering
         self._blocked = 0  # threads that wait for room
-        self._came = 0  # how many have asked for room
-        self._large: list[int] = []  # larger records that wait, in the order in which they came
-        self._closed = False  # nothing more is let in
-        self._ended = False  # and the sender is gone
+        self._came = 0  # requests for room so far
+        self._large: list[int] = []  # requests of larger records that wait, in their order
+        self._closed = False  # no more records are accepted
+        self._ended = False  # the sender has ended too
         self._lock, self._work, self._progress = self.waiting.lock, self.waiting.work, self.waiting.progress
         on_fork(self)
 
     def forked(self) -> None:
-        """In a forked child, where no sender runs, nothing has room."""
+        """Accepts no record in a forked child, where no sender runs."""
         self.room = -1
 
     def is_foreign(self) -> bool:
-        """Whether this is a forked child. See `Waiting.is_foreign`."""
+        """True in a forked child. See `Waiting.is_foreign`."""
         return self.waiting.is_foreign()
 
     # ---- threads that send ---------------------------------------------------------------------------------------------------
@@ -87,22 +88,22 @@ class Buffer:
         """Waits until a small record fits.
 
         Raises:
-            PylogTimeoutError: none did for `max_block_ms`.
-            ClosedError: the producer is closed, or another process's.
-            IllegalStateError: the call comes amid another one of this thread.
+            PylogTimeoutError: the buffer stayed full for `max_block_ms`.
+            ClosedError: the producer is closed, or belongs to another process.
+            IllegalStateError: the call interrupts another call of this thread.
         """
         self.waiting.check_outside()
         with self._lock:
             self._wait_for_room(RECORD_CHARGE)
 
     def check_open(self) -> None:
-        """Raises ClosedError when nothing is taken any more."""
+        """Raises ClosedError if the producer is closed."""
         self.waiting.check_process()
         if self._closed:
-            raise ClosedError("the producer is closed; make another one")
+            raise ClosedError("the producer is closed; create another one")
 
     def add(self, future: FutureRecordMetadata) -> None:
-        """Adds a small record, as `send` does by itself. Raises as `wait_for_room`."""
+        """Adds a small record; `send` has the same steps inline. Raises as `wait_for_room`."""
         if len(self.items) >= self.room:
             self.wait_for_room()
         self.items.append(future)
@@ -110,7 +111,7 @@ class Buffer:
             self.rouse()
 
     def add_large(self, future: FutureRecordMetadata, size: int) -> None:
-        """Adds a record that counts `size` bytes, more than a small one, once it fits. Raises as `wait_for_room`."""
+        """Adds a record of `size` bytes, larger than `RECORD_CHARGE`, once it fits. Raises as `wait_for_room`."""
         self.waiting.check_outside()
         with self._lock:
             try:
@@ -122,16 +123,16 @@ class Buffer:
             self._work.notify()
 
     def _wait_for_room(self, size: int) -> None:
-        if not self.waiting.is_sender():  # which would wait for itself, in a callback
+        if not self.waiting.is_sender():  # in a callback it would wait for itself
             self._came += 1
             number = self._came
             if not self._may_go(number, size) and not self._wait_for_turn(number, size):
                 told = f"the producer's buffer of {self._memory} bytes has been full for max_block_ms={self._max_block_ms}"
-                raise PylogTimeoutError(f"{told}; the record was not taken: send more slowly, or raise one of the two")
+                raise PylogTimeoutError(f"{told}; the record was not accepted: send more slowly, or raise one of the two options")
         self.check_open()
 
     def _wait_for_turn(self, number: int, size: int) -> bool:
-        """Waits until a record may go; whether it may in time."""
+        """Waits until a record may be added. Returns false if it has waited too long."""
         self._blocked += 1
         try:
             if size > RECORD_CHARGE:
@@ -146,7 +147,7 @@ class Buffer:
                 self._progress.notify_all()
 
     def _may_go(self, number: int, size: int) -> bool:
-        """Whether a record has room, and comes behind no larger one that waits; or whether it need not wait: nothing is taken."""
+        """True if a record fits and no earlier, larger record waits; also if the producer is closed and waiting is useless."""
         records = len(self.items) + len(self._under_way)
         fits = records * RECORD_CHARGE + self._extra + size <= self._memory
         return self._closed or (fits and (not self._large or number <= self._large[0]))
@@ -156,9 +157,9 @@ class Buffer:
         self.room = -1 if self._closed or self._large else (self._memory - used) // RECORD_CHARGE
 
     def rouse(self) -> None:
-        """Tells the sender of a record; answers the record itself when the sender is gone.
+        """Wakes the sender for a record. If the sender has ended, fails the record.
 
-        Also from a handler of a signal amid another call, since the record is taken: then the sender is not gone.
+        A signal handler may call it during another call of the thread: then the sender has not ended.
         """
         with self._lock:
             if not self._ended:
@@ -166,7 +167,7 @@ class Buffer:
                 return
             late = self.items[:]
             del self.items[: len(late)]
-            self._fail(late, ClosedError("the producer was closed meanwhile; the record was not sent"))
+            self._fail(late, ClosedError("the producer was closed during the call; the record was not sent"))
             self._taken += len(late)  # a `flush` may have counted them
             self._progress.notify_all()
         self.call_back(late)
@@ -174,7 +175,7 @@ class Buffer:
     # ---- threads that wait ---------------------------------------------------------------------------------------------------
 
     def flush(self, timeout: float | None) -> None:
-        """Waits until all that was sent so far is settled; nothing of it lingers.
+        """Waits until all records sent so far are settled. They do not linger.
 
         Raises:
             PylogTimeoutError, ClosedError, IllegalStateError: as `Waiting.wait_until`.
@@ -193,7 +194,7 @@ class Buffer:
             self._urgent = max(self._urgent, target)
             self._work.notify()
             if not self._progress.wait_for(lambda: self._taken - len(self._under_way) >= target, seconds):
-                raise PylogTimeoutError(f"not all records are in the log after {timeout} s; they may still get there")
+                raise PylogTimeoutError(f"not all records are in the log after {timeout} s; they may still be appended")
 
     # ---- the sender ----------------------------------------------------------------------------------------------------------
 
@@ -203,12 +204,12 @@ class Buffer:
         self.waiting.sender.start()
 
     def take(self) -> list[FutureRecordMetadata]:
-        """Waits for records and takes some, in the order in which they were added; none when the buffer is closed and empty."""
+        """Waits for records and takes some of them, in order. Returns none if the buffer is closed and empty."""
         with self._lock:
-            self.attention = 0  # whoever adds from here on rouses
+            self.attention = 0  # from here on, each `send` wakes this thread
             while not self.items:
                 if self._closed:
-                    self._ended, self.attention = True, -1  # what comes later is answered by who adds it
+                    self._ended, self.attention = True, -1  # a later `send` fails its record itself
                     break
                 self._work.wait()
             if self._linger_ms and not self._is_due():
@@ -231,14 +232,14 @@ class Buffer:
         return picked
 
     def _is_due(self) -> bool:
-        """Whether the sender has lingered enough."""
+        """True if the sender must not linger any longer."""
         return self._closed or self._urgent > self._taken or self._blocked > 0 or self._is_batch()
 
     def _is_batch(self) -> bool:
-        """Whether what waits is a batch; if not, says with how many records it may be one."""
+        """True if the waiting records fill a batch. Otherwise sets `attention` to the number that may fill one."""
         waiting = len(self.items)
         if waiting >= limits.PRODUCER_TAKE_RECORDS:
-            return True  # as much as is taken at a time
+            return True  # the most that `take` returns
         if waiting <= self.attention and self.attention > 0:
             return False
         new = self.items[self._sized : waiting]
@@ -249,7 +250,7 @@ class Buffer:
         return self._size >= self._batch_size
 
     def done(self) -> None:
-        """What was taken is settled, and its memory free."""
+        """Frees the memory of the records taken, which are settled."""
         with self._lock:
             self._under_way = []
             self._extra -= self._extra_under_way
@@ -258,21 +259,21 @@ class Buffer:
             self._progress.notify_all()
 
     def refuse(self, futures: Sequence[FutureRecordMetadata], error: Exception, partition: int = -1) -> None:
-        """Settles futures with an error, each in its turn."""
+        """Settles futures with an error, in their order."""
         self._fail(futures, error, partition)
         self.call_back(futures)
         if self.failures.are_many:
             self.failures.report()
 
     def _fail(self, futures: Sequence[FutureRecordMetadata], error: Exception, partition: int = -1) -> None:
-        without_frames(error)  # which hold the records, and these hold the error
+        without_frames(error)  # frames refer to the records, and these to the error
         for some in by_route(futures).values():
             outcome = Outcome.failed(error, partition)
             settle(some, outcome)
             self.failures.note(some, outcome)
 
     def call_back(self, futures: Sequence[FutureRecordMetadata]) -> None:
-        """Makes the calls of settled futures, and wakes who waits for them."""
+        """Calls the callbacks of settled futures, and wakes the threads that wait for them."""
         self.waiting.announce()
         if self.waiting.has_callbacks:
             for future in futures:
@@ -283,11 +284,11 @@ class Buffer:
 
     @property
     def is_closed(self) -> bool:
-        """True if nothing is let in any more."""
+        """True if no more records are accepted."""
         return self._closed
 
     def let_nothing_in(self) -> None:
-        """Has the sender end when it has done what is there. Waits for nothing but the lock."""
+        """Accepts no more records; the sender ends after the waiting ones. Waits only for the lock."""
         with self._lock:
             self._closed = True
             self._set_room()
@@ -295,13 +296,13 @@ class Buffer:
             self._progress.notify_all()
 
     def close(self, timeout: float | None) -> None:
-        """Lets nothing in any more, and waits until the sender has done what is there.
+        """Accepts no more records, and waits until the sender has appended the waiting ones.
 
         Args:
-            timeout: seconds that it gets for that; then the rest is refused.
+            timeout: seconds to wait; after that the remaining records are refused.
 
         Raises:
-            IllegalStateError: the call comes amid another one of this thread.
+            IllegalStateError: the call interrupts another call of this thread.
         """
         self.waiting.check_outside()
         seconds = waitable(timeout)

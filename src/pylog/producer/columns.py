@@ -1,4 +1,4 @@
-"""Records of one topic as columns: made of what `send` was given, cut into each partition's batches."""
+"""Records of one topic as columns, built from the records of `send` or from a table, and split into batches by partition."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from pylog.record.layouts import HEADERS_TYPE
 from pylog.record.rows import MAX_RECORD_OVERHEAD, Longs, Rows
 
 Futures = Sequence[FutureRecordMetadata]
-_ONE_HEADER = 10  # bytes at most of a header's sizes; one more for the number of headers
+_ONE_HEADER = 10  # the most bytes of a header's sizes, and of the number of headers
 
 
 class Columns(NamedTuple):
     """Some records of a topic.
 
     Attributes:
-        batch: what they are.
-        sizes: bytes of each record in a batch, at most.
-        futures: of the records; none, if they came as a table.
+        batch: the records.
+        sizes: the largest size of each record in a batch, in bytes.
+        futures: of the records; empty if they came as a table.
     """
 
     batch: pa.RecordBatch
@@ -37,19 +37,19 @@ class Columns(NamedTuple):
     futures: Futures
 
     def take(self, order: Longs) -> Columns:
-        """The records in another order."""
+        """Returns the records in another order."""
         rows = pa.array(order)
-        taken = [column.take(rows) for column in self.batch.columns]  # in a third less time than the batch's own method
+        taken = [column.take(rows) for column in self.batch.columns]  # a third faster than the batch's own method
         futures = np.fromiter(self.futures, object, len(order))[order].tolist() if self.futures else ()
         return Columns(pa.RecordBatch.from_arrays(taken, schema=self.batch.schema), self.sizes[order], futures)
 
 
 class Part(NamedTuple):
-    """Records of one partition, as its log takes them.
+    """Records of one partition, ready to be appended.
 
     Attributes:
-        rows: what is appended.
-        sizes, futures: as of `Columns`.
+        rows: the records.
+        sizes, futures: as in `Columns`.
     """
 
     rows: Rows
@@ -57,12 +57,12 @@ class Part(NamedTuple):
     futures: Futures
 
     def slice(self, first: int, end: int) -> Part:
-        """The records from `first` to before `end`."""
+        """Returns the records from `first` up to, but not including, `end`."""
         return Part(self.rows.slice(first, end), self.sizes[first:end], self.futures[first:end])
 
 
 def columns_of(futures: Futures, route: Route, now_ms: int) -> Columns:
-    """The records of some futures; those without a timestamp get `now_ms`."""
+    """Returns the records of futures; those without a timestamp get `now_ms`."""
     columns = {
         "value": pa.array([future.value for future in futures], pa.binary()),
         "timestamp": pa.array(_timestamps(futures, route, now_ms)),
@@ -94,7 +94,7 @@ def _sizes(rows: Rows) -> Longs:
 
 
 def partitions_named(futures: Futures, route: Route) -> Longs | None:
-    """The partitions that records name, -1 for none; None when no record of the topic ever did."""
+    """Returns the partitions that records name, -1 for none; None if no record of the topic has named one yet."""
     if not route.named:
         return None
     given = [(future.details or PLAIN).partition for future in futures]
@@ -102,7 +102,7 @@ def partitions_named(futures: Futures, route: Route) -> Longs | None:
 
 
 def columns_of_table(table: Any, route: Route, now_ms: int) -> list[tuple[Columns, Longs | None]]:
-    """The rows of a table, a piece at a time; with each the partitions that its rows name, -1 for none.
+    """Returns the rows of a table in chunks, each with the partitions that its rows name (-1 for none).
 
     Raises:
         InvalidRecordError, InvalidTimestampError, RecordTooLargeError, UnknownTopicOrPartitionError: some row cannot be appended.
@@ -111,9 +111,9 @@ def columns_of_table(table: Any, route: Route, now_ms: int) -> list[tuple[Column
         raise InvalidRecordError(f"send_arrow takes a pyarrow.Table or RecordBatch, not {type(table).__name__}")
     names = [name for name in table.schema.names if name != "partition"]
     if len(names) < len(table.schema.names) - 1:
-        raise InvalidRecordError(f"columns {table.schema.names} given; 'partition' may be there once")
+        raise InvalidRecordError(f"the columns are {table.schema.names}; 'partition' may occur only once")
     if len(set(names)) < len(names):
-        raise InvalidRecordError(f"columns {table.schema.names} given; each may be there once")
+        raise InvalidRecordError(f"the columns are {table.schema.names}; each name may occur only once")
     pieces = []
     for batch in [table] if isinstance(table, pa.RecordBatch) else table.to_batches():
         named = _named(batch.column("partition"), route) if "partition" in table.schema.names else None
@@ -130,13 +130,13 @@ def columns_of_table(table: Any, route: Route, now_ms: int) -> list[tuple[Column
 
 
 def _named(given: pa.Array, route: Route) -> Longs | None:
-    """A column of partitions; None when it names none."""
+    """Returns a column of partitions; None if it names no partition."""
     given = layouts.decoded(given)
     if given.null_count == len(given):
         return None
     if not pa.types.is_integer(given.type):
         raise InvalidRecordError(f"column partition is {given.type}; it must be an integer")
-    wide = given if given.type == pa.uint64() else given.cast(pa.int64())  # which every partition's number fits into
+    wide = given if given.type == pa.uint64() else given.cast(pa.int64())  # wide enough for every partition's number
     unknown = pc.filter(wide, pc.invert(pc.is_in(wide, pa.array(route.partitions, wide.type), skip_nulls=True))).drop_null()
     if len(unknown):
         told = f"column partition has {unknown[0]}; topic {route.topic!r} has the partitions {list(route.partitions)[:20]}"
@@ -145,7 +145,7 @@ def _named(given: pa.Array, route: Route) -> Longs | None:
 
 
 def batch_size_of(size: int) -> int:
-    """Bytes at most of a batch with one record of a size."""
+    """Returns the largest size of a batch with one record of a size, in bytes."""
     return size + HEADER_SIZE + _ONE_HEADER
 
 
@@ -156,12 +156,12 @@ def _check_sizes(sizes: Longs, route: Route) -> None:
 
 
 def parts(columns: Columns, partitions: Longs, now_ms: int) -> Iterator[tuple[int, Part]]:
-    """Each partition's records, in the order in which they were sent.
+    """Yields the records of each partition, in the order in which they were sent.
 
     Args:
         columns: the records.
-        partitions: of each one.
-        now_ms: the timestamp of those that have none.
+        partitions: the partition of each record.
+        now_ms: the timestamp of records without one.
     """
     starts = _starts(partitions)
     if not _are_distinct(partitions[starts]):
@@ -174,22 +174,22 @@ def parts(columns: Columns, partitions: Longs, now_ms: int) -> Iterator[tuple[in
 
 
 def _starts(partitions: Longs) -> Longs:
-    """Where another partition's records begin."""
+    """Returns the indexes at which the partition changes."""
     return np.concatenate(([0], np.flatnonzero(np.diff(partitions)) + 1))
 
 
 def _are_distinct(partitions: Longs) -> bool:
-    """Whether no number is there twice."""
+    """True if no number occurs twice."""
     return len(partitions) <= int(partitions.max()) + 1 and len(np.unique(partitions)) == len(partitions)
 
 
 def batches(part: Part, batch_size: int, limit: int) -> Iterator[Part]:
-    """The records of a partition in parts that are a batch each.
+    """Splits the records of a partition into batches.
 
     Args:
         part: the records.
-        batch_size: bytes of a batch's records; a larger record is a batch of its own.
-        limit: bytes of a batch, at most.
+        batch_size: the record bytes of one batch; a larger record gets its own batch.
+        limit: the largest size of a batch, in bytes.
     """
     most = min(batch_size, limit - HEADER_SIZE - _ONE_HEADER)
     ends = np.cumsum(part.sizes)

@@ -1,4 +1,4 @@
-"""How a producer works: kafka-python's names, checked when they are given."""
+"""The options of a producer, with kafka-python's names, checked on construction."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pylog.errors import InvalidArgumentError
 from pylog.partitioner import Callback, DefaultPartitioner, Partitioner, RoundRobinPartitioner
 
 _ALIASES: Final = {"compression_type": "compression"}  # kafka-python's word → ours
-_INSTEAD: Final = {  # what other options of kafka-python's are here
-    "bootstrap_servers": "a store is a directory, and this one is open",
-    "client_id": "a producer has no name; leave it out",
-    "retries": "delivery_timeout_ms says how long an append is tried again",
-    "request_timeout_ms": "delivery_timeout_ms says how long an append is tried again",
-    "max_in_flight_requests_per_connection": "batches follow each other; leave it out",
-    "transactional_id": "there are no transactions; enable_idempotence has each batch in the log once",
+_INSTEAD: Final = {  # what replaces kafka-python's other options
+    "bootstrap_servers": "a producer belongs to an open store; leave it out",
+    "client_id": "producers have no names; leave it out",
+    "retries": "set delivery_timeout_ms, the time for which an append is retried",
+    "request_timeout_ms": "set delivery_timeout_ms, the time for which an append is retried",
+    "max_in_flight_requests_per_connection": "batches are appended one after the other; leave it out",
+    "transactional_id": "there are no transactions; enable_idempotence appends each batch exactly once",
 }
 PARTITIONERS: Final = ("default", "round_robin")
 Serializer = Callable[[Any], bytes | None]
@@ -30,28 +30,29 @@ Serializer = Callable[[Any], bytes | None]
 class ProducerConfig:
     """The options of `Store.producer`. Times in milliseconds, sizes in bytes.
 
-    `Store.producer` also takes kafka-python's `compression_type`, which is `compression`, and `acks`: "all", -1 and 1 are the
-    same here, where a record has one copy (what an acknowledgement promises `durability` says), and 0 is refused.
+    `Store.producer` also accepts kafka-python's `compression_type` (the same as `compression`) and `acks`. A record has one copy,
+    so "all", -1 and 1 mean the same, and 0 is refused. `durability` decides what an acknowledgement promises.
 
     Attributes:
-        compression: a codec's name; None is the topic's own.
-        linger_ms: how long a record waits for others before it is written with those that are there; 0 is not at all.
-        batch_size: record bytes of one batch, at most (a larger record is a batch of its own), and where lingering ends.
-        buffer_memory: of records that are not in the log yet; one counts as its key, value, headers and 256 bytes, or as 1 KiB.
+        compression: the name of a codec; None is the topic's `compression.type`.
+        linger_ms: how long the producer waits for more records before it writes a batch; 0 does not wait.
+        batch_size: the largest number of record bytes in a batch, at which lingering ends. A larger record gets its own batch.
+        buffer_memory: bytes of records that are not in the log yet. A record counts as its key, value, headers and 256 bytes, and
+            at least 1 KiB.
         max_block_ms: how long `send` waits for room in the buffer.
-        max_request_size: of a record with the batch around it; what is larger is refused.
-        delivery_timeout_ms: how long an append is tried again that another process holds up.
-        retry_backoff_ms: between two of these attempts.
-        metadata_max_age_ms: how long a topic's partitions and options are relied on that another process may change, unless one
-            turns out to be gone. What its own store changes a producer sees at once.
+        max_request_size: the largest size of one record with its batch header; larger records are refused.
+        delivery_timeout_ms: how long an append is retried while another process holds the log.
+        retry_backoff_ms: the pause between two attempts.
+        metadata_max_age_ms: how long a topic's partitions and options are cached. A change made through the same store, and a
+            missing partition, are noticed at once.
         enable_idempotence: number the batches, so that none is appended twice.
-        durability: what an acknowledgement promises; None is the topic's own, or the store's.
-        partitioner: "default" (Kafka's: by the key's hash, sticky without one), "round_robin", or a callable that takes (key,
-            all partitions, available partitions) and returns a partition; it is called by `send`.
-        key_serializer, value_serializer: callables that make bytes, or None, of what `send` is given.
+        durability: what an acknowledgement promises; None is the topic's level, else the store's.
+        partitioner: "default" (Kafka's: by the hash of the key, sticky without a key), "round_robin", or a callable that takes
+            (key, all partitions, available partitions) and returns a partition. `send` calls it.
+        key_serializer, value_serializer: callables that turn the arguments of `send` into bytes or None.
 
     Raises:
-        InvalidArgumentError: a value of another type, or out of its range.
+        InvalidArgumentError: a value has a wrong type or is out of its range.
 
     >>> ProducerConfig(linger_ms=5).batch_size
     524288
@@ -91,14 +92,14 @@ class ProducerConfig:
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> ProducerConfig:
-        """A configuration from options by name, `compression_type` and `acks` too.
+        """Returns a configuration from options by name, including `compression_type` and `acks`.
 
         Raises:
-            InvalidArgumentError: an option that does not exist; the error lists those that do.
+            InvalidArgumentError: an option does not exist; the message lists the known ones.
         """
         given = {_ALIASES.get(name, name): value for name, value in options.items()}
         if len(given) < len(options):
-            raise InvalidArgumentError("compression and compression_type are one option; give one of them")
+            raise InvalidArgumentError("compression and compression_type are the same option; give one of them")
         _check_acks(given.pop("acks", "all"))
         check_option_names("producer", given, [field.name for field in fields(cls)], _INSTEAD)
         return cls(**given)
@@ -109,7 +110,7 @@ class ProducerConfig:
         return None if isinstance(self.partitioner, str) else self.partitioner
 
     def new_partitioner(self) -> Partitioner:
-        """What chooses partitions for whole columns of a topic's records."""
+        """Returns a new partitioner for columns of records."""
         return RoundRobinPartitioner() if self.partitioner == "round_robin" else DefaultPartitioner(self.batch_size)
 
 
@@ -122,11 +123,11 @@ def _checked_number(name: str, value: object, low: int, high: int) -> int | floa
 
 
 def _check_acks(acks: object) -> None:
-    """Refuses what would be no acknowledgement."""
+    """Refuses `acks=0`, and unknown values."""
     if isinstance(acks, bool) or acks not in ("all", -1, 1):
         raise InvalidArgumentError(
-            f"acks={acks!r} is not 'all', -1 or 1: every record is acknowledged or refused here; who does not care does not wait "
-            "for its future, and durability=Durability.OS is what costs least"
+            f"acks={acks!r} is not supported; use 'all', -1 or 1. To send without waiting, ignore the future and set "
+            "durability=Durability.OS"
         )
 
 

@@ -1,13 +1,13 @@
 """The part of a producer that outlives it: the buffer, the sender and their thread.
 
-The thread, the store and the interpreter's exit refer to a `Core` and never to the `Producer` that a program holds, nor to
-the program's own functions. So a producer that is dropped without `close` is collected, and its records are still appended.
+The thread, the store and the exit handlers refer to a `Core`, and never to the `Producer` object or the program's functions. So a
+producer that is dropped without `close` is collected, and its records are still appended.
 """
 
 from __future__ import annotations
 
 import atexit
-import concurrent.futures.thread  # noqa: F401 - close at exit may be the first to have pyarrow import pandas, and that this: too late
+import concurrent.futures.thread  # noqa: F401 - pyarrow may import pandas at exit, and pandas this module, which cannot be imported then
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,7 +20,7 @@ from pylog.producer.buffer import Buffer
 from pylog.producer.config import ProducerConfig
 from pylog.producer.sender import Sender
 
-_BEFORE_OTHERS: Final = 100  # of what multiprocessing ends with a child: its pools have 15, its managers 10
+_BEFORE_OTHERS: Final = 100  # exit priority; pools of multiprocessing have 15, managers 10
 
 
 class Core:
@@ -30,7 +30,7 @@ class Core:
         manager: the topics and logs that it sends to.
         clock: for timestamps and waiting.
         config: the producer's options.
-        ended: is called by the producer's thread when every record is settled.
+        ended: called by the producer's thread when every record is settled.
     """
 
     def __init__(self, manager: LogManager, clock: Clock, config: ProducerConfig, ended: Callable[[Core], object]) -> None:
@@ -51,16 +51,16 @@ class Core:
 
     @property
     def is_open(self) -> bool:
-        """True if the thread takes records: it has begun in this process, and nothing has closed it. Takes no lock."""
+        """True if the thread was started in this process and the producer is not closed. Takes no lock."""
         return self._begun and not self.buffer.is_closed and not self.buffer.is_foreign()
 
     def close(self, timeout: float | None = None) -> None:
-        """Appends what was sent and ends the thread. See `Producer.close`."""
+        """Appends the sent records and ends the thread. See `Producer.close`."""
         if not self.buffer.is_foreign():
             self.buffer.close(timeout)
 
     def let_go(self) -> None:
-        """Has the thread append what was sent and end. Waits for nothing."""
+        """Makes the thread append the sent records and end. Does not wait."""
         self.buffer.let_nothing_in()
 
     def _run(self) -> None:
@@ -80,10 +80,11 @@ def _without_calls(config: ProducerConfig) -> ProducerConfig:
 
 
 def at_exit(close: Callable[[], object]) -> Callable[[], object]:
-    """Has `close` called when the interpreter ends, or the work of multiprocessing's child, which calls nothing of `atexit`.
+    """Registers `close` to be called when the interpreter ends. In a child of multiprocessing, which ignores `atexit`, when it
+    ends.
 
     Returns:
-        What takes that back.
+        A function that cancels the registration.
     """
     atexit.register(close)
     processes = sys.modules.get("multiprocessing.process")

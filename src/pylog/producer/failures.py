@@ -1,4 +1,4 @@
-"""Records that were not acknowledged, and whose outcome no call has asked for: they are logged once, by topic and partition."""
+"""Logs failed records whose outcome the program has not checked: each once, by topic and partition."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from pylog.producer.future import FutureRecordMetadata, Outcome
 
 LOGGER = logging.getLogger("pylog.producer")
-_MOST_KEPT: Final = 1_000  # failed batches; with more of them the oldest are not kept until the next flush
+_MOST_KEPT: Final = 1_000  # failed batches; with more of them a report is due before the next flush
 _MOST_NAMED: Final = 10  # partitions in one line of the log
 
 
@@ -18,9 +18,9 @@ class _Failed(NamedTuple):
     """A batch that failed.
 
     Attributes:
-        place: its topic, with the partition where that is known.
-        size: its records.
-        outcome: which also counts the records whose outcome was asked for.
+        place: its topic, with the partition if that is known.
+        size: the number of its records.
+        outcome: its error, and the records whose outcome was checked.
     """
 
     place: str
@@ -29,7 +29,7 @@ class _Failed(NamedTuple):
 
     @property
     def unobserved(self) -> int:
-        """How many records' outcomes no call has asked for."""
+        """The number of records whose outcome was not checked."""
         return self.size - len(self.outcome.observed or ())
 
 
@@ -40,18 +40,18 @@ class Failures:
         self._kept: deque[_Failed] = deque()
 
     def note(self, futures: Sequence[FutureRecordMetadata], outcome: Outcome) -> None:
-        """Keeps a batch that has failed until the next report. All records are of one topic."""
+        """Keeps a failed batch until the next report. All its records belong to one topic."""
         topic = futures[0].route.topic
         place = topic if outcome.partition < 0 else f"{topic}-{outcome.partition}"
         self._kept.append(_Failed(place, len(futures), outcome))
 
     @property
     def are_many(self) -> bool:
-        """True if a report is due before the next flush, so that what is kept stays small."""
+        """True if a report is due before the next flush, to limit the memory."""
         return len(self._kept) > _MOST_KEPT
 
     def report(self) -> None:
-        """Logs how many records failed unobserved, where, and the first error of each partition. Reports each record once."""
+        """Logs the number of unchecked failed records of each partition, and its first error. Reports each record once."""
         found: dict[str, tuple[int, Exception | None]] = {}
         for failed in self._taken():
             count, first = found.get(failed.place, (0, failed.outcome.error))
@@ -62,15 +62,15 @@ class Failures:
         parts = [f"{place}: {count} ({type(error).__name__}: {error})" for place, (count, error) in found.items()]
         more = f"; and {len(parts) - _MOST_NAMED} more partitions" if len(parts) > _MOST_NAMED else ""
         LOGGER.error(
-            "%d records that were sent are not acknowledged, and no call has asked for their outcome: %s%s. "
-            "Call result() of the future that each send returns, or give on_delivery",
+            "%d sent records were not acknowledged, and their outcome was not checked: %s%s. "
+            "Call result() on the future that each send returns, or pass on_delivery",
             sum(count for count, _ in found.values()),
             "; ".join(parts[:_MOST_NAMED]),
             more,
         )
 
     def _taken(self) -> list[_Failed]:
-        """The failed batches, which are not kept any longer."""
+        """Returns the failed batches and forgets them."""
         taken: list[_Failed] = []
         try:
             while True:

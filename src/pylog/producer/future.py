@@ -1,8 +1,9 @@
-"""What `send` returns: the record until it is in the log, and the answer from then on, in one object.
+"""The future that `send` returns. One object holds the record until it is appended, and then its outcome.
 
-A million of them a second are made, so they have no lock, the garbage collector does not visit them, and settling one is two
-stores: only the sender puts the index into the place of the value, and then sets `outcome`; whoever sees `outcome` sees both.
-Threads that wait do so at the buffer.
+A producer creates up to a million of them a second. So they have no lock, the garbage collector skips them, and settling takes
+two
+assignments: the sender replaces the value with the record's index, then sets `outcome`. A thread that sees `outcome` sees both.
+Waiting threads wait on the buffer's condition.
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ from pylog.producer.route import Route
 from pylog.record.types import Header
 
 LOGGER = logging.getLogger("pylog")
-_INSTEAD: Final = "give a plain function, or send with pylog.aio.AsyncProducer"
+_INSTEAD: Final = "pass a plain function, or send with pylog.aio.AsyncProducer"
 Callback = Callable[["FutureRecordMetadata"], object]
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record that was sent is.
+    """The partition, offset and timestamp of an appended record.
 
     Attributes:
         topic, partition, offset: of the record.
-        timestamp: that it has in the log, in milliseconds.
+        timestamp: its timestamp in the log, in milliseconds since 1970.
         durability: the level that the acknowledgement waited for.
     """
 
@@ -45,16 +46,16 @@ class RecordMetadata(NamedTuple):
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of a batch.
+    """The outcome of a batch: appended, or failed.
 
     Attributes:
         topic, partition: of the batch.
-        base_offset: of its first record.
-        timestamp: of records that brought none along; of all, if the topic stamps them.
-        stamped: whether it does.
+        base_offset: the offset of its first record.
+        timestamp: of records without their own; of all records if the topic uses LogAppendTime.
+        stamped: true if the topic uses LogAppendTime.
         durability: of the acknowledgement.
-        error: why it is not acknowledged, or None.
-        observed: of a batch with an error, the indexes of the records whose outcome was asked for.
+        error: why it was not acknowledged, or None.
+        observed: of a failed batch, the indexes of the records whose outcome was checked.
     """
 
     topic: str = ""
@@ -68,12 +69,12 @@ class Outcome:
 
     @classmethod
     def failed(cls, error: Exception, partition: int = -1) -> Outcome:
-        """Of a batch that is not acknowledged."""
+        """Returns the outcome of a batch that was not acknowledged."""
         return cls(partition=partition, error=error, observed=set())
 
 
 class Details(msgspec.Struct, gc=False, eq=False):
-    """What few records have: headers, a partition that they name, a timestamp of their own, calls to make when settled."""
+    """The rare parts of a record: headers, an explicit partition or timestamp, and callbacks."""
 
     headers: tuple[Header, ...] | None = None
     partition: int | None = None
@@ -85,7 +86,7 @@ PLAIN: Final = Details()
 
 
 class FutureRecordMetadata(msgspec.Struct, gc=False, eq=False):
-    """The answer to one `send`: made by it, settled by the producer's thread.
+    """The future of one `send`. The producer's thread settles it.
 
     >>> import pylog, tempfile
     >>> store = pylog.open(tempfile.mkdtemp())
@@ -98,7 +99,7 @@ class FutureRecordMetadata(msgspec.Struct, gc=False, eq=False):
     """
 
     route: Route
-    value: Any  # bytes or None, until the record is settled; then its index in the batch of `outcome`
+    value: Any  # bytes or None; once the record is settled, its index in the batch of `outcome`
     key: bytes | None = None
     details: Details | None = None
     outcome: Outcome | None = None
@@ -108,47 +109,47 @@ class FutureRecordMetadata(msgspec.Struct, gc=False, eq=False):
         return f"FutureRecordMetadata({self.route.topic!r}, {state})"
 
     def done(self) -> bool:
-        """Whether the record is in the log, or will not be."""
+        """True if the record was appended, or has failed."""
         return self.outcome is not None
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
-        """Waits for the record to be in the log.
+        """Waits until the record is in the log.
 
         Args:
-            timeout: seconds at most; None is for ever.
+            timeout: seconds to wait; None waits indefinitely.
 
         Returns:
-            Where it is.
+            The record's partition, offset and timestamp.
 
         Raises:
-            PylogTimeoutError: it took longer; the record may still get there.
-            PylogError: why the record is not acknowledged. One that could not be synced may be in the log all the same.
+            PylogTimeoutError: the timeout has expired; the record may still be appended.
+            PylogError: the record was not acknowledged. After a failed sync it may be in the log all the same.
         """
         outcome = self._settled(timeout)
         if outcome.error is not None:
-            raise copied(outcome.error)  # a copy: other threads raise it too
+            raise copied(outcome.error)  # a copy, because other threads may raise it too
         stamp = (self.details or PLAIN).timestamp
         if stamp is None or outcome.stamped:
             stamp = outcome.timestamp
         return RecordMetadata(outcome.topic, outcome.partition, outcome.base_offset + self.value, stamp, outcome.durability)
 
     def get(self, timeout: float | None = None) -> RecordMetadata:
-        """`result` under kafka-python's name."""
+        """Same as `result`; kafka-python's name."""
         return self.result(timeout)
 
     def succeeded(self) -> bool:
-        """Whether the record is in the log. Waits for nothing."""
+        """True if the record was appended. Does not wait."""
         return self.outcome is not None and self._observed(self.outcome).error is None
 
     def failed(self) -> bool:
-        """Whether the record will not be acknowledged: `exception` says why. Waits for nothing."""
+        """True if the record has failed: `exception` returns the error. Does not wait."""
         return self.outcome is not None and self._observed(self.outcome).error is not None
 
     def exception(self, timeout: float | None = None) -> Exception | None:
-        """Waits as `result` does, and returns why the record is not acknowledged; None when it is.
+        """Waits as `result` does. Returns the error if the record was not acknowledged, else None.
 
         Raises:
-            PylogTimeoutError: it took longer.
+            PylogTimeoutError: the timeout has expired.
         """
         error = self._settled(timeout).error
         return None if error is None else copied(error)
@@ -160,16 +161,17 @@ class FutureRecordMetadata(msgspec.Struct, gc=False, eq=False):
         return self._observed(self.outcome)
 
     def _observed(self, outcome: Outcome) -> Outcome:
-        """The outcome, which is now known to the program: if it is an error, no report has to tell of it."""
+        """Returns the outcome, and notes that the program has checked it, so that its error is not reported."""
         if outcome.observed is not None:
             outcome.observed.add(self.value)
         return outcome
 
     def add_callback(self, callback: Callable[..., object], *args: Any, **kwargs: Any) -> FutureRecordMetadata:
-        """Calls `callback(*args, metadata, **kwargs)` once the record is in the log: now if it is, else in the producer's thread.
+        """Calls `callback(*args, metadata, **kwargs)` once the record is in the log.
 
-        What it raises is logged. It must not wait for the producer, which waits for it. A coroutine function is refused; a
-        coroutine that a plain function returns is an error, which is logged.
+        If it already is, the callback runs now, else in the producer's thread. Its exceptions are logged. It must not wait for
+        the producer, which waits for it. A coroutine function is refused; a coroutine that a plain function returns is logged as
+        an error.
 
         Returns:
             This future.
@@ -183,7 +185,7 @@ class FutureRecordMetadata(msgspec.Struct, gc=False, eq=False):
         return self.when_done(call)
 
     def add_errback(self, errback: Callable[..., object], *args: Any, **kwargs: Any) -> FutureRecordMetadata:
-        """Calls `errback(*args, error, **kwargs)` if the record is not acknowledged, as `add_callback` does."""
+        """Calls `errback(*args, error, **kwargs)` if the record fails. See `add_callback`."""
 
         def call(done: FutureRecordMetadata) -> None:
             if (error := done.exception()) is not None:
@@ -193,7 +195,7 @@ class FutureRecordMetadata(msgspec.Struct, gc=False, eq=False):
         return self.when_done(call)
 
     def when_done(self, call: Callback) -> FutureRecordMetadata:
-        """Calls `call(future)` in either case."""
+        """Calls `call(future)` when the record is settled, appended or not."""
         if not callable(call):
             raise InvalidArgumentError(f"{call!r} cannot be called")
         refuse_coroutine_function("call", call, _INSTEAD)
@@ -210,7 +212,7 @@ class FutureRecordMetadata(msgspec.Struct, gc=False, eq=False):
         self.details.callbacks.append(call)
 
     def call_back(self) -> None:
-        """Makes the calls that are due, each once, whichever thread comes first."""
+        """Calls the callbacks that are due, each once. Any thread may call it."""
         callbacks = (self.details or PLAIN).callbacks
         while callbacks:
             try:
@@ -219,12 +221,12 @@ class FutureRecordMetadata(msgspec.Struct, gc=False, eq=False):
                 return
             try:
                 refuse_awaitable(call(self))
-            except BaseException:  # of the user's code: other records' calls, and the sender, must go on
+            except BaseException:  # raised by user code: other callbacks and the sender must continue
                 LOGGER.exception("a callback of %r failed", self)
 
 
 def by_route(futures: Sequence[FutureRecordMetadata]) -> dict[Route, list[FutureRecordMetadata]]:
-    """The futures of each topic, in their order."""
+    """Returns the futures by topic, in their order."""
     routes: dict[Route, list[FutureRecordMetadata]] = {}
     for future in futures:
         routes.setdefault(future.route, []).append(future)
@@ -232,7 +234,7 @@ def by_route(futures: Sequence[FutureRecordMetadata]) -> dict[Route, list[Future
 
 
 def settle(futures: Sequence[FutureRecordMetadata], outcome: Outcome) -> None:
-    """Answers the futures of one batch, and lets go of their records."""
+    """Settles the futures of one batch, and releases their records."""
     if not futures:
         return
     route = futures[0].route
@@ -246,11 +248,11 @@ def settle(futures: Sequence[FutureRecordMetadata], outcome: Outcome) -> None:
             future.outcome = outcome
         return
     for index, future in enumerate(futures):
-        future.key = None  # in the same pass: of futures that are sorted by partition each one is fetched from far
+        future.key = None  # in the same pass: a second one would miss the cache again
         future.value = index
         future.outcome = outcome
 
 
 def copied(error: Exception) -> Exception:
-    """An error to raise: what many threads raise must not collect their tracebacks."""
+    """Returns a copy of an error to raise, so that tracebacks of several threads do not accumulate in one object."""
     return copy.copy(error) if isinstance(error, PylogError) else error

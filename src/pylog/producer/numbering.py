@@ -1,10 +1,9 @@
-"""The numbers that let a log take a producer's batches once: an id, an epoch, and a sequence for each partition.
+"""The numbers that let a log append each batch of a producer once: producer id, epoch, and a sequence for each partition.
 
-A broker's controller hands out producer ids from one counter. Processes that share a directory have no controller, and a counter
-in a file would be lost with it, or copied with it: two producers would have one id, and a log would take the batches of one for
-those of the other, and drop them (groups-and-transactions T-12). So an id is drawn at random, from 2^48, where no broker's
-counter gets to (reliability 10), to 2^62: of a million producers that a partition remembers, two are the same with a chance of
-one in 8 million.
+A broker's controller assigns producer ids from a counter. Processes that share a directory have no controller, and a counter in a
+file could be lost or copied. Two producers would then have the same id, and the log would drop the batches of one as duplicates
+(groups-and-transactions T-12). So an id is drawn at random between 2^48, which no broker's counter reaches (reliability 10), and
+2^62. Among a million producers of one partition, two ids are equal with a chance of one in 8 million.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from pylog.record.types import ProducerBatch
 
 
 def new_producer_id() -> int:
-    """An id that no other producer has.
+    """Returns a producer id that no other producer has.
 
     >>> 1 << 48 <= new_producer_id() < 1 << 62
     True
@@ -43,15 +42,15 @@ class Numbering:
         self._sequence = 0
 
     def next_batch(self) -> ProducerBatch:
-        """The numbers of the next batch, or of the last one again, if it was not acknowledged."""
+        """Returns the numbers of the next batch; the same again until `advance` or `restart`."""
         return ProducerBatch(self._producer_id, self._epoch, self._sequence)
 
     def advance(self, count: int) -> None:
-        """A batch of so many records is in the log."""
+        """Moves past a batch of `count` records that was appended."""
         self._sequence = (self._sequence + count) & limits.INT32_MAX
 
     def restart(self) -> None:
-        """A batch was given up. Whether it is in the log may not be known, so the next one must not have its numbers."""
+        """Starts a new epoch after a batch was abandoned. The batch may be in the log, so its numbers must not be used again."""
         self._sequence = 0
         if self._epoch < limits.MAX_PRODUCER_EPOCH:
             self._epoch += 1

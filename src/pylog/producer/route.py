@@ -1,4 +1,4 @@
-"""What a producer knows of one topic."""
+"""The metadata of one topic that a producer caches: partitions, size limits, timestamp bounds."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from pylog.topics.topic import Topic
 
 
 class Route:
-    """One topic, as one producer sends to it.
+    """The cached metadata of one topic.
 
     Attributes:
         topic: its name.
         waiting: the threads that wait for its records.
         partitions: the topic's partitions, ascending.
-        limit: bytes that a record may have, with a batch around it.
-        limit_text: the same for messages, with the option that sets it.
-        small: bytes of a value and its key that pass without a closer look.
-        small_alone: the same of a value that has no key: none where the topic is compacted.
-        compacted: whether the topic takes no records without a key.
-        stamped: whether the topic gives records the time of their append.
-        timestamps: which timestamps the topic takes; None takes all.
-        keyed, named, timed, headed: whether any record had a key, a partition, a timestamp, headers: nobody looks otherwise.
-        partitioner: for records whose partition is not named.
-        looked_at: when the topic was looked at, on the clock that never goes back.
-        changes: how many changes of topics its store had made by then.
-        tightened: whether the topic takes less than it did at first: records may have been sent before that it refuses now.
+        limit: the largest size of a record with its batch header, in bytes.
+        limit_text: the same for messages, with the name of the option.
+        small: a key and a value of up to this many bytes together need no further check.
+        small_alone: the same for a value without a key; -1 if the topic is compacted.
+        compacted: true if the topic requires keys.
+        stamped: true if the topic uses LogAppendTime.
+        timestamps: the range of timestamps that the topic accepts; None accepts all.
+        keyed, named, timed, headed: true if any record had a key, a partition, a timestamp, headers.
+        partitioner: for records without an explicit partition.
+        looked_at: when the topic was read, in seconds of the monotonic clock.
+        changes: the store's count of topic changes at that time.
+        tightened: true if a limit became stricter: records sent before may have to be refused now.
     """
 
     def __init__(self, topic: Topic, waiting: Waiting, config: ProducerConfig, now: float, changes: int = 0) -> None:
@@ -48,11 +48,11 @@ class Route:
         self.renew(topic, now, changes)
 
     def renew(self, topic: Topic, now: float, changes: int = 0) -> None:
-        """Takes the topic as it is now.
+        """Replaces the metadata with the topic's current state.
 
         Args:
-            topic: as it is.
-            now, changes: what `looked_at` and `changes` are then.
+            topic: the topic as just read.
+            now, changes: the new values of `looked_at` and `changes`.
         """
         before = self.limit, self.compacted
         self.partitions = topic.partition_ids
@@ -68,23 +68,23 @@ class Route:
         self.looked_at, self.changes = now, changes
 
     def takes(self, key: bytes | None, size: int) -> PylogError | None:
-        """Why the topic does not take a record of a key and a size with a batch around it; None if it does."""
+        """Returns the error if the topic does not accept a record; `size` includes the batch header. None if it does."""
         if key is None and self.compacted:
             return keyless("a record")
         return too_large(size, self) if size > self.limit else None
 
     def distrust(self) -> None:
-        """Has the topic looked at again before anything else is sent to it."""
+        """Makes the next send read the topic again."""
         self.looked_at = -math.inf
 
     def numbering(self, partition: int, producer_id: int) -> Numbering:
-        """The numbers of the producer's batches for a partition."""
+        """Returns the numbers of the producer's batches for a partition."""
         return self._numberings.setdefault(partition, Numbering(producer_id))
 
 
 def too_large(size: int, route: Route) -> RecordTooLargeError:
-    """The error of a record that the topic's log, or the producer, does not take."""
+    """Returns the error for a record that exceeds the limit of the topic or of the producer."""
     return RecordTooLargeError(
-        f"a record of up to {size} bytes with its batch header is more than {route.limit_text}; raise that for topic "
-        f"{route.topic!r}, or send less"
+        f"a record of up to {size} bytes with its batch header exceeds {route.limit_text}; raise the limit for topic "
+        f"{route.topic!r}, or send smaller records"
     )

@@ -1,8 +1,8 @@
-"""The producer's thread: takes records from the buffer, and appends them, each partition's as batches, one after the other.
+"""The producer's thread. It takes records from the buffer and appends them in batches, one partition after the other.
 
-A batch that is not acknowledged is sent again, with the same numbers, only where that may help: when another process kept the
-log, or when the thread that was writing for this one was interrupted. Any other error settles its records; a batch given up takes
-its numbers with it (`Numbering.restart`), because its records may be in the log although nobody can tell.
+A batch without acknowledgement is retried, with the same numbers, in two cases: another process held the log, or the thread that
+wrote for this one was interrupted. Any other error fails its records. The numbers of an abandoned batch are not used again
+(`Numbering.restart`), because its records may be in the log.
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ from pylog.record.types import Acknowledgement
 LOGGER = logging.getLogger("pylog")
 
 
-_AFTER_FAILURE_S: Final = 0.1  # before a thread that could not even take records tries again
+_AFTER_FAILURE_S: Final = 0.1  # pause after the thread failed to take records
 
 
 class BatchMetadata(NamedTuple):
-    """Where some rows of a table are: one batch.
+    """The partition and offsets of one appended batch of a table's rows.
 
     Attributes:
-        topic, partition: where.
-        offsets: of the rows, in the order in which the table has them.
+        topic, partition: of the batch.
+        offsets: of the rows, in the order of the table.
         durability: the level that the acknowledgement waited for.
     """
 
@@ -73,13 +73,13 @@ class BatchMetadata(NamedTuple):
 
 
 class Sender:
-    """Appends what a producer is given.
+    """Appends the records of one producer.
 
     Args:
         manager: the topics and logs that it sends to.
-        clock: for timestamps, and for what takes too long.
+        clock: for timestamps and timeouts.
         config: the producer's.
-        buffer: where records come from.
+        buffer: the source of records.
     """
 
     def __init__(self, manager: LogManager, clock: Clock, config: ProducerConfig, buffer: Buffer) -> None:
@@ -95,17 +95,17 @@ class Sender:
             try:
                 if not self._run_once():
                     return
-            except BaseException as error:  # noqa: BLE001 - such as want of memory: records that come later are appended
+            except BaseException as error:  # noqa: BLE001 - out of memory, for example: later records must still be appended
                 self._manager.failures.note(error)
                 threading.Event().wait(_AFTER_FAILURE_S)
 
     def _run_once(self) -> bool:
-        """Takes some records and settles them; whether there were any."""
+        """Takes some records and settles them. Returns whether there were any."""
         taken = self._buffer.take()
         try:
             for route, futures in self._by_route(taken) if taken else ():
                 self._deliver(route, futures)
-        except BaseException as error:  # noqa: BLE001 - whatever it is, nobody may wait for ever
+        except BaseException as error:  # noqa: BLE001 - whatever it is, no thread may wait forever
             self._buffer.refuse([future for future in taken if not future.done()], _as_failure(error))
             self._manager.failures.note(error)
         finally:
@@ -113,7 +113,7 @@ class Sender:
         return bool(taken)
 
     def _by_route(self, taken: Futures) -> Iterable[tuple[Route, Futures]]:
-        """The records of each topic, in their order."""
+        """Returns the records by topic, in their order."""
         if self._buffer.topics == 1:
             return [(taken[0].route, taken)]
         return by_route(taken).items()
@@ -126,17 +126,17 @@ class Sender:
                     self.renew_at_once(route)
                 try:
                     self._deliver_to(route, futures, first=True)
-                except UnknownTopicOrPartitionError:  # none of them is in a log yet: all go where they belong now, in their order
+                except UnknownTopicOrPartitionError:  # none was appended: all are sent again to the current partitions, in order
                     self.renew_at_once(route)
                     self._deliver_to(route, futures, first=False)
             except PylogError as error:
                 self._buffer.refuse([future for future in futures if not future.done()], error)
 
     def _deliver_to(self, route: Route, futures: Futures, *, first: bool) -> None:
-        """The same, to the partitions that the topic is known to have.
+        """Appends the records of one topic to the cached partitions.
 
         Raises:
-            UnknownTopicOrPartitionError: at the `first` attempt, when it has them no more; nothing was appended.
+            UnknownTopicOrPartitionError: at the `first` attempt, if a partition no longer exists; nothing was appended.
         """
         now_ms = self._clock.now_ms()
         columns = columns_of(futures, route, now_ms)
@@ -154,7 +154,7 @@ class Sender:
                 first = False
 
     def _is_tightened(self, route: Route, batch: Part) -> bool:
-        """Whether the topic takes less, now that it is looked at again, than it did when the batch was made."""
+        """Refreshes the topic. Returns true if its limits are stricter than when the batch was built."""
         before = route.limit, route.compacted
         self.renew_at_once(route)
         route.tightened = True
@@ -163,7 +163,7 @@ class Sender:
         return refused or (route.limit, route.compacted) != before
 
     def _taken(self, route: Route, columns: Columns) -> list[bool]:
-        """Which records the topic takes as it is now; the others are refused, each for itself."""
+        """Returns for each record whether the topic still accepts it, and refuses the others one by one."""
         taken = []
         for future, size in zip(columns.futures, columns.sizes.tolist(), strict=True):
             error = route.takes(future.key, batch_size_of(size))
@@ -173,7 +173,7 @@ class Sender:
         return taken
 
     def _settle(self, route: Route, partition: int, batch: Part, now_ms: int, *, first: bool) -> None:
-        """Appends one batch and answers its futures, in their order. Raises as `_deliver_to`."""
+        """Appends one batch and settles its futures, in order. Raises as `_deliver_to`."""
         try:
             done = self._append(route, partition, batch.rows, first=first)
         except PylogError as error:
@@ -189,15 +189,15 @@ class Sender:
         self._buffer.call_back(batch.futures)
 
     def _stamp(self, route: Route, partition: int, done: Acknowledgement) -> int:
-        """The time of append, which only the log knows."""
-        with contextlib.suppress(PylogError):  # the records are in the log, whatever reading them meets
+        """Returns the LogAppendTime, which the log has set."""
+        with contextlib.suppress(PylogError):  # the records are in the log even if reading them fails
             return self._manager.log(route.topic, partition).read(done.offsets.start).timestamp
         return -1
 
     # ---- tables --------------------------------------------------------------------------------------------------------------
 
     def send_table(self, route: Route, table: Any) -> list[BatchMetadata]:
-        """Appends the rows of a table in the calling thread, behind all that was taken before."""
+        """Appends the rows of a table in the calling thread, after all records taken before."""
         sent: list[BatchMetadata] = []
         with self._buffer.waiting.turn:
             self.renew_at_once(route)
@@ -211,7 +211,7 @@ class Sender:
         return sent
 
     def _send_table_to(self, route: Route, table: Any, sent: list[BatchMetadata], *, first: bool) -> None:
-        """The same, to the partitions that the topic is known to have; adds what was appended. Raises as `_deliver_to`."""
+        """Appends the rows to the cached partitions, and adds the batches to `sent`. Raises as `_deliver_to`."""
         now_ms = self._clock.now_ms()
         for columns, named in columns_of_table(table, route, now_ms):
             placed = list(parts(columns, self._choose(route, columns, named), now_ms))
@@ -221,36 +221,36 @@ class Sender:
                     done = self._append(route, partition, batch.rows, first=first and not sent)
                     sent.append(BatchMetadata(route.topic, partition, done.offsets, done.durability))
 
-    # ---- where to ------------------------------------------------------------------------------------------------------------
+    # ---- partitions ----------------------------------------------------------------------------------------------------------
 
     def is_old(self, route: Route) -> bool:
-        """Whether a topic may have changed: its store has changed one since, or what is known of it is old."""
+        """True if a topic must be read again: the store has changed a topic since, or the metadata is too old."""
         if route.changes != self._manager.topic_changes:
             return True
         return self._clock.monotonic() - route.looked_at > self._config.metadata_max_age_ms / 1000
 
     def renew_at_once(self, route: Route) -> None:
-        """Takes the topic as it is now."""
-        changes = self._manager.topic_changes  # before the topic is read: what changes meanwhile is seen next time
+        """Reads the topic and updates the cached metadata."""
+        changes = self._manager.topic_changes  # read before the topic, so that a change in between is noticed next time
         route.renew(self._manager.topic(route.topic), self._clock.monotonic(), changes)
 
     def _check_partitions(self, route: Route, placed: Sequence[tuple[int, Part]]) -> None:
-        """Raises UnknownTopicOrPartitionError if any of the partitions is gone, before anything is appended to the others."""
+        """Raises UnknownTopicOrPartitionError if a partition no longer exists, before anything is appended to the others."""
         for partition, _ in placed:
             try:
                 self._manager.log(route.topic, partition)
             except UnknownTopicOrPartitionError:
                 raise
             except PylogError:
-                continue  # its own records meet it again: the others need not suffer
+                continue  # raised again for its own records; the others are not affected
 
     def _batches(self, route: Route, part: Part) -> Iterator[Part]:
-        """The records of a partition in parts that are a batch each."""
+        """Splits the records of a partition into batches."""
         return batches(part, self._config.batch_size, route.limit)
 
     @staticmethod
     def _choose(route: Route, columns: Columns, named: Longs | None) -> Longs:
-        """The partition of each record: the one that it names (not -1), else the partitioner's choice."""
+        """Returns the partition of each record: its explicit one (not -1), else the partitioner's choice."""
         known = np.array(route.partitions, np.int64)
         if named is None and len(known) == 1:
             return known.repeat(len(columns.sizes))
@@ -265,7 +265,7 @@ class Sender:
     # ---- appending -----------------------------------------------------------------------------------------------------------
 
     def _append(self, route: Route, partition: int, rows: Rows, *, first: bool) -> Acknowledgement:
-        """Appends one batch, once, however often it has to be sent; the `first` one not to a partition that was made again."""
+        """Appends one batch exactly once, with retries. Refuses the `first` one if the partition was created again."""
         numbering = route.numbering(partition, self._producer_id) if self._config.enable_idempotence else None
         try:
             done = self._append_patiently(route, partition, rows, numbering, first=first)
@@ -284,19 +284,19 @@ class Sender:
         log = None
         while True:
             if self._buffer.abandoned:
-                raise ClosedError("the producer was closed before it could append the record")
+                raise ClosedError("the producer was closed before the record could be appended")
             try:
                 log = self._manager.log(route.topic, partition)
                 return self._append_to(log, rows, numbering)
-            except OutOfOrderSequenceError:  # the log was cut, or has forgotten: none of this batch is there
+            except OutOfOrderSequenceError:  # the log was truncated, or has expired the producer: it has no record of this batch
                 if numbering is None or numbering.next_batch().sequence == 0:
                     raise
                 numbering.restart()
-            except (UnknownTopicOrPartitionError, ClosedError):  # nothing was appended: the topic was deleted, perhaps
+            except (UnknownTopicOrPartitionError, ClosedError):  # nothing was appended: the topic may have been deleted
                 if not self._is_made_again(route, partition, log):
                     raise
                 if first:
-                    raise UnknownTopicOrPartitionError(f"topic {route.topic!r} was deleted and made again") from None
+                    raise UnknownTopicOrPartitionError(f"topic {route.topic!r} was deleted and created again") from None
             except (StoreLockedError, StorageFailedError) as error:
                 if not _may_pass(error, numbering) or self._clock.monotonic() >= deadline:
                     raise
@@ -311,18 +311,18 @@ class Sender:
         )
 
     def _is_made_again(self, route: Route, partition: int, log: Log | None) -> bool:
-        """Whether a partition has another log now. The topic is looked at again in any case.
+        """True if the partition was created again, with another log. Also makes the next send read the topic again.
 
         Raises:
-            UnknownTopicOrPartitionError: it has none.
+            UnknownTopicOrPartitionError: the partition does not exist.
         """
         route.distrust()
         return self._manager.log(route.topic, partition) is not log
 
 
 def _may_pass(error: PylogError, numbering: Numbering | None) -> bool:
-    """Whether the same append may succeed, and do no harm: nothing was written, or the numbers tell what was."""
-    if isinstance(error, StorageFailedError):  # the thread was interrupted that wrote these records together with its own
+    """True if a retry can succeed without duplicates: nothing was written, or the sequence numbers prevent duplicates."""
+    if isinstance(error, StorageFailedError):  # the thread that wrote these records with its own was interrupted
         return error.errno == errno.EINTR and numbering is not None
     return True
 

@@ -1,4 +1,4 @@
-"""What records count in a producer's buffer."""
+"""The memory that a record counts for in a producer's buffer."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Final
 
 from pylog.record.types import Header
 
-RECORD_CHARGE: Final = 1024  # what a record counts at least
-RECORD_OVERHEAD: Final = 256  # of a record: its future and the bytes objects
+RECORD_CHARGE: Final = 1024  # bytes; the least that a record counts for
+RECORD_OVERHEAD: Final = 256  # bytes of its future and of the bytes objects
 
 
 def charge(value: bytes | None, key: bytes | None, headers: Sequence[Header] | None) -> int:
-    """How many bytes of the buffer a record takes.
+    """Returns the bytes of buffer memory that a record counts for.
 
     >>> charge(b"paid", None, None), charge(bytes(5000), b"42", [("source", b"web")])
     (1024, 5267)

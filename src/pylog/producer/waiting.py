@@ -1,4 +1,4 @@
-"""The threads of one producer, and how they wait for each other."""
+"""The lock and the conditions of one producer, and the checks that keep a thread from waiting for itself."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from pylog.fs import process_id
 
 
 def waitable(timeout: float | None) -> float | None:
-    """Seconds to wait as threads take them: None for infinity, and for more than the system can wait.
+    """Returns a timeout in seconds for `threading`; None for infinity, or for more than the system supports.
 
     >>> waitable(1.5), waitable(float("inf")), waitable(None)
     (1.5, None, None)
     """
     if timeout is None:
         return None
-    if not isinstance(timeout, Real) or timeout != timeout:  # not even to itself: NaN
-        raise InvalidArgumentError(f"timeout={timeout!r} is not a number of seconds, nor None")
+    if not isinstance(timeout, Real) or timeout != timeout:  # NaN is not equal to itself
+        raise InvalidArgumentError(f"timeout={timeout!r} is not a number of seconds or None")
     return None if timeout >= threading.TIMEOUT_MAX else float(timeout)
 
 
@@ -28,12 +28,12 @@ class Waiting:
     """The lock of a producer, and the conditions that its threads wait for.
 
     Attributes:
-        lock: of the buffer's counts. A call that a signal handler makes during a call of its own thread is refused.
-        turn: of the thread that appends: numbers are given, and used, by one thread at a time.
-        work: the sender waits here.
-        progress: every other thread waits here.
+        lock: protects the buffer's counts. A signal handler that calls during a call of its own thread is refused.
+        turn: held by the thread that appends, so that one thread at a time assigns and uses sequence numbers.
+        work: the condition that the sender waits on.
+        progress: the condition that all other threads wait on.
         sender: the producer's thread.
-        has_callbacks: whether any future has calls to make.
+        has_callbacks: true if any future has callbacks.
     """
 
     def __init__(self) -> None:
@@ -43,31 +43,31 @@ class Waiting:
         self.progress = threading.Condition(self.lock)
         self.sender: threading.Thread | None = None
         self.has_callbacks = False
-        self._for_outcomes = 0  # threads that wait for an outcome
+        self._for_outcomes = 0  # the number of threads that wait for an outcome
         self._pid = process_id()
 
     def is_foreign(self) -> bool:
-        """Whether this is a forked child: it must not touch the lock, which a thread of the parent may have held."""
+        """True in a forked child, which must not use the lock: a thread of the parent may have held it during the fork."""
         return process_id() != self._pid
 
     def is_sender(self) -> bool:
-        """Whether the calling thread is the sender's, which would wait for itself."""
+        """True in the sender's thread, which would wait for itself."""
         return threading.current_thread() is self.sender
 
     def check_process(self) -> None:
         """Raises ClosedError in a forked child."""
         if self.is_foreign():
-            raise ClosedError("a producer does not live on in a forked process; open the store there again, and make one")
+            raise ClosedError("a producer cannot be used in a forked process; open the store again there, and create another one")
 
     def check_outside(self) -> None:
-        """Refuses a call that interrupts another call of the same thread, and might wait for it."""
+        """Refuses a call that interrupts another call of the same thread, and could wait for it."""
         self.check_process()
         if is_owned(self.lock) or (is_owned(self.turn) and not self.is_sender()):
-            told = "this call of the producer comes amid another one of the same thread, from a handler of a signal perhaps"
-            raise IllegalStateError(f"{told}: set a flag there, and send, flush or close behind that call")
+            told = "this call of the producer interrupts another call of the same thread, perhaps from a signal handler"
+            raise IllegalStateError(f"{told}: set a flag there, and send, flush or close after that call")
 
     def check_other(self, doing: str) -> None:
-        """Refuses a call from a callback that would wait for the producer's thread."""
+        """Refuses a blocking call from a callback, which runs in the producer's thread."""
         if self.is_sender():
             raise InvalidArgumentError(f"a callback cannot {doing}: the producer's thread, which runs it, would wait for itself")
 
@@ -75,9 +75,9 @@ class Waiting:
         """Waits until a record is settled.
 
         Raises:
-            PylogTimeoutError: it is not yet.
-            ClosedError: this is a forked child, where no record gets settled.
-            IllegalStateError: the call interrupts another one of this thread.
+            PylogTimeoutError: the timeout has expired.
+            ClosedError: this is a forked child, in which no record is ever settled.
+            IllegalStateError: the call interrupts another call of this thread.
         """
         self.check_outside()
         self.check_other("wait for a record")
@@ -86,12 +86,15 @@ class Waiting:
             self._for_outcomes += 1
             try:
                 if not self.progress.wait_for(is_settled, seconds):
-                    raise PylogTimeoutError(f"the record is not in the log after {timeout} s; it may still get there")
+                    raise PylogTimeoutError(f"the record is not in the log after {timeout} s; it may still be appended")
             finally:
                 self._for_outcomes -= 1
 
     def add_callback(self, add: Callable[[], None]) -> None:
-        """Has `add` add a call to a future. A thread that settles it meanwhile sees the call, or else the caller the outcome."""
+        """Runs `add`, which adds a callback to a future, under the lock.
+
+        If the future is settled at the same time, either the settling thread sees the callback, or the caller sees the outcome.
+        """
         self.check_outside()
         with self.lock:
             self.has_callbacks = True
