@@ -90,7 +90,7 @@ def test_offsets_of_ones_own_choice_are_committed_as_they_are_given(store: pylog
         ({TopicPartition("u", 0): 1}, pylog.UnknownTopicOrPartitionError, "no topic 'u'"),
         ({T0: OffsetAndMetadata(1, "x" * 5_000)}, pylog.InvalidArgumentError, "metadata"),
         ({"t": 1}, pylog.InvalidArgumentError, "not a partition"),
-        ([(T0, 1)], pylog.InvalidArgumentError, "offsets by partition"),
+        ([(T0, 1)], pylog.InvalidArgumentError, "a mapping of partitions to offsets"),
         ({T0: "1"}, pylog.InvalidArgumentError, "offset='1'"),
     ],
 )

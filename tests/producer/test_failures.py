@@ -105,7 +105,7 @@ def test_whichever_way_a_producer_ends_the_log_says_once_how_many_sends_failed_w
 ) -> None:
     end(store)
     (told,) = reports(caplog)
-    assert told.startswith("6 sent records were not acknowledged")
+    assert told.startswith("6 records were sent but not acknowledged")
     assert all(each in told for each in ("t-0: 3 (StorageFailedError: ", "t-1: 2 (", "u-0: 1 (", "ENOSPC"))
 
 

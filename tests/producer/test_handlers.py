@@ -96,7 +96,7 @@ def test_a_handler_amid_any_call_is_served_or_told_to_set_a_flag_and_each_record
         in_another_thread(lambda: producer.close() is None)  # noqa: B023
         if not came:
             break
-    assert all("set a flag there, and send, flush or close behind that call" in each for each in told)
+    assert all("set a flag there, and send, flush or close after that call" in each for each in told)
     appended = [future.result(0).offset for future in sent if future.exception(0) is None]
     assert sorted(appended) == list(range(memory_store.log("t").end_offset))
     assert {type(future.exception(0)) for future in sent} <= {type(None), ClosedError}
@@ -109,7 +109,7 @@ def test_a_handler_amid_the_append_of_a_table_does_not_wait_for_it(memory_store:
 
     def handled(log: Log, *given: Any, **options: Any) -> Any:
         for call in (producer.close, producer.flush):
-            with pytest.raises(IllegalStateError, match="amid another one of the same thread") as refused:
+            with pytest.raises(IllegalStateError, match="interrupts another call of the same thread") as refused:
                 call()
             told.append(str(refused.value))
         return append(log, *given, **options)

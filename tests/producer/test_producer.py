@@ -517,7 +517,9 @@ def test_a_wrong_option_is_refused(store: Store, option: dict[str, Any]) -> None
 
 
 def test_options_of_kafka_pythons_that_mean_nothing_here_are_refused_with_what_to_do(store: Store) -> None:
-    with pytest.raises(InvalidArgumentError, match=r"bootstrap_servers: a store is a directory.*; retries: delivery_timeout_ms"):
+    with pytest.raises(
+        InvalidArgumentError, match=r"bootstrap_servers: a producer belongs to an open store.*; retries: set delivery"
+    ):
         store.producer(bootstrap_servers="localhost:9092", retries=3)
 
 

@@ -1,4 +1,4 @@
-"""`Consumer`: reads topics under kafka-python's names, alone or sharing the work with the other members of a group."""
+"""`Consumer`: reads topics, alone or as a member of a consumer group, under kafka-python's names."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ from pylog.log_manager import LogManager
 from pylog.offsets.store import OffsetStore
 from pylog.record.types import OffsetAndMetadata, OffsetAndTimestamp, Record, TopicPartition
 
-_SKIPPED: Final = 7  # records of an iteration between two looks at the clock
+_SKIPPED: Final = 7  # records of an iteration between two reads of the clock
 _FAST_S: Final = 0.001  # for these records together
 
 
 class Consumer:
-    """Reads records of topics from one position on after the other. Made by `Store.consumer`; a context manager.
+    """Reads records of topics in offset order. Created by `Store.consumer`; a context manager.
 
-    With a `group_id` it shares the partitions of its topics with the other members of the group, in any threads and processes,
-    and continues where the group has committed. Without one it reads all of them.
+    With a `group_id`, the consumer shares the partitions of its topics with the other members of the group, which may run in
+    other threads and processes. It continues at the group's committed offsets. Without a group it reads all partitions.
 
-    One thread uses a consumer at a time. What needs looking after (the group, automatic commits, new topics) is done in `poll`
-    and in iteration, so one of them has to be called every `max_poll_interval_ms`. Leaving a `with` block by an exception commits
-    nothing: what was in hand is handed out again.
+    Only one thread may use a consumer at a time. Group membership, automatic commits and the search for new topics run inside
+    `poll` and iteration, so the program must call one of them at least every `max_poll_interval_ms`. If an exception leaves the
+    `with` block, nothing is committed, and the last records are read again.
 
     >>> import pylog, tempfile
     >>> store = pylog.open(tempfile.mkdtemp())
@@ -70,7 +70,7 @@ class Consumer:
         self._offsets = offsets
         self._options = options
         self._clock = clock
-        # the core never refers to this object, so that this is collected when it is dropped
+        # the core never refers to this object, so that it can be collected when it is dropped
         self._core = Core(manager, offsets, options, clock, departing)
         self._guard = self._core.guard
         self._steps = self._core.steps
@@ -79,14 +79,14 @@ class Consumer:
         self._assignment = self._core.assignment
         self._commits = self._core.commits
         self._in_hand: Iterator[Record] = iter(())
-        self._naps = Naps(clock)  # over all polls until something comes
+        self._naps = Naps(clock)  # over all polls until a record arrives
         names = tuple(topics)
         if names:
             self.subscribe(names)
         self._core.begun = True
 
     def __del__(self) -> None:
-        core = getattr(self, "_core", None)  # none, if the first argument was refused
+        core = getattr(self, "_core", None)  # missing if an argument was refused
         if core is not None and core.is_open:
             core.departing.append(core)  # closing the store waits for it
             group = "" if core.options.group_id is None else f" in the group {core.options.group_id!r}"
@@ -101,7 +101,7 @@ class Consumer:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.close(autocommit=kind is None)
 
-    # ---- what is read --------------------------------------------------------------------------------------------------------
+    # ---- topics and partitions -----------------------------------------------------------------------------------------------
 
     def subscribe(
         self,
@@ -109,16 +109,16 @@ class Consumer:
         pattern: str | re.Pattern[str] | None = None,
         listener: ConsumerRebalanceListener | None = None,
     ) -> None:
-        """Reads topics from now on, instead of those subscribed to before. With a group, the members share their partitions.
+        """Subscribes to topics, in place of the previous ones. With a group, the members share their partitions.
 
         Args:
-            topics: names; or
-            pattern: a regular expression that the beginning of a name matches. Topics that are made later are found.
-            listener: is told, inside `poll`, which partitions come and go.
+            topics: topic names; or
+            pattern: a regular expression that matches the beginning of a name. Topics created later are included.
+            listener: called inside `poll` when partitions are assigned or revoked.
 
         Raises:
-            UnknownTopicOrPartitionError: there is no such topic. One that is deleted later is no error.
-            IllegalStateError: partitions were assigned. InvalidArgumentError: neither or both of topics and pattern.
+            UnknownTopicOrPartitionError: a topic does not exist. A topic that is deleted later is not an error.
+            IllegalStateError: partitions were assigned. InvalidArgumentError: neither or both of topics and pattern were given.
 
         Cost: nothing is read; the next `poll` joins the group.
         """
@@ -130,10 +130,10 @@ class Consumer:
             self._assignment.subscribe(Subscription(topics, pattern, listener, exclude_internal=exclude))
 
     def assign(self, partitions: Collection[TopicPartition]) -> None:
-        """Reads just these partitions from now on, and shares them with nobody; positions of those that stay are kept.
+        """Assigns exactly these partitions, without group management. Partitions that stay keep their positions.
 
         Raises:
-            UnknownTopicOrPartitionError: there is no such partition. IllegalStateError: the consumer is subscribed to topics.
+            UnknownTopicOrPartitionError: a partition does not exist. IllegalStateError: the consumer is subscribed to topics.
         """
         with self._guard, self._steps:
             wanted = checked_partitions(partitions)
@@ -142,44 +142,45 @@ class Consumer:
             self._assignment.assign(wanted)
 
     def unsubscribe(self) -> None:
-        """Reads nothing any more: commits if that is automatic, tells the listener, leaves the group."""
+        """Ends the subscription or assignment: commits if automatic commits are on, calls the listener, and leaves the group."""
         with self._guard, self._steps:
             self._core.leave(autocommit=True)
 
     def assignment(self) -> set[TopicPartition]:
-        """The partitions that are this consumer's now."""
+        """Returns the partitions currently assigned to this consumer."""
         with self._guard:
             return set(self._assignment.places)
 
     def subscription(self) -> set[str]:
-        """The topics subscribed to; those that a pattern matched last."""
+        """Returns the topics subscribed to; with a pattern, the topics it matched last."""
         with self._guard:
             return self._assignment.topics
 
     # ---- reading -------------------------------------------------------------------------------------------------------------
 
     def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> dict[TopicPartition, list[Record]]:
-        """Hands out records, and moves the positions behind them.
+        """Returns records, and moves the positions past them.
 
         Args:
-            timeout_ms: how long to wait when there are none, in milliseconds.
-            max_records: at most so many; `max_poll_records` by default.
+            timeout_ms: milliseconds to wait if there are no records.
+            max_records: the largest number of records; `max_poll_records` by default.
 
         Returns:
-            Records by partition, in offset order; none when the time is over. Partitions take turns.
+            Records by partition, in offset order; empty if the timeout has expired. Partitions take turns.
 
         Raises:
-            OffsetOutOfRangeError, NoOffsetForPartitionError: with `auto_offset_reset="none"`, when a position is not in the log,
-                or there is none.
-            CorruptionError: the next records of a partition are damaged: its `partition` is which, and
-                `seek(error.partition, error.next_offset)` goes on behind them.
+            OffsetOutOfRangeError, NoOffsetForPartitionError: with `auto_offset_reset="none"`, if a position is not in the log or
+                unknown.
+            CorruptionError: the next records of a partition are damaged. `seek(error.partition, error.next_offset)` continues
+                after them.
             RecordDeserializationError: a deserializer raised; the position stays at that record.
-            IllegalStateError: nothing is subscribed to or assigned, or another thread is in a call.
+            IllegalStateError: no topics and no partitions were chosen, or another thread is in a call.
             ClosedError: the consumer or its store is closed. WakeupError: `wakeup` was called.
-            What a listener or a callback raises.
+            Exceptions of listeners and callbacks.
 
-        Each error of a partition comes again until its position moves; other partitions are handed out in between. Cost: some
-        0.5 µs a record; while it waits, a look at each partition, each millisecond, and more seldom the longer nothing has come.
+        The error of a partition is raised again until its position moves; other partitions take their turns in between.
+
+        Cost: about 0.5 µs a record. While it waits, it checks each partition, first every millisecond, then less and less often.
 
         >>> import pylog, tempfile
         >>> store = pylog.open(tempfile.mkdtemp())
@@ -195,11 +196,13 @@ class Consumer:
         return self._polled(timeout_ms, max_records, arrow=False)
 
     def poll_arrow(self, timeout_ms: float = 0, max_records: int | None = None) -> dict[TopicPartition, pa.RecordBatch]:
-        """The same as Arrow batches of `offset`, `timestamp`, `key`, `value` and `headers`; deserializers are not used.
+        """Returns records as Arrow batches with the columns `offset`, `timestamp`, `key`, `value` and `headers`.
+
+        Deserializers are not used.
 
         Args:
             timeout_ms: as for `poll`.
-            max_records: at most so many; by default whole batches as they were read, of some 65,536 records together.
+            max_records: the largest number of records; by default whole batches as they were read, about 65,536 records together.
 
         Returns:
             One batch for each partition that has records.
@@ -207,7 +210,7 @@ class Consumer:
         Raises:
             As `poll`.
 
-        Cost: millions of records a second and core.
+        Cost: millions of records a second on one core.
         """
         return self._polled(timeout_ms, max_records, arrow=True)
 
@@ -218,18 +221,18 @@ class Consumer:
                 found = self.collect(timeout_ms, max_records, arrow=arrow)
                 before = _spots(found)
                 return self.handed_out(found)
-        except BaseException:  # behind the last step, too: what does not arrive comes again
+        except BaseException:  # also after the last step: records that do not reach the caller are read again
             _take_back(before)
             raise
 
     def await_with(self, settle: Callable[[object], object]) -> None:
-        """Has coroutine functions taken as listeners and callbacks from now on: `settle` is given what they return."""
+        """Allows coroutine functions as listeners and callbacks: `settle` receives the coroutines that they return."""
         self._steps.settle = settle
 
     def collect(self, timeout_ms: float, max_records: int | None = None, *, arrow: bool = False) -> list[Found]:
-        """The first half of `poll` and `poll_arrow`: waits for records, and moves no position past any.
+        """The first half of `poll` and `poll_arrow`: waits for records, and moves no position past them.
 
-        What is then not given to `handed_out` comes again.
+        Records that are not passed to `handed_out` are read again.
         """
         timeout = checked_timeout("timeout_ms", timeout_ms)
         strict = None if max_records is None else check_int("max_records", max_records, 1)
@@ -239,8 +242,8 @@ class Consumer:
             return self._collect(timeout, strict or self._options.max_poll_records, as_records)
 
     def handed_out(self, found: list[Found]) -> dict[TopicPartition, Any]:
-        """The second half: moves positions behind what was found; an interrupt takes them back."""
-        if not found or self._steps.are_to_end:  # be it that a listener has closed the consumer
+        """The second half: moves the positions past the records; an interrupt restores them."""
+        if not found or self._steps.are_to_end:  # a listener may have closed the consumer
             return {}
         with self._guard:
             before = _spots(found)
@@ -251,16 +254,16 @@ class Consumer:
                 raise
 
     def __iter__(self) -> Iterator[Record]:
-        """Records, one after the other and for ever; with `consumer_timeout_ms` until nothing has come for so long.
+        """Yields records one by one, without end; with `consumer_timeout_ms`, until no record has arrived for that time.
 
-        The position moves with each record, so that `commit` in the loop commits up to the one in hand. Ten times a second,
-        between two records, iteration looks after the group and automatic commits, as `poll` does. Raises as `poll`.
+        The position moves with each record, so `commit` in the loop includes the current record. Ten times a second, between two
+        records, iteration handles group membership and automatic commits, as `poll` does. Raises as `poll`.
         """
         core, now, at, skipped = self._core, self._clock.monotonic, 0.0, 0
         while True:
-            for record in self._in_hand:  # `yield from` would close it with a loop that is left
+            for record in self._in_hand:  # `yield from` would close it when the loop is left
                 yield record
-                if skipped:  # a clock costs a tenth of a record: a fast loop asks it for every eighth one
+                if skipped:  # reading the clock costs a tenth of a record: fast loops read it every eighth record
                     skipped -= 1
                     continue
                 last, at = at, now()
@@ -288,24 +291,24 @@ class Consumer:
         return self._options.consumer_timeout_ms
 
     def take_in_hand(self, timeout_ms: float) -> bool:
-        """Gets records for iteration; whether there are any."""
-        with self._guard, self._steps:  # up to the end, so that the positions are those at which the records were found
+        """Fetches records for iteration. Returns whether there are any."""
+        with self._guard, self._steps:  # to the end, so that the positions still match the records
             found = self.collect(timeout_ms)
             self._in_hand = _one_by_one(found)
             return bool(found)
 
     @property
     def is_look_due(self) -> bool:
-        """Whether `look_after` has to be called before iteration hands out the next record."""
+        """True if `look_after` must be called before iteration returns the next record."""
         return self._clock.monotonic() >= self._core.look_at
 
     def look_after(self) -> None:
-        """Looks after the group and automatic commits between two records of an iteration. Raises as `poll`."""
+        """Handles group membership and automatic commits between two records of an iteration. Raises as `poll`."""
         if self.reads:
             self._core.look_after()
 
     def next_in_hand(self) -> Record | None:
-        """The next record that iteration has already, None when it has to get more."""
+        """Returns the next fetched record of the iteration; None if it must fetch more."""
         return next(self._in_hand, None)
 
     def _collect(self, timeout_ms: float, count: int, how: Take) -> list[Found]:
@@ -313,26 +316,26 @@ class Consumer:
         while True:
             self._core.check_woken()
             self._core.keep_up()
-            if self._steps.are_to_end or not self.reads:  # any more: a listener or a callback said so
+            if self._steps.are_to_end or not self.reads:  # a listener or a callback has ended it
                 return []
             found = self._core.take(count, how)
             if any(len(taken.records) for _, taken in found):
                 self._naps.end()
                 self._fetcher.read_ahead()
                 return found
-            _moved(found)  # over what nobody sees
+            _moved(found)  # past control records and gaps
             if not found and not self._naps.take(deadline):
                 return []
 
     @property
     def reads(self) -> bool:
-        """Whether topics are subscribed to, or partitions assigned."""
+        """True if topics are subscribed to, or partitions assigned."""
         return self._core.reads
 
     # ---- positions -----------------------------------------------------------------------------------------------------------
 
     def position(self, partition: TopicPartition) -> int | None:
-        """The offset of the next record that will be handed out; None as long as it waits for a transaction that is open.
+        """Returns the offset of the next record; None while an open transaction has uncommitted offsets for the partition.
 
         Raises:
             IllegalStateError: the partition is not assigned. NoOffsetForPartitionError: as `poll`.
@@ -346,26 +349,26 @@ class Consumer:
             return place.position
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Goes to an offset: what `poll` hands out next of a partition.
+        """Moves the position of a partition: `poll` continues there.
 
         Args:
-            partition: one that is assigned.
-            offset: where to; if the log does not have it, `auto_offset_reset` says where reading goes on.
+            partition: an assigned partition.
+            offset: the new position; if it is not in the log, `auto_offset_reset` decides where reading continues.
 
         Raises:
             IllegalStateError: the partition is not assigned. OffsetOutOfRangeError: the offset is negative.
 
-        Cost: nothing; what was read ahead is read again.
+        Cost: none, but records read ahead are read again.
         """
         with self._guard:
             self._assignment.place(checked_partition(partition)).seek(offset_given("offset", offset))
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """Goes to the start of partitions as it is now; by default of all that are assigned. Raises as `seek`."""
+        """Moves to the current start of partitions; by default, of all assigned ones. Raises as `seek`."""
         self._seek_to(partitions, EARLIEST)
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Goes to the end of partitions as it is now; by default of all that are assigned. Raises as `seek`."""
+        """Moves to the current end of partitions; by default, of all assigned ones. Raises as `seek`."""
         self._seek_to(partitions, LATEST)
 
     def _seek_to(self, partitions: Collection[TopicPartition], policy: ResetPolicy) -> None:
@@ -377,11 +380,11 @@ class Consumer:
         return [self._assignment.place(partition) for partition in checked_partitions(partitions)]
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Hands out nothing of these partitions until `resume`; they stay this consumer's. Raises as `seek`."""
+        """Stops reading these partitions until `resume`. They stay assigned. Raises as `seek`."""
         self._set_paused(partitions, paused=True)
 
     def resume(self, *partitions: TopicPartition) -> None:
-        """Ends `pause`. Raises as `seek`."""
+        """Continues reading paused partitions. Raises as `seek`."""
         self._set_paused(partitions, paused=False)
 
     def _set_paused(self, partitions: Collection[TopicPartition], *, paused: bool) -> None:
@@ -390,7 +393,7 @@ class Consumer:
                 place.paused = paused
 
     def paused(self) -> set[TopicPartition]:
-        """The partitions that are paused."""
+        """Returns the paused partitions."""
         with self._guard:
             return {place.partition for place in self._assignment.places.values() if place.paused}
 
@@ -400,13 +403,13 @@ class Consumer:
         """Commits offsets for the group: all of them, or none.
 
         Args:
-            offsets: of the next record to read, by partition; by default the positions of all partitions assigned, less those
-                whose logs are gone or were cut below them: a warning is logged.
+            offsets: the offset of the next record to read, by partition. Default: the positions of all assigned partitions. A
+                position whose log was deleted, or truncated below it, is left out with a warning in the log.
 
         Raises:
-            FencedMemberError: one of the partitions is not this consumer's any more; nothing was committed.
-            OffsetOutOfRangeError: an offset given lies beyond the partition's end. UnknownTopicOrPartitionError: there is no such
-                partition. IllegalStateError: the consumer has no group. As `OffsetStore.commit`.
+            FencedMemberError: a partition is no longer assigned to this consumer; nothing was committed.
+            OffsetOutOfRangeError: an offset is past the partition's end. UnknownTopicOrPartitionError: a partition does not
+                exist. IllegalStateError: the consumer has no group. As `OffsetStore.commit`.
 
         Cost: one append at the store's level of durability.
         """
@@ -414,15 +417,15 @@ class Consumer:
             self._commits.commit(self._to_commit(offsets), chosen=offsets is not None)
 
     def commit_async(self, offsets: Offsets | None = None, callback: Callback | None = None) -> Future[None]:
-        """The same in the background. Calls that wait together are one append; with very many waiting, a call waits for them.
+        """Commits in the background. Waiting commits are merged into one append. Blocks if very many are waiting.
 
         Args:
-            offsets: as for `commit`; positions are those of now.
-            callback: is called with the offsets that were committed and None, or with all of them and the error, in a later
-                `poll`, `commit` or `close`.
+            offsets: as for `commit`; the default is the positions at the time of this call.
+            callback: called in a later `poll`, `commit` or `close`, with the committed offsets and None, or with the requested
+                offsets and the error.
 
         Returns:
-            A future that is done when the offsets are committed; its `exception()` is what `commit` would have raised.
+            A future that is done when the offsets are committed. Its `exception()` is the error that `commit` would raise.
 
         Raises:
             IllegalStateError: the consumer has no group.
@@ -438,7 +441,7 @@ class Consumer:
         if given is None:
             return self._core.committable()
         if not isinstance(given, Mapping):
-            raise InvalidArgumentError(f"offsets of type {type(given).__name__} are not offsets by partition")
+            raise InvalidArgumentError(f"offsets of type {type(given).__name__} are not a mapping of partitions to offsets")
         return {
             checked_partition(place): offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
             for place, offset in given.items()
@@ -446,32 +449,32 @@ class Consumer:
 
     def _group(self) -> str:
         if self._options.group_id is None:
-            raise IllegalStateError("this consumer has no group to commit for; create it with group_id=")
+            raise IllegalStateError("the consumer has no group to commit for; create it with group_id=")
         return self._options.group_id
 
     def committed(self, partition: TopicPartition, *, metadata: bool = False) -> int | OffsetAndMetadata | None:
-        """What the group has committed for a partition, by whichever member; None when nothing.
+        """Returns the offset that the group has committed for a partition, or None.
 
         Args:
-            partition: any, assigned or not.
-            metadata: return an `OffsetAndMetadata`.
+            partition: assigned or not.
+            metadata: true to return an `OffsetAndMetadata`.
 
         Raises:
-            IllegalStateError: the consumer has no group. CorruptionError: it is not known what was committed.
+            IllegalStateError: the consumer has no group. CorruptionError: damage hides the committed offset.
         """
         with self._guard:
             place = checked_partition(partition)
             found = self._offsets.fetch(self._group(), [place]).get(place)
             return found if metadata or found is None else found.offset
 
-    # ---- what there is -------------------------------------------------------------------------------------------------------
+    # ---- offsets and topics --------------------------------------------------------------------------------------------------
 
     def beginning_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """The first offsets of partitions, assigned or not. Raises UnknownTopicOrPartitionError."""
+        """Returns the first offsets of partitions, assigned or not. Raises UnknownTopicOrPartitionError."""
         return self._offsets_at(partitions, EARLIEST)
 
     def end_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offsets behind the last records of partitions; under `read_committed` the stable offsets. As above."""
+        """Returns the offsets after the last records of partitions; under `read_committed`, the last stable offsets."""
         return self._offsets_at(partitions, LATEST)
 
     def _offsets_at(self, partitions: Collection[TopicPartition], policy: ResetPolicy) -> dict[TopicPartition, int]:
@@ -479,13 +482,13 @@ class Consumer:
             return {partition: self._positions.offset_at(partition, policy) for partition in checked_partitions(partitions)}
 
     def offsets_for_times(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """For each partition the first record of a time or later, None where there is none.
+        """Returns for each partition its first record at or after a timestamp; None if there is none.
 
         Args:
-            timestamps: milliseconds since 1970 by partition, assigned or not.
+            timestamps: milliseconds since 1970, by partition, assigned or not.
 
         Raises:
-            InvalidArgumentError: a negative time. As `Log.offset_for_timestamp`.
+            InvalidArgumentError: a timestamp is negative. As `Log.offset_for_timestamp`.
         """
         with self._guard:
             isolation = self._options.isolation_level
@@ -495,14 +498,14 @@ class Consumer:
             }
 
     def topics(self) -> set[str]:
-        """The names of all topics in the store, Kafka's own left out unless `exclude_internal_topics` is false."""
+        """Returns the names of all topics in the store; internal ones only if `exclude_internal_topics` is false."""
         with self._guard:
             return visible_topics(self._manager, exclude_internal=self._options.exclude_internal_topics)
 
     def partitions_for_topic(self, topic: str) -> set[int] | None:
-        """The numbers of a topic's partitions, None when there is no such topic."""
+        """Returns the partition numbers of a topic; None if the topic does not exist."""
         if not isinstance(topic, str):
-            raise InvalidArgumentError(f"topic={topic!r} is not a topic's name")
+            raise InvalidArgumentError(f"topic={topic!r} is not a topic name")
         with self._guard:
             found = self._manager.topics().get(topic)
             return None if found is None else set(found.partition_ids)
@@ -510,11 +513,11 @@ class Consumer:
     # ---- the end -------------------------------------------------------------------------------------------------------------
 
     def wakeup(self) -> None:
-        """Has a `poll`, `poll_arrow` or iteration that another thread is in raise `WakeupError`, or else the next one.
+        """Makes the current `poll`, `poll_arrow` or iteration of another thread, or else the next one, raise `WakeupError`.
 
-        Any thread may call it, at any time, and so may a handler of a signal: it waits for nothing and takes no lock. Nothing is
-        lost: the next `poll` hands out the records. Several calls before one that notices them count once. A commit is not
-        interrupted. After `close` it does nothing.
+        Any thread and any signal handler may call it at any time: it does not wait and takes no lock. No record is lost: the next
+        `poll` returns them. Several calls before the error is raised count as one. A commit is not interrupted. After `close` it
+        does nothing.
 
         >>> import pylog, tempfile
         >>> store = pylog.open(tempfile.mkdtemp())
@@ -531,17 +534,17 @@ class Consumer:
         self._core.wakeup()
 
     def close(self, autocommit: bool = True) -> None:
-        """Commits if that is automatic, tells the listener, leaves the group, ends the threads. May be called twice.
+        """Commits if automatic commits are on, calls the listener, leaves the group, and ends the threads. May be called twice.
 
-        A handler of a signal may call it too. Amid another call of the same thread it is done as soon as that is; a `poll` then
-        ends at once, with nothing. A consumer that is dropped without `close` warns with a `ResourceWarning`, leaves its group
-        and commits nothing.
+        A signal handler may call it too. During another call of the same thread, it takes effect when that call ends; a `poll`
+        then returns at once, without records. A consumer that is dropped without `close` warns with a `ResourceWarning`, leaves
+        its group and commits nothing.
 
         Args:
-            autocommit: false leaves out the commit. By place too, as in kafka-python.
+            autocommit: false to skip the commit. May be a positional argument, as in kafka-python.
 
         Raises:
-            What the listener raises; it is closed all the same.
+            Exceptions of the listener; the consumer is closed all the same.
         """
         if self._guard.closed or self._guard.forked:
             return
@@ -553,7 +556,7 @@ class Consumer:
             self._core.close(autocommit=autocommit)
 
 
-_Spot = tuple[AssignedPartition, int | None, int | None]  # and where it is: position, leader epoch
+_Spot = tuple[AssignedPartition, int | None, int | None]  # with its position and leader epoch
 
 
 def _spots(found: list[Found]) -> list[_Spot]:
@@ -561,30 +564,31 @@ def _spots(found: list[Found]) -> list[_Spot]:
 
 
 def _take_back(before: list[_Spot]) -> None:
-    """What was found there is handed out again."""
+    """Moves positions back, so that the records are returned again."""
     for place, position, epoch in before:
         place.seek(position, epoch)
 
 
 def _moved(found: list[Found]) -> list[Found]:
-    """Moves positions behind what was found; what remains is what has records."""
+    """Moves positions past fetched records. Returns the entries that have records."""
     for place, taken in found:
         place.hand_out(taken)
     return [each for each in found if len(each.taken.records)]
 
 
 def _one_by_one(found: list[Found]) -> Iterator[Record]:
-    """Records for iteration, each with its position."""
+    """Returns records for iteration, which moves the position with each one."""
     return chain.from_iterable([_of_one(place, taken, place.position) for place, taken in found])
 
 
 def _of_one(place: AssignedPartition, taken: Taken, at: int | None) -> Iterator[Record]:
-    """Those of a partition that stood at an offset when they were taken. They end when it was paused, sought in, lost, or handed
-    out by `poll` in between: behind its last record too.
+    """Yields the records of one partition, which was at position `at` when they were fetched.
+
+    Ends early, also after the last record, if the partition was paused, moved, revoked or read by `poll` in between.
     """
     epoch = taken.leader_epoch
     for record in taken.records:
-        if place.position != at or not place.owned or place.paused:  # not `goes_on`: this is once a record
+        if place.position != at or not place.owned or place.paused:  # `goes_on` inline: this runs for each record
             return
         place.position = at = record.offset + 1
         place.leader_epoch = epoch

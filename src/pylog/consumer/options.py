@@ -1,4 +1,4 @@
-"""How a consumer reads, checked when it is said. Names, defaults and meaning are kafka-python's."""
+"""The options of a consumer, checked on construction. Names, defaults and meanings are kafka-python's."""
 
 from __future__ import annotations
 
@@ -33,7 +33,11 @@ _BY_DURATION: Final = "by_duration:"
 
 @dataclass(frozen=True)
 class ResetPolicy:
-    """Where reading begins if nothing says where: at `kind`, or (`by_duration`) `duration_ms` before now.
+    """`auto_offset_reset`: where reading begins without a committed offset.
+
+    Attributes:
+        kind: "latest", "earliest", "none" or "by_duration".
+        duration_ms: with "by_duration", the milliseconds before now.
 
     >>> ResetPolicy.of("by_duration:PT1H30M")
     ResetPolicy(kind='by_duration', duration_ms=5400000)
@@ -44,17 +48,17 @@ class ResetPolicy:
 
     @classmethod
     def of(cls, text: object) -> ResetPolicy:
-        """A policy from its text, such as "latest" or "by_duration:PT24H" (groups-and-transactions 2.5).
+        """Returns the policy of a text such as "latest" or "by_duration:PT24H" (groups-and-transactions 2.5).
 
         Raises:
-            InvalidArgumentError: no such policy.
+            InvalidArgumentError: the text is not a policy.
         """
         if isinstance(text, str) and text in ("latest", "earliest", "none"):
             return cls(text)
         duration_ms = _duration_of(text)
         if duration_ms < 0:
             raise InvalidArgumentError(
-                f"auto_offset_reset={text!r} is not latest, earliest, none or by_duration:PT24H (a duration as in ISO 8601)"
+                f"auto_offset_reset={text!r} is not latest, earliest, none or by_duration:PT24H (an ISO-8601 duration)"
             )
         return cls("by_duration", duration_ms)
 
@@ -71,27 +75,27 @@ def _duration_of(text: object) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class ConsumerOptions:
-    """How a consumer reads. Times in milliseconds, sizes in bytes.
+    """The options of `Store.consumer`. Times in milliseconds, sizes in bytes.
 
     Attributes:
-        group_id: the consumer group, None for a consumer of its own that commits nothing.
-        auto_offset_reset: where to begin without a committed offset, or when the position is not in the log any more: "latest",
+        group_id: the name of the consumer group; None for a consumer without a group, which commits nothing.
+        auto_offset_reset: where to begin if there is no committed offset, or the position is no longer in the log: "latest",
             "earliest", "none" (an error) or "by_duration:PT24H" (the first record of the last 24 hours).
-        enable_auto_commit: commit what earlier polls have handed out, in `poll`; by default that of consumers with a group.
-        auto_commit_interval_ms: how often, at most.
+        enable_auto_commit: commit, in `poll`, the records that earlier polls returned. Default: true if there is a group.
+        auto_commit_interval_ms: the least time between two automatic commits.
         isolation_level: "read_committed" hides aborted transactions and waits for open ones.
-        max_poll_records: of one `poll`.
-        key_deserializer, value_deserializer: make objects of bytes; what is null stays None.
-        consumer_timeout_ms: iteration ends when nothing has come for so long; None: never.
-        fetch_max_bytes: what is read ahead, of all partitions together.
-        max_partition_fetch_bytes: what is read ahead of one partition. Of both, one Arrow batch more.
-        exclude_internal_topics: patterns do not match Kafka's own topics.
-        partition_assignment_strategy: names of assignors, the most wanted first.
-        client_id, group_instance_id, max_poll_interval_ms, session_timeout_ms, heartbeat_interval_ms: of a member of a group,
-            see `pylog.groups.member.MemberOptions`. A consumer looks for new topics and partitions at each heartbeat.
+        max_poll_records: the largest number of records that one `poll` returns.
+        key_deserializer, value_deserializer: functions that turn bytes into objects; null stays None.
+        consumer_timeout_ms: iteration ends if no record arrives for this time; None never ends it.
+        fetch_max_bytes: the size up to which records are read ahead, of all partitions together.
+        max_partition_fetch_bytes: the same for one partition. Either may be exceeded by one Arrow batch.
+        exclude_internal_topics: true if patterns do not match Kafka's internal topics.
+        partition_assignment_strategy: names of assignors, the preferred one first.
+        client_id, group_instance_id, max_poll_interval_ms, session_timeout_ms, heartbeat_interval_ms: of a group member, see
+            `pylog.groups.member.MemberOptions`. A consumer checks for new topics and partitions at each heartbeat.
 
     Raises:
-        InvalidArgumentError: a value out of its range.
+        InvalidArgumentError: a value is out of its range.
 
     >>> ConsumerOptions(group_id="billing").auto_commits, ConsumerOptions().auto_commits
     (True, False)
@@ -118,67 +122,67 @@ class ConsumerOptions:
 
     def __post_init__(self) -> None:
         for name, low in _LOWEST.items():
-            object.__setattr__(self, name, check_int(name, getattr(self, name), low))  # which makes ints of NumPy's
+            object.__setattr__(self, name, check_int(name, getattr(self, name), low))  # converts NumPy's integers
         object.__setattr__(self, "partition_assignment_strategy", _checked_names(self.partition_assignment_strategy))
         if self.isolation_level not in ISOLATIONS:
             raise InvalidArgumentError(f"isolation_level={self.isolation_level!r} is not one of {', '.join(ISOLATIONS)}")
         for name in ("key_deserializer", "value_deserializer"):
             if getattr(self, name) is not None and not callable(getattr(self, name)):
                 raise InvalidArgumentError(f"{name}={getattr(self, name)!r} cannot be called")
-            refuse_coroutine_function(name, getattr(self, name), "give a plain function")
+            refuse_coroutine_function(name, getattr(self, name), "pass a plain function")
         if self.enable_auto_commit not in (None, True, False):
             raise InvalidArgumentError(f"enable_auto_commit={self.enable_auto_commit!r} is not True or False")
         if self.group_id is None and self.enable_auto_commit:
-            raise InvalidArgumentError("enable_auto_commit=True needs a group_id: a consumer without a group commits nothing")
+            raise InvalidArgumentError("enable_auto_commit=True requires a group; set group_id, or leave automatic commits off")
         if self.consumer_timeout_ms is not None:
             object.__setattr__(self, "consumer_timeout_ms", checked_timeout("consumer_timeout_ms", self.consumer_timeout_ms))
         ResetPolicy.of(self.auto_offset_reset)
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> ConsumerOptions:
-        """Options by name.
+        """Returns options from a mapping by name.
 
         Raises:
-            InvalidArgumentError: an option that does not exist; the error lists those that do.
+            InvalidArgumentError: an option does not exist; the message lists the known ones.
         """
         check_option_names("consumer", options, [field.name for field in dataclasses.fields(cls)])
         return cls(**options)
 
     @property
     def auto_commits(self) -> bool:
-        """Whether `poll` commits."""
+        """True if `poll` commits automatically."""
         return self.group_id is not None if self.enable_auto_commit is None else self.enable_auto_commit
 
     @property
     def committed_only(self) -> bool:
-        """Whether it reads under `read_committed`."""
+        """True if the isolation level is `read_committed`."""
         return self.isolation_level == "read_committed"
 
     @property
     def assignors(self) -> tuple[str, ...]:
-        """The names of `partition_assignment_strategy`."""
+        """The names in `partition_assignment_strategy`."""
         given = self.partition_assignment_strategy
         return (given,) if isinstance(given, str) else given
 
 
 def _checked_names(given: object) -> str | tuple[str, ...]:
-    """Names of assignors, be there such or not."""
+    """Returns the names of assignors. Does not check that they exist."""
     if isinstance(given, str):
         return given
     if not isinstance(given, list | tuple) or not all(isinstance(each, str) for each in given):
-        raise InvalidArgumentError(f"partition_assignment_strategy={given!r} is not a list of names of assignors")
+        raise InvalidArgumentError(f"partition_assignment_strategy={given!r} is not a list of assignor names")
     return tuple(given)
 
 
 def check_int(name: str, value: object, low: int) -> int:
-    """An int of at least `low`, under the name of its argument."""
+    """Returns an argument as an int; raises if it is less than `low` or not an integer."""
     if not is_int(value) or not low <= value <= limits.INT64_MAX:
         raise InvalidArgumentError(f"{name}={value!r} is not an int of at least {low}")
     return int(value)
 
 
 def checked_timeout(name: str, value: object) -> float:
-    """Milliseconds to wait, under the name of their argument; infinity is for ever."""
+    """Returns a timeout argument in milliseconds; infinity waits indefinitely."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating) or not value >= 0:
         raise InvalidArgumentError(f"{name}={value!r} is not a number of milliseconds of at least 0")
     return float(value) if value <= limits.INT64_MAX else math.inf

@@ -1,4 +1,4 @@
-"""Where a consumer begins: at what its group has committed, or where `auto_offset_reset` says (groups-and-transactions 2.5)."""
+"""Finds where a consumer begins: at its group's committed offset, else by `auto_offset_reset` (groups-and-transactions 2.5)."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Positions:
     Args:
         options: the consumer's.
         offsets: the store's.
-        log_of: opens a partition.
-        clock: what now is.
+        log_of: opens the log of a partition.
+        clock: the time for `by_duration`.
     """
 
     def __init__(
@@ -45,22 +45,22 @@ class Positions:
         self._clock = clock
 
     def find(self, places: Sequence[AssignedPartition]) -> None:
-        """Finds the positions of partitions that have none.
+        """Finds the positions of partitions without one.
 
-        Those wait for which a transaction that is still open has committed offsets (groups-and-transactions 1.12). Where none
-        can be found (nothing is committed and the policy is "none", or the log is damaged or gone) the partition's `failure` says
-        so: others can be read all the same.
+        A partition waits while an open transaction has offsets for it (groups-and-transactions 1.12). If no position can be
+        found, the partition's `failure` has the error, and other partitions can still be read. That happens if nothing is
+        committed and the policy is "none", or if the log is damaged or deleted.
 
         Raises:
-            CorruptionError: what is committed is not known.
+            CorruptionError: damage hides the committed offsets.
         """
         if self._group is None:
             committed, pending = {}, set[TopicPartition]()
         else:
-            pending = self._offsets.pending(self._group)  # first: what a transaction commits meanwhile is fetched
+            pending = self._offsets.pending(self._group)  # read first, so that offsets committed in between are fetched
             committed = self._offsets.fetch(self._group, [place.partition for place in places])
         for place in places:
-            place.failure = None  # of the last time
+            place.failure = None  # from the last attempt
             if place.partition in pending:
                 continue
             found = committed.get(place.partition)
@@ -72,13 +72,13 @@ class Positions:
     def _reset(self, place: AssignedPartition) -> None:
         if self._policy.kind != "none":
             try:
-                self._seek(place, "none", "the group has committed nothing for it")
+                self._seek(place, "none", "the group has no committed offset")
             except (CorruptionError, OffsetOutOfRangeError, UnknownTopicOrPartitionError) as error:
                 self._failed(place, error)
             return
         none = NoOffsetForPartitionError(
-            f"the group {self._group!r} has committed nothing for {name(place.partition)} and auto_offset_reset is 'none'; "
-            "seek to where reading should begin"
+            f"group {self._group!r} has no committed offset for {name(place.partition)}, and auto_offset_reset is 'none'; "
+            "seek to the offset where reading should begin"
         )
         self._failed(place, none)
 
@@ -87,10 +87,10 @@ class Positions:
         place.failure = error
 
     def out_of_range(self, place: AssignedPartition, error: OffsetOutOfRangeError) -> None:
-        """Goes on as the policy says if the position is not in the log.
+        """Resets a position that is not in the log, by the policy.
 
         Raises:
-            OffsetOutOfRangeError: the policy is "none", or a remote tier has the position: it is not lost.
+            OffsetOutOfRangeError: the policy is "none", or the records are not lost but in remote storage.
         """
         state = self._log_of(place.partition).look()
         if place.position is not None and place.position in state.remote_offsets:
@@ -106,7 +106,7 @@ class Positions:
         trace.line(trace.POSITION_RESET, place.partition, **facts, reason=reason)
 
     def offset_at(self, partition: TopicPartition, policy: ResetPolicy) -> int:
-        """The offset that a policy stands for now."""
+        """Returns the offset that a policy currently gives for a partition."""
         log = self._log_of(partition)
         if policy.kind == "earliest":
             return log.look().earliest(partition)

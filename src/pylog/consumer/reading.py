@@ -1,5 +1,6 @@
-"""Reading one partition from an offset on, an Arrow batch at a time: over control records, aborted transactions and gaps, and on
-when there is more. A log that was cut below what was read already is not read on.
+"""Reads one partition from an offset on, one Arrow batch at a time, and follows the log as it grows.
+
+Control records, aborted transactions and gaps are skipped. A log that was truncated below the reader's offset is an error.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ COLUMNS = (*RECORD_COLUMNS, "leader_epoch")
 
 
 class Piece(NamedTuple):
-    """Records that follow on from the piece before.
+    """Records that directly follow the previous piece.
 
     Attributes:
-        frame: the records; None where there were only control records or gaps.
-        end: the offset behind them.
-        size: their bytes.
+        frame: the records; None if there were only control records or gaps.
+        end: the offset after them.
+        size: their size in bytes.
     """
 
     frame: pa.RecordBatch | None
@@ -35,7 +36,7 @@ class Piece(NamedTuple):
 
 
 class _Seen(NamedTuple):
-    """What lay before an offset when it was reached."""
+    """Identifies the batch before an offset, to detect a truncation."""
 
     truncation_count: int
     offset: int
@@ -43,16 +44,16 @@ class _Seen(NamedTuple):
 
 
 class PartitionReader:
-    """Reads a log piece by piece. Not thread-safe: one reads at a time.
+    """Reads a log in pieces. Not thread-safe.
 
     Args:
-        open_log: gives the partition, when it is first read.
+        open_log: opens the log at the first read.
         offset: where to begin.
         isolation_level: as for `Log.scan`.
 
     Attributes:
         offset: where the next piece begins.
-        may_have_more: false when the last look found the log's end.
+        may_have_more: false if the last refresh found the log's end.
     """
 
     def __init__(self, open_log: Callable[[], Log], offset: int, isolation_level: str) -> None:
@@ -63,17 +64,17 @@ class PartitionReader:
         self._isolation = isolation_level
         self._ends = Ends(committed=isolation_level == "read_committed")
         self._frames: Iterator[pa.RecordBatch] | None = None
-        self._state: LogState | None = None  # that `_frames` read
-        self._at_end: _Seen | None = None  # of what `_frames` gives
-        self._seen: _Seen | None = None  # at the offset
+        self._state: LogState | None = None  # the state that `_frames` reads
+        self._at_end: _Seen | None = None  # at the end of `_frames`
+        self._seen: _Seen | None = None  # at `offset`
         self._failed_at: int | None = None
 
     def read(self) -> Piece | None:
-        """The next piece, None when there is nothing new.
+        """Returns the next piece, or None if there are no new records.
 
         Raises:
-            OffsetOutOfRangeError: the offset is not in the log, or what lay before it is not there any more.
-            CorruptionError: of what comes next; before it everything was given.
+            OffsetOutOfRangeError: the offset is not in the log, or the log was truncated below it.
+            CorruptionError: the next records are damaged; all records before them were returned.
         """
         try:
             return self._read()
@@ -81,26 +82,26 @@ class PartitionReader:
             self._check(self._look())
             if self._failed_at == self.offset:
                 raise
-            self._failed_at = self.offset  # the log has it, but has changed while it was read: the next call begins anew
+            self._failed_at = self.offset  # the log has the offset, but changed during the read: the next call starts again
             return None
 
     def _read(self) -> Piece | None:
         frames = self._frames if self._frames is not None else self._more()
-        self._frames = None  # unless it goes well
+        self._frames = None  # restored below if the read succeeds
         if frames is None or self._at_end is None:
             return None
         frame = next(frames, None)
         end = self._at_end.offset if frame is None else frame.column(0)[-1].as_py() + 1
         seen = self._at_end if end == self._at_end.offset else self._witness(end)
         if seen is None:
-            return self._read()  # the log was truncated: this may be of what is gone, so once more from where it began
+            return self._read()  # the log was truncated, perhaps below this piece: read it again
         self.may_have_more = end < self._at_end.offset
         self._frames = frames if self.may_have_more else None
         self.offset, self._seen = end, seen
         return Piece(frame, end, 0 if frame is None else frame.nbytes)
 
     def _witness(self, offset: int) -> _Seen | None:
-        """What lies before an offset; None when the log was truncated since it was read: it may be something else already."""
+        """Identifies the batch before an offset; None if the log was truncated since, because another batch may be there now."""
         assert self._state is not None
         seen = _Seen(self._state.truncation_count, offset, crc_before(self._state, offset))
         return seen if self._look().truncation_count == seen.truncation_count else None
@@ -110,14 +111,14 @@ class PartitionReader:
         return log.look(committed=self._ends.committed)
 
     def _more(self) -> Iterator[pa.RecordBatch] | None:
-        """What has come since the last look."""
+        """Returns the records appended since the last refresh."""
         state = self._state = self._look()
         self._check(state)
         end = self._ends.of(state)
         self.may_have_more = end > self.offset
         if not self.may_have_more or self._log is None:
             return None
-        self._at_end = _Seen(state.truncation_count, end, crc_before(state, end))  # before it is given: later it may be another
+        self._at_end = _Seen(state.truncation_count, end, crc_before(state, end))  # first: it may change later
         return self._log.scan(self.offset, end, columns=COLUMNS, isolation_level=self._isolation, max_rows=limits.SCAN_ROWS)
 
     def _check(self, state: LogState) -> None:
@@ -128,7 +129,7 @@ class PartitionReader:
             self._seen = seen._replace(truncation_count=state.truncation_count)
         if not state.start_offset <= self.offset <= state.end_offset:
             raise OffsetOutOfRangeError(
-                f"offset {self.offset} is not in the log, which goes from {state.start_offset} to before {state.end_offset}; "
-                "seek to one, or choose an auto_offset_reset",
+                f"offset {self.offset} is not in the log, which starts at {state.start_offset} and ends before "
+                f"{state.end_offset}; seek to an offset in that range, or set auto_offset_reset",
                 offset=self.offset,
             )

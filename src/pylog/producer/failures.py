@@ -62,7 +62,7 @@ class Failures:
         parts = [f"{place}: {count} ({type(error).__name__}: {error})" for place, (count, error) in found.items()]
         more = f"; and {len(parts) - _MOST_NAMED} more partitions" if len(parts) > _MOST_NAMED else ""
         LOGGER.error(
-            "%d sent records were not acknowledged, and their outcome was not checked: %s%s. "
+            "%d records were sent but not acknowledged, and their outcome was not checked: %s%s. "
             "Call result() on the future that each send returns, or pass on_delivery",
             sum(count for count, _ in found.values()),
             "; ".join(parts[:_MOST_NAMED]),

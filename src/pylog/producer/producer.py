@@ -1,4 +1,4 @@
-"""`Producer`: kafka-python's `KafkaProducer` over a store's logs."""
+"""`Producer`: appends records to topics in batches, with the interface of kafka-python's `KafkaProducer`."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ OnDelivery = Callable[[Exception | None, RecordMetadata | None], object]
 
 
 class Producer:
-    """Sends records to the partitions of a store's topics, many at a time. Made by `Store.producer`; a context manager.
+    """Appends records to the partitions of a store's topics in batches. Created by `Store.producer`; a context manager.
 
-    Every method may be called from any thread. The records of one thread for one partition keep their order; each is in the log
-    once. Topics are not made by sending to them. A handler of a signal may find a call of its own thread under way that it cannot
-    come between: an `IllegalStateError`. Let it set a flag, and close the producer behind the loop.
+    Every method may be called from any thread. The records that one thread sends to one partition keep their order, and each is
+    appended exactly once. Sending does not create topics. If a signal handler calls a method during a call of its own thread,
+    that may raise `IllegalStateError`: let the handler set a flag, and close the producer after the loop.
 
     >>> import pylog, tempfile
     >>> store = pylog.open(tempfile.mkdtemp())
@@ -52,13 +52,13 @@ class Producer:
         self._core = core
         self._buffer = core.buffer
         self._sender = core.sender
-        self._guard = threading.RLock()  # a handler of a signal may send amid a `send`
+        self._guard = threading.RLock()  # reentrant: a signal handler may send during a `send`
         self._routes: dict[str, Route] = {}
-        self._plain: dict[str, Route] = {}  # for records that need no closer look; none, if all do
+        self._plain: dict[str, Route] = {}  # for records that need no further check; empty if all do
         self._looks_closer = bool(config.key_serializer or config.value_serializer or config.called_partitioner)
 
     def __del__(self) -> None:
-        core = getattr(self, "_core", None)  # none, if the first argument was refused
+        core = getattr(self, "_core", None)  # missing if an argument was refused
         if core is not None and core.is_open:
             has_been_dropped(self, f"a producer of the store {self._manager.path}", core.let_go)
 
@@ -78,27 +78,27 @@ class Producer:
         timestamp: int | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> FutureRecordMetadata:
-        """Takes one record, to be appended soon.
+        """Accepts one record, which the producer's thread appends soon after.
 
         Args:
-            topic: where to.
-            value: bytes, or None for a tombstone; with `value_serializer`, what that takes.
-            key: bytes or None; with `key_serializer`, what that takes.
+            topic: the name of the topic.
+            value: bytes, or None for a tombstone; with a `value_serializer`, its argument.
+            key: bytes or None; with a `key_serializer`, its argument.
             headers: pairs of (str, bytes or None).
-            partition: which one; None leaves it to the partitioner.
-            timestamp: milliseconds since 1970; None is when the record is taken out of the buffer.
-            on_delivery: called with (None, metadata), or (error, None), in the producer's thread.
+            partition: the partition number; None lets the partitioner choose.
+            timestamp: milliseconds since 1970; None is the time when the record leaves the buffer.
+            on_delivery: called with (None, metadata) or (error, None) in the producer's thread.
 
         Returns:
-            A future of the record's `RecordMetadata`.
+            A future of the record's `RecordMetadata`. It raises the errors of the append.
 
         Raises:
-            UnknownTopicOrPartitionError, InvalidRecordError, RecordTooLargeError: the record was not taken. What a serializer or
-                a partitioner raises.
-            PylogTimeoutError: the buffer was full for `max_block_ms`; the record was not taken.
-            ClosedError: the producer is closed, or another process's.
+            UnknownTopicOrPartitionError, InvalidRecordError, RecordTooLargeError: the record was not accepted.
+            PylogTimeoutError: the buffer was full for `max_block_ms`; the record was not accepted.
+            ClosedError: the producer is closed, or belongs to another process.
+            Exceptions of a serializer or a partitioner.
 
-        Cost: some 0.5 µs; a million records a second and more from one thread. What happens to errors: see the future.
+        Cost: about 0.5 µs; more than a million records a second from one thread.
         """
         try:
             route = self._plain[topic]
@@ -135,7 +135,7 @@ class Producer:
         timestamp: int | None,
         on_delivery: OnDelivery | None,
     ) -> FutureRecordMetadata:
-        """The same for a record that is not plain: everything about it is checked before it is taken."""
+        """Accepts a record with any option: checks all of it first."""
         self._buffer.check_open()
         route = self._route(topic)
         key_bytes = _serialized("key", self.config.key_serializer, key)
@@ -163,11 +163,11 @@ class Producer:
         return future
 
     def _route(self, topic: str) -> Route:
-        """What is known of a topic; at its first record it is looked up."""
+        """Returns the metadata of a topic, which is read at its first record."""
         known = self._routes.get(check_topic_name(topic))
         if known is None:
             with self._guard:
-                changes = self._manager.topic_changes  # before the topic is read: what changes meanwhile is seen next time
+                changes = self._manager.topic_changes  # read before the topic, so that a change in between is noticed next time
                 made = Route(self._manager.topic(topic), self._buffer.waiting, self.config, self._clock.monotonic(), changes)
                 known = self._routes.setdefault(topic, made)
                 self._buffer.topics = len(self._routes)
@@ -178,24 +178,24 @@ class Producer:
         return known
 
     def _renewed(self, route: Route) -> Route:
-        """The route, with the topic as it is now."""
+        """Returns the route after reading the topic again."""
         self._sender.renew_at_once(route)
         return route
 
     def _partition(self, route: Route, given: int | None, key: bytes | None) -> int | None:
-        """The partition that is named, or that the user's callable chooses."""
+        """Returns the explicit partition, or the choice of the user's callable; None leaves it to the partitioner."""
         if given is None:
             ask = self.config.called_partitioner
             return None if ask is None else partition_called(ask, key, route.partitions)
         if not is_int(given):
             raise InvalidArgumentError(f"partition={given!r} is not an int")
         if given not in route.partitions:
-            self._manager.log(route.topic, int(given))  # raises, unless the topic has got it meanwhile
+            self._manager.log(route.topic, int(given))  # raises, unless the partition was added in between
             self._renewed(route)
         return int(given)
 
     def _checked_size(self, route: Route, value: bytes | None, key: bytes | None, headers: tuple[Header, ...]) -> int:
-        """What a record counts in the buffer, if the log and the buffer can take it."""
+        """Returns the bytes that a record counts for in the buffer. Raises if the log or the buffer cannot take it."""
         size = MAX_RECORD_OVERHEAD + len(value or b"") + len(key or b"")
         if headers:
             size += 10 + sum(10 + len(name.encode()) + len(held or b"") for name, held in headers)
@@ -203,26 +203,26 @@ class Producer:
             raise too_large(size, route)
         counted = charge(value, key, headers)
         if counted > self.config.buffer_memory:
-            told = f"a record that counts {counted} bytes is more than buffer_memory={self.config.buffer_memory}"
-            raise RecordTooLargeError(f"{told}; raise it, or send less")
+            told = f"a record that counts for {counted} bytes exceeds buffer_memory={self.config.buffer_memory}"
+            raise RecordTooLargeError(f"{told}; raise that option, or send smaller records")
         return counted
 
     def send_arrow(self, topic: str, table: Any) -> list[BatchMetadata]:
         """Appends the rows of a `pyarrow.Table` or `RecordBatch`, and waits until they are in the log.
 
-        What was sent before is there before. Rows without a partition go where the partitioner wants them.
+        Records sent earlier are appended first. The partitioner chooses the partitions of rows that name none.
 
         Args:
-            topic: where to.
-            table: columns `key`, `value`, `timestamp`, `headers` as `Log.append_arrow` takes them, and `partition`, an integer or
-                null. Any may be missing; others are refused. Serializers and a callable partitioner are not asked.
+            topic: the name of the topic.
+            table: the columns `key`, `value`, `timestamp` and `headers`, as for `Log.append_arrow`, and `partition`, an integer
+                or null. Each is optional; other columns are refused. Serializers and a callable partitioner are not called.
 
         Returns:
-            Where the rows are, batch by batch.
+            The partition and offsets of each batch of rows.
 
         Raises:
-            UnknownTopicOrPartitionError, InvalidRecordError, RecordTooLargeError: nothing of the table was appended.
-            As `Log.append_arrow`: what was appended before the error stays.
+            UnknownTopicOrPartitionError, InvalidRecordError, RecordTooLargeError: no row was appended.
+            As `Log.append_arrow`: batches appended before the error stay.
 
         Cost: millions of records a second.
 
@@ -241,57 +241,57 @@ class Producer:
         return self._sender.send_table(route, table)
 
     def flush(self, timeout: float | None = None) -> None:
-        """Waits until all records sent so far are in the log, or refused; none of them lingers.
+        """Waits until all records sent so far are appended, or have failed. They do not linger.
+
+        Failed records whose outcome the program has not checked are logged under `pylog.producer`: their number and the first
+        error for each partition. As in kafka-python, `flush` does not raise for them: the `result` of their futures does.
 
         Args:
-            timeout: seconds at most; None is for ever.
-
-        Records that were refused and whose outcome no call has asked for are logged under `pylog.producer`: how many of each
-        partition, and the first error. As in kafka-python, `flush` does not raise for them: the `result` of their futures does.
+            timeout: seconds to wait; None waits indefinitely.
 
         Raises:
-            PylogTimeoutError: it took longer; they may still get there. ClosedError: in a forked process.
+            PylogTimeoutError: the timeout has expired; the records may still be appended.
+            ClosedError: in a forked process.
         """
         self._buffer.flush(timeout)
 
     def has_room(self) -> bool:
-        """Whether a record of any size that is allowed could be taken now without waiting."""
+        """True if `send` would now accept a record of any allowed size without waiting."""
         free = (self._buffer.room - len(self._buffer.items)) * RECORD_CHARGE
         return free >= RECORD_OVERHEAD + self.config.max_request_size
 
     def has_seen(self, topic: str, partition: int | None = None) -> bool:
-        """Whether `send` knows a topic and its partition, so that it reads no file to take a record."""
+        """True if the metadata of a topic and its partition is cached, so that `send` reads no file."""
         known = self._routes.get(topic) if isinstance(topic, str) else None
         return known is not None and (partition is None or partition in known.partitions)
 
     def partitions_for_topic(self, topic: str) -> set[int]:
-        """The partitions of a topic.
+        """Returns the partition numbers of a topic.
 
         Raises:
-            UnknownTopicOrPartitionError: there is no such topic.
+            UnknownTopicOrPartitionError: the topic does not exist.
         """
         return set(self._manager.topic(check_topic_name(topic)).partition_ids)
 
     def close(self, timeout: float | None = None) -> None:
-        """Appends what was sent, and ends the producer's thread. Its store does this too, and so does the end of the interpreter,
-        and of a process of multiprocessing.
+        """Appends the sent records and ends the producer's thread. Logs unchecked failures, as `flush` does.
+
+        The store's `close`, the end of the interpreter, and the end of a multiprocessing child do the same. A call from a
+        callback does not wait. A producer that is dropped without `close` warns with a `ResourceWarning`; its thread appends the
+        sent records and ends.
 
         Args:
-            timeout: seconds for that; what is not appended by then is refused: its futures say so. An append that is under way is
-                waited for. None is for ever.
-
-        From a callback it waits for nothing; the store's `close`, or the end of the interpreter, does. Logs the records that were
-        refused unobserved, as `flush` does. A producer that is dropped without `close` warns with a `ResourceWarning`; its thread
-        appends what was sent, and ends.
+            timeout: seconds to wait; records not appended by then fail, and their futures raise. A running append is completed.
+                None waits indefinitely.
         """
         self._core.close(timeout)
 
 
-# ---- what `send` is given --------------------------------------------------------------------------------------------------
+# ---- the arguments of `send` -----------------------------------------------------------------------------------------------
 
 
 def _serialized(name: str, serializer: Serializer | None, given: Any) -> bytes | None:
-    """A key or value as bytes."""
+    """Returns a key or value as bytes or None, serialized if there is a serializer."""
     made = given if serializer is None else serializer(given)
     if made is None or type(made) is bytes:
         return made
@@ -300,11 +300,11 @@ def _serialized(name: str, serializer: Serializer | None, given: Any) -> bytes |
     if serializer is not None:
         refuse_awaitable(made)
     told = f"{type(made).__name__} of {name}_serializer" if serializer is not None else type(made).__name__
-    raise InvalidRecordError(f"a {name} is bytes or None, not {told}; encode it first, or give a {name}_serializer")
+    raise InvalidRecordError(f"a {name} must be bytes or None, not {told}; encode it first, or set {name}_serializer")
 
 
 def _checked_headers(given: Iterable[Header] | None) -> tuple[Header, ...]:
-    """Headers that the format can hold."""
+    """Returns headers as a tuple of pairs. Raises if one has a wrong type."""
     try:
         pairs = tuple((name, value) for name, value in given or ())
         for name, value in pairs:
@@ -325,10 +325,10 @@ def _checked_timestamp(given: int | None) -> int | None:
 
 
 def _teller(tell: OnDelivery) -> Callable[[FutureRecordMetadata], object]:
-    """`on_delivery` as a call with the future."""
+    """Wraps `on_delivery` as a callback that receives the future."""
     if not callable(tell):
         raise InvalidArgumentError(f"on_delivery={tell!r} cannot be called")
-    refuse_coroutine_function("on_delivery", tell, "give a plain function, or send with pylog.aio.AsyncProducer")
+    refuse_coroutine_function("on_delivery", tell, "pass a plain function, or send with pylog.aio.AsyncProducer")
 
     def call(future: FutureRecordMetadata) -> None:
         error = future.exception()
