@@ -330,6 +330,12 @@ def test_no_module_is_longer_than_one_can_read():
     assert_none(long_modules(house()))
 
 
+def test_no_file_of_the_tests_is_longer_than_one_can_read():
+    files = sorted(Path(__file__).parent.rglob("*.py"))
+    lengths = {str(file): len(file.read_text().splitlines()) for file in files}
+    assert [f"{file} has {lines} lines; split it by behaviour" for file, lines in lengths.items() if lines > MODULE_LINES] == []
+
+
 def test_no_function_is_longer_than_one_can_see():
     assert_none(long_functions(house()))
 

@@ -5,13 +5,6 @@ The same tests run compiled and, with NUMBA_DISABLE_JIT=1, as Python with every 
 
 from __future__ import annotations
 
-import json
-import os
-import platform
-import random
-import struct
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -20,16 +13,14 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from pylog.record import encoding, kernels, memory
+from pylog.record import encoding, kernels
 from pylog.record.memory import INTERPRETED
 from support.record import cases
 from support.record.cases import ALL, HEAP, joined
 from support.reference import records as reference
-from support.reference.records import Batch, Column, Input, Question, Record, Rooms
+from support.reference.records import Batch, Column, Input, Record, Rooms
 
 EXAMPLES = settings(max_examples=25 if INTERPRETED else 80)
-
-int64s = st.integers(-(2**63), 2**63 - 1)
 
 
 @pytest.fixture(autouse=True)
@@ -39,207 +30,23 @@ def wrapping_integers() -> Iterator[None]:
         yield
 
 
-def address_of(array: Any) -> int:
-    return int(memory.address(array)) if INTERPRETED else int(array.ctypes.data)
-
-
-@pytest.mark.skipif(not INTERPRETED, reason="compiled kernels are not checked: guard pages stand behind their arrays instead")
-def test_interpreted_kernels_may_touch_their_arrays_only() -> None:
-    array = HEAP.input(b"12345678")
-    at = address_of(array)
-    assert memory.load8(at + 7) == ord("8")
-    for touch in (
-        lambda: memory.load8(at + 8),
-        lambda: memory.be64(at + 1),
-        lambda: memory.load8(at - 1),
-        lambda: memory.store8(at + 8, 0),
-    ):
-        with pytest.raises(IndexError, match="outside its arrays"):
-            touch()
-
-
-# ---- varints -------------------------------------------------------------------------------------------------------------------
-
-VECTORS = [  # storage-format 1.4.3
-    (0, "00"),
-    (-1, "01"),
-    (1, "02"),
-    (63, "7e"),
-    (-64, "7f"),
-    (64, "8001"),
-    (-65, "8101"),
-    (8191, "fe7f"),
-    (8192, "808001"),
-    (1048575, "feff7f"),
-    (134217728, "8080808001"),
-    (2**31 - 1, "feffffff0f"),
-    (-(2**31), "ffffffff0f"),
-    (2**63 - 1, "feffffffffffffffff01"),
-    (-(2**63), "ffffffffffffffffff01"),
-]
-
-
-def read(data: bytes, end: int | None = None) -> tuple[int, int] | None:
-    array = HEAP.input(data)
-    at = address_of(array)
-    value, following = memory.varint(at, at + (len(data) if end is None else end))
-    return None if following == memory.FAR else (int(value), int(following) - at)
-
-
-def written(value: int) -> bytes:
-    out = HEAP.output(16, np.uint8)
-    at = address_of(out)
-    bits = np.uint64(memory.zigzag(np.int64(value)))
-    end = memory.put_varint(at, bits)
-    assert bits == reference.zigzag(value)
-    assert end - at == memory.varint_width(bits)
-    return out[: int(end) - at].tobytes()
-
-
-@pytest.mark.parametrize(("value", "encoded"), VECTORS)
-def test_varints_are_kafkas(value: int, encoded: str) -> None:
-    assert written(value) == reference.varint_bytes(value) == bytes.fromhex(encoded)
-    assert read(bytes.fromhex(encoded)) == (value, len(encoded) // 2)
-
-
-@EXAMPLES
-@given(int64s)
-def test_any_number_survives_as_a_varint(value: int) -> None:
-    assert written(value) == reference.varint_bytes(value)
-    assert read(written(value)) == (value, len(written(value)))
-
-
-@EXAMPLES
-@given(st.binary(max_size=12) | st.lists(st.integers(120, 255), max_size=12).map(bytes), st.integers(0, 12))
-def test_any_bytes_read_as_a_varint_or_are_refused(data: bytes, end: int) -> None:
-    assert read(data, min(end, len(data))) == reference.read_varint(data, 0, min(end, len(data)))
-
-
-@pytest.mark.skipif(INTERPRETED, reason="65,536 calls")
-def test_all_varints_of_two_bytes() -> None:
-    for first in range(256):
-        for second in range(256):
-            data = bytes([first, second])
-            assert read(data) == reference.read_varint(data, 0, 2)
-
-
-@pytest.mark.parametrize("size", range(1, 10))
-def test_a_varint_that_ends_too_early_is_refused(size: int) -> None:
-    assert read(b"\xff" * size) is None
-    assert read(b"\xff" * 9 + b"\x01", size) is None
-
-
-def test_a_varint_of_eleven_bytes_is_refused() -> None:
-    assert read(b"\x80" * 9 + b"\x00") == (0, 10)
-    assert read(b"\x80" * 10 + b"\x00") is None
-
-
-# ---- checksums -----------------------------------------------------------------------------------------------------------------
-
-SIZES = [*range(20), *range(250, 262), *range(505, 520), *range(760, 785), *range(1530, 1545), 4095, 4096, 5000]
-
-
-def test_the_checksum_is_castagnolis() -> None:
-    assert kernels.checksum(HEAP.input(b"123456789"), 0, 9) == 0xE3069283 == reference.crc32c(b"123456789")
-
-
-@pytest.mark.parametrize("start", [0, 1, 7])
-def test_checksums_of_all_sizes_around_the_steps_agree(start: int) -> None:
-    data = random.Random(start).randbytes(5100)
-    buffer = HEAP.input(data)
-    for size in SIZES[:: 8 if INTERPRETED else 1]:
-        assert kernels.checksum(buffer, start, start + size) == reference.checksum(data, start, start + size)
-
-
-LESSER_PROCESSORS = {"nehalem": "+sse4.2", "x86-64": "+sse2"}  # the CRC instruction but no wide products; neither
-SUMMING = """
-import random
-from pylog.record import kernels
-from pylog.record.memory import np
-data = random.Random(1).randbytes(2000)
-print([kernels.checksum(np.frombuffer(data, np.uint8), 3, end) for end in range(3, 2000, 61)])
-"""
-
-
-@pytest.mark.skipif(INTERPRETED or not platform.machine().startswith("x86"), reason="there is one way to make checksums")
-@pytest.mark.parametrize("processor", LESSER_PROCESSORS)
-def test_processors_that_can_do_less_make_the_same_checksums(processor: str) -> None:
-    lesser = {"NUMBA_CPU_NAME": processor, "NUMBA_CPU_FEATURES": LESSER_PROCESSORS[processor]}
-    done = subprocess.run([sys.executable, "-c", SUMMING], env=os.environ | lesser, capture_output=True, text=True, check=True)
-    data = random.Random(1).randbytes(2000)
-    assert json.loads(done.stdout) == [reference.checksum(data, 3, end) for end in range(3, 2000, 61)]
-
-
-@EXAMPLES
-@given(st.binary(max_size=100), st.integers(-5, 110), st.integers(-5, 110))
-def test_a_checksum_of_a_range_beyond_the_buffer_is_one_of_what_is_there(data: bytes, position: int, end: int) -> None:
-    assert kernels.checksum(HEAP.input(data), position, end) == reference.checksum(data, position, end)
-
-
-@EXAMPLES
-@given(cases.damaged_batches(), st.integers(0, 2), st.integers(0, 6))
-def test_the_first_batch_that_does_not_match_its_checksum_is_found(data: bytes, first: int, end: int) -> None:
-    columns = columns_in(data)
-    expected = reference.first_bad_crc(data, columns, first, end)
-    assert kernels.first_bad_crc(HEAP.input(data), cases.table_of(columns), first, end) == expected
-
-
-def test_a_batch_that_is_said_to_lie_outside_of_the_buffer_has_no_good_checksum() -> None:
-    (batch,) = columns_in(TWO_RECORDS)
-    for lie in ({"position": -1}, {"position": 1}, {"size": batch.size + 1}, {"size": 60}, {"position": 2**62}):
-        table = cases.table_of([batch, batch._replace(**lie)])
-        assert kernels.first_bad_crc(HEAP.input(TWO_RECORDS), table, 0, 2) == 1
-
-
-@EXAMPLES
-@given(cases.damaged_batches(), st.sampled_from([0, 5000]), st.booleans(), st.data())
-def test_a_mark_differs_where_the_prefixes_before_it_are_others_or_no_batch_ends(
-    data: bytes, shift: int, known: bool, draw: st.DataObject
-) -> None:
-    columns = columns_in(data)
-    digests, digest = {}, 0
-    for column in columns:
-        digest = reference.crc32c(data[column.position : column.position + 21], digest)
-        digests[shift + column.position + column.size] = digest
-    places = sorted(draw.draw(st.sets(st.sampled_from([*digests, *(end - 1 for end in digests)])))) if columns else []
-    marks = [(place, draw.draw(st.sampled_from([digests.get(place, 7), 7]))) for place in places]
-    before = 0 if known else None
-    assert marks_compared(data, columns, shift, marks, before) == reference.compare_marks(data, columns, shift, marks, before)
-
-
-def marks_compared(
-    data: bytes, columns: Sequence[Column], shift: int, marks: Sequence[tuple[int, int]], before: int | None
-) -> tuple[list[bool], int | None]:
-    """What `reference.compare_marks` says, by the kernel."""
-    positions, digests = (np.array([mark[part] for mark in marks], np.int64) for part in range(2))
-    state, differs = np.array([-1 if before is None else before]), np.zeros(len(marks), np.uint8)
-    status = kernels.compare_marks(HEAP.input(data), cases.table_of(columns), shift, positions, digests, state, differs)
-    assert status == kernels.OK
-    return differs.astype(bool).tolist(), None if state[0] < 0 else int(state[0])
-
-
-def test_a_batch_that_is_said_to_lie_outside_of_the_buffer_is_compared_with_no_mark() -> None:
-    (batch,) = columns_in(TWO_RECORDS)
-    for position in (-1, len(TWO_RECORDS) - 20, 2**62):
-        table, marks, state = cases.table_of([batch._replace(position=position)]), np.zeros(0, np.int64), np.zeros(1, np.int64)
-        given = (HEAP.input(TWO_RECORDS), table, 0, marks, marks, state, np.zeros(0, np.uint8))
-        assert kernels.compare_marks(*given) == kernels.BAD_HEADER
-
-
 # ---- vectors -------------------------------------------------------------------------------------------------------------------
 
 TWO_RECORDS = bytes.fromhex(  # storage-format A.2
     "0000000000000000 00000055 ffffffff 02 e58cf1ff 0000 00000001 00000000000454c3 00000000000454c3"
     "ffffffffffffffff ffff ffffffff 00000002 2000000008 6b657931 0c 76616c756531 00 2400e1bf220208 6b657932 0c 76616c756532 00"
 )
+
 COMMIT = bytes.fromhex(  # A.4
     "0000000000000000 00000042 00000000 02 bda9896c 0030 00000000 0000000000000000 0000000000000000"
     "0000000000000001 0000 ffffffff 00000001 2000000008 00000001 0c 000000000000 00"
 )
+
 EMPTY = bytes.fromhex(  # A.5
     "0000000000000003 00000031 00000125 02 0200cc3f 0000 00000007 ffffffffffffffff 00000000000003e8"
     "0000000000000017 0005 0000000a 00000000"
 )
+
 WITH_HEADERS = bytes.fromhex("1800050a0101 04 0268 01 0269 00")  # A.6
 
 
@@ -578,123 +385,6 @@ def test_headers_that_changed_after_they_were_found_good_are_refused(data: bytes
     else:
         assert status in (kernels.OK, kernels.FULL)
         assert outputs.rows() == expected[: int(outputs.state[0])]
-
-
-# ---- one record ----------------------------------------------------------------------------------------------------------------
-
-
-@st.composite
-def indexed(draw: st.DrawFn) -> tuple[list[Batch], list[tuple[int, int]], int]:
-    """Batches, some entries of a true index, and the segment's base offset."""
-    base = draw(st.sampled_from([0, 5, 2**40]))
-    made = draw(cases.batches(most=5, first_offset=base))
-    _, starts = joined(made)
-    entries = [
-        (batch.base_offset + (batch.last_offset_delta or 0) - base, start)
-        for batch, start in zip(made, starts, strict=True)
-        if draw(st.booleans())
-    ]
-    return made, entries, base
-
-
-Case = tuple[list[Batch], list[tuple[int, int]], int]
-
-stamps = st.sampled_from([-(2**63), -(2**63), -1, 0, 1000, 2**41, 2**42])
-
-
-@EXAMPLES
-@given(indexed(), st.integers(-3, 900), stamps, st.booleans())
-def test_a_record_is_found_by_its_offset_and_time(case: Case, relative: int, timestamp: int, controls: bool) -> None:
-    made, entries, base = case
-    data, _ = joined(made)
-    offset = max(0, base + relative)
-    question = Question(base, offset, offset, timestamp, controls)
-    expected = reference.find_record(data, entries, question, len(data))
-    assert cases.find_record(data, entries, question, len(data)) == expected
-    batches = [c for c in columns_in(data) if (controls or not c.attributes & 32) and c.max_timestamp >= timestamp]
-    rows = reference.decode_records(data, batches, verify=True).rows
-    first = next((row for row in rows if row.offset >= offset and row.timestamp >= timestamp), None)
-    assert (expected[0] == kernels.OK) == (first is not None)
-    if first is not None:
-        assert isinstance(expected[1], reference.Found)
-        assert (expected[1].offset, expected[1].timestamp, expected[1].headers_at) == (
-            first.offset,
-            first.timestamp,
-            first.headers_at,
-        )
-
-
-@EXAMPLES
-@given(indexed(), cases.damage, st.booleans(), st.integers(0, 900), st.integers(0, 900), stamps, st.booleans())
-def test_a_record_in_damage_is_found_as_the_reference_finds_it(
-    case: Case, damage: list[cases.Damage], seal: bool, origin: int, relative: int, timestamp: int, controls: bool
-) -> None:
-    made, entries, base = case
-    data, starts = joined(made)
-    changed = cases.damaged(data, starts or [0], damage, seal=seal)
-    question = Question(base, base + origin, base + relative, timestamp, controls)
-    expected = reference.find_record(changed, entries, question, len(changed))
-    assert cases.find_record(changed, entries, question, len(changed)) == expected
-
-
-def found_by_time(
-    data: bytes, index: list[tuple[int, int]], times: list[tuple[int, int]], question: Question
-) -> tuple[int, reference.Found | int]:
-    tables = b"".join(struct.pack(">ii", *entry) for entry in index), b"".join(struct.pack(">qi", *entry) for entry in times)
-    return cases.find_by_time(data, *tables, (len(index), len(times)), question, len(data))
-
-
-@EXAMPLES
-@given(indexed(), cases.damage, st.booleans(), st.data(), st.integers(0, 900), stamps)
-def test_a_record_is_found_by_a_time_index_as_the_reference_finds_it(
-    case: Case, damage: list[cases.Damage], seal: bool, draw: st.DataObject, relative: int, timestamp: int
-) -> None:
-    made, entries, base = case
-    data, starts = joined(made)
-    true = [(column.max_timestamp, column.last_offset - base) for column in columns_in(data)]
-    times = (
-        sorted(draw.draw(st.lists(st.sampled_from(true) | st.tuples(stamps, st.integers(0, 900)), max_size=4))) if true else []
-    )
-    changed = cases.damaged(data, starts or [0], draw.draw(st.sampled_from([damage, []])), seal=seal)
-    question = Question(base, max(base, base + relative), base + relative, timestamp, controls=True)
-    assert found_by_time(changed, entries, times, question) == reference.find_by_time(
-        changed, entries, times, question, len(changed)
-    )
-
-
-@EXAMPLES
-@given(indexed(), st.integers(0, 900), stamps)
-def test_a_true_time_index_leads_to_what_is_found_without_one(case: Case, relative: int, timestamp: int) -> None:
-    made, entries, base = case
-    data, _ = joined(made)
-    times: list[tuple[int, int]] = []
-    for column in columns_in(data):
-        if column.max_timestamp > (times[-1][0] if times else -1):
-            times.append((column.max_timestamp, column.last_offset - base))
-    question = Question(base, base, base + relative, timestamp, controls=True)
-    without = reference.find_record(data, [], question, len(data))
-    if without[0] in (kernels.OK, kernels.NOT_FOUND):
-        assert found_by_time(data, entries, times, question) == without
-
-
-@EXAMPLES
-@given(indexed(), st.binary(max_size=48), st.integers(-2, 9), st.integers(0, 400))
-def test_an_index_of_any_bytes_never_leads_to_another_record(case: Case, index: bytes, count: int, relative: int) -> None:
-    made, _, base = case
-    data, starts = joined(made)
-    question = Question(base, base + relative, base + relative)
-    true = reference.find_record(data, [], question, len(data))
-    status, found = cases.found_record(data, index, count, question, len(data))
-    assert status != kernels.OK or (status, found) == true
-    for start in starts:  # an entry that leads to a batch, but not to the right one
-        status, found = cases.found_record(data, struct.pack(">ii", 0, start), 1, question, len(data))
-        assert status != kernels.OK or (status, found) == true
-
-
-@pytest.mark.parametrize("field", range(5))
-def test_a_record_that_is_larger_than_its_batch_is_not_found(field: int) -> None:
-    data = cases.overlong(0, field, 5)
-    assert cases.find_record(data, [], Question(0, 0, 0), len(data)) == (kernels.BAD_RECORD, 0)
 
 
 # ---- writing -------------------------------------------------------------------------------------------------------------------

@@ -27,8 +27,10 @@ from pylog.record.format import COLUMN_COUNT, COUNT, LAST_OFFSET, POSITION, SIZE
 from support.record import cases as record_cases
 from support.record.cases import ALL
 from support.record.guard_pages import ROOM, Cases, Guarded
+from support.reference import finding as reference_finding
 from support.reference import records as reference
-from support.reference.records import Question, Rooms
+from support.reference.finding import Question
+from support.reference.records import Rooms
 
 LARGEST: Final = 6000  # bytes of an input
 MOST_BATCHES: Final = 5
@@ -460,7 +462,7 @@ def compare(cases: int, seed: int) -> None:
             assert found.rows == record_cases.as_wanted(decoded, ALL), case
         assert record_cases.find_batch(data, 0, size, 0, 1 << 40) == reference.find_batch(data, 0, size, 0, 1 << 40), case
         question = Question(0, case % 13, case % 13)
-        assert record_cases.find_record(data, [], question, size) == reference.find_record(data, [], question, size), case
+        assert record_cases.find_record(data, [], question, size) == reference_finding.find_record(data, [], question, size), case
 
 
 def main(action: str, *arguments: str) -> None:

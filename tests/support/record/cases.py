@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 from pylog.record import encoding, finding, kernels
 from pylog.record.format import COLUMN_COUNT
+from support.reference import finding as reference_finding
 from support.reference import records as reference
-from support.reference.records import Batch, Column, HeaderPair, Input, Question, Record, Rooms
+from support.reference.finding import Question
+from support.reference.records import Batch, Column, HeaderPair, Input, Record, Rooms
 
 # ---- where arrays lie ----------------------------------------------------------------------------------------------------------
 
@@ -188,14 +190,14 @@ class HeaderOutputs:
 
 def find_record(
     data: bytes, index: Sequence[tuple[int, int]], question: Question, end: int, *, place: Place = HEAP
-) -> tuple[int, reference.Found | int]:
+) -> tuple[int, reference_finding.Found | int]:
     """(status, record or where the search ended) of `find_record`."""
     return found_record(data, b"".join(struct.pack(">ii", *entry) for entry in index), len(index), question, end, place=place)
 
 
 def found_record(
     data: bytes, index: bytes, count: int, question: Question, end: int, *, place: Place = HEAP
-) -> tuple[int, reference.Found | int]:
+) -> tuple[int, reference_finding.Found | int]:
     """The same with an index of any bytes."""
     result = place.output(finding.F_SIZE, np.int64, -7)
     base, from_offset, offset, timestamp, controls = question
@@ -205,7 +207,7 @@ def found_record(
 
 def find_by_time(
     data: bytes, index: bytes, times: bytes, counts: tuple[int, int], question: Question, end: int, *, place: Place = HEAP
-) -> tuple[int, reference.Found | int]:
+) -> tuple[int, reference_finding.Found | int]:
     """(status, record or where the search ended) of `find_by_time`, with indexes of any bytes."""
     result = place.output(finding.F_SIZE, np.int64, -7)
     base, _, offset, timestamp, _ = question
@@ -213,9 +215,9 @@ def find_by_time(
     return _found(int(finding.find_by_time(*arrays, base, end, offset, timestamp, result)), result)
 
 
-def _found(status: int, result: Any) -> tuple[int, reference.Found | int]:
+def _found(status: int, result: Any) -> tuple[int, reference_finding.Found | int]:
     if status == kernels.OK:
-        found = reference.Found(*result.tolist())
+        found = reference_finding.Found(*result.tolist())
         return status, found._replace(key_size=max(found.key_size, -1), value_size=max(found.value_size, -1))
     return status, int(result[finding.F_BATCH_AT])
 

@@ -24,7 +24,8 @@ from pylog.record.rows import read_only
 from support.record import cases
 from support.record.cases import ALL, Damage, joined
 from support.reference import records as reference
-from support.reference.records import Batch, Column, Input, Question, Record, Rooms
+from support.reference.finding import Question
+from support.reference.records import Batch, Column, Input, Record, Rooms
 
 PAGE = mmap.PAGESIZE
 ROOM = 16 * PAGE

@@ -1,0 +1,40 @@
+"""A directory with a small topic, and calls that it must refuse without a trace."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import pylog
+
+
+def listing(directory: Path) -> dict[str, tuple[int, str]]:
+    """Every name below a directory with its kind, permissions and content."""
+    found = {}
+    for path in sorted(directory.rglob("*")):
+        mode = path.lstat().st_mode
+        if stat.S_ISREG(mode):
+            content = hashlib.sha256(path.read_bytes()).hexdigest()
+        else:
+            content = os.readlink(path) if stat.S_ISLNK(mode) else ""
+        found[str(path.relative_to(directory))] = (mode, content)
+    return found
+
+
+@contextmanager
+def refused(kind: type[pylog.PylogError], *told: str, unchanged: Path) -> Iterator[None]:
+    """Expects an error of exactly this class whose message tells all that, and an unchanged directory."""
+    before = listing(unchanged)
+    with pytest.raises(pylog.PylogError) as caught:
+        yield
+    assert type(caught.value) is kind, repr(caught.value)
+    for part in told:
+        assert part in str(caught.value)
+    assert len(str(caught.value)) > 10
+    assert listing(unchanged) == before

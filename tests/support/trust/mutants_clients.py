@@ -1,0 +1,163 @@
+"""Mutants of clients: producers, consumers, groups, committed offsets, Spark."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from support.trust.mutant import Mutant
+
+CLIENTS: Final[tuple[Mutant, ...]] = (
+    Mutant(
+        name="routes_are_not_renewed",
+        file="pylog/producer/sender.py",
+        text="        if route.changes != self._manager.topic_changes:\n",
+        replacement="        if False:\n",
+        tests=("tests/producer/test_topics_changed.py::test_added_partitions_are_sent_to_at_once_or_within_a_second",),
+        why="A producer goes on with the number of partitions that its topic had.",
+    ),
+    Mutant(
+        name="new_partitions_begin_at_their_end",
+        file="pylog/groups/decisions.py",
+        text="    if not members or after.epoch == before.epoch:\n",
+        replacement="    if True:\n",
+        tests=(
+            "tests/consumer/test_new_partitions.py::test_what_is_sent_to_a_new_partition_is_read_from_its_first_record",
+            "tests/consumer/test_new_partitions.py::test_whichever_member_gets_a_new_partition_reads_it_from_its_first_record",
+        ),
+        why="A group with latest misses the first records of a partition that is created while it is running.",
+    ),
+    Mutant(
+        name="new_partitions_without_a_group",
+        file="pylog/consumer/alone.py",
+        text="        if self._reads_new:\n",
+        replacement="        if False:\n",
+        tests=("tests/consumer/test_new_partitions.py::test_what_is_sent_to_a_new_partition_is_read_from_its_first_record",),
+        why="A consumer without a group misses the first records of a new partition.",
+    ),
+    Mutant(
+        name="partitions_counted_from_zero",
+        file="pylog/reading.py",
+        text="numbers = store.topic(topic).partition_ids if",
+        replacement="numbers = range(store.topic(topic).partition_count) if",
+        tests=("tests/test_reading.py::test_the_partitions_that_are_there_are_read_whatever_their_numbers",),
+        why="A directory with some of a topic's partitions cannot be read as a table.",
+        quick=True,
+    ),
+    Mutant(
+        name="dropped_producer_is_finished",
+        file="pylog/producer/producer.py",
+        text="        if core is not None and core.is_open:\n            has_been_dropped",
+        replacement="        if core is not None and not core.is_open:\n            has_been_dropped",
+        tests=(
+            "tests/test_life_cycle.py::test_fifty_dropped_producers_append_what_was_sent_and_leave_no_thread_and_no_descriptor",
+            "tests/test_life_cycle.py::test_a_future_outlives_the_producer_that_was_dropped",
+        ),
+        why="A producer that is dropped without close leaves its thread.",
+    ),
+    Mutant(
+        name="producers_thread_knows_no_callables",
+        file="pylog/producer/core.py",
+        text="Sender(manager, clock, _without_calls(config), self.buffer)",
+        replacement="Sender(manager, clock, config, self.buffer)",
+        tests=("tests/test_life_cycle.py::test_a_producer_that_is_dropped_in_a_cycle_is_flushed_when_the_cycle_is_collected",),
+        why="A serializer that refers to its producer keeps both from being collected.",
+    ),
+    Mutant(
+        name="failed_sends_are_reported",
+        file="pylog/producer/failures.py",
+        text="        return self.size - len(self.outcome.observed or ())",
+        replacement="        return 0",
+        tests=("tests/producer/test_failures.py::test_a_report_counts_the_sends_that_no_call_has_asked_for_only",),
+        why="flush and close are silent about sends that failed.",
+        quick=True,
+    ),
+    Mutant(
+        name="odd_commit_is_skipped",
+        file="pylog/offsets/image.py",
+        text="        fault = None if value is None else fault_of_commit(value)\n",
+        replacement="        fault = None\n",
+        tests=("tests/offsets/test_store_damage.py::test_records_of_a_transaction_that_no_kafka_writes_are_skipped",),
+        why="One value that cannot be read ends every call about its group.",
+        quick=True,
+    ),
+    Mutant(
+        name="odd_value_leaves_the_commit_before_it",
+        file="pylog/offsets/image.py",
+        text="                self._take_earlier(frame, np.flatnonzero(keys == number)[:-1], written=was)\n",
+        replacement="                pass\n",
+        tests=("tests/offsets/test_store_damage.py::test_a_record_that_no_kafka_writes_is_skipped_and_no_commit_is_lost_by_it",),
+        why="A value that cannot be read hides the commit before it.",
+    ),
+    Mutant(
+        name="groups_are_empty_while_their_topic_is_made",
+        file="pylog/offsets/store.py",
+        text="                    if make or isinstance(error, ClosedError):\n",
+        replacement="                    if True:\n",
+        tests=("tests/offsets/test_internal_topics.py::test_groups_are_empty_while_the_topic_is_half_made",),
+        why="Questions about groups fail while another process creates the topic.",
+    ),
+    Mutant(
+        name="dropped_consumer_leaves",
+        file="pylog/consumer/consumer.py",
+        text="        if core is not None and core.is_open:\n            core.departing",
+        replacement="        if core is not None and not core.is_open:\n            core.departing",
+        tests=(
+            "tests/test_life_cycle.py::test_fifty_dropped_consumers_leave_no_thread_no_member_and_no_descriptor",
+            "tests/test_life_cycle.py::test_a_consumer_that_an_exception_leaves_behind_leaves_its_group",
+        ),
+        why="A consumer that is dropped without close keeps its partitions from others.",
+    ),
+    Mutant(
+        name="wakeup_ends_a_poll",
+        file="pylog/consumer/consumer.py",
+        text="            self._core.check_woken()\n",
+        replacement="",
+        tests=(
+            "tests/consumer/test_wakeup.py::test_commits_and_other_calls_take_no_notice_of_it",
+            "tests/consumer/test_wakeup.py::test_a_wakeup_before_a_poll_is_remembered_once_and_what_was_there_is_handed_out_by_the_next",
+        ),
+        why="A poll that waits cannot be ended from another thread.",
+    ),
+    Mutant(
+        name="iteration_looks_after_its_group",
+        file="pylog/consumer/consumer.py",
+        text="                if at >= core.look_at:\n",
+        replacement="                if at < 0:\n",
+        tests=("tests/consumer/test_groups_interrupted.py::test_a_slow_iteration_keeps_its_partitions_and_commits_by_itself",),
+        why="An iteration that takes its time with the records in hand is put out of its group.",
+    ),
+    Mutant(
+        name="commits_belong_to_their_membership",
+        file="pylog/groups/member.py",
+        text="        if member_id not in (None, self._member_id):",
+        replacement="        if False:",
+        tests=("tests/consumer/test_groups_interrupted.py::test_a_commit_in_the_background_of_an_old_membership_is_refused",),
+        why="A commit that was asked for before the member was put out takes the group back.",
+    ),
+    Mutant(
+        name="a_table_without_columns_keeps_its_rows",
+        file="pylog/reading.py",
+        text=" if arrays else batch.select([])",
+        replacement="",
+        tests=("tests/test_reading.py::test_a_table_without_columns_keeps_its_number_of_rows",),
+        why="`read_table(columns=[])` returns a table without rows.",
+    ),
+    Mutant(
+        name="min_partitions_is_reached_between_index_entries",
+        file="pylog/spark/planner.py",
+        text="bounds=with_more((start, *interior, end), count)",
+        replacement="bounds=(start, *interior, end)",
+        tests=(
+            "tests/spark/test_planner.py::test_min_partitions_is_reached_within_one_large_batch_and_every_record_is_read_once",
+        ),
+        why="Spark reads small records in few tasks, however many `minPartitions` asks for.",
+    ),
+    Mutant(
+        name="tombstones_have_the_time_that_expiry_was_asked_for",
+        file="pylog/offsets/store.py",
+        text="there.append(items, self.clock.now_ms(), None, atomic=False)",
+        replacement="there.append(items, self.clock.now_ms() + 10**11, None, atomic=False)",
+        tests=("tests/offsets/test_store_damage.py::test_expiry_and_retention_go_by_the_commits_that_can_be_read",),
+        why="Tombstones of expired offsets have a time in the future, and compaction keeps them for too long.",
+    ),
+)
