@@ -227,6 +227,13 @@ class LogManager:
                 self._logs[key] = self._open_log(key)
             return self._logs[key]
 
+    def known_log(self, partition: TopicPartition) -> Log:
+        """The same for a partition whose name and number were checked. Cost: one look-up, if the log is open already."""
+        known = self._logs.get(partition)
+        if known is None or known.is_gone or self.gate.is_shut:
+            return self.log(*partition)
+        return known
+
     def _partition(self, topic: str, partition: int) -> TopicPartition:
         if not is_int(partition):
             raise InvalidArgumentError(f"partition={partition!r} is not an int")

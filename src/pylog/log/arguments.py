@@ -166,9 +166,11 @@ def checked_pieces(pieces: list[Piece], encoder: BatchEncoder, now_ms: int, whol
 
 def pieces_of(items: Any, now_ms: int) -> list[Piece]:
     """Rows from a list of records, or from a table; a producer has made them already."""
+    if type(items) is list:  # at once: asking Arrow takes half a microsecond
+        return records_of(items, now_ms)
     if isinstance(items, Rows):
         return [items]
-    return list(rows_from_arrow(items, now_ms)) if isinstance(items, pa.Table | pa.RecordBatch) else records_of(items, now_ms)
+    return list(rows_from_arrow(items, now_ms)) if isinstance(items, (pa.Table, pa.RecordBatch)) else records_of(items, now_ms)
 
 
 def records_of(items: Any, now_ms: int) -> list[Piece]:

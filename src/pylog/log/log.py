@@ -392,11 +392,14 @@ class Log(CurrentState):
 
         Cost: O(log n) and one batch.
         """
+        wanted, committed = offset_given("timestamp", timestamp), is_committed(isolation_level)
         with self._gate:
-            committed = is_committed(isolation_level)
-            find = partial(self._times.find, timestamp=offset_given("timestamp", timestamp), committed=committed)
-            look = partial(self.look, committed=committed)
-            return lookup.of_live(look, look(), find)
+            state = self.look(committed=committed)
+            try:
+                return self._times.find(state, wanted, committed=committed)
+            except lookup.MAY_PASS:
+                find = partial(self._times.find, timestamp=wanted, committed=committed)
+                return lookup.of_live(partial(self.look, committed=committed), state, find)
 
     # ---- follow --------------------------------------------------------------------------------------------------------------
 

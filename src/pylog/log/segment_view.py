@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from operator import ge
 from typing import NamedTuple, final
 
+from pylog.errors import InvalidArgumentError
 from pylog.index.skiplist import SkipList
 from pylog.segment.segment import LogSegment
 
@@ -55,14 +57,17 @@ class SegmentView:
 
     _bases: tuple[int, ...]
     _items: tuple[Item, ...]
-    _list: SkipList[LogSegment]
+    _list: SkipList[LogSegment] | None
     last: Item | None  # the item with the largest base offset: of the active segment
 
     def __init__(self, items: Iterable[Item] = ()) -> None:
         found = tuple(items)
-        self._fill(found, tuple(base for base, _ in found), SkipList(found))
+        bases = tuple(base for base, _ in found)
+        if any(map(ge, bases, bases[1:])):
+            raise InvalidArgumentError("the segments of a view must be given in rising order of their base offsets")
+        self._fill(found, bases, None)
 
-    def _fill(self, items: tuple[Item, ...], bases: tuple[int, ...], shared: SkipList[LogSegment]) -> None:
+    def _fill(self, items: tuple[Item, ...], bases: tuple[int, ...], shared: SkipList[LogSegment] | None) -> None:
         put = object.__setattr__
         put(self, "_items", items)
         put(self, "_bases", bases)
@@ -105,7 +110,7 @@ class SegmentView:
         Raises:
             InvalidArgumentError: the base offset is not above all others.
         """
-        item, shared = (base_offset, segment), self._list
+        item, shared = (base_offset, segment), self._shared_list()
         if shared.last != self.last or not self._items:  # of a state that was given up; a log's first segment needs no kernel
             return SegmentView([*self._items, item])
         shared.insert(base_offset, segment)
@@ -115,5 +120,14 @@ class SegmentView:
 
     def check(self) -> None:
         """Checks the invariants of the skip list, and that this view is a part of it. For `Store.check` and tests. Cost: O(n)."""
-        self._list.check()
-        assert self._list.values()[: len(self)] == self.values(), "the view is not a part of the writer's list"
+        shared = self._shared_list()
+        shared.check()
+        assert shared.values()[: len(self)] == self.values(), "the view is not a part of the writer's list"
+
+    def _shared_list(self) -> SkipList[LogSegment]:
+        """Returns the writer's skip list. It is made when a segment is added first: most logs are opened without adding any."""
+        shared = self._list
+        if shared is None:
+            shared = SkipList(self._items)
+            object.__setattr__(self, "_list", shared)
+        return shared

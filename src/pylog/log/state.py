@@ -96,7 +96,7 @@ def first_state(loaded: Loaded) -> LogState:
     slot = loaded.slot
     end, next_offset = published_ends(loaded)
     return LogState(
-        SegmentView((segment.base_offset, segment) for segment in loaded.segments),
+        SegmentView(zip(loaded.segments.bases, loaded.segments, strict=True)),
         active,
         end,
         min(loaded.start_offset, next_offset),

@@ -166,6 +166,9 @@ class OffsetStore:
     def _item(self, name: bytes, partition: PartitionLike, given: int | OffsetAndMetadata, now_ms: int) -> KeyValue:
         """The record of one offset, checked."""
         key = checked_partition(partition)
+        if type(given) is int and 0 <= given <= limits.INT64_MAX:  # an offset alone, as most are
+            self._check_in_log(key, given)
+            return offset_key(name, format_partition_key(key)), format_offset(given, b"", None, now_ms)
         committed = given if isinstance(given, OffsetAndMetadata) else OffsetAndMetadata(given)
         offset = checked_int("offset", committed.offset, 0, limits.INT64_MAX)
         epoch = None if committed.leader_epoch == -1 else committed.leader_epoch  # both are Kafka's word for none
@@ -176,7 +179,7 @@ class OffsetStore:
 
     def _check_in_log(self, partition: TopicPartition, offset: int) -> None:
         """Looks at the log of now: another process may have deleted it, made it again, or cut it."""
-        log = self._manager.log(*partition)
+        log = self._manager.known_log(partition)
         try:
             end = log.look().end_offset
         except UnknownTopicOrPartitionError:

@@ -19,7 +19,7 @@ from pylog.errors import InvalidRecordError, RecordTooLargeError
 from pylog.record import compression, encoding, kernels, layouts
 from pylog.record.batch import Table
 from pylog.record.checksum import crc32c
-from pylog.record.few import EncodedBatch, Pairs, Piece, Plain, binary_column, encode_few, few_of, few_rows
+from pylog.record.few import EncodedBatch, FewRows, Pairs, Piece, Plain, binary_column, encode_few, few_of, few_rows
 from pylog.record.format import (
     ATTRIBUTES,
     ATTRIBUTES_AT,
@@ -440,7 +440,8 @@ class BatchEncoder:
         Cost: one kernel call a few megabytes; about 30 M records/s of 100 bytes with their CRC.
         """
         if len(rows) <= limits.FEW_RECORDS and self._codec == CODEC_NONE and rows.size_bound <= self._batch_bytes:
-            return (encode_few(few_of(rows), base_offset, leader_epoch, self._attributes, producer),)
+            few = rows if type(rows) is FewRows else few_of(rows)
+            return (encode_few(few, base_offset, leader_epoch, self._attributes, producer),)
         return self._encode_columns(rows.columns(), base_offset, leader_epoch, producer, whole or producer is not None)
 
     def _encode_columns(

@@ -135,7 +135,9 @@ def _encoded(row: int, first: int, given: Plain) -> bytes:
     """Returns an encoded record after its size."""
     stamp, key, value, headers = given
     place = varint(_between(first, stamp)) + varint(row) if row else b"\0\0"
-    record = b"\0" + place + _sized(key) + _sized(value) + (varint(len(headers)) if headers else b"\0")
+    record = (
+        b"\0" + place + (b"\x01" if key is None else _sized(key)) + _sized(value) + (varint(len(headers)) if headers else b"\0")
+    )
     if headers:
         record += b"".join([_sized(name) + _sized(held) for name, held in headers])
     return varint(len(record)) + record

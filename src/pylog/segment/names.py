@@ -30,6 +30,7 @@ DURABLE_POINT: Final = "durable-point"
 _EPOCHS_UNFINISHED: Final = LEADER_EPOCH_CHECKPOINT + TEMPORARY
 
 _END_OF_OFFSETS: Final = f"{1 << 62:020}"
+_LOG_NAME_LENGTH: Final = 20 + len(LOG)
 _NUMBERED = re.compile(r"([0-9]{1,19}|[0-9]{20})(\.[^.]+)((?:\.[^.]+)*)")
 
 
@@ -107,9 +108,13 @@ class LoadPlan(NamedTuple):
 
     def unindexed(self, names: Container[str]) -> list[int]:
         """Returns the base offsets of the sealed segments without an `.index` file among the directory's names."""
-        expected = [(base, file_name(base, INDEX)) for base in list(self.segments)[:-1]]
-        if self.renames:
-            expected = [(base, self.current(name)) for base, name in expected]
+        sealed = list(self.segments.items())[:-1]
+        if not self.renames:  # the usual case; the names exist already, which saves formatting them
+            expected = [
+                (base, log[:20] + INDEX if len(log) == _LOG_NAME_LENGTH else file_name(base, INDEX)) for base, log in sealed
+            ]
+        else:
+            expected = [(base, self.current(file_name(base, INDEX))) for base, _ in sealed]
         return [base for base, name in expected if name not in names]
 
 

@@ -42,7 +42,7 @@ from pylog.record.format import (
 from pylog.record.header import header_column
 from pylog.segment.log_file import LogFile, Region
 from pylog.segment.names import INDEX, LOG, SWAP, TIME_INDEX, TRANSACTION_INDEX, file_name
-from pylog.segment.times import AppendTimes, Examined
+from pylog.segment.times import AppendTimesAtFirstUse, Examined
 
 _EMPTY: Bytes = np.empty(0, np.uint8)
 
@@ -95,7 +95,22 @@ class LogSegment:
         interval_bytes: the index interval for rebuilt indexes.
         log_name: the `.log` file's name if it is not the usual one (when a swap must be completed).
         pending: the suffixes of its other files that still have a swap's name although the `.log` file has its final name.
+
+    Opening a partition makes one object for each of its segments, so what most segments never set is an attribute of the class.
     """
+
+    appends = AppendTimesAtFirstUse()
+    examined: Examined | None = None  # the result of `age`'s reading of its timestamps
+    sealed_by: tuple[Any, bool] | None = None  # its seal or None, and whether its end is lost; set by a walk
+    builder: SegmentIndexBuilder | None = None  # only of the active segment, whose indexes it builds
+    index_is_of_headers = False  # rebuilt from the batch headers, so it is no evidence about them
+    index_ends_early = False  # the same, and damage ended it before the segment's end
+    _file: LogFile | None = None
+    _kept = False
+    _offset_index: OffsetIndex | None = None
+    _time_index: TimeIndex | None = None
+    _transactions: TransactionIndex | None = None
+    _transactions_whole = False  # what its file had could be read, and was not empty
 
     def __init__(
         self,
@@ -117,26 +132,15 @@ class LogSegment:
         self.directory = directory
         self.base_offset = base_offset
         self.size = size
-        self.appends = AppendTimes(mtime_ms)
-        self.examined: Examined | None = None  # the result of `age`'s reading of its timestamps
+        self.mtime_ms = mtime_ms
         self.sealed = sealed
         self.log_name = log_name or file_name(base_offset, LOG)
         self.pending = pending
-        self._suffix = self.log_name.partition(LOG)[2]
+        self._suffix = "" if self.log_name.endswith(LOG) else self.log_name.partition(LOG)[2]
         self._mapped = mapped
         self._writable = writable
         self._interval_bytes = interval_bytes
         self._open_files = open_files
-        self._file: LogFile | None = None
-        self._kept = False
-        self._offset_index: OffsetIndex | None = None
-        self._time_index: TimeIndex | None = None
-        self._transactions: TransactionIndex | None = None
-        self._transactions_whole = False  # what its file had could be read, and was not empty
-        self.sealed_by: tuple[Any, bool] | None = None  # its seal or None, and whether its end is lost; set by a walk
-        self.builder: SegmentIndexBuilder | None = None  # only of the active segment, whose indexes it builds
-        self.index_is_of_headers = False  # rebuilt from the batch headers, so it is no evidence about them
-        self.index_ends_early = False  # the same, and damage ended it before the segment's end
 
     def __repr__(self) -> str:
         return f"LogSegment({self.path}, {self.size} bytes, {'sealed' if self.sealed else 'active'})"

@@ -10,7 +10,7 @@ or one in the future) counts as the moment it was noticed, so that no record is 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 
 class Examined(NamedTuple):
@@ -27,6 +27,26 @@ class Examined(NamedTuple):
     now_ms: int
     untimed: bool
     newest_ms: int
+
+
+class AppendTimesAtFirstUse:
+    """Has each segment make its `AppendTimes` at their first use: opening makes many segments, and few of them are asked.
+
+    Two threads may be first: `setdefault` gives both the same object. Later uses find the attribute itself, at no cost.
+    """
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, segment: HasModificationTime, owner: type) -> AppendTimes:
+        times: AppendTimes = vars(segment).setdefault(self._name, AppendTimes(segment.mtime_ms))
+        return times
+
+
+class HasModificationTime(Protocol):
+    """A segment as it was found."""
+
+    mtime_ms: int
 
 
 class AppendTimes:

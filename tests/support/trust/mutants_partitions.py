@@ -183,7 +183,7 @@ PARTITIONS: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="time_search_ends_in_the_first_segment",
         file="pylog/log/reading/lookup.py",
-        text="            if found is not None:\n                return found if found.offset < last else None\n",
+        text="            if found is not None:\n                break\n",
         replacement="            return found if found is not None and found.offset < last else None\n",
         tests=(
             "tests/log/test_times.py::test_a_search_by_time_passes_segments_whose_latest_record_was_deleted[400]",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import accumulate
 from typing import Final, NamedTuple, TypeVar
 
@@ -231,20 +231,15 @@ class TimeSearch:
     def _find(self, state: LogState, timestamp: int, *, committed: bool) -> OffsetAndTimestamp | None:
         """The same among the records that are here."""
         last = state.stable_offset if committed else state.end_offset
-        for segment in self._candidates(state, timestamp):
-            found = _in_segment(state, segment, timestamp)
-            if found is not None:
-                return found if found.offset < last else None
-        return None
-
-    def _candidates(self, state: LogState, timestamp: int) -> Iterator[LogSegment]:
-        """The segments that may have a record at or after a timestamp, oldest first."""
-        sealed = self._sealed(state)
+        found, sealed, active = None, self._sealed(state), state.active
         for at in range(bisect_left(sealed.maxima, timestamp), len(sealed.segments)):
             if sealed.largest[at] >= timestamp:
-                yield sealed.segments[at]
-        if state.active is not None and _largest(state.active) >= timestamp:
-            yield state.active
+                found = _in_segment(state, sealed.segments[at], timestamp)
+            if found is not None:
+                break
+        if found is None and active is not None and _largest(active) >= timestamp:
+            found = _in_segment(state, active, timestamp)
+        return found if found is not None and found.offset < last else None
 
     def _sealed(self, state: LogState) -> _Sealed:
         known = self._known

@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Final
 
 import numpy as np
 
@@ -46,6 +47,8 @@ from pylog.segment.names import (
 )
 from pylog.segment.seal import HeaderDigest, digest_of, replaced_by
 from pylog.segment.segment import LogSegment, inode_of, vanished
+
+_NONE_PENDING: Final = frozenset[str]()
 
 
 def load(source: Source) -> Loaded:
@@ -117,7 +120,8 @@ def _end_of_swap(source: Source, entry: DirectoryEntry) -> int:
     """The next offset of a segment that a compaction finished but did not get to rename."""
     found = parse(entry.name)
     assert found is not None
-    return _follow(_segment(source, found.offset, entry.name, entry), 0, None, verify=False).next_offset
+    segment = _segment(source, found.offset, entry.name, entry, source.config.index_interval_bytes, _NONE_PENDING)
+    return _follow(segment, 0, None, verify=False).next_offset
 
 
 def _carry_out(source: Source, plan: LoadPlan) -> None:
@@ -159,8 +163,9 @@ def _finish_truncation(source: Source, slot: DurablePoint, entries: dict[str, Di
     name = file_name(slot.active_base, LOG)
     path = join(source.directory, name)
     copy = entries.get(name + TEMPORARY)
-    later = any(each.endswith(LOG) and each > name for each in entries)
-    if slot.epoch % 2 == 0 or copy is None or not copy.is_file or name not in entries or later:
+    if slot.epoch % 2 == 0 or copy is None or not copy.is_file or name not in entries:
+        return False
+    if any(each.endswith(LOG) and each > name for each in entries):
         return False
     known = inode_of(source.fs, path + TEMPORARY) == slot.active_inode
     if known:
@@ -187,10 +192,12 @@ def _open_segments(source: Source, plan: LoadPlan, entries: dict[str, DirectoryE
     renamed = dict(plan.renames) if source.writable else {}
     bases, found = list(plan.segments), [entries[name] for name in plan.segments.values()]
 
+    interval_bytes, is_plain = source.config.index_interval_bytes, source.writable or not plan.renames
+
     def make(index: int) -> LogSegment:
         entry = found[index]
-        pending = frozenset[str]() if source.writable else plan.pending(bases[index])
-        return _segment(source, bases[index], renamed.get(entry.name, entry.name), entry, pending)
+        pending = _NONE_PENDING if is_plain else plan.pending(bases[index])
+        return _segment(source, bases[index], renamed.get(entry.name, entry.name), entry, interval_bytes, pending)
 
     segments = FoundSegments(bases, [entry.size for entry in found], make)
     if segments:
@@ -198,7 +205,9 @@ def _open_segments(source: Source, plan: LoadPlan, entries: dict[str, DirectoryE
     return segments
 
 
-def _segment(source: Source, base: int, name: str, entry: DirectoryEntry, pending: frozenset[str] = frozenset()) -> LogSegment:
+def _segment(
+    source: Source, base: int, name: str, entry: DirectoryEntry, interval_bytes: int, pending: frozenset[str]
+) -> LogSegment:
     return LogSegment(
         source.fs,
         source.directory,
@@ -208,7 +217,7 @@ def _segment(source: Source, base: int, name: str, entry: DirectoryEntry, pendin
         open_files=source.open_files,
         mapped=source.writable,
         writable=source.writable,
-        interval_bytes=source.config.index_interval_bytes,
+        interval_bytes=interval_bytes,
         log_name=name,
         pending=pending,
     )

@@ -94,15 +94,18 @@ class Request:
         level: Durability,
         producer: ProducerBatch | None = None,
         whole: bool = False,
+        options: Options | None = None,
+        asked: tuple[str | None, Durability | None] = (None, None),
+        now_ms: int = 0,
     ) -> None:
         self.pieces = pieces
         self.encoder = encoder
         self.level = level
         self.producer = producer
         self.whole = whole or producer is not None
-        self.options: Options | None = None
-        self.asked: tuple[str | None, Durability | None] = None, None
-        self.now_ms = 0
+        self.options = options
+        self.asked = asked
+        self.now_ms = now_ms
         alone = pieces[0] if len(pieces) == 1 else None
         self.count = sum(map(len, pieces)) if alone is None else len(alone)
         self.size: int = sum(map(_size_bound, pieces)) if alone is None else alone.size_bound
@@ -347,7 +350,7 @@ def _encoded(request: Request, offset: int, leader_epoch: int, now_ms: int | Non
     """The batches of one request."""
     if len(request.pieces) > 1:
         return _encoded_pieces(request, offset, leader_epoch, now_ms)
-    rows = _stamped(request.pieces[0], now_ms)
+    rows = request.pieces[0] if now_ms is None else request.pieces[0].stamped(now_ms)
     return request.encoder.encode(rows, offset, leader_epoch, request.producer, whole=request.whole)
 
 

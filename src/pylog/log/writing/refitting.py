@@ -39,20 +39,19 @@ def fitted(
     """
     level = level_given(durability, options.durability)
     encoder = options.encoders.of(compression)
-    alone = producer is None and not atomic
-    pieces = checked_pieces(pieces, encoder, now_ms, None if alone else _whose(producer, atomic))
-    request = Request(pieces, encoder, level, producer, atomic)
-    request.options, request.asked, request.now_ms = options, (compression, durability), now_ms
-    return request
+    if producer is not None or atomic:
+        pieces = checked_pieces(pieces, encoder, now_ms, _whose(producer, atomic))
+    else:  # a call less for each append
+        for rows in pieces:
+            encoder.check(rows, now_ms)
+    return Request(pieces, encoder, level, producer, atomic, options, (compression, durability), now_ms)
 
 
 def spliced(
     parts: Sequence[BatchRange], producer: ProducerBatch | None, durability: Durability | None, default: Durability
 ) -> Request:
     """A request for batches that were finished elsewhere: it is checked when its turn comes. Raises InvalidArgumentError."""
-    request = Request(parts, FinishedBatches(), level_given(durability, default), producer)
-    request.asked = (None, durability)
-    return request
+    return Request(parts, FinishedBatches(), level_given(durability, default), producer, asked=(None, durability))
 
 
 def refit(request: Request, options: Options) -> None:
