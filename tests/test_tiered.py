@@ -6,14 +6,18 @@ import shutil
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import pylog
-from pylog.errors import IllegalStateError, OffsetOutOfRangeError, PylogError
+from pylog.errors import IllegalStateError, InvalidArgumentError, OffsetOutOfRangeError, PylogError
+from pylog.groups.reset import PlannedOffset
 from pylog.record.types import TopicPartition
 from pylog.spark.options import read_options
 from pylog.spark.planner import plan
+from pylog.tools.compare import compare
+from pylog.tools.repair import repair
 from pylog.tools.verify import verify
 from support.cli import call as run
 
@@ -166,6 +170,105 @@ def test_records_deleted_up_to_a_local_offset_end_what_the_tier_is_needed_for(ro
     with pylog.open(root, "r") as store:
         assert (store.log("t").start_offset, store.log("t").remote_offsets) == (LOCAL + 10, range(0))
     assert verify(str(root)).ok
+
+
+@pytest.mark.pair("broker's directory", "compaction")
+def test_a_log_in_a_tier_is_not_compacted_and_a_line_says_why(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with pylog.open(root) as store:
+        store.alter_topic("t", cleanup_policy="compact", min_cleanable_dirty_ratio=0.0, segment_bytes=1000)
+        for number in range(6):
+            store.log("t").append(b"x" * 600, key=b"%d" % (number % 2))
+    before = {path.name: path.read_bytes() for path in (root / "t-0").glob("*.log")}
+    with pylog.open(root) as store, caplog.at_level("WARNING", "pylog.compaction"):
+        with pytest.raises(IllegalStateError, match=f"0 to {LOCAL - 1} are in a broker's remote tier"):
+            store.compact("t")
+        store.tick()
+        store.tick()
+    assert caplog.text.count("Will not compact") == 1
+    assert {path.name: path.read_bytes() for path in (root / "t-0").glob("*.log")} == before
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_comparison_says_which_offsets_are_in_a_tier_and_compares_the_rest(root: Path, swapped: bool) -> None:
+    other = root.parent / "other"
+    shutil.copytree(root, other)
+    (other / "log-start-offset-checkpoint").write_text("0\n0\n")
+    with pylog.open(root, "r") as one, pylog.open(other, "r") as two:
+        found = compare(*((two, one) if swapped else (one, two)), topics=["t"])
+        (partition,) = found.topics[0].partitions
+    assert (partition.equal, partition.differing, found.same) == (420, 0, False)
+    side = "right" if swapped else "left"
+    assert partition.unreadable == [f"offsets 0 to {LOCAL - 1} are in a broker's remote tier on the {side}, and are not compared"]
+
+
+def test_records_that_the_other_side_has_in_a_tier_are_no_differences(root: Path, tmp_path: Path) -> None:
+    with pylog.open(tmp_path / "whole") as whole:
+        whole.create_topic("t")
+        whole.log("t").append_many([b"x"] * 20)
+        with pylog.open(root, "r") as tiered:
+            (partition,) = compare(whole, tiered, topics=["t"]).topics[0].partitions
+    assert partition.counts == {"only right": 420}
+    assert len(partition.unreadable) == 1
+
+
+@pytest.fixture
+def damaged(root: Path) -> Path:
+    """With a flipped bit in the middle of the first local segment."""
+    (segment,) = sorted((root / "t-0").glob("*.log"))[:1]
+    data = bytearray(segment.read_bytes())
+    data[len(data) // 2] ^= 1
+    segment.write_bytes(data)
+    return root
+
+
+@pytest.mark.parametrize(("policy", "whole"), [("truncate", False), ("quarantine", False), ("quarantine", True)])
+def test_a_repair_never_ends_a_log_earlier_whose_records_a_tier_may_have(damaged: Path, policy: str, whole: bool) -> None:
+    before = {path: path.read_bytes() for path in (damaged / "t-0").iterdir()}
+    for execute in (False, True):
+        with pytest.raises(InvalidArgumentError, match=f"offsets 0 to {LOCAL - 1} of .* are in a broker's remote tier"):
+            repair(str(damaged / "t-0"), policy, execute=execute, whole=whole, backup=str(damaged.parent / "backup"))
+    assert {path: path.read_bytes() for path in (damaged / "t-0").iterdir()} == before
+
+
+def test_a_repair_keeps_what_leads_the_broker_to_its_tier_and_says_so(damaged: Path) -> None:
+    kept = ("log-start-offset-checkpoint", "t-0/leader-epoch-checkpoint", "t-0/partition.metadata")
+    before = {name: (damaged / name).read_bytes() for name in kept}
+    done = repair(str(damaged), "skip", execute=True, backup=str(damaged.parent / "backup"))
+    (plan,) = [each for each in done.plans if each.target.key == T]
+    assert (
+        f"offsets 0 to {LOCAL - 1} stay in a broker's remote tier, with the leader epochs that lead to them" in plan.sentences()
+    )
+    assert {name: (damaged / name).read_bytes() for name in kept} == before
+    assert verify(str(damaged)).ok
+    with pylog.open(damaged, "r") as store:
+        assert store.log("t").remote_offsets == range(LOCAL)
+
+
+@pytest.mark.pair("broker's directory", "groups")
+@pytest.mark.parametrize(
+    ("target", "wanted"),
+    [({"to": "earliest"}, 0), ({"to": 7}, 7), ({"shift_by": -END}, 0), ({"to": "1970-01-02"}, None)],
+    ids=str,
+)
+def test_a_reset_into_a_tier_goes_to_the_first_local_offset_and_says_so(
+    root: Path, target: dict[str, Any], wanted: int | None
+) -> None:
+    (root / "meta.properties").unlink()  # pylog may have groups here then
+    with pylog.open(root) as store:
+        store.offsets.commit("g", {T: END})
+        planned = store.group("g").reset(**target)
+        assert planned.partitions == (PlannedOffset(T, LOCAL, END, wanted, "in remote tier"),)
+        assert store.offsets.position("g", T) == LOCAL
+        assert store.group("g").reset(LOCAL + 4, scope={T}).adjusted == ()
+
+
+def test_the_plan_of_a_reset_names_the_remote_tier(root: Path) -> None:
+    (root / "meta.properties").unlink()
+    with pylog.open(root) as store:
+        store.offsets.commit("g", {T: END})
+    done = run("groups", "reset", root, "g", "--to-earliest")
+    assert f"{LOCAL}" in done.text
+    assert "earlier offsets are in a broker's remote tier" in done.complaints
 
 
 def test_a_line_below_the_first_segment_alone_is_no_tier(tmp_path: Path) -> None:

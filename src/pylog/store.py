@@ -291,6 +291,7 @@ class Store:
 
         Raises:
             InvalidArgumentError: the topic is not compacted. UnknownTopicOrPartitionError: there is none.
+            IllegalStateError: the first part of a partition is in a broker's remote tier.
             CorruptionError: a segment is damaged; nothing of it, nor behind it, was changed.
             StorageFailedError: there is no room for the copy; or a change failed, and the partition takes no more writes.
 

@@ -25,6 +25,7 @@ _WIDTHS: Final = (30, 30, 10, 15)
 _WHY: Final = {
     "beyond end": "{wanted} is past the end of the log; the end is used",
     "before start": "{wanted} is before the start of the log; the start is used",
+    "in remote tier": "earlier offsets are in a broker's remote tier, which is not read here; the local log's start is used",
     "no such time": "no record has this or a later timestamp; the end of the log is used",
     "nothing committed": "no offset is committed; the end of the log is used",
 }

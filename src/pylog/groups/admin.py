@@ -165,7 +165,8 @@ class Group:
 
         Returns:
             The plan, carried out unless `dry_run`: all or nothing. Offsets outside of a log are clamped to its ends, a time
-            after the last record becomes the end; each `PlannedOffset` reports the adjustment.
+            after the last record becomes the end, and an offset in a broker's remote tier becomes the local start; each
+            `PlannedOffset` reports the adjustment.
 
         Raises:
             NonEmptyGroupError: the group has active members. For this and all errors below, nothing was written.
@@ -228,7 +229,7 @@ class Group:
             found = log.offset_for_timestamp(milliseconds)
             return None if found is None else found.offset
 
-        return Bounds(state.start_offset, state.end_offset, committed, offset_for_time)
+        return Bounds(state.start_offset, state.end_offset, committed, offset_for_time, state.remote_offsets)
 
     def _carry_out(self, planned: ResetPlan, gone: list[str]) -> Callable[[GroupView], Iterable[KeyValue]]:
         now_ms = self._clock.now_ms()

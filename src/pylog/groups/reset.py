@@ -11,11 +11,11 @@ from typing import Final, Literal, NamedTuple
 
 from pylog import limits
 from pylog.arguments import is_int
-from pylog.errors import InvalidArgumentError
+from pylog.errors import InvalidArgumentError, OffsetOutOfRangeError
 from pylog.record.types import TopicPartition
 from pylog.times import milliseconds_of
 
-Adjustment = Literal["beyond end", "before start", "no such time", "nothing committed"]
+Adjustment = Literal["beyond end", "before start", "in remote tier", "no such time", "nothing committed"]
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
@@ -40,12 +40,14 @@ class Bounds(NamedTuple):
         start, end: of its log.
         committed: the group's committed offset; None without one.
         offset_for_time: returns the offset of the first record at or after a time in milliseconds; None without one.
+        remote: offsets before `start` that are in a broker's remote tier.
     """
 
     start: int
     end: int
     committed: int | None
     offset_for_time: Callable[[int], int | None]
+    remote: range = range(0)
 
 
 class PlannedOffset(NamedTuple):
@@ -57,6 +59,7 @@ class PlannedOffset(NamedTuple):
         committed: the offset committed before; None without one.
         wanted: the requested offset, if the plan differs from it; otherwise None.
         adjustment: why the plan differs from the request. `"beyond end"` and `"before start"`: the offset is outside the log.
+            `"in remote tier"`: pylog cannot read the requested offset, or the earliest one, so the plan is the local log's start.
             `"no such time"`: every record is older, so the plan is the log's end. `"nothing committed"`: the plan is the end.
             None if the plan is the request.
     """
@@ -75,6 +78,8 @@ def plan(target: ResetTarget, partition: TopicPartition, bounds: Bounds) -> Plan
     (10, 7, 12, 'beyond end')
     """
     match target.kind:
+        case "earliest" if bounds.remote:
+            return _local_start(partition, bounds, bounds.remote.start)
         case "earliest":
             return PlannedOffset(partition, bounds.start, bounds.committed)
         case "latest":
@@ -84,7 +89,12 @@ def plan(target: ResetTarget, partition: TopicPartition, bounds: Bounds) -> Plan
         case "current":
             return PlannedOffset(partition, bounds.end, None, None, "nothing committed")
         case "time":
-            found = bounds.offset_for_time(target.value)
+            try:
+                found = bounds.offset_for_time(target.value)
+            except OffsetOutOfRangeError:
+                if not bounds.remote:
+                    raise
+                return _local_start(partition, bounds, None)
             why: Adjustment | None = "no such time" if found is None else None
             return PlannedOffset(partition, bounds.end if found is None else found, bounds.committed, None, why)
     shifted = target.kind == "shift"
@@ -94,9 +104,15 @@ def plan(target: ResetTarget, partition: TopicPartition, bounds: Bounds) -> Plan
 def _clamped(partition: TopicPartition, wanted: int, bounds: Bounds) -> PlannedOffset:
     if wanted > bounds.end:
         return PlannedOffset(partition, bounds.end, bounds.committed, wanted, "beyond end")
+    if wanted in bounds.remote:
+        return _local_start(partition, bounds, wanted)
     if wanted < bounds.start:
         return PlannedOffset(partition, bounds.start, bounds.committed, wanted, "before start")
     return PlannedOffset(partition, wanted, bounds.committed)
+
+
+def _local_start(partition: TopicPartition, bounds: Bounds, wanted: int | None) -> PlannedOffset:
+    return PlannedOffset(partition, bounds.start, bounds.committed, wanted, "in remote tier")
 
 
 # ---- arguments ---------------------------------------------------------------------------------------------------------------

@@ -245,11 +245,11 @@ def _options(one: Topic, other: Topic) -> Iterator[OptionDifference]:
 class _Side:
     """Reads the records of a log in ranges that end at the same offset on both sides. Skips damage and notes it."""
 
-    def __init__(self, log: Log, end: int, unreadable: list[str]) -> None:
+    def __init__(self, log: Log, start: int, end: int, unreadable: list[str]) -> None:
         self._log = log
         self._end = end
         self._unreadable = unreadable
-        self._frames = self._read(log.start_offset)
+        self._frames = self._read(start)
         self._frame: pa.RecordBatch | None = next(self._frames, None)
 
     def _read(self, start: int | None) -> Iterator[pa.RecordBatch]:
@@ -283,11 +283,24 @@ def _offsets(frame: pa.RecordBatch) -> NDArray[np.int64]:
 
 def _compare_records(left: Log, right: Log, found: PartitionComparison, done: _Progress) -> None:
     found.ends = ((left.start_offset, left.end_offset), (right.start_offset, right.end_offset))
-    one, other = (_Side(log, ends[1], found.unreadable) for log, ends in zip((left, right), found.ends, strict=True))
+    start = _first_compared(left, right, found)
+    sides = zip((left, right), found.ends, strict=True)
+    one, other = (_Side(log, max(start, ends[0]), ends[1], found.unreadable) for log, ends in sides)
     while (reached := [last for last in (one.last_offset, other.last_offset) if last is not None]) != []:
         frames = one.take(min(reached)), other.take(min(reached))
         _compare_frames(frames[0], frames[1], found)
         done.add(max(len(frame) for frame in frames if frame is not None))
+
+
+def _first_compared(left: Log, right: Log, found: PartitionComparison) -> int:
+    """Returns the offset after those that a side has in a broker's remote tier; notes that they are not compared."""
+    start = 0
+    for side, log in ((LEFT, left), (RIGHT, right)):
+        if log.remote_offsets:
+            there = f"offsets {log.remote_offsets.start} to {log.remote_offsets.stop - 1}"
+            found.unreadable.append(f"{there} are in a broker's remote tier on the {side}, and are not compared")
+            start = max(start, log.remote_offsets.stop)
+    return start
 
 
 def _compare_frames(left: pa.RecordBatch | None, right: pa.RecordBatch | None, found: PartitionComparison) -> None:

@@ -118,6 +118,7 @@ class PartitionPlan:
         forget_header: True if pylog's `durable-point` is removed because it becomes wrong.
         end_offset, new_end_offset: end offset of the log before and after.
         lost: offsets that are lost.
+        remote: offsets before the local log that are in a broker's remote tier; they stay there.
         lost_ends: transactions whose markers are removed, and how `read_committed` readers see them.
     """
 
@@ -132,6 +133,7 @@ class PartitionPlan:
     end_offset: int = 0
     new_end_offset: int = 0
     lost: tuple[LostOffsets, ...] = ()
+    remote: range = range(0)
     lost_ends: tuple[LostEnd, ...] = ()
 
     def sentences(self) -> Iterator[str]:
@@ -150,6 +152,9 @@ class PartitionPlan:
             yield f"offsets {lost.first_offset} {upto} {could}"
         if not self.lost:
             yield "no record is lost"
+        if self.remote:
+            told = f"offsets {self.remote.start} to {self.remote.stop - 1} stay in a broker's remote tier"
+            yield f"{told}, with the leader epochs that lead to them"
         yield from map(str, self.lost_ends)
 
 
@@ -178,7 +183,8 @@ def plan_partition(
         The plan, or None if there is no damage.
 
     Raises:
-        InvalidArgumentError: the policy does not fit the damage, or a compaction must be completed first.
+        InvalidArgumentError: the policy does not fit the damage, a compaction must be completed first, or the log would end
+            earlier although its first part is in a broker's remote tier.
         PylogError: the partition cannot be opened.
 
     Cost: reads the partition twice, and damaged segments three times.
@@ -221,7 +227,9 @@ class _Planner:
         self._hurt = {each.finding.path for each in affected if each.finding.kind in _HURT}
 
     def plan(self, *, whole: bool) -> PartitionPlan:
-        made = self._planned(whole=whole)
+        made = replace(self._planned(whole=whole), remote=self._state.remote_offsets)
+        if made.remote and (made.new_end_offset < made.end_offset or whole):
+            self._refuse_to_cut(made.remote)
         kept = {segment.path: segment.pieces or () for segment in made.segments}
 
         def stays(segment: LogSegment, start: int, end: int) -> bool:
@@ -229,6 +237,13 @@ class _Planner:
             return any(isinstance(piece, KeptBytes) and piece.start <= start and end <= piece.end for piece in pieces)
 
         return replace(made, lost_ends=tuple(lost_ends(self._segments, stays)))
+
+    def _refuse_to_cut(self, remote: range) -> None:
+        there = f"offsets {remote.start} to {remote.stop - 1} of {self._target.directory} are in a broker's remote tier"
+        raise InvalidArgumentError(
+            f"{there}, and the broker may have copied later ones too; without them here it would serve others than pylog: "
+            "use skip, or have the broker delete the records"
+        )
 
     def _planned(self, *, whole: bool) -> PartitionPlan:
         if self._policy == "quarantine" and whole:

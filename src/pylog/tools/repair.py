@@ -279,7 +279,8 @@ class _Execution:
                 self._settle_transactions(segment.base_offset, aborted)
         state.end_offset = max(state.end_offset, plan.new_end_offset)
         write_snapshot(self._fs, self._directory, state)
-        self._settle_epochs(epochs, segments[0].base_offset if segments else 0)
+        first = segments[0].base_offset if segments else 0
+        self._settle_epochs(epochs, plan.remote.start if plan.remote else first)  # a broker finds its remote segments by epochs
 
     def _settle_transactions(self, base_offset: int, aborted: bytes) -> None:
         name = names.file_name(base_offset, names.TRANSACTION_INDEX)

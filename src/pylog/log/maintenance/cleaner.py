@@ -26,6 +26,7 @@ from pylog.clock import Clock
 from pylog.errors import (
     ClosedError,
     CorruptionError,
+    IllegalStateError,
     PylogError,
     StorageFailedError,
     StoreLockedError,
@@ -161,6 +162,7 @@ def clean(task: Task) -> Compaction:
         CorruptionError: a segment is damaged: it stays as it is, and those behind it too.
         StorageFailedError: there is no room for the copy (nothing has changed then), or the swap failed.
         UnknownTopicOrPartitionError: the partition was deleted meanwhile.
+        IllegalStateError: the first part of the log is in a broker's remote tier.
         ClosedError: the store is being closed.
 
     When records are cut off or deleted meanwhile it ends early. Cost: two passes over the dirty section and one over the rest.
@@ -191,14 +193,20 @@ def clean_due(tasks: Iterable[Task], spoiled: set[TopicPartition]) -> list[Compa
                 found += [_clean(task)] if free else []
             except UnknownTopicOrPartitionError:
                 continue  # deleted meanwhile
+            except IllegalStateError as error:  # nothing is wrong with the log
+                _leave(task, spoiled, error)
             except PylogError as error:
                 errors.append(error)
                 if not isinstance(error, StorageFailedError | StoreLockedError):  # those may pass
-                    spoiled.add(task.source.partition)
-                    trace.later(trace.UNCLEANABLE, task.source.partition, error=str(error))
+                    _leave(task, spoiled, error)
     if errors:
         raise errors[0]
     return found
+
+
+def _leave(task: Task, spoiled: set[TopicPartition], error: PylogError) -> None:
+    spoiled.add(task.source.partition)
+    trace.later(trace.UNCLEANABLE, task.source.partition, error=str(error))
 
 
 def _due(tasks: list[Task]) -> list[Task]:
@@ -311,8 +319,18 @@ def _view(task: Task) -> _View:
     with task.mutator.current() as writer:
         if not task.source.config.is_compacted:
             raise _ChangedError  # the topic was altered since somebody saw that it is compacted
+        _check_local(writer.state, task.source.directory)
         producers = {producer.producer_id: producer for producer in writer.producers.producers}
         return _View(writer.state, dirt_of(writer.state, task.source, task.now_ms), producers, task.source.options.now)
+
+
+def _check_local(state: LogState, path: str) -> None:
+    """Raises IllegalStateError if a log begins in a remote tier. Kafka compacts no such log: the broker keeps copies."""
+    remote = state.remote_offsets
+    if remote:
+        there = f"{path} is not compacted: its offsets {remote.start} to {remote.stop - 1} are in a broker's remote tier"
+        told = "which may have copies of later ones; have the broker delete them, or remove 'compact' from cleanup_policy"
+        raise IllegalStateError(f"{there}, {told}", path=path)
 
 
 def _stretches(segment: LogSegment, following: int) -> Iterator[WalkedRange]:
