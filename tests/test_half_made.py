@@ -91,7 +91,7 @@ def test_a_topic_of_which_nothing_is_made_yet_is_deleted_by_its_name(half: Path)
 def test_a_partition_that_is_asked_for_by_number_and_is_not_made_is_an_error_of_its_own(half: Path) -> None:
     done = call("cat", half, "fresh", "--partition", "2")
     assert done.code == 1
-    assert "fresh-2 is not made yet" in done.complaints
+    assert "fresh-2 is incomplete" in done.complaints
 
 
 def test_a_half_made_topic_equals_itself_and_lacks_what_the_other_side_has(half: Path, tmp_path: Path) -> None:

@@ -390,7 +390,7 @@ def test_a_reader_is_told_of_a_partition_whose_maker_did_not_get_to_it(tmp_path:
     shutil.rmtree(tmp_path / "t-1")
     with pylog.open(tmp_path, mode="r") as store:
         assert store.topic("t").partition_count == 2
-        with pytest.raises(pylog.UnknownTopicOrPartitionError, match="t-1 is not made yet"):
+        with pytest.raises(pylog.UnknownTopicOrPartitionError, match="t-1 is incomplete"):
             store.log("t", 1)
     with pylog.open(tmp_path) as store:
         assert store.log("t", 1).append(b"x") == 0

@@ -1,4 +1,4 @@
-"""asyncio: the clients of a store for coroutines. A thin layer over the same objects; nothing is done twice.
+"""The clients of a store for asyncio: a thin layer over `Producer` and `Consumer`.
 
 Nothing here keeps the event loop waiting: what may block goes to another thread, and what other threads finish comes back by
 `call_soon_threadsafe`, once for all that has come in meanwhile.
@@ -38,18 +38,18 @@ LOGGER = logging.getLogger("pylog")
 T = TypeVar("T")
 AsyncOnDelivery = Callable[[Exception | None, RecordMetadata | None], object]
 Sent = FutureRecordMetadata | Future[RecordMetadata]
-_SLICE_MS: Final = 200  # of a wait: who cancels one, or closes, waits no longer than that for the consumer's thread
+_SLICE_MS: Final = 200  # one slice of a wait: the longest that a cancellation or `close` waits for the consumer's thread
 
 
 class _Thread:
-    """A thread that one client alone has: its calls follow each other, and go on when who waits for one is cancelled.
+    """The thread of one client. Its calls run one after the other. Cancelling a waiter does not cancel the call.
 
     Args:
-        client: whose it is, for messages.
-        unheard: is called with what came of a call whose waiter was cancelled.
+        client: the kind of client, for messages.
+        unheard: called with the result of a call whose waiter was cancelled.
 
     Attributes:
-        closed: whether the last call has been made.
+        closed: true once the last call was made.
     """
 
     def __init__(self, client: str, unheard: Callable[[Future[Any]], object] = lambda _: None) -> None:
@@ -60,31 +60,31 @@ class _Thread:
         on_fork(self)
 
     def forked(self) -> None:
-        """A child has none of its parent's threads: in a new one, the client says itself that it does not live on there."""
+        """Starts a new thread in a forked child, so that the client itself can refuse calls there."""
         self._pool = ThreadPoolExecutor(1, thread_name_prefix=f"pylog-aio-{self._client}")
-        self._last: Future[Any] | None = None  # call that was made; None once it is known to be done
+        self._last: Future[Any] | None = None  # the last call; None once it is known to be done
 
     @property
     def is_idle(self) -> bool:
-        """Whether all calls are done."""
+        """True if all calls are done."""
         return self._last is None or self._last.done()
 
     async def quiet(self) -> None:
-        """Waits until all calls are done: those, too, that nobody waits for any more."""
+        """Waits until all calls are done, including those whose waiters were cancelled."""
         if self._last is not None and not self._last.done():
-            with suppress(Exception):  # it is for who made the call
+            with suppress(Exception):  # its own waiter raises it
                 await _result(self._last)
 
     def check_open(self) -> None:
-        """Raises ClosedError when no call is taken any more."""
+        """Raises ClosedError if the client is closed."""
         if self.closed:
-            raise ClosedError(f"the {self._client} is closed; make another one")
+            raise ClosedError(f"the {self._client} is closed; create another one")
 
     def begin(self, call: Callable[[], T]) -> Future[T]:
-        """Makes a call behind those that were made."""
+        """Queues a call after the earlier ones."""
         self.check_open()
         made = self._last = self._pool.submit(_without_stop_iteration, call)
-        made.add_done_callback(self._forget)  # it holds what was returned, and the event loop
+        made.add_done_callback(self._forget)  # the future refers to the result and the event loop
         return made
 
     def _forget(self, made: Future[Any]) -> None:
@@ -92,7 +92,7 @@ class _Thread:
             self._last = None
 
     async def call(self, call: Callable[[], T]) -> T:
-        """The same, and what comes of it."""
+        """Queues a call and returns its result."""
         made = self.begin(call)
         try:
             return await _result(made)
@@ -101,13 +101,13 @@ class _Thread:
             raise
 
     async def end(self, call: Callable[[], object]) -> None:
-        """The last call; who ends it again waits for that."""
+        """Makes the last call. A second `end` waits for it."""
         if self.closed:
             await self.quiet()
             return
         last = self.begin(call)
         self.closed = True
-        self._pool.shutdown(wait=False)  # which does what it has
+        self._pool.shutdown(wait=False)  # pending calls are still made
         await _result(last)
 
 
@@ -120,15 +120,15 @@ def _without_stop_iteration(call: Callable[[], T]) -> T:
 
 
 async def _result(call: Future[T]) -> T:
-    """Of a call in another thread, which is not cancelled with who waits for it."""
+    """Awaits a call in another thread. Cancelling the waiter does not cancel the call."""
     return await asyncio.shield(asyncio.wrap_future(call))
 
 
 class _Answers(list[tuple[asyncio.Future[Any], Any]]):
-    """Answers on their way to an event loop, which holds them.
+    """Results on their way to an event loop, which refers to them.
 
     Attributes:
-        taken: whether they are being handed out, so that no more may be added.
+        taken: true once they are being delivered, so that no more may be added.
     """
 
     taken = False
@@ -137,10 +137,10 @@ class _Answers(list[tuple[asyncio.Future[Any], Any]]):
 class AsyncProducer:
     """A `Producer` for the coroutines of one event loop at a time; an asynchronous context manager, which closes it.
 
-    Records are sent in the order in which `send` is called, also while the buffer is full.
+    Records are sent in the order of the calls of `send`, even while the buffer is full.
 
     Args:
-        producer: what `Store.producer` made. Threads may go on using it.
+        producer: created by `Store.producer`. Threads may continue to use it.
 
     >>> import asyncio, pylog, tempfile
     >>> async def produce(store):
@@ -157,9 +157,9 @@ class AsyncProducer:
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
         self._thread = _Thread("producer")
-        self._line: deque[Callable[[], object]] = deque()  # sends that wait for room, and what comes behind them
+        self._line: deque[Callable[[], object]] = deque()  # sends that wait for room, and later calls
         self._guard = threading.Lock()
-        # what each event loop was told of, and holds: nothing here keeps a loop that was closed
+        # the results that each event loop has scheduled; weak, so that closed loops can be collected
         self._answers: WeakKeyDictionary[asyncio.AbstractEventLoop, ref[_Answers]] = WeakKeyDictionary()
         self._telling: set[asyncio.Task[Any]] = set()
 
@@ -175,18 +175,18 @@ class AsyncProducer:
         """Sends one record and waits until it is in the log.
 
         Args:
-            topic, value, more: as `Producer.send` takes them. Several at a time: `asyncio.gather`, or tasks.
-            on_delivery: called in the event loop with (None, metadata), or (error, None). It may be a coroutine function: `send`,
-                `flush` and `close` wait for it. What it raises is logged.
+            topic, value, more: as for `Producer.send`. To send several records at a time, use `asyncio.gather` or tasks.
+            on_delivery: called in the event loop with (None, metadata) or (error, None). It may be a coroutine function: `send`,
+                `flush` and `close` wait for it. Its exceptions are logged.
 
         Returns:
-            Where the record is.
+            The record's partition, offset and timestamp.
 
         Raises:
-            As `Producer.send`, and as the `result` of its future; one after the other waits `max_block_ms` for room. Who is
-            cancelled waits no longer; the record is sent all the same.
+            As `Producer.send`, and as the `result` of its future. While the buffer is full, each record in turn waits
+            `max_block_ms` for room. A cancelled call ends at once; the record is sent all the same.
 
-        Cost: some 40 µs, most of them asyncio's; what is worth more goes through `send_arrow`, or a thread.
+        Cost: about 40 µs, most of it asyncio's. Use `send_arrow` or a thread for high rates.
         """
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Sent] = loop.create_future()
@@ -197,36 +197,36 @@ class AsyncProducer:
             self._line_up(partial(_send, partial(self._producer.send, topic, value, **more), note))
         if on_delivery is None:
             return (await answer).result()
-        telling = loop.create_task(_tell(on_delivery, answer))  # goes on if `send` is cancelled
+        telling = loop.create_task(_tell(on_delivery, answer))  # continues if `send` is cancelled
         self._telling.add(telling)
         telling.add_done_callback(self._telling.discard)
         return await asyncio.shield(telling)
 
     async def _told(self) -> None:
-        """Waits for the callbacks of what was sent from this event loop."""
+        """Waits for the callbacks of records sent from this event loop."""
         loop = asyncio.get_running_loop()
         if mine := [task for task in self._telling if task.get_loop() is loop and task is not asyncio.current_task()]:
             await asyncio.wait(mine)
 
     def _line_up(self, call: Callable[[], object]) -> None:
-        """Has a call made in the thread, behind those that wait there already. It raises nothing."""
+        """Queues a call for the thread, after those that are waiting. The call must not raise."""
         self._thread.check_open()
         self._line.append(call)
-        if len(self._line) == 1:  # else one before it is under way, and the thread looks again behind each
+        if len(self._line) == 1:  # otherwise the thread is busy, and checks the queue after each call
             try:
                 self._thread.begin(self._work_off)
-            except BaseException:  # there can be no more threads: who comes next asks again
+            except BaseException:  # no thread can be started: the next send tries again
                 self._line.pop()
                 raise
 
     def _work_off(self) -> None:
-        """In the thread: makes the calls. Each is in line until it is done, so that nobody overtakes it."""
+        """Makes the queued calls, in the thread. Each stays in the queue until it is done, so that no later one overtakes it."""
         while self._line:
             self._line[0]()
             self._line.popleft()
 
     async def _worked_off(self) -> None:
-        """Waits until what is in line now has been sent."""
+        """Waits until the queued records have been sent."""
         if self._line:
             loop = asyncio.get_running_loop()
             answer: asyncio.Future[None] = loop.create_future()
@@ -234,9 +234,9 @@ class AsyncProducer:
             await answer
 
     def _note(self, loop: asyncio.AbstractEventLoop, answer: asyncio.Future[T], result: T) -> None:
-        """In another thread: has the event loop take an answer, with all others that are there by then."""
+        """Schedules the delivery of a result in the event loop, with all others that wait. Runs in another thread."""
         if isinstance(result, FutureRecordMetadata) and not answer.cancelled():
-            result.failed()  # a coroutine gets the error: no report has to tell of it
+            result.failed()  # a coroutine gets the error, so it must not be reported as unchecked
         with self._guard:
             known = self._answers.get(loop)
             answers = None if known is None else known()
@@ -245,15 +245,15 @@ class AsyncProducer:
                 return
             answers = _Answers([(answer, result)])
             self._answers[loop] = ref(answers)
-        with suppress(RuntimeError):  # it is closed: nobody waits there any more
+        with suppress(RuntimeError):  # the event loop is closed: no coroutine waits there
             loop.call_soon_threadsafe(self._answer, answers)
 
     def _answer(self, answers: _Answers) -> None:
-        """In the event loop: hands out the answers."""
+        """Delivers the results, in the event loop."""
         with self._guard:
             answers.taken = True
         for answer, result in answers:
-            if not answer.done():  # its coroutine was not cancelled
+            if not answer.done():  # the coroutine was not cancelled
                 answer.set_result(result)
 
     async def send_arrow(self, topic: str, table: Any) -> list[BatchMetadata]:
@@ -268,13 +268,13 @@ class AsyncProducer:
         await self._told()
 
     async def close(self) -> None:
-        """`Producer.close`, in another thread, behind all that was sent. Cancelled, it goes on; a second one waits for it."""
+        """`Producer.close`, in another thread, after all sent records. Continues if cancelled; a second call waits for it."""
         await self._thread.end(self._producer.close)
         await self._told()
 
 
 async def _tell(on_delivery: AsyncOnDelivery, answer: asyncio.Future[Sent]) -> RecordMetadata:
-    """Waits for an answer, calls back, and gives the answer. An error of the call that took the record is none of a delivery."""
+    """Awaits a result, calls `on_delivery`, and returns the result. If `send` itself raised, there was no delivery to report."""
     sent = await answer
     if isinstance(sent, FutureRecordMetadata):
         error = sent.exception()
@@ -282,25 +282,25 @@ async def _tell(on_delivery: AsyncOnDelivery, answer: asyncio.Future[Sent]) -> R
             made = on_delivery(error, None if error is not None else sent.result())
             if isawaitable(made):
                 await made
-        except Exception:  # of the user's code: the record is in the log all the same
+        except Exception:  # raised by user code: the record is in the log all the same
             LOGGER.exception("a callback of %r failed", sent)
     return sent.result()
 
 
 def _send(send: Callable[[], FutureRecordMetadata], note: Callable[[Sent], object]) -> None:
-    """Sends a record in another thread. What is raised there becomes the answer."""
+    """Sends a record in another thread. An exception becomes the result."""
     try:
         send().when_done(note)
-    except BaseException as error:  # noqa: BLE001 - it is raised again where the answer is awaited
+    except BaseException as error:  # noqa: BLE001 - raised again where the result is awaited
         refused: Future[RecordMetadata] = Future()
         refused.set_exception(error)
         note(refused)
 
 
 class _Inside:
-    """A coroutine of the user that runs in the event loop while the consumer's thread waits for it inside of a call.
+    """A user's coroutine that runs in the event loop while the consumer's thread waits for it inside a call.
 
-    What the coroutine calls of the consumer is done by that thread meanwhile: it is the one that is in the call.
+    When the coroutine calls the consumer, the waiting thread makes that call, because it is the thread that holds the consumer.
     """
 
     def __init__(self) -> None:
@@ -309,22 +309,22 @@ class _Inside:
         self._task: asyncio.Task[object] | None = None
 
     def run(self, loop: asyncio.AbstractEventLoop, made: Awaitable[object]) -> None:
-        """In the consumer's thread: has an awaitable awaited in the event loop, and does meanwhile what it asks for.
+        """Awaits an awaitable in the event loop, and makes the calls that it requests. Runs in the consumer's thread.
 
         Raises:
-            What it raises. IllegalStateError: it was cancelled, with the event loop.
+            Exceptions of the awaitable. IllegalStateError: it was cancelled, with the event loop.
         """
         loop.call_soon_threadsafe(self._begin, made)
         while (call := self._calls.get()) is not None:
             call()
         assert self._task is not None
         if self._task.cancelled():
-            raise IllegalStateError("the coroutine of a listener or callback was cancelled before it was done")
+            raise IllegalStateError("the coroutine of a listener or callback was cancelled before it had finished")
         self._task.result()
 
     def _begin(self, made: Awaitable[object]) -> None:
         async def awaited() -> object:
-            _INSIDE.set(self)  # in the context of this task alone
+            _INSIDE.set(self)  # in the context of this task only
             return await made
 
         self._task = asyncio.get_running_loop().create_task(awaited())
@@ -336,11 +336,11 @@ class _Inside:
 
     @property
     def is_over(self) -> bool:
-        """Whether the thread does not wait any more. A task that the coroutine has left behind may still ask."""
+        """True once the thread no longer waits. A task that the coroutine started may still call."""
         return self._is_over
 
     async def call(self, call: Callable[[], T]) -> T:
-        """In the event loop: has the thread that waits make a call."""
+        """Lets the waiting thread make a call. Runs in the event loop."""
         result: Future[T] = Future()
 
         def make() -> None:
@@ -357,13 +357,13 @@ _INSIDE: Final[ContextVar[_Inside | None]] = ContextVar("pylog_inside", default=
 
 
 def _inside() -> _Inside | None:
-    """What this coroutine runs inside of, if the consumer's thread waits for it."""
+    """Returns the call that this coroutine runs inside of, if a consumer's thread waits for it."""
     found = _INSIDE.get()
     return None if found is None or found.is_over else found
 
 
 def _wake_again(consumer: Consumer, unheard: Future[Any]) -> None:
-    """A wakeup that a cancelled call has met is for the next one."""
+    """Repeats a wakeup that only a cancelled call has received, for the next call."""
     if not unheard.cancelled() and isinstance(unheard.exception(), WakeupError):
         consumer.wakeup()
 
@@ -371,12 +371,12 @@ def _wake_again(consumer: Consumer, unheard: Future[Any]) -> None:
 class AsyncConsumer:
     """A `Consumer` for the coroutines of one event loop; an asynchronous context manager and iterator, which closes it.
 
-    A call that was cancelled has handed out nothing: its records come again. Coroutines may share it: calls follow each other.
-    When one of them closes it, those that wait in a call or iterate get a `ClosedError`.
+    A cancelled call returns no records, and the next call reads them again. Coroutines may share a consumer: their calls run one
+    after the other. If one of them closes it, calls and iterations of the others raise `ClosedError`.
 
     Args:
-        consumer: what `Store.consumer` made. Listeners and callbacks run in a thread that only this consumer has. Where they are
-            coroutine functions, the call that runs them awaits them in the event loop; they may await calls of this object.
+        consumer: created by `Store.consumer`. Listeners and callbacks run in a thread of this consumer. If they are coroutine
+            functions, they run in the event loop, and may await calls of this object.
 
     >>> import asyncio, pylog, tempfile
     >>> async def consume(store):
@@ -393,7 +393,7 @@ class AsyncConsumer:
 
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
-        self._turn: asyncio.Lock | None = None  # only while coroutines have it or wait: it holds their event loop
+        self._turn: asyncio.Lock | None = None  # exists only while coroutines use it, because it refers to their event loop
         self._in_turn = 0
         self._loop: Callable[[], asyncio.AbstractEventLoop | None] = lambda: None
         consumer.await_with(partial(_awaited, ref(self)))
@@ -406,18 +406,18 @@ class AsyncConsumer:
         await self.close(autocommit=kind is None)
 
     async def run(self, method: Callable[..., T], *arguments: Any, **options: Any) -> T:
-        """Any other method of the consumer, in its thread: `await consumer.run(Consumer.seek, partition, 7)`.
+        """Calls any other method of the consumer in its thread: `await consumer.run(Consumer.seek, partition, 7)`.
 
         Returns, Raises: As the method.
         """
         if is_coroutine_function(method):
-            raise InvalidArgumentError(f"{method!r} is a coroutine function; await it, run() takes methods of Consumer")
+            raise InvalidArgumentError(f"{method!r} is a coroutine function; await it directly. run() takes methods of Consumer")
         async with self._its_turn():
             return await self._in_thread(partial(method, self._consumer, *arguments, **options))
 
     @asynccontextmanager
     async def _its_turn(self) -> AsyncIterator[None]:
-        """Calls follow each other; one of a listener's coroutine is part of the call that waits for the listener."""
+        """Serialises calls. A call from a listener's coroutine is part of the call that waits for the listener."""
         if _inside() is not None:
             yield
             return
@@ -436,7 +436,7 @@ class AsyncConsumer:
         if inside is not None:
             return await inside.call(call)
         self._loop = ref(asyncio.get_running_loop())
-        await self._thread.quiet()  # so that no more than one of those that were cancelled is under way
+        await self._thread.quiet()  # so that at most one cancelled call is still running
         return await self._thread.call(call)
 
     async def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> dict[TopicPartition, list[Record]]:
@@ -451,18 +451,18 @@ class AsyncConsumer:
         timeout = checked_timeout("timeout_ms", timeout_ms)
         async with self._its_turn():
             found = await self._waited(timeout, Consumer.collect, max_records=max_records, arrow=arrow)
-            return self._consumer.handed_out(found) if found else {}  # not where a cancellation could come in between
+            return self._consumer.handed_out(found) if found else {}  # with no `await` in between, which could be cancelled
 
     async def _waited(self, timeout_ms: float, method: Callable[..., T], **options: Any) -> T:
-        """What a method that waits finds, asked again and again."""
+        """Returns the result of a waiting method, which is called in slices."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_ms / 1000
         while True:
             left_ms = 1000 * (deadline - loop.time())
             slice_ms = min(_SLICE_MS, max(0.0, left_ms))
             found = await self._in_thread(partial(method, self._consumer, timeout_ms=slice_ms, **options))
-            self._thread.check_open()  # else the consumer is in its thread's hands, to be closed
-            if found or left_ms <= _SLICE_MS or not self._consumer.reads:  # any more: a listener or a callback said so
+            self._thread.check_open()  # raises if another coroutine closes the consumer
+            if found or left_ms <= _SLICE_MS or not self._consumer.reads:  # a listener or a callback has ended it
                 return found
 
     def __aiter__(self) -> Self:
@@ -485,11 +485,11 @@ class AsyncConsumer:
 
     @property
     def event_loop(self) -> asyncio.AbstractEventLoop | None:
-        """The event loop of the last call, as long as it is there."""
+        """The event loop of the last call, if it still exists."""
         return self._loop()
 
     def wakeup(self) -> None:
-        """`Consumer.wakeup`: `poll`, `poll_arrow` or iteration raises `WakeupError`. From any thread, and not to be awaited."""
+        """`Consumer.wakeup`: `poll`, `poll_arrow` or iteration raises `WakeupError`. Not a coroutine; any thread may call it."""
         self._consumer.wakeup()
 
     async def commit(self, offsets: Offsets | None = None) -> None:
@@ -497,13 +497,13 @@ class AsyncConsumer:
         await self.run(Consumer.commit, offsets)
 
     async def close(self, *, autocommit: bool = True) -> None:
-        """`Consumer.close`, when what is under way in the consumer's thread is done: at the next look of a call that waits.
+        """`Consumer.close`, after the current call in the consumer's thread. A call that waits for records ends early.
 
-        It goes on if it is cancelled; a second one waits for it.
+        If it is cancelled it continues; a second call waits for it.
         """
         close = partial(self._consumer.close, autocommit=autocommit)
         inside = _inside()
-        if inside is not None:  # a listener that closes: its thread waits for it, and does no call after this one
+        if inside is not None:  # called by a listener, whose thread waits for it and makes no call after this one
             await inside.call(close)
             return
         self._loop = ref(asyncio.get_running_loop())
@@ -511,20 +511,20 @@ class AsyncConsumer:
 
 
 def _awaited(consumer: Callable[[], AsyncConsumer | None], made: object) -> None:
-    """In a thread: has a coroutine that a listener or callback has returned awaited in the event loop, and waits for it."""
+    """Awaits a coroutine that a listener or callback has returned, in the event loop. Runs in a thread, which waits for it."""
     if not is_awaitable(made):
         return
     assert isinstance(made, Awaitable)
     found = consumer()
     loop = None if found is None else found.event_loop
     if loop is None or loop.is_closed() or not loop.is_running() or _is_in_a_loop():
-        refuse_awaitable(made)  # the store closes the consumer, say: nothing can await it
+        refuse_awaitable(made)  # while the store closes the consumer, for example: nothing can await it
         return
     _Inside().run(loop, made)
 
 
 def _is_in_a_loop() -> bool:
-    """Whether this thread runs an event loop, which it must not keep waiting."""
+    """True if this thread runs an event loop, which must not block."""
     with suppress(RuntimeError):
         asyncio.get_running_loop()
         return True

@@ -1,7 +1,7 @@
 """`LogManager`: the topics and logs of one data directory, below the clients that read and write through it.
 
-Like Kafka's class of this name it opens logs, creates and deletes topics, flushes in the background, and closes all with shutdown
-checkpoints. It knows no client. `pylog.store.Store` documents the methods for users.
+Like Kafka's class of this name, it opens logs, creates and deletes topics, flushes in the background, and closes all logs with
+shutdown checkpoints. It does not use the clients. `pylog.store.Store` documents the methods for users.
 """
 
 from __future__ import annotations
@@ -56,17 +56,17 @@ class LogManager:
 
     Args:
         path: the directory.
-        options: how the store is opened.
+        options: those of `pylog.open`.
         fs, clock: the file system and the clock.
 
     Attributes:
         path, mode, clock: as given.
-        fs: the same file system; it refuses every call once the manager is closed.
+        fs: the file system, which refuses every call once the manager is closed.
         gate: the calls that `close` waits for.
-        failures: of work in the background.
-        topic_changes: how often this manager has created, altered or deleted a topic or added partitions.
-        uncleanable: partitions whose compaction failed; it is not tried again until the store is opened again.
-        is_closed: whether `close` was called.
+        failures: errors of background work.
+        topic_changes: the number of times this manager has created, altered or deleted a topic or added partitions.
+        uncleanable: partitions whose compaction failed; it is not retried until the store is opened again.
+        is_closed: true once `close` was called.
         process: the id of the process that opened the directory.
     """
 
@@ -87,7 +87,7 @@ class LogManager:
         self._open_writers = OpenFiles(limits.OPEN_WRITERS)
         self._warned: set[str] = set()
         self._logs: dict[TopicPartition, Log] = {}
-        self._readers: WeakSet[Log] = WeakSet()  # of a store that is open for reading
+        self._readers: WeakSet[Log] = WeakSet()  # in a store that is open for reading
         self._known_catalog = KnownCatalog(fs, path)
         self._background = Background(self.failures)
         with trace.HELD:
@@ -96,11 +96,11 @@ class LogManager:
 
     @property
     def writable(self) -> bool:
-        """Whether the directory is open for writing."""
+        """True if the directory is open for writing."""
         return self.mode == "rw"
 
     def check_writable(self) -> None:
-        """Raises ClosedError or ReadOnlyError if nothing can be written."""
+        """Raises ClosedError or ReadOnlyError unless the directory is open for writing."""
         self.gate.check()
         if not self.writable:
             raise ReadOnlyError(f"{self.path} is open for reading; open it with mode='rw'", path=self.path)
@@ -111,7 +111,7 @@ class LogManager:
     # ---- topics --------------------------------------------------------------------------------------------------------------
 
     def topics(self) -> dict[str, Topic]:
-        """The topics by name. Cost: one listing of the directory."""
+        """Returns the topics by name. Cost: one directory listing."""
         self.gate.check()
         return find_topics(self.fs, self.path)
 
@@ -128,7 +128,7 @@ class LogManager:
         count = check_partition_count(partition_count)
         check_topic_name(name)
         with trace.HELD, self._guard:
-            self.gate.check()  # once more: another thread may have closed it, and another process have the directory
+            self.gate.check()  # again: another thread may have closed the store, and another process opened it
             self._root.leave_clean_state()
             topic = self._root.changes.create(name, count, checked)
             self.topic_changes += 1
@@ -138,7 +138,7 @@ class LogManager:
             return topic
 
     def add_partitions(self, name: str, partition_count: int) -> Topic:
-        """Raises a topic's number of partitions."""
+        """Adds partitions to a topic."""
         self.check_writable()
         count = check_partition_count(partition_count)
         with trace.HELD, self._guard:
@@ -149,7 +149,7 @@ class LogManager:
             return topic
 
     def alter_topic(self, name: str, **config: Any) -> Topic:
-        """Changes a topic's configuration, durably, and has every open log take it."""
+        """Changes a topic's configuration, durably, and in every open log."""
         self.check_writable()
         check_settable(config)
         with trace.HELD, self._guard:
@@ -161,13 +161,13 @@ class LogManager:
         return topic
 
     def _warn_of_compaction(self, before: Topic, after: Topic) -> None:
-        """Logs that compaction will delete records without a key, if a topic that may hold some becomes compacted."""
+        """Logs a warning if a topic that becomes compacted may have records without a key, which compaction deletes."""
         if after.config.is_compacted and not before.config.is_compacted and self._has_records(after):
             then = "the next compaction deletes records without a key; set cleanup_policy back before that to keep them"
             trace.line(trace.TOPIC_COMPACTED, topic=after.name, then=then)
 
     def _has_records(self, topic: Topic) -> bool:
-        """Whether a topic may hold records. Cost: as `log` for each partition."""
+        """Returns whether a topic may have records. Cost: as `log` for each partition."""
         for number in topic.partition_ids:
             try:
                 log = self.log(topic.name, number)
@@ -182,7 +182,7 @@ class LogManager:
 
         Args:
             name: the topic.
-            forgetting: entered before the deletion, and left after it: deletes what depends on the topic.
+            forgetting: entered before the deletion and left after it, to delete data that depends on the topic.
         """
         self.check_writable()
         with trace.HELD, forgetting or nullcontext(), self._guard:
@@ -194,7 +194,7 @@ class LogManager:
             self.topic_changes += 1
 
     def _let_go(self, topic: str) -> Iterator[Log]:
-        """Forgets the logs of a topic, one by one; the background flushes them no more."""
+        """Yields the logs of a topic, after removing each from the open logs and the background flush."""
         self.uncleanable.difference_update([key for key in self.uncleanable if key.topic == topic])
         for key in [key for key in self._logs if key.topic == topic]:
             log = self._logs.pop(key)
@@ -204,10 +204,10 @@ class LogManager:
     # ---- logs ----------------------------------------------------------------------------------------------------------------
 
     def log(self, topic: str, partition: int = 0) -> Log:
-        """One partition, opened on its first use."""
+        """Returns a partition, opened on its first use."""
         self.gate.check()
         known = self._logs.get(TopicPartition(topic, partition)) if type(topic) is str and type(partition) is int else None
-        if known is not None and not known.is_gone:  # most often: what was checked once is not checked again
+        if known is not None and not known.is_gone:  # the frequent case: no further check
             return known
         key = self._partition(topic, partition)
         if not self.writable:
@@ -215,7 +215,7 @@ class LogManager:
             self._readers.add(reader)
             return reader
         with trace.HELD, self._guard:
-            self.gate.check()  # once more: another thread may have closed it
+            self.gate.check()  # again: another thread may have closed the store
             known = self._logs.get(key)
             if known is None or known.is_gone:
                 if known is not None:
@@ -240,7 +240,7 @@ class LogManager:
         key = TopicPartition(check_topic_name(topic), int(partition))
         if self.writable and topic == CLUSTER_METADATA:
             raise ReadOnlyError(
-                f"{topic} is a Kafka controller's own log; open the store with mode='r' to look at it", path=self.path
+                f"{topic} is the metadata log of a Kafka controller; open the store with mode='r' to read it", path=self.path
             )
         known = self._logs.get(key)
         if (known is None or known.is_gone) and not self.fs.exists(join(self.path, directory_name(key))):
@@ -248,13 +248,15 @@ class LogManager:
         return key
 
     def _check_partition(self, key: TopicPartition) -> None:
-        """Raises if the topic lacks the partition. A writer creates the directory that the topic's creator did not get to."""
+        """Raises if the topic does not have the partition. A writer completes a directory whose creator died."""
         check_partition(self.path, self.topic(key.topic), key.partition)
         if not self.writable and is_told_of(self.fs, self.path, key):
             path = join(self.path, directory_name(key))
-            raise CorruptionError(f"{path} is gone, and a checkpoint says that it was there; restore it from a copy", path=path)
+            raise CorruptionError(
+                f"{path} is missing, but a checkpoint lists the partition; restore the directory from a backup", path=path
+            )
         if not self.writable or is_kraft_brokers(self.fs, self.path):
-            told = f"{directory_name(key)} is not made yet: who makes the topic is at it, or died; a writer completes it"
+            told = f"{directory_name(key)} is incomplete: its creator is running or died; open the store for writing to complete it"
             raise UnknownTopicOrPartitionError(told, path=self.path)
         self._root.leave_clean_state()
         with trace.HELD, self._guard:
@@ -262,19 +264,19 @@ class LogManager:
             self._root.changes.complete(key)
 
     def _complete(self, key: TopicPartition) -> None:
-        """Has a missing `partition.metadata` written, if the directory's creator did not get to it and was no broker."""
+        """Writes a missing `partition.metadata`, if the directory's creator was not a broker and died before it wrote it."""
         if self._root.changes.is_half_made(key):
-            with suppress(PylogError):  # nothing here needs it: the next attempt may succeed
+            with suppress(PylogError):  # optional: the next attempt may succeed
                 self._root.leave_clean_state()
                 self._root.changes.complete(key)
 
     def outline(self, topic: str, partition: int = 0) -> PartitionExtent:
-        """The ends and segments of a partition, for planning reads of many. Nothing stays open."""
+        """Returns the ends and segments of a partition, for planning reads of many partitions. Opens nothing."""
         self.gate.check()
         return outline_at(self._source(self._partition(topic, partition)), self.clock)
 
     def start_and_end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int] | None]:
-        """Where the logs of several partitions start and end now; None for a partition that does not exist."""
+        """Returns the start and end offsets of several partitions; None for a partition that does not exist."""
         self.gate.check()
         told = self._root.log_starts.offsets()
         return {partition: self._ends(partition, told.get(partition)) for partition in partitions}
@@ -285,7 +287,7 @@ class LogManager:
             seen = None
             if key not in self._logs:
                 seen = glance(self.fs, join(self.path, directory_name(key)), told or 0, ours=self._root.marker == NEW_MARKER)
-            if seen is None or (told is not None and told < seen.outline.bases[0]):  # its first part may be in a remote tier
+            if seen is None or (told is not None and told < seen.outline.bases[0]):  # its first records may be in remote storage
                 state = self.log(*key).look()
                 return state.start_offset, state.end_offset
         except UnknownTopicOrPartitionError:
@@ -325,7 +327,7 @@ class LogManager:
         return opened(self._source(key), self.clock, surroundings)
 
     def query_lock(self, query: str) -> AbstractContextManager[object]:
-        """Keeps every other thread and process from appending for the same streaming query."""
+        """Prevents other threads and processes from appending for the same streaming query."""
         self.check_writable()
         assert self._locks is not None
         return self._locks.query(query)
@@ -342,7 +344,7 @@ class LogManager:
 
     @property
     def recovery_report(self) -> tuple[Finding, ...]:
-        """What opening the directory and its logs has found so far."""
+        """The findings from opening the directory and its logs so far."""
         return tuple(self._root.findings)
 
     def check(self) -> Report:
@@ -354,13 +356,13 @@ class LogManager:
                 return report.with_findings(check_catalog(self.fs, self.path, self._known_catalog.read(), quiet=quiet))
 
     def verify(self, rate_limit: float | None = None, progress: Progress | None = None, *, records: bool = False) -> Report:
-        """Reads everything again, and verifies each checksum and digest."""
+        """Reads all files and verifies each checksum and digest."""
         with self.gate.throughout():
             views = self._views(quiet=False)
             return verify_store(self.fs, self.path, views, self.clock, rate_limit=rate_limit, progress=progress, records=records)
 
     def _views(self, *, quiet: bool) -> list[Callable[[], Partition]]:
-        """Each partition, opened when its turn comes."""
+        """Returns functions that open the partitions, one at a time."""
 
         def opened_view(key: TopicPartition) -> Partition:
             log = self.log(*key)
@@ -374,12 +376,12 @@ class LogManager:
     def close(self) -> None:
         """Closes the logs, writes the shutdown checkpoints and the clean-shutdown marker, and releases the locks.
 
-        Does nothing in a forked child: threads that the child does not have may hold any of the locks.
+        Does nothing in a forked child, where any of the locks may be held by a thread that exists only in the parent.
         """
         if process_id() != self.process:
             return
         try:
-            self._background.end()  # before the guard is taken: a task may be waiting for it
+            self._background.end()  # before the guard is taken, which a background task may be waiting for
         finally:
             self._close()
 
@@ -393,7 +395,7 @@ class LogManager:
                 trace.later(trace.STORE_CLOSED, path=self.path, mode=self.mode)
                 self._close_logs()
             finally:
-                self.fs.shut()  # before the locks: nothing reads a file that others may change
+                self.fs.shut()  # before the locks are released, so that no file is read that others may change
                 self.release()
 
     def _close_logs(self) -> None:
@@ -401,12 +403,12 @@ class LogManager:
             clean = all(for_each_partition(log.close for log in self._logs.values()))
             self._root.note_shutdown(self._logs, clean=clean)
             if self._options.tick_interval_ms is not None and self.failures.count == 0:
-                with suppress(PylogError):  # it costs nothing but a note that is out of date
+                with suppress(PylogError):  # only a hint becomes stale
                     remove_background_errors(self.fs, self.path)
         for reader in list(self._readers):
             reader.close()
 
     def release(self) -> None:
-        """Releases the locks, and nothing else: of a store that could not be opened."""
+        """Releases only the locks, after a failed open."""
         if self._locks is not None:
             self._locks.close()

@@ -1,4 +1,4 @@
-"""`Store`: the public face of a Kafka log directory, opened for reading, or for writing under locks that keep a broker out."""
+"""`Store`: a Kafka log directory, opened for reading, or for writing under locks that keep brokers out. The public API."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ if TYPE_CHECKING:  # opening a store loads no client: they are a tenth of its st
 
 
 class Store:
-    """One data directory: Kafka's log directory, with its topics. Made by `pylog.open`; a context manager.
+    """A Kafka log directory with its topics. Created by `pylog.open`; a context manager.
 
-    A store opened with mode "rw" keeps Kafka brokers out until it is closed; other pylog processes may open it too, and append
-    in turn. One opened with mode "r" takes no lock and writes nothing; it sees what others write.
+    A store in mode "rw" keeps Kafka brokers out until it is closed. Other pylog processes may open it too, and append in turn. A
+    store in mode "r" takes no lock and writes nothing; it sees appends by other processes.
 
     Attributes:
         path, mode, durability: as given to `pylog.open`.
-        failures: of work in the background.
-        departing: of the consumers that were dropped without `close`, those that have not left their groups yet.
+        failures: errors of background work.
+        departing: cores of consumers that were dropped without `close` and have not yet left their groups.
     """
 
     def __init__(self, path: str, options: StoreOptions, fs: FileSystem, clock: Clock) -> None:
@@ -98,15 +98,15 @@ class Store:
         return self._manager.topics()
 
     def topic(self, name: str) -> Topic:
-        """One topic.
+        """Returns a topic.
 
         Raises:
-            UnknownTopicOrPartitionError: there is none of that name; the error names some that there are.
+            UnknownTopicOrPartitionError: the topic does not exist; the message names some that do.
         """
         return self._manager.topic(name)
 
     def create_topic(self, name: str, partition_count: int = 1, **config: Any) -> Topic:
-        """Makes a topic. It is durable when this returns.
+        """Creates a topic, durably.
 
         Args:
             name: 1 to 249 of the characters a-z A-Z 0-9 . _ -
@@ -115,13 +115,13 @@ class Store:
 
         Raises:
             InvalidTopicError, InvalidArgumentError, TopicAlreadyExistsError, ReadOnlyError: nothing was written.
-            IllegalStateError: the same; the directory is a Kafka broker's, which sets aside what it did not make itself.
-            StorageFailedError: it may exist or not.
+            IllegalStateError: the same; a Kafka broker owns the directory, and would set aside topics that it did not create.
+            StorageFailedError: the topic may exist or not.
         """
         return self._manager.create_topic(name, partition_count, **config)
 
     def add_partitions(self, name: str, partition_count: int) -> Topic:
-        """Raises a topic's number of partitions.
+        """Adds partitions to a topic.
 
         Args:
             name: the topic.
@@ -135,75 +135,75 @@ class Store:
     def alter_topic(self, name: str, **config: Any) -> Topic:
         """Changes a topic's configuration, durably, and returns the topic.
 
-        The new options count for every append, retention, compaction and producer once this returns: in this store, and in other
-        processes, whose logs take them at their next append or tick. No record without a key is acknowledged by a topic that
-        has become compacted. Those that are there already stay until the next compaction, which deletes them, as Kafka does; a
-        warning is logged then. A topic that is compacted no longer keeps what compaction has left.
+        When this returns, the new options apply to all appends, retention, compaction and producers of this store. Other
+        processes apply them at their next append or tick. A topic that becomes compacted accepts no more records without a key.
+        Existing ones stay until the next compaction deletes them, as in Kafka, and a warning is logged.
 
         Args:
             name: the topic.
-            config: options of `TopicConfig` by name; None is the option's default. The others stay.
+            config: options of `TopicConfig` by name; None restores an option's default. Other options stay.
 
         Raises:
             UnknownTopicOrPartitionError, InvalidArgumentError, ReadOnlyError: nothing was written.
-            StoreLockedError: the change is written, and another process kept a partition locked for longer than
-                `lock_timeout_ms`: its appends take the new options later. Call again to be sure.
+            StoreLockedError: the change was written, but another process held a partition's lock for longer than
+                `lock_timeout_ms`; its appends apply the new options later. Call again to wait for it.
 
-        Cost: one small file, replaced durably, and the lock of each partition for a moment.
+        Cost: one durable replacement of a small file, and a short lock of each partition.
         """
         return self._manager.alter_topic(name, **config)
 
     def delete_topic(self, name: str) -> None:
-        """Deletes a topic and its records, for good when this returns, and then what groups have committed for it.
+        """Deletes a topic and its records, durably, and then the offsets that groups have committed for it.
 
         Raises:
-            UnknownTopicOrPartitionError, ReadOnlyError: nothing was done.
-            IllegalStateError: the same; a partition is behind a symbolic link, or begins in a broker's remote tier.
+            UnknownTopicOrPartitionError, ReadOnlyError: nothing was deleted.
+            IllegalStateError: the same; a partition is reached through a symbolic link, or has records in remote storage.
         """
         self._manager.delete_topic(name, self._offsets.forgetting(name))
 
     # ---- logs ----------------------------------------------------------------------------------------------------------------
 
     def log(self, topic: str, partition: int = 0) -> Log:
-        """One partition, opened on its first use.
+        """Returns a partition, opened on its first use.
 
         Args:
-            topic, partition: which.
+            topic, partition: the topic name and the partition number.
 
         Returns:
-            The `Log`. A store opened for writing returns the same one each time; one opened for reading looks at the directory
-            anew, so that what others appended meanwhile is there.
+            The `Log`. A store opened for writing returns the same object each time. A store opened for reading checks the
+            directory again, to include appends by other processes.
 
         Raises:
-            UnknownTopicOrPartitionError: there is no such partition, or a store opened for reading finds that it is not made yet.
-            CorruptionError: its directory is gone, and a checkpoint names it.
+            UnknownTopicOrPartitionError: the partition does not exist, or another process has not finished creating it.
+            CorruptionError: its directory is missing, but a checkpoint names the partition.
             StorageFailedError: its files cannot be read.
 
-        Cost: a listing of its directory; after an unclean stop, a scan from the durable point on.
+        Cost: one directory listing; after an unclean shutdown, a scan from the durable point on.
         """
         return self._manager.log(topic, partition)
 
     def outline(self, topic: str, partition: int = 0) -> PartitionExtent:
-        """The ends and segments of a partition, for who plans reads of many; nothing stays open. Raises what `log` does.
+        """Returns the ends and segments of a partition, for planning reads of many partitions. Opens nothing. Raises as `log`.
 
-        Cost: one listing, and the headers at the log's end: half of what `log` costs.
+        Cost: one directory listing and the headers at the log's end, half the cost of `log`.
         """
         return self._manager.outline(topic, partition)
 
     def start_and_end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int] | None]:
-        """Where the logs of several partitions start and end now.
+        """Returns the current log start and log end offsets of several partitions.
 
         Args:
-            partitions: which.
+            partitions: the partitions.
 
         Returns:
-            The offset of the first record and the one that the next record will get; None for a partition that there is not.
+            By partition: the offset of the first record, and the offset that the next record will get; None if the partition does
+            not exist.
 
         Raises:
-            As `log`, but for partitions that there are not.
+            As `log`, except for partitions that do not exist.
 
-        Cost: 40 µs a partition whose log is open, and otherwise 0.4 ms: a listing of its directory and the headers at its end. A
-        log is opened only if these do not tell, as after a crash.
+        Cost: 40 µs for a partition whose log is open, else 0.4 ms: one directory listing and the headers at the log's end. A log
+        is opened only if these are not sufficient, as after a crash.
 
         >>> import pylog, tempfile
         >>> with pylog.open(tempfile.mkdtemp()) as store:
@@ -215,7 +215,7 @@ class Store:
         return self._manager.start_and_end_offsets(partitions)
 
     def appending_for(self, query: str) -> AbstractContextManager[object]:
-        """Keeps every other thread and process from appending for the same streaming query."""
+        """Prevents other threads and processes from appending for the same streaming query."""
         return self._manager.query_lock(query)
 
     def flush(self) -> None:
@@ -229,43 +229,44 @@ class Store:
     # ---- retention and compaction --------------------------------------------------------------------------------------------
 
     def tick(self, now_ms: int | None = None) -> int:
-        """Does what is due: retention, compaction of what is dirty enough, idle producers forgotten, files removed that nobody
-        reads any more, committed offsets deleted that have expired.
+        """Runs all due maintenance: retention, compaction, expiry of producer state and of committed offsets, deletion of files
+        that no reader uses.
 
         Args:
-            now_ms: the wall clock, in milliseconds; the store's clock by default.
+            now_ms: the wall clock, in milliseconds since 1970; by default, the store's clock.
 
         Returns:
-            How many segments were deleted.
+            The number of segments deleted.
 
         Raises:
-            StorageFailedError: a change failed; the partition takes no more writes until the store is opened again.
+            StorageFailedError: a change failed; the partition accepts no more writes until the store is opened again.
 
-        Cost: a look at each segment's age; `tick_interval_ms` of `pylog.open` calls it in the background.
+        Cost: one check of each segment's age. `tick_interval_ms` of `pylog.open` calls it in the background.
         """
         return self._upkeep.tick(now_ms)
 
     def retain(
         self, topic: str | None = None, partition: int | None = None, *, now_ms: int | None = None, dry_run: bool = False
     ) -> list[Retained]:
-        """Deletes the segments that retention does not keep, as `tick` does, and returns what it deleted.
+        """Deletes the segments that retention does not keep, as `tick` does.
 
         Args:
-            topic: the topic; all topics by default.
-            partition: one partition of that topic; all by default.
-            now_ms: the wall clock, in milliseconds; the store's clock by default.
-            dry_run: delete nothing, and return what would be deleted. Works in a store that is open for reading.
+            topic: the topic; by default, all topics.
+            partition: one partition of that topic; by default, all.
+            now_ms: the wall clock, in milliseconds since 1970; by default, the store's clock.
+            dry_run: true to return what would be deleted, and delete nothing. Works in a store that is open for reading.
 
         Returns:
             One `Retained` for each partition that loses segments. A retention group that has committed beyond a log's end, which
             was truncated or created again, counts as one that has committed nothing.
 
         Raises:
-            UnknownTopicOrPartitionError: there is no such topic or partition. InvalidArgumentError: a partition without a topic.
+            UnknownTopicOrPartitionError: the topic or partition does not exist.
+            InvalidArgumentError: a partition without a topic.
             ReadOnlyError: the store is open for reading, and this is not a dry run.
-            StorageFailedError: a change failed; the partition takes no more writes until the store is opened again.
+            StorageFailedError: a change failed; the partition accepts no more writes until the store is opened again.
 
-        Cost: O(segments), and the largest timestamps of those that decide.
+        Cost: O(segments), and reading the largest timestamps of the oldest ones.
 
         Spec: storage-format 6.11.
 
@@ -280,22 +281,24 @@ class Store:
         return self._upkeep.retain(topic, partition, now_ms=now_ms, dry_run=dry_run)
 
     def compact(self, topic: str, partition: int | None = None) -> list[Compaction]:
-        """Compacts a topic now, however clean it is: of each key the last record stays (storage-format 7).
+        """Compacts a topic now, whatever its dirty ratio: only the last record of each key stays (storage-format 7).
 
         Args:
-            topic: with "compact" in its `cleanup_policy`.
-            partition: which; all by default.
+            topic: a topic with "compact" in its `cleanup_policy`.
+            partition: one partition; by default, all.
 
         Returns:
-            What was done to each partition. The active segment, and what lies behind an open transaction, is never compacted.
+            The result for each partition. The active segment, and records after the start of an open transaction, are never
+            compacted.
 
         Raises:
-            InvalidArgumentError: the topic is not compacted. UnknownTopicOrPartitionError: there is none.
-            IllegalStateError: the first part of a partition is in a broker's remote tier.
-            CorruptionError: a segment is damaged; nothing of it, nor behind it, was changed.
-            StorageFailedError: there is no room for the copy; or a change failed, and the partition takes no more writes.
+            InvalidArgumentError: the topic is not compacted. UnknownTopicOrPartitionError: it does not exist.
+            IllegalStateError: the first records of a partition are in remote storage.
+            CorruptionError: a segment is damaged; it and the segments after it were not changed.
+            StorageFailedError: there is no room for the copy. Or a change failed: the partition accepts no more writes.
 
-        Cost: some hundred megabytes a second of the log, and `cleaner_dedupe_buffer_size` of memory; appends and readers go on.
+        Cost: a few hundred megabytes of the log a second, and `cleaner_dedupe_buffer_size` bytes of memory. Appends and reads
+        continue.
 
         >>> import pylog, tempfile
         >>> with pylog.open(tempfile.mkdtemp()) as store:
@@ -312,15 +315,16 @@ class Store:
 
     @property
     def recovery_report(self) -> tuple[Finding, ...]:
-        """What was found in the partitions opened so far: torn tails, damage, derived files that had to be made again."""
+        """The findings in the partitions opened so far: torn tails, damage, derived files that were rebuilt."""
         return self._manager.recovery_report
 
     def check(self) -> Report:
         """Checks all structural invariants: names, ends, indexes, headers of batches, seals, checkpoints, leftovers.
 
         Returns:
-            A `Report`; its `ok` is whether nothing was found. Nothing is changed, and no damage raises. Cost: one pass over the
-            batch headers of all partitions, and over the files beside them.
+            A `Report`; its `ok` is true if nothing was found. Changes nothing, and raises no error for damage.
+
+        Cost: one pass over the batch headers of all partitions and their other files.
 
         >>> import pylog, tempfile
         >>> with pylog.open(tempfile.mkdtemp()) as store:
@@ -330,35 +334,36 @@ class Store:
         return self._manager.check()
 
     def verify(self, rate_limit: float | None = None, progress: Progress | None = None, *, records: bool = False) -> Report:
-        """Reads everything again: each batch's checksum, the digests of the seals, indexes, transactions, snapshots.
+        """Reads all files and verifies them: checksums of batches, digests of seals, indexes, transactions, snapshots.
 
         Args:
-            rate_limit: bytes a second at most, over the whole; None is as fast as it goes.
-            progress: is called with (bytes done, bytes in all, path) now and then, under no lock.
-            records: also parse each record; compressed batches are decompressed for it.
+            rate_limit: the largest average rate, in bytes a second; None for no limit.
+            progress: called from time to time with (bytes done, bytes in total, path). No lock is held.
+            records: true to parse each record too, which decompresses compressed batches.
 
         Returns:
-            A `Report` with a verdict for each `.log` file. It works beside writers, up to what is published.
+            A `Report` with a verdict for each `.log` file. Writers may continue; it reads up to the published log end.
 
-        Raises: InvalidArgumentError when `rate_limit` is not positive. No damage raises.
+        Raises:
+            InvalidArgumentError: `rate_limit` is not positive. Damage raises no error.
 
-        Cost: some 3 GB/s without `records`; memory for one batch.
+        Cost: about 3 GB/s without `records`; memory for one batch.
         """
         return self._manager.verify(rate_limit, progress, records=records)
 
     # ---- clients -------------------------------------------------------------------------------------------------------------
 
     def producer(self, **config: Any) -> Producer:
-        """A `Producer`, which sends records one at a time and appends them in batches. It is closed with the store.
+        """Creates a `Producer`, which accepts single records and appends them in batches. It is closed with the store.
 
         Args:
             config: options of `ProducerConfig` by name, such as `linger_ms`, `batch_size`, `compression`, `partitioner`,
-                `value_serializer`: kafka-python's names.
+                `value_serializer`. The names are kafka-python's.
 
         Raises:
-            InvalidArgumentError: no such option, or no such value of it. ReadOnlyError, ClosedError: nothing can be written.
+            InvalidArgumentError: an option or its value is invalid. ReadOnlyError, ClosedError: the store cannot be written to.
 
-        Cost: a thread.
+        Cost: one thread.
 
         >>> import pylog, tempfile
         >>> with pylog.open(tempfile.mkdtemp()) as store:
@@ -375,7 +380,7 @@ class Store:
         checked = ProducerConfig.of(config)
         core = Core(self._manager, self._clock, checked, self._forget)
         producer = Producer(self._manager, self._clock, checked, core)
-        core.begin()  # now that an interrupt, which drops the producer, ends the thread
+        core.begin()  # from here on, an interrupt that drops the producer ends the thread
         with self._producers_guard:
             self._producers.append(core)
         return producer
@@ -386,20 +391,20 @@ class Store:
                 self._producers.remove(core)
 
     def consumer(self, *topics: str, **options: Any) -> Consumer:
-        """A consumer of topics. It is closed with the store, and commits nothing then.
+        """Creates a `Consumer`. It is closed with the store, and commits nothing then.
 
         Args:
-            topics: names; none when `Consumer.subscribe` or `Consumer.assign` are called later.
-            options: of `pylog.consumer.options.ConsumerOptions` by name, such as `group_id` and `auto_offset_reset`: with the
-                names, defaults and meaning of kafka-python.
+            topics: topic names; none if `Consumer.subscribe` or `Consumer.assign` is called later.
+            options: of `pylog.consumer.options.ConsumerOptions` by name, such as `group_id` and `auto_offset_reset`. Names,
+                defaults and meanings are kafka-python's.
 
         Returns:
-            A `Consumer`, to be closed; it is a context manager.
+            A `Consumer`, which is a context manager. Close it after use.
 
         Raises:
-            UnknownTopicOrPartitionError: there is no such topic.
-            InvalidArgumentError: an option that there is not, or a value out of its range.
-            ReadOnlyError: with a group, the store is open for reading.
+            UnknownTopicOrPartitionError: a topic does not exist.
+            InvalidArgumentError: an option does not exist, or its value is out of range.
+            ReadOnlyError: the consumer has a group, but the store is open for reading.
 
         >>> import pylog, tempfile
         >>> store = pylog.open(tempfile.mkdtemp())
@@ -422,18 +427,18 @@ class Store:
 
     @property
     def offsets(self) -> OffsetStore:
-        """The committed offsets of consumer groups. Cost: nothing before they are used."""
+        """The committed offsets of consumer groups. Cost: none before their first use."""
         return self._offsets
 
     def groups(self) -> list[str]:
-        """The names of the consumer groups, those of brokers too, sorted. As `OffsetStore.groups`."""
+        """Returns the sorted names of the consumer groups, including those of brokers. As `OffsetStore.groups`."""
         return self._offsets.groups()
 
     def group(self, group_id: str) -> Group:
-        """One consumer group, to be described, reset or deleted; of any name, also one that nobody has used.
+        """Returns a consumer group, to describe, reset or delete it. The group need not exist.
 
         Raises:
-            InvalidArgumentError: it is not a group's name.
+            InvalidArgumentError: the group id is invalid.
         """
         from pylog.groups.admin import Group
 
@@ -442,18 +447,18 @@ class Store:
     # ---- metrics -------------------------------------------------------------------------------------------------------------
 
     def metrics(self) -> list[Sample]:
-        """What is to be watched of the store: offsets, sizes, what this process wrote, and the lag of each group.
+        """Returns the metrics of the store: offsets, sizes, bytes written by this process, and the lag of each group.
 
         Returns:
-            A value of each metric in `pylog.metrics.METRICS` for each partition, and of the lag for each partition that a group
-            has committed for. `pylog.metrics.exposition` makes the text of them that monitoring systems read.
+            A value of each metric in `pylog.metrics.METRICS` for each partition, and the lag of each group for each partition
+            with a committed offset. `pylog.metrics.exposition` formats them for monitoring systems.
 
         Raises:
             ClosedError: the store is closed.
 
-        A partition that is damaged or cannot be read has 1 for `log_unreadable`, and hides nothing of the others.
+        A partition that is damaged or cannot be read has the value 1 for `log_unreadable`; the other partitions are complete.
 
-        Cost: a look at each partition; the first call opens those that are not open, and reads the committed offsets.
+        Cost: one refresh of each partition. The first call opens all partitions and reads the committed offsets.
 
         >>> import pylog, tempfile
         >>> with pylog.open(tempfile.mkdtemp()) as store:
@@ -468,14 +473,15 @@ class Store:
     # ---- the end -------------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Closes producers and consumers, flushes and closes the logs, writes the checkpoints and the clean-shutdown marker, lets
-        go of the locks. May be called twice.
+        """Closes producers and consumers, flushes and closes the logs, writes the checkpoints and the clean-shutdown marker, and
+        releases the locks. May be called twice.
 
-        What was sent is appended. Consumers leave their groups and commit nothing: what they had in hand is handed out again. One
-        that another thread is in a call of is that thread's to close: its next look at a log raises ClosedError.
+        Sent records are appended. Consumers leave their groups and commit nothing, so uncommitted records are read again. A
+        consumer
+        that is in a call of another thread is not closed: its next access to a log raises ClosedError.
 
         Raises:
-            StorageFailedError: a sync failed. What a consumer's listener raises. Everything is closed all the same.
+            StorageFailedError: a sync failed. Exceptions of listeners. Everything is closed all the same.
         """
         try:
             self._close_clients()
@@ -488,11 +494,11 @@ class Store:
                 last.callback(_close_unless_busy, consumer)
             for core in list(self.departing):
                 last.callback(core.abandon)
-            for producer in list(self._producers):  # first: who was told of a record by then finds it in the log
+            for producer in list(self._producers):  # first, so that acknowledged records are in the logs
                 last.callback(producer.close)
 
     def _close_logs(self) -> None:
-        """Closes all that is below the clients."""
+        """Closes all parts below the clients."""
         try:
             self._upkeep.end()
         finally:

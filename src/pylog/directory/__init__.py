@@ -1,1 +1,1 @@
-"""The log directory itself: its locks, Kafka's checkpoint files, traces of a broker."""
+"""The log directory itself: its locks, Kafka's checkpoint files, and the detection of a broker."""

@@ -1,7 +1,7 @@
-"""Whether a broker has written in a log directory since pylog did: its lock and its own files tell.
+"""Detects by a broker's lock and checkpoint files whether it has written to a log directory since pylog did.
 
-What a header says of a partition's end is stale then. Most often the batches behind that end show it, by their leader epoch. But
-a broker that ZooKeeper coordinates goes on under the epoch that it had before it was stopped, and so does pylog.
+If so, the log end in pylog's header is stale. Usually the leader epochs of the batches after that end show it. But a broker that
+is coordinated by ZooKeeper continues with the epoch that it had before it stopped, and so does pylog.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from pylog.segment.names import DURABLE_POINT
 
 
 def has_written_since(fs: FileSystem, directory: str) -> bool:
-    """Whether a broker has a log directory open, or had it open since a header in it was written last.
+    """Returns whether a broker has a log directory open, or has had it open since a header in it was last written.
 
     Args:
         fs: the file system.
-        directory: the partition's, which has a header.
+        directory: the partition's directory, which has a header.
 
-    Cost: a look at a lock; when nobody holds it two listings.
+    A broker writes its high watermarks every five seconds, and when it stops. While a pylog process has the directory open for
+    writing, batches after a published end are that process's.
 
-    A broker notes its high watermarks every five seconds, and when it stops. What lies behind a published end while a pylog
-    process has the directory open for writing is that process's.
+    Cost: one check of a lock; if it is free, two directory listings.
     """
     root = parent_of(directory)
     owner = fs.lock_owner(join(root, KAFKA_LOCK))
     if owner is not None:
-        return owner > 0  # pylog's locks have no owner
+        return owner > 0  # the system reports no owner for pylog's locks
     return modified(fs, root, HIGH_WATERMARK) > modified(fs, directory, DURABLE_POINT)
 
 
 def modified(fs: FileSystem, directory: str, name: str) -> int:
-    """When a file was modified, in milliseconds; 0 when there is none."""
+    """Returns when a file was modified, in milliseconds since 1970; 0 if it does not exist."""
     return max((entry.mtime_ms for entry in fs.list(directory, sizes=name) if entry.name == name), default=0)

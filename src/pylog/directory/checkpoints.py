@@ -1,7 +1,7 @@
 """Kafka's small text files: offset checkpoints, leader epochs, partition metadata, the clean-shutdown marker.
 
-Formats: storage-format 3.4, 3.5, 3.7. Written by atomic replacement. Checkpoints only ever understate: one that is lost or
-old costs time, never data.
+Formats: storage-format 3.4, 3.5, 3.7. Files are replaced atomically. A checkpoint never overstates: a lost or old one costs time,
+but no data.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pylog.segment.names import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA
 RECOVERY_POINT: Final = "recovery-point-offset-checkpoint"
 LOG_START: Final = "log-start-offset-checkpoint"
 CLEANER: Final = "cleaner-offset-checkpoint"
-HIGH_WATERMARK: Final = "replication-offset-checkpoint"  # a broker's; pylog only reads it
+HIGH_WATERMARK: Final = "replication-offset-checkpoint"  # written by brokers; pylog only reads it
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 NEW_MARKER: Final = b'{"version":0,"brokerEpoch":-1}'
 
@@ -35,10 +35,10 @@ Offsets = dict[TopicPartition, int]
 
 
 def parse_offsets(data: bytes, path: str) -> Offsets:
-    """The lines of an offset checkpoint file (storage-format 3.5).
+    """Parses an offset checkpoint file (storage-format 3.5).
 
     Raises:
-        CorruptionError: another version, a line that is not `<topic> <partition> <offset>`, a wrong count.
+        CorruptionError: an unknown version, a line that is not `<topic> <partition> <offset>`, or a wrong count.
 
     >>> parse_offsets(b"0\\n1\\norders 0 42\\n", "x")
     {TopicPartition(topic='orders', partition=0): 42}
@@ -55,7 +55,7 @@ def parse_offsets(data: bytes, path: str) -> Offsets:
 
 
 def _number(text: str, high: int) -> int:
-    """A number as Kafka's tools take it: digits only, and none that its field has no room for."""
+    """Parses a number as Kafka's tools do: digits only, at most `high`."""
     found = int(text) if _NUMBER.fullmatch(text) else -1
     if not 0 <= found <= high:
         raise ValueError(f"{text[:40]!r} is not a number from 0 to {high}")
@@ -63,23 +63,23 @@ def _number(text: str, high: int) -> int:
 
 
 def _entries(data: bytes) -> list[str]:
-    """The lines behind the version and the count of a checkpoint file; none in an empty one (storage-format 3.5.2)."""
+    """Returns the lines after the version and the count of a checkpoint file; an empty file has none (storage-format 3.5.2)."""
     lines = data.decode().splitlines()
     version, count, *entries = lines if len(lines) > 1 else [*lines, "0", "0"][:2]
     if _number(version, limits.INT32_MAX) != 0:
-        raise ValueError(f"version {version} is not known")
+        raise ValueError(f"version {version} is unknown")
     if _number(count, limits.INT32_MAX) != len(entries):
         raise ValueError(f"it has {len(entries)} entries instead of {count}")
     return entries
 
 
 def format_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
-    """The text of an offset checkpoint file."""
+    """Returns the content of an offset checkpoint file."""
     return _text_of([_line_of(*item) for item in sorted(offsets.items())])
 
 
 class _Line(NamedTuple):
-    """A line of an offset checkpoint, as it is in the file."""
+    """One line of an offset checkpoint."""
 
     partition: TopicPartition
     offset: int
@@ -91,14 +91,14 @@ def _line_of(partition: TopicPartition, offset: int) -> _Line:
 
 
 class _Content(NamedTuple):
-    """All that a checkpoint file says, in one value that never changes.
+    """The content of a checkpoint file, as one immutable value.
 
     Attributes:
-        data: its bytes; None when it is missing, or too large to be read.
-        lines: in their order; of a damaged file those that can be read.
-        offsets: of a sound file; empty for a damaged one.
-        complaint: what is wrong with the file, None when it is sound.
-        refused: the file must not be replaced: only another program can read it.
+        data: the bytes; None if the file is missing, or too large to read.
+        lines: in file order; of a damaged file, the readable ones.
+        offsets: of a sound file; empty if the file is damaged.
+        complaint: what is wrong with the file; None if it is sound.
+        refused: true if the file must not be replaced, because a later program may need it.
     """
 
     data: bytes | None
@@ -118,7 +118,7 @@ def _content_of(data: bytes | None, path: str) -> _Content:
 
 
 def _readable_lines(data: bytes) -> Iterator[_Line]:
-    """The lines after the version and the count; those that are damaged are left out."""
+    """Yields the lines after the version and the count, and skips damaged ones."""
     for text in data.decode(errors="replace").splitlines()[2:]:
         with contextlib.suppress(ValueError):
             topic, partition, offset = text.split()
@@ -126,12 +126,12 @@ def _readable_lines(data: bytes) -> Iterator[_Line]:
 
 
 class Checkpoint:
-    """An offset checkpoint of a log directory. Read again when it was replaced: other processes write it too.
+    """An offset checkpoint of a log directory. It is read again after another process has replaced it.
 
-    What was read is one value, so no thread sees the bytes of one version with the offsets of another.
+    The content is one value, so no thread sees the bytes of one version with the offsets of another.
 
     Args:
-        fs, root, name: the file; it may be missing.
+        fs, root, name: the file system, the log directory and the file name; the file may be missing.
     """
 
     def __init__(self, fs: FileSystem, root: str, name: str) -> None:
@@ -143,11 +143,11 @@ class Checkpoint:
 
     @property
     def complaint(self) -> str | None:
-        """What is wrong with the file: an unreadable one counts as empty (storage-format 3.5.3). None when nothing is."""
+        """What is wrong with the file, or None. An unreadable file counts as empty (storage-format 3.5.3)."""
         return self._content.complaint
 
     def offsets(self) -> Offsets:
-        """All lines. Cost: reading the file; it is parsed again only when it has changed."""
+        """Returns the offsets of all lines. Cost: reads the file, and parses it only if it has changed."""
         return self._read().offsets
 
     def _read(self) -> _Content:
@@ -163,12 +163,12 @@ class Checkpoint:
         return content
 
     def update(self, changed: Offsets, removed: Iterable[TopicPartition] = ()) -> None:
-        """Changes some lines and keeps the others as they are; written only if that makes a difference. Under the root's lock.
+        """Changes some lines and keeps the others. Writes the file only if it changes. The caller holds the root's lock.
 
         Raises:
-            UnsupportedFormatError: the file is of a later version, or too large. Nothing was changed.
+            UnsupportedFormatError: the file has a later version, or is too large. Nothing was changed.
         """
-        content = self._read()  # as it is now, whoever wrote it
+        content = self._read()  # read again: another process may have written it
         going = set(removed) - changed.keys()
         if not any(content.offsets.get(key) != offset for key, offset in changed.items()) and not going & content.offsets.keys():
             return
@@ -180,7 +180,7 @@ class Checkpoint:
         write_atomically(self._fs, self._root, self._name, _text_of(_rewritten(content.lines, changed, going)))
 
     def note(self, changed: Offsets) -> bool:
-        """Changes lines that may as well be missing. Returns False, with a line in the log, if the file must stay as it is."""
+        """Changes optional lines. Returns False, with a warning in the log, if the file must not be changed."""
         try:
             self.update(changed)
         except UnsupportedFormatError as error:
@@ -190,7 +190,7 @@ class Checkpoint:
 
 
 def _rewritten(lines: Iterable[_Line], changed: Offsets, going: Container[TopicPartition]) -> list[_Line]:
-    """The lines with some changed, some left out, and the new ones after the others."""
+    """Returns the lines with some changed, some removed, and new ones at the end."""
     kept = [
         _line_of(line.partition, changed[line.partition]) if changed.get(line.partition, line.offset) != line.offset else line
         for line in lines
@@ -205,7 +205,7 @@ def _text_of(lines: Collection[_Line]) -> bytes:
 
 
 def _set_aside(fs: FileSystem, directory: str, name: str, data: bytes) -> None:
-    """Keeps the bytes of a damaged file that is replaced: its lines may be another program's."""
+    """Keeps a copy of a damaged file before it is replaced: another program may need its lines."""
     there = {entry.name for entry in fs.list(directory)}
     aside = next(each for number in itertools.count() if (each := f"{name}.damaged.{number}") not in there)
     write_atomically(fs, directory, aside, data)
@@ -213,7 +213,7 @@ def _set_aside(fs: FileSystem, directory: str, name: str, data: bytes) -> None:
 
 
 def is_told_of(fs: FileSystem, root: str, partition: TopicPartition) -> bool:
-    """Whether a checkpoint names a partition: then it was there. Who makes one, or deletes it, removes its lines."""
+    """Returns whether a checkpoint names a partition, which therefore existed. Creation and deletion remove its lines."""
     return any(partition in Checkpoint(fs, root, name).offsets() for name in (RECOVERY_POINT, LOG_START, CLEANER))
 
 
@@ -221,17 +221,17 @@ def is_told_of(fs: FileSystem, root: str, partition: TopicPartition) -> bool:
 
 
 class EpochEntry(NamedTuple):
-    """The first offset of a leader epoch."""
+    """A leader epoch and its first offset."""
 
     epoch: int
     start_offset: int
 
 
 def parse_epochs(data: bytes, path: str) -> list[EpochEntry]:
-    """The entries of a `leader-epoch-checkpoint`, ascending (storage-format 3.4.1).
+    """Parses a `leader-epoch-checkpoint` into ascending entries (storage-format 3.4.1).
 
     Raises:
-        CorruptionError: it does not parse, or does not ascend.
+        CorruptionError: the file does not parse, or its entries do not ascend.
 
     >>> parse_epochs(b"0\\n1\\n2 100\\n", "x")
     [EpochEntry(epoch=2, start_offset=100)]
@@ -251,7 +251,7 @@ def _check_ascending(found: list[EpochEntry]) -> None:
 
 
 def read_epochs(fs: FileSystem, directory: str) -> list[EpochEntry] | None:
-    """A partition's leader epochs, None when there is no file.
+    """Reads a partition's leader epochs; None if there is no file.
 
     Raises:
         CorruptionError: the file is damaged.
@@ -264,7 +264,7 @@ def read_epochs(fs: FileSystem, directory: str) -> list[EpochEntry] | None:
 
 
 def write_epochs(fs: FileSystem, directory: str, epochs: list[EpochEntry]) -> None:
-    """Replaces a partition's leader epochs. A damaged file is kept under another name: a broker may need its entries."""
+    """Replaces a partition's leader epochs. A damaged file is kept under another name, because a broker may need its entries."""
     path = join(directory, LEADER_EPOCH_CHECKPOINT)
     data, fault, *_ = read_derived(fs, path, limits.MAX_CHECKPOINT_BYTES)
     if fault is not None:
@@ -278,7 +278,7 @@ def write_epochs(fs: FileSystem, directory: str, epochs: list[EpochEntry]) -> No
 
 
 def assign_epoch(epochs: list[EpochEntry], epoch: int, offset: int) -> list[EpochEntry]:
-    """The entries after a batch of `epoch` at `offset` (storage-format 6.13.1); the same list when nothing changes.
+    """Returns the entries after a batch of `epoch` at `offset` (storage-format 6.13.1); the same list if nothing changes.
 
     >>> assign_epoch([EpochEntry(0, 0)], 2, 50)
     [EpochEntry(epoch=0, start_offset=0), EpochEntry(epoch=2, start_offset=50)]
@@ -290,7 +290,7 @@ def assign_epoch(epochs: list[EpochEntry], epoch: int, offset: int) -> list[Epoc
 
 
 def truncate_epochs_end(epochs: list[EpochEntry], offset: int) -> list[EpochEntry]:
-    """The entries of a log that was cut at `offset` (storage-format 6.13.2); the same list when nothing changes.
+    """Returns the entries of a log truncated at `offset` (storage-format 6.13.2); the same list if nothing changes.
 
     >>> truncate_epochs_end([EpochEntry(0, 0), EpochEntry(2, 50)], 50)
     [EpochEntry(epoch=0, start_offset=0)]
@@ -301,9 +301,9 @@ def truncate_epochs_end(epochs: list[EpochEntry], offset: int) -> list[EpochEntr
 
 
 def truncate_epochs_start(epochs: list[EpochEntry], offset: int) -> list[EpochEntry]:
-    """The entries of a log that now starts at `offset` (storage-format 6.13.2); the same list when nothing changes.
+    """Returns the entries of a log that now starts at `offset` (storage-format 6.13.2); the same list if nothing changes.
 
-    The epoch that `offset` lies in begins there from now on.
+    The epoch of the record at `offset` then begins there.
 
     >>> truncate_epochs_start([EpochEntry(0, 0), EpochEntry(2, 50), EpochEntry(3, 90)], 60)
     [EpochEntry(epoch=2, start_offset=60), EpochEntry(epoch=3, start_offset=90)]
@@ -315,7 +315,7 @@ def truncate_epochs_start(epochs: list[EpochEntry], offset: int) -> list[EpochEn
 
 
 def epoch_for_offset(epochs: list[EpochEntry], offset: int) -> int | None:
-    """The leader epoch of the record at `offset`; None before the first entry. O(log n). Spec: storage-format 6.13.3.
+    """Returns the leader epoch of the record at `offset`; None before the first entry. O(log n). Spec: storage-format 6.13.3.
 
     >>> epochs = [EpochEntry(0, 0), EpochEntry(2, 50)]
     >>> epoch_for_offset(epochs, 49), epoch_for_offset(epochs, 50), epoch_for_offset([], 0)
@@ -333,15 +333,15 @@ _PARTITION_DIRECTORY = re.compile(r"(.+)-(0|[1-9][0-9]{0,9})")
 
 
 def is_topic_name(name: str) -> bool:
-    """Whether Kafka's rule for topic names allows a name (storage-format 3.2.2)."""
+    """Returns whether Kafka's rule for topic names allows a name (storage-format 3.2.2)."""
     return _TOPIC_NAME.fullmatch(name) is not None and name not in (".", "..")
 
 
 def check_topic_name(name: str) -> str:
-    """A topic's name, checked by Kafka's rule (storage-format 3.2.2).
+    """Returns a topic name after checking Kafka's rule (storage-format 3.2.2).
 
     Raises:
-        InvalidTopicError: it is not one.
+        InvalidTopicError: the name is not allowed.
 
     >>> check_topic_name("orders.paid")
     'orders.paid'
@@ -355,7 +355,7 @@ def check_topic_name(name: str) -> str:
 
 
 def parse_partition_directory(name: str) -> TopicPartition | None:
-    """The partition that a directory name stands for, or None (storage-format 3.2).
+    """Returns the partition that a directory is named after, or None (storage-format 3.2).
 
     >>> parse_partition_directory("my-topic-3")
     TopicPartition(topic='my-topic', partition=3)
@@ -367,7 +367,7 @@ def parse_partition_directory(name: str) -> TopicPartition | None:
 
 
 def new_topic_id() -> str:
-    """A random topic id: 16 bytes as 22 characters of base64url that do not begin with '-' (storage-format 3.4.3)."""
+    """Returns a random topic id: 16 bytes as 22 characters of base64url that do not begin with '-' (storage-format 3.4.3)."""
     while True:
         text = base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")
         if not text.startswith("-"):
@@ -375,12 +375,12 @@ def new_topic_id() -> str:
 
 
 def format_partition_metadata(topic_id: str) -> bytes:
-    """The text of a `partition.metadata` file, which has no newline at its end (storage-format 3.4.2)."""
+    """Returns the content of a `partition.metadata` file, which has no newline at its end (storage-format 3.4.2)."""
     return f"version: 0\ntopic_id: {topic_id}".encode()
 
 
 def read_topic_id(fs: FileSystem, directory: str) -> str | None:
-    """The topic id of a partition's directory, None when it has none (brokers before 2.8, or not written yet).
+    """Reads the topic id of a partition's directory; None if it has none (brokers before 2.8, or not yet written).
 
     Raises:
         CorruptionError: the file does not parse.

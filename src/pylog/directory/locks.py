@@ -1,11 +1,12 @@
 """The locks of a store that writes: against brokers, against another machine, between processes and threads (reliability 10).
 
-`.lock` is Kafka's: pylog holds it shared, so a broker cannot start and other pylog processes can. All other locks are bytes of
-`pylog.lock`, which is never deleted: one for the root's files, one that every writing store holds (all of it: `exclusive`), and
-two a partition, found by a hash of its directory's name. In front of each byte stands a mutex: threads share the descriptor.
+`.lock` is Kafka's. pylog holds it shared, so a broker cannot start and other pylog processes can. All other locks are bytes of
+`pylog.lock`, which is never deleted: one for the root's files, one that every writing store holds (with `exclusive`, all bytes),
+and two for each partition, chosen by a hash of its directory's name. Each byte also has a mutex, because threads share the
+descriptor.
 
-No lock is broken by time; waiting has an end. No thread holds two partitions' locks, a streaming query's is outermost, the root's
-is innermost, and no code of the user runs under any.
+Locks do not expire; waiting for one does. No thread holds the locks of two partitions. The lock of a streaming query is
+outermost, the root's is innermost, and no user code runs under any of them.
 """
 
 from __future__ import annotations
@@ -26,41 +27,41 @@ PYLOG_LOCK: Final = "pylog.lock"
 _ROOT: Final = 0
 _PRESENCE: Final = 1
 _PARTITIONS: Final = 2
-_BYTES: Final = 1 << 40  # of partition locks: two names that share one only wait for each other
+_BYTES: Final = 1 << 40  # partition locks; two partitions with the same byte only wait for each other
 _NAPS: Final = (0.00002, 0.00005, 0.0001, 0.0002, 0.0005, 0.001)
 
 
 def is_owned(lock: threading.RLock) -> bool:
-    """Whether this thread has a lock. What took it may have been interrupted before it could note that."""
+    """True if this thread holds a lock. An interrupted `acquire` may have taken it without returning."""
     return bool(lock._is_owned())  # type: ignore[attr-defined]
 
 
 def under(lock: threading.RLock, action: Callable[..., None], *given: Any, wait: bool) -> None:
-    """Does something under a lock, if this thread has it, it is free, or is to be waited for. No interrupt leaves it taken."""
+    """Runs an action under a lock. Without `wait`, only if this thread holds the lock or it is free. Interrupts release it."""
     if is_owned(lock):
         action(*given)
         return
     taken: list[bool] = []
     try:
-        taken.extend(map(lock.acquire, (wait,)))  # one step: an interrupt finds it taken and known to be, or neither
+        taken.extend(map(lock.acquire, (wait,)))  # one step: an interrupt cannot come between taking and noting it
         if taken[0]:
             action(*given)
-    finally:  # nothing is called here before it is released: an interrupt may come behind each call
+    finally:  # release first: an interrupt may follow any other call
         if taken and taken[0]:
             lock.release()
 
 
 class ByteLock:
-    """One byte of `pylog.lock` and the mutex before it; a context manager that its thread may enter again.
+    """One byte of `pylog.lock` and its mutex; a reentrant context manager.
 
     Args:
-        byte: None where an exclusive store has all of them.
-        what: it protects.
+        byte: the byte; None if an exclusive store holds all of them.
+        what: the name of what it protects, for messages.
         clock: for waiting.
-        timeout: in seconds: how long.
+        timeout: seconds to wait.
 
     Raises:
-        StoreLockedError: on entering, when another process or thread keeps it for longer than the store waits.
+        StoreLockedError: on entering, if another process or thread holds the lock for longer than the timeout.
     """
 
     def __init__(self, byte: LockByte | None, what: str, clock: Clock, timeout: float) -> None:
@@ -74,7 +75,7 @@ class ByteLock:
 
     @property
     def depth(self) -> int:
-        """How often this thread is inside."""
+        """The number of times this thread has entered."""
         return self._depth if self._is_inside() else 0
 
     def __enter__(self) -> Self:
@@ -92,14 +93,14 @@ class ByteLock:
             self._leave()
 
     def try_enter(self) -> bool:
-        """Enters if nobody else is inside, without waiting."""
+        """Enters if the lock is free or held by this thread; does not wait."""
         if not self.depth and not self._begin(False):
             return False
         self._depth += 1
         return True
 
     def _begin(self, wait: bool) -> bool:
-        """Takes the mutex and the byte; False, with neither, when somebody has them. An interrupt leaves neither, too."""
+        """Takes the mutex and the byte. Returns False, with neither taken, if one is held. An interrupt also leaves neither."""
         taken = False
         try:
             waited = 0.0
@@ -118,7 +119,7 @@ class ByteLock:
                 self.restore(0)
 
     def _wait_for(self, byte: LockByte, seconds: float) -> bool:
-        """Takes the byte that another process has, waiting for it in short naps: for what the mutex has left of the timeout."""
+        """Waits in short naps for a byte that another process holds, for the rest of the timeout."""
         deadline = self._clock.monotonic() + seconds
         naps = iter(_NAPS)
         nap = 0.0
@@ -137,8 +138,8 @@ class ByteLock:
         )
 
     def restore(self, depth: int) -> None:
-        """Makes it what it was when this thread was inside `depth` times. An interrupt may come as `__exit__` begins: whoever
-        catches it calls this, or everybody else would wait for a thread that has left.
+        """Leaves until this thread has entered `depth` times. An interrupt may come as `__exit__` begins: the code that catches
+        it must call this, or other threads would wait for a thread that has left.
         """
         if self._is_inside():
             self._depth = depth
@@ -150,25 +151,25 @@ class ByteLock:
             if self._byte is not None:
                 self._byte.let_go()
         except StorageFailedError:
-            pass  # closed by a fork meanwhile: the lock is not this process's any more
+            pass  # closed by a fork: this process no longer holds the lock
         self._mutex.release()
 
     @contextlib.contextmanager
     def if_free(self) -> Iterator[bool]:
-        """Whether nobody is inside, this thread neither; if so nobody else can enter until the context ends."""
+        """Yields whether the lock is free, also of this thread. If so, it stays held until the context ends."""
         inside = self.depth > 0
         with self.entered_if_free() as free:
             yield free and not inside
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
-        """Enters, and leaves also when an interrupt comes as `__exit__` begins: for all who do not call `restore` themselves."""
+        """Enters, and leaves even if an interrupt comes as `__exit__` begins. For callers that do not call `restore`."""
         with self._restored(), self:
             yield
 
     @contextlib.contextmanager
     def entered_if_free(self) -> Iterator[bool]:
-        """Enters if nobody else is inside, without waiting; whether it did."""
+        """Enters if the lock is free, without waiting. Yields whether it did."""
         with self._restored():
             yield self.try_enter()
 
@@ -180,7 +181,7 @@ class ByteLock:
         finally:
             try:
                 self.restore(before)
-            except BaseException:  # an interrupt as it began
+            except BaseException:  # an interrupt as `__exit__` began
                 self.restore(before)
                 raise
 
@@ -191,15 +192,15 @@ class StoreLocks:
     Args:
         fs, root: the log directory.
         clock: for waiting.
-        exclusive: keep every other writer out until `close`, and lock nothing more.
-        timeout_ms: how long to wait for a lock that another process holds.
+        exclusive: true to keep every other writer out until `close`; no further locks are then taken.
+        timeout_ms: milliseconds to wait for a lock that another process holds.
 
     Attributes:
         root: the lock of the files in the log directory itself.
-        was_alone: no other process had the directory open for writing when this one opened it.
+        was_alone: true if no other process had the directory open for writing when this one opened it.
 
     Raises:
-        StoreLockedError: a broker, a pylog on another machine, or an exclusive one has the directory open for writing.
+        StoreLockedError: a broker, a pylog process on another machine, or an exclusive store has the directory open for writing.
     """
 
     def __init__(self, fs: FileSystem, root: str, clock: Clock, *, exclusive: bool, timeout_ms: int) -> None:
@@ -225,7 +226,7 @@ class StoreLocks:
     # ---- Kafka's lock --------------------------------------------------------------------------------------------------------
 
     def _lock_out_brokers(self) -> LockFile:
-        """Holds `.lock` shared. Who can have it alone for a moment writes down this machine's boot id (reliability 10)."""
+        """Holds `.lock` shared. If no process holds it, writes this machine's boot id to it first (reliability 10)."""
         path = join(self._root, KAFKA_LOCK)
         deadline = self._clock.monotonic() + self._timeout
         while True:
@@ -234,7 +235,7 @@ class StoreLocks:
                 if self._is_kept_out(file):
                     return file
             except PylogError:
-                file.close()  # else it would be held for as long as the error is
+                file.close()  # otherwise the lock would last as long as the error object
                 raise
             file.close()
             owner = self._fs.lock_owner(path)
@@ -243,7 +244,7 @@ class StoreLocks:
             self._clock.sleep(_NAPS[-1])
 
     def _is_kept_out(self, file: LockFile) -> bool:
-        """Takes the lock, shared, if nobody has it exclusively."""
+        """Takes the lock, shared, which keeps brokers out. Returns False if a broker holds it."""
         if file.try_lock(0, 0, exclusive=True) and file.is_current():
             self.was_alone = True
             self._write_boot_id()
@@ -276,18 +277,18 @@ class StoreLocks:
         if there and there != self._fs.boot_id():
             lock.close()
             raise StoreLockedError(
-                f"a pylog process on another machine has {self._root} open for writing; locks do not reach from one to the "
-                "other, so only one machine at a time may write",
+                f"a pylog process on another machine has {self._root} open for writing; locks do not work between machines, so "
+                "only one machine at a time may write; close the store there, or open it with mode='r'",
                 path=self._root,
             )
 
     def alone(self) -> bool:
-        """Whether no other process has the directory open for writing; if so none can open it until `close`."""
+        """Returns whether no other process has the directory open for writing. If so, none can open it until `close`."""
         return self._kafka.try_lock(0, 0, exclusive=True)
 
     @contextlib.contextmanager
     def alone_meanwhile(self) -> Iterator[bool]:
-        """Whether no other process has the directory open for writing; if so none can open it until the context ends."""
+        """Yields whether no other process has the directory open for writing. If so, none can open it until the context ends."""
         alone = self.alone()
         try:
             yield alone
@@ -297,15 +298,15 @@ class StoreLocks:
     # ---- bytes ---------------------------------------------------------------------------------------------------------------
 
     def partition(self, directory: str) -> ByteLock:
-        """The lock of whoever changes a partition: append, roll, retention, truncation, recovery."""
+        """Returns the lock for changes of a partition: append, roll, retention, truncation, recovery."""
         return self._byte(directory, 0)
 
     def cleaner(self, directory: str) -> ByteLock:
-        """The lock of whoever compacts a partition."""
+        """Returns the lock for compaction of a partition."""
         return self._byte(directory, 1)
 
     def query(self, name: str) -> ByteLock:
-        """The lock of whoever appends for a streaming query; taken before any partition's."""
+        """Returns the lock for appends of a streaming query. It is taken before any partition's lock."""
         return self._byte(name, 0)
 
     def _byte(self, directory: str, which: int) -> ByteLock:
@@ -320,6 +321,6 @@ class StoreLocks:
         return ByteLock(None if self._exclusive else self._file.byte(start), what, self._clock, self._timeout)
 
     def close(self) -> None:
-        """Lets go of everything; the operating system does the same when the process ends."""
+        """Releases all locks, as the operating system does when the process ends."""
         self._file.close()
         self._kafka.close()

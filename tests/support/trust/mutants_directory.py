@@ -64,7 +64,7 @@ DIRECTORY: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="checkpoint_updates_start_from_old_lines",
         file="pylog/directory/checkpoints.py",
-        text="        content = self._read()  # as it is now, whoever wrote it\n",
+        text="        content = self._read()  # read again: another process may have written it\n",
         replacement="        content = self._content\n",
         tests=("tests/log/test_offset_checkpoints.py::test_an_update_starts_from_the_lines_that_are_there_now",),
         why="A checkpoint loses the lines that another process has written since it was read.",
