@@ -256,7 +256,7 @@ class LogManager:
                 f"{path} is missing, but a checkpoint lists the partition; restore the directory from a backup", path=path
             )
         if not self.writable or is_kraft_brokers(self.fs, self.path):
-            told = f"{directory_name(key)} is incomplete: its creator is running or died; open the store for writing to complete it"
+            told = f"{directory_name(key)} is incomplete: its creator is running or died; a writer completes it"
             raise UnknownTopicOrPartitionError(told, path=self.path)
         self._root.leave_clean_state()
         with trace.HELD, self._guard:
