@@ -149,7 +149,7 @@ def test_what_was_written_is_read_again(spark: SparkSession, shop: Path):
         (["'x' AS value"], {"topic": "other"}, "there is no topic 'other'"),
         (["'x' AS value"], {"topics": "orders"}, "unknown option 'topics'; did you mean 'topic'"),
         (["'x' AS value"], {"subscribe": "orders"}, "the option 'subscribe' is for .*reads, not for writing"),
-        (["'x' AS value"], {"partitions": "3"}, "it needs createTopics=true"),
+        (["'x' AS value"], {"partitions": "3"}, "it requires createTopics=true"),
         (["'x' AS value"], {"compression": "rar"}, "rar"),
         (["'x' AS value"], {"durability": "never"}, "durability='never'"),
         (["'x' AS value"], {"timestampType": "now"}, "not one of createtime, logappendtime"),

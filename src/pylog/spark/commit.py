@@ -29,10 +29,10 @@ from pylog.topics.topic import check_partition
 
 @dataclass(frozen=True, kw_only=True)
 class CommitOptions:
-    """How staged batches are to be appended.
+    """Options for appending staged batches.
 
     Attributes:
-        create_topics, partitions: whether topics that are missing are made, with how many partitions.
+        create_topics, partitions: whether missing topics are created, and with how many partitions.
         durability: of the append; the topic's or the store's by default.
         timestamp_type: `CreateTime` or `LogAppendTime`; the topic's by default.
     """
@@ -74,16 +74,16 @@ class _Staged(NamedTuple):
 
 
 def commit_job(access: StoreAccess, job: str, files: Sequence[StagedFile], how: CommitOptions) -> None:
-    """Appends what a batch job has staged, and removes its files.
+    """Appends the staged batches of a batch job, and removes its files.
 
     Args:
-        place: where to.
+        access: the store and its options.
         job: the job's id.
         files: what its tasks have finished, in their order.
         how: the job's options.
 
     Raises:
-        UnknownTopicOrPartitionError: a topic is gone, or has other partitions than when the tasks began; nothing was appended.
+        UnknownTopicOrPartitionError: a topic was deleted, or its partitions changed since the tasks began; nothing was appended.
         CorruptionError, StorageFailedError: a staging file is not what it was, or a log takes no more; partitions that were done
             before stay appended.
     """
@@ -99,7 +99,7 @@ def commit_batch(access: StoreAccess, query: str, batch: int, files: Sequence[St
     """Appends a micro-batch of a streaming query, exactly once however often this is called, whatever it died of before.
 
     Args:
-        place: where to.
+        access: the store and its options.
         query: the query's id, that of its checkpoint.
         batch: the number of the micro-batch.
         files: what its tasks have finished this time, in their order.
@@ -107,7 +107,7 @@ def commit_batch(access: StoreAccess, query: str, batch: int, files: Sequence[St
 
     Raises:
         InvalidArgumentError: the query has gone beyond this micro-batch, or has appended it with another number of rows.
-        OffsetOutOfRangeError: retention has removed what would tell how much of a broken-off micro-batch is there.
+        OffsetOutOfRangeError: retention has deleted the records that show how much of an interrupted micro-batch was appended.
         As `commit_job`; calling it again goes on.
     """
     with access.store.appending_for(intent_name(query)):
@@ -152,7 +152,7 @@ def _check_rows(intent: Intent, count: int) -> None:
 
 
 def _where(intent: Intent) -> str:
-    """Where a micro-batch that is done lies; others may have appended in between."""
+    """Returns the offsets of a completed micro-batch. Records of other writers may be in between."""
     shown = [f"{each.records} in {each.topic}-{each.partition} from offset {each.end_offset} on" for each in intent.targets[:10]]
     return ", ".join(shown) + (f" and in {len(intent.targets) - 10} partitions more" if len(intent.targets) > 10 else "")
 
@@ -181,7 +181,7 @@ def _check_count(partition: TopicPartition, count: int) -> None:
 
 
 def _complete(access: StoreAccess, intent: Intent, how: CommitOptions, *, repeated: bool) -> Intent:
-    """Appends what is missing of a micro-batch that was decided, and says that it is done, and what of it is where."""
+    """Appends the missing records of a planned micro-batch, marks it as complete, and returns its offsets."""
     staged, targets = _read(access, intent.files), []
     producer = producer_of(intent.query, intent.batch)
     for target in intent.targets:
@@ -198,10 +198,10 @@ def _complete(access: StoreAccess, intent: Intent, how: CommitOptions, *, repeat
 
 
 def _appended(store: Store, partition: TopicPartition, target: PartitionIntent, producer: ProducerBatch, intent: Intent) -> int:
-    """How many records of a micro-batch a log has: as it remembers its producers, or else as its batches say.
+    """Returns how many records of a micro-batch a log has, by its producer state, else by its batches.
 
     Raises:
-        OffsetOutOfRangeError: what may have been its records is gone.
+        OffsetOutOfRangeError: records that may belong to it were deleted.
     """
     log = store.log(*partition)
     known = log.next_sequence(producer.producer_id, producer.epoch)

@@ -36,9 +36,9 @@ class Driver:
         self._watch = PartitionTracker(options)
         self._group = _group_of(options)
         self._initial: StreamOffset | None = None
-        self._first = True  # no micro-batch has been decided, but for the first one
-        self._last: PartitionsSeen | None = None  # what the end of the last micro-batch was decided on
-        self._target: PartitionsSeen | None = None  # where the query is to end, if it is
+        self._first = True  # no micro-batch has been planned, except the first one
+        self._last: PartitionsSeen | None = None  # the basis of the last micro-batch's end
+        self._target: PartitionsSeen | None = None  # where the query must end, if it ends
         self._last_batch_ms: int | None = None  # the first micro-batch is not delayed
         self._committed: Json | None = None  # for the group
 
@@ -49,7 +49,7 @@ class Driver:
 
         Raises:
             UnknownTopicOrPartitionError: a topic or partition is not there.
-            OffsetOutOfRangeError: offsets that are gone or not there yet, unless `failOnDataLoss` is false.
+            OffsetOutOfRangeError: offsets were deleted or do not exist yet, unless `failOnDataLoss` is false.
             InvalidArgumentError: offsets do not name exactly the partitions that are read.
         """
         if self._initial is None:
@@ -77,7 +77,7 @@ class Driver:
         self._target = self._watch.look()
 
     def next_end(self, start: Json, *, limited: bool) -> Json:
-        """Where a micro-batch ends: `start` itself when it is not to be yet.
+        """Returns the end of the next micro-batch; `start` itself if it must wait.
 
         Args:
             start: where it begins.
@@ -86,7 +86,7 @@ class Driver:
         self._open_group()
         first = self._first = self._first and self._initial is not None and start == self._initial.to_json()
         if not first:
-            self.commit(start)  # what has this end is done: Spark says so itself only when it begins one more
+            self.commit(start)  # the previous micro-batch is complete: Spark reports that only when it begins the next one
         at = StreamOffset.from_json(start)
         sight, ends = steadily(lambda: self._next_ends(at, limited=limited))
         self._last = sight
@@ -99,7 +99,7 @@ class Driver:
         return sight, self._limited(start, sight) if limited else sight.ends
 
     def _is_delayed(self, start: StreamOffset, sight: PartitionsSeen) -> bool:
-        """Whether more records are to be waited for. A query that ends does not wait."""
+        """Returns whether to wait for more records. A query that ends does not wait."""
         limits, now_ms = self._options.limits, self._clock.now_ms()
         if limits.min_offsets is None or self._target is not None:
             return False
@@ -116,7 +116,7 @@ class Driver:
         return ends if limits.max_bytes is None else self._within_bytes(limits.max_bytes, froms, ends, sight)
 
     def _within_bytes(self, limit: int, froms: Positions, ends: Positions, sight: PartitionsSeen) -> Positions:
-        """The same, but about so many bytes, at batch boundaries."""
+        """Returns an end after about `max_bytes` bytes, at batch boundaries."""
         spans = {partition: (max(froms[partition], sight.starts[partition]), end) for partition, end in ends.items()}
         sizes = {partition: max(1, self._watch.size(partition, *span)) for partition, span in spans.items() if span[0] < span[1]}
         shares = rates.prorated(limit, sizes)
@@ -124,10 +124,10 @@ class Driver:
         return {**ends, **cuts}
 
     def latest(self) -> Json | None:
-        """Where the topics ended when they were last looked at."""
+        """The ends of the topics at the last refresh."""
         return None if self._last is None else StreamOffset(self._last.ends, self._last.ids).to_json()
 
-    # ---- what it reads -------------------------------------------------------------------------------------------------------
+    # ---- reading -------------------------------------------------------------------------------------------------------------
 
     def plan(self, start: Json, end: Json) -> list[LogSlice]:
         """Cuts a micro-batch into slices.
@@ -136,7 +136,7 @@ class Driver:
             start, end: of the micro-batch.
 
         Raises:
-            OffsetOutOfRangeError: a part of it has gone, unless `failOnDataLoss` is false.
+            OffsetOutOfRangeError: records of it were deleted, unless `failOnDataLoss` is false.
         """
         if start == end:
             return []
@@ -165,7 +165,7 @@ class Driver:
     # ---- when it is done -----------------------------------------------------------------------------------------------------
 
     def commit(self, end: Json) -> None:
-        """Commits the end of a micro-batch for the group, if there is one; not for what has gone since.
+        """Commits the end of a micro-batch for the group, if there is one, except for partitions deleted since.
 
         Args:
             end: of a micro-batch that is done.
@@ -186,7 +186,7 @@ class Driver:
             self._group.open()
 
     def close(self) -> None:
-        """Closes what is open."""
+        """Closes everything."""
         self._watch.close()
         if self._group is not None:
             self._group.close()

@@ -99,7 +99,7 @@ class TaskRows:
         """How many partitions each topic has that rows went to."""
         return {topic: len(route.numbers) for topic, route in self._routes.items()}
 
-    # ---- where to ------------------------------------------------------------------------------------------------------------
+    # ---- topics and partitions -----------------------------------------------------------------------------------------------
 
     def _by_topic(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
         if self._options.topic is not None:
@@ -153,7 +153,7 @@ class TaskRows:
 
 
 def _check_inserted(batch: pa.RecordBatch) -> None:
-    """Refuses rows that were read from a log: their columns may carry where that is, instead of where they are to go."""
+    """Refuses rows that were read from a log: their columns name the partition they came from, not a destination."""
     for name in _OF_A_LOG:
         if name in batch.schema.names and batch.column(name).null_count < batch.num_rows:
             told = (

@@ -1,7 +1,7 @@
 """The options that a user gave, by name in any case: which exist, and what each may be used for.
 
 An unknown option is an error: one that is misspelt never passes silently. So is one that belongs to another use of the source,
-but for those that the Kafka connector lets pass in a batch read with a warning.
+except for those that the Kafka connector accepts in a batch read with a warning.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class GivenOptions:
 
     Args:
         options: names, in any case, to values.
-        uses: what they are given for; several where that is not known yet.
+        uses: the uses they are given for; several if the use is not known yet.
 
     Raises:
         InvalidArgumentError: an option does not exist, or is for another use.
@@ -71,7 +71,7 @@ class GivenOptions:
         return name.lower() in self._values
 
     def get(self, name: str, parse: Parse[T], default: D) -> T | D:
-        """What an option means, or the default if it was not given; see `pylog.spark.values` for what it raises."""
+        """Returns the parsed value of an option, or its default. Raises as `pylog.spark.values`."""
         return parse(name, self._values[name.lower()]) if name in self else default
 
     def required(self, name: str, parse: Parse[T]) -> T:

@@ -1,6 +1,6 @@
 """The option `groupId`: after each micro-batch its end is committed for a consumer group, so that tools for lag see the query.
 
-Spark's checkpoint, not the group, is what a query goes on from. For as long as the query runs the store is open for writing.
+A query continues from Spark's checkpoint, not from the group. The store is open for writing while the query runs.
 """
 
 from __future__ import annotations

@@ -34,8 +34,8 @@ def begins(start: StreamOffset, sight: PartitionsSeen) -> dict[TopicPartition, i
     """Where the next micro-batch begins in each partition that is there: a new one, and one made again, is read from its start.
 
     Args:
-        start: where the stream has got to.
-        sight: what there is.
+        start: the position of the stream.
+        sight: the current partitions and their ends.
     """
     known = _known(start, sight.ids)
     return {partition: known.get(partition, first) for partition, first in sight.starts.items()}

@@ -5,7 +5,7 @@ Names and meanings are those of Spark's Kafka connector, so that a job moves fro
 commit for a group. Where a start or an end is given in more than one way, the order is the connector's:
 `startingTimestamp`, then `startingOffsetsByTimestamp`, then `startingOffsets`; the same for the end.
 
-What can be checked without looking at files is checked here, so that a mistake is reported when the query is analysed.
+Checks that need no files are made here, so that a mistake is reported when the query is analysed.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Partitions:
 
 @dataclass(frozen=True)
 class Everywhere:
-    """The same end of every partition: `EARLIEST` or `LATEST`."""
+    """One end for every partition: `EARLIEST` or `LATEST`."""
 
     offset: int
 
@@ -75,7 +75,7 @@ class AtTimestamp:
 
 @dataclass(frozen=True)
 class AtTimestamps:
-    """The same with a time for each partition."""
+    """A start or end by time, with a time for each partition."""
 
     timestamps: Mapping[TopicPartition, int]
 
@@ -92,7 +92,7 @@ class ScanOptions:
         columns: the schema's columns, in its order.
         isolation_level: `read_uncommitted` or `read_committed`.
         verify_checksums: whether each batch's CRC is computed.
-        fail_on_data_loss: whether records that are gone are an error or a warning.
+        fail_on_data_loss: true if deleted records are an error, false for a warning.
     """
 
     columns: tuple[str, ...]
@@ -106,10 +106,10 @@ class RateLimits:
     """How much of a stream one micro-batch takes.
 
     Attributes:
-        max_offsets: at most so many offsets, in all partitions together.
-        min_offsets: none before there are so many,
-        max_delay_ms: or so much time has passed since the one before; milliseconds.
-        max_bytes: at most about so many bytes of the files, in all partitions together.
+        max_offsets: the largest number of offsets, in all partitions together.
+        min_offsets: the number of new offsets to wait for, in all partitions together.
+        max_delay_ms: the longest wait for `min_offsets` since the previous micro-batch, in milliseconds.
+        max_bytes: the approximate largest size in the files, in all partitions together.
     """
 
     max_offsets: int | None = None
@@ -126,9 +126,10 @@ class SourceOptions:
         paths: log directories, absolute.
         subscription: which partitions are read.
         start: where reading begins.
-        latest_if_none_younger: what a start by time does in a partition without such a record: begin at its end, or fail.
+        latest_if_none_younger: with a start by time, true to begin at the end of a partition without such a record; false to
+            fail.
         min_partitions, max_bytes_per_partition, max_records_per_partition: how a partition is cut into tasks.
-        scan: what the tasks need.
+        scan: the options of the tasks.
     """
 
     paths: tuple[str, ...]
@@ -172,7 +173,7 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
         options: names, in any case, to values.
 
     Returns:
-        The options, checked as far as that is possible without looking at the store.
+        The options, checked as far as possible without the store.
 
     Raises:
         InvalidArgumentError: an option that does not exist, is not for batch reads, is missing, or has a bad value.
@@ -184,7 +185,7 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
 
 
 def stream_options(options: Mapping[str, str]) -> StreamOptions:
-    """The same for a streaming read.
+    """Returns the options of a streaming read.
 
     >>> stream_options({"path": "/data/shop", "subscribe": "orders", "maxOffsetsPerTrigger": "1000"}).limits.max_offsets
     1000
@@ -193,7 +194,7 @@ def stream_options(options: Mapping[str, str]) -> StreamOptions:
 
 
 def any_options(options: Mapping[str, str]) -> SourceOptions:
-    """The same for a read of which Spark does not say yet whether it will be a batch or a streaming one.
+    """Returns the options of a read before Spark has decided between batch and streaming.
 
     >>> any_options({"path": "/data/shop", "subscribe": "orders", "startingOffsets": "latest"}).start
     Everywhere(offset=-1)
@@ -275,7 +276,7 @@ def _isolation(given: GivenOptions) -> str:
     return levels.pop() if levels else "read_uncommitted"
 
 
-# ---- from where to where -------------------------------------------------------------------------------------------------
+# ---- starts and ends -----------------------------------------------------------------------------------------------------
 
 
 def _limit(given: GivenOptions, which: str, default: Limit) -> Limit:

@@ -23,7 +23,7 @@ def in_processes(work: Callable[[Sequence[T]], list[R]], items: Sequence[T]) -> 
     """Returns the results of work on all items, in order; runs in this process unless there are many items.
 
     Args:
-        work: makes results of some of the items; it and they travel to other processes.
+        work: computes the results of some items; it and they must be picklable.
         items: all of them.
 
     Raises:

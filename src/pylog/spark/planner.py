@@ -64,7 +64,7 @@ class LogSlice(InputPartition):
         directory: the log directory that has the partition.
         topic, partition: which partition.
         start, end: offsets.
-        topic_id: of the topic that was planned: one that was made in its place has another. None when it has none.
+        topic_id: of the planned topic, to recognise another one of the same name; None if it has none.
 
     >>> LogSlice("/data/shop", "orders", 0, 10, 20)
     LogSlice('/data/shop', 'orders', 0, 10, 20, None)
@@ -121,17 +121,17 @@ def plan(options: ReadOptions, pruning: Pruning = NO_PRUNING) -> list[LogSlice]:
 
     Args:
         options: of the read.
-        pruning: what a query's predicates leave of it.
+        pruning: the ranges that the query's predicates leave.
 
     Returns:
-        The slices; every record that is to be read is in exactly one of them.
+        The slices; every record to read is in exactly one of them.
 
     Raises:
         NotALogDirectoryError: a path is missing or no directory.
         UnknownTopicOrPartitionError: a topic or partition is not there.
         InvalidArgumentError: a partition is in two directories, offsets do not name exactly the partitions that are read,
             a partition would be read to an end before its start, or the read falls into too many slices.
-        OffsetOutOfRangeError: offsets that are gone or not there yet, unless `failOnDataLoss` is false.
+        OffsetOutOfRangeError: offsets were deleted or do not exist yet, unless `failOnDataLoss` is false.
 
     >>> plan(read_options({"path": "shop", "subscribe": "orders"}))  # doctest: +SKIP
     [LogSlice('/data/shop', 'orders', 0, 0, 1000, 'Q3BOAAABTqe9kBAvQ3BOAA')]
@@ -141,7 +141,7 @@ def plan(options: ReadOptions, pruning: Pruning = NO_PRUNING) -> list[LogSlice]:
         homes = only_homes(there, chosen(there, options.subscription, options.paths))
         check_all_named(options.start, homes, "startingOffsets")
         check_all_named(options.end, homes, "endingOffsets")
-        ids = topic_ids(homes)  # before the logs are opened: what is made in their place meanwhile is not taken for them
+        ids = topic_ids(homes)  # read before the logs are opened, to detect topics that are created again in between
         extents = in_processes(partial(_extents_of, options, pruning), sorted(homes.items()))
         return slices(lambda home, partition: roots[home].outline(partition), extents, options, ids)
 
@@ -174,7 +174,7 @@ def check_paths(paths: Iterable[str]) -> None:
 
 
 def directories(roots: Mapping[str, Root], paths: Sequence[str]) -> dict[TopicPartition, list[str]]:
-    """All partitions that there are, each with the log directories that have it.
+    """Returns all partitions, each with the log directories that have it.
 
     Args:
         roots: by path.
@@ -266,7 +266,7 @@ def chosen(there: Iterable[TopicPartition], subscription: Subscription, paths: S
 
 
 def matching(there: Iterable[TopicPartition], subscription: Subscription) -> set[TopicPartition]:
-    """The same of those that are there, whatever else the subscription asks for.
+    """Returns the existing partitions that match, and ignores missing ones.
 
     Args:
         there: all partitions.
@@ -316,7 +316,7 @@ def check_all_named(limit: Limit, partitions: Iterable[TopicPartition], name: st
         raise InvalidArgumentError(f"{name} must name every partition that is read, and no other{hint}; {'; '.join(parts)}")
 
 
-# ---- from where to where -------------------------------------------------------------------------------------------------
+# ---- starts and ends -----------------------------------------------------------------------------------------------------
 
 
 PartitionHome = tuple[TopicPartition, str]  # a partition, and the log directory that has it
@@ -350,7 +350,7 @@ def _extents(root: Root, home: str, partition: TopicPartition, options: ReadOpti
 
 
 def is_by_time(limit: Limit) -> bool:
-    """Whether finding an offset for this needs the log open.
+    """Returns whether finding an offset for this requires an open log.
 
     Args:
         limit: a start or an end.
@@ -417,7 +417,7 @@ class PartitionBounds:
     def within(self, offset: int, which: str) -> int:
         """The offset itself if the log has it, else an error, or with `failOnDataLoss=false` a warning and the nearest it has.
 
-        An end before the log's start stays as it is: nothing is read, and the start tells whether that is a loss.
+        An end before the log's start is kept: nothing is read, and the start shows whether records were lost.
         """
         if self.earliest <= offset <= self.latest or (which == "ending" and offset < self.earliest):
             return offset
@@ -434,7 +434,7 @@ class PartitionBounds:
         return min(max(offset, self.earliest), self.latest)
 
     def span(self, start: Limit, end: Limit, log: Log | None) -> tuple[int, int]:
-        """From where to where is read. A read that would end before it begins is refused: something else was meant."""
+        """Returns the range to read. Refuses an end before the start, which must be a mistake."""
         first, last = self.resolve(start, log, "starting"), self.resolve(end, log, "ending")
         if last < first:
             raise InvalidArgumentError(
@@ -479,13 +479,13 @@ def report_data_loss(message: str, *, path: str, offset: int, fail: bool) -> Non
     """Fails, or warns, because records that were asked for are not there.
 
     Args:
-        message: what is lost.
+        message: describes the loss.
         path: in which log directory.
         offset: the first offset concerned.
         fail: the option `failOnDataLoss`.
 
     Raises:
-        OffsetOutOfRangeError: if it is to fail.
+        OffsetOutOfRangeError: if `failOnDataLoss` is true.
     """
     if fail:
         raise OffsetOutOfRangeError(
@@ -498,7 +498,7 @@ def report_data_loss(message: str, *, path: str, offset: int, fail: bool) -> Non
 
 
 def _cut_finer(outlined: Outlined, extents: list[Extent], options: SourceOptions) -> list[Extent]:
-    """The same, cut into about `minPartitions` pieces where there are fewer."""
+    """Splits ranges until there are about `minPartitions`."""
     pieces = [len(extent.bounds) - 1 for extent in extents]
     if options.min_partitions is None or sum(pieces) >= options.min_partitions:
         return extents
@@ -516,7 +516,7 @@ def _recut(outlined: Outlined, extent: Extent, count: int) -> Extent:
 
 
 def with_more(bounds: Sequence[int], pieces: int) -> tuple[int, ...]:
-    """The same bounds, with more between those furthest apart until there are so many pieces, or one for each offset.
+    """Adds bounds between those furthest apart, until there are `count` ranges, or one for each offset.
 
     An index has an entry every 4 KiB at most, so cuts at its entries make few pieces of small records. These are at offsets,
     whatever is there: of a batch that one of them cuts both tasks read the whole, and each gives its own records.
@@ -560,8 +560,8 @@ def slices(outlined: Outlined, extents: Iterable[Extent], options: SourceOptions
     """The tasks that read extents.
 
     Args:
-        outlined: looks at a partition once more, where `minPartitions` has it cut finer.
-        extents: what is read; empty ones need no task.
+        outlined: refreshes a partition that `minPartitions` splits further.
+        extents: the ranges to read; empty ones need no task.
         options: of the read.
         ids: of the topics, as far as they have any.
 

@@ -6,7 +6,7 @@ ranges were widened. Of a predicate on `timestamp` a lower bound is used, as far
 reach it; the predicate itself goes back to Spark. An upper bound says nothing of offsets: times in a log need not rise, so an
 old record may follow any younger one. All other predicates go back to Spark as they are.
 
-Everything here is decided without looking at a log. The columns concerned are never null.
+No log is read for this. The columns concerned are never null.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Pruning:
     timestamp: int | None = None
 
     def keeps(self, partition: TopicPartition) -> bool:
-        """Whether the predicates leave anything of a partition, as far as its name tells."""
+        """Returns whether the predicates may match records of a partition, judged by its name."""
         return bool(self.offsets) and all(_holds(each, getattr(partition, _column(each))) for each in self.places)
 
     def within(self, start: int, end: int) -> Ranges:
@@ -154,7 +154,7 @@ _COMPARISONS: Final[Mapping[type[Filter], Callable[[Any, Any], bool]]] = {
 
 
 def _understood(each: Filter, kind: type) -> bool:
-    """Whether a predicate is one whose answer for a value of this type is certain. Those that compare with null are not."""
+    """Returns whether a predicate has a definite result for values of this type. Comparisons with null do not."""
     match each:
         case IsNull() | IsNotNull():
             return True
@@ -179,7 +179,7 @@ def _holds(each: Filter, value: str | int) -> bool:
 
 # ---- turned into ranges --------------------------------------------------------------------------------------------------
 
-Number = Callable[[Any], int | None]  # what a predicate compares with -> a number, None when it is not one
+Number = Callable[[Any], int | None]  # the value in a predicate -> a number, or None
 
 
 def _offset(value: Any) -> int | None:
@@ -255,7 +255,7 @@ def _intersection(left: Ranges, right: Ranges) -> Ranges:
 
 
 def _widened(ranges: Ranges) -> Ranges:
-    """The same without the holes that are not worth a task, and with as many ranges as are worth planning."""
+    """Merges ranges with small holes between them, and limits the number of ranges."""
     holes = sorted((later.start - earlier.end for earlier, later in itertools.pairwise(ranges)), reverse=True)
     smallest = max([SMALLEST_HOLE, *(hole + 1 for hole in holes[MOST_RANGES - 1 : MOST_RANGES])])
     found = list(ranges[:1])
@@ -273,5 +273,5 @@ def _in_milliseconds(microseconds: Ranges) -> Ranges:
 
 
 def _up(microseconds: int) -> int:
-    """To milliseconds, rounded up; what lies beyond every time stays there."""
+    """Converts to milliseconds, rounded up. Values beyond the range of times stay beyond it."""
     return microseconds if microseconds in (_LOW, _HIGH) else -(-microseconds // 1000)

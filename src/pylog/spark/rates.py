@@ -51,7 +51,7 @@ def at_most(limit: int, begins: Positions, ends: Positions) -> dict[TopicPartiti
 
 
 def is_too_little(least: int, begins: Positions, ends: Positions) -> bool:
-    """Whether there are fewer new offsets than a micro-batch should have.
+    """Returns whether there are fewer new offsets than a micro-batch should have.
 
     >>> is_too_little(10, {TopicPartition("a", 0): 0}, {TopicPartition("a", 0): 9})
     True

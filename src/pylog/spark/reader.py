@@ -56,7 +56,7 @@ def read_slice(part: LogSlice, options: ScanOptions) -> Iterator[pa.RecordBatch]
 
     Raises:
         NotALogDirectoryError: this machine does not have the log directory.
-        UnknownTopicOrPartitionError: the partition is not there (any more), unless `failOnDataLoss` is false.
+        UnknownTopicOrPartitionError: the partition does not exist, unless `failOnDataLoss` is false.
         OffsetOutOfRangeError: a part of the slice has gone since the read was planned, unless `failOnDataLoss` is false.
         CorruptionError: a batch is damaged; the error has its path, position and offset.
 
@@ -77,7 +77,7 @@ def read_slice(part: LogSlice, options: ScanOptions) -> Iterator[pa.RecordBatch]
 
 
 def _scan(part: LogSlice, options: ScanOptions, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
-    """The slice's records. When a file vanishes under the scan, the log is opened again and tells whether records have."""
+    """Yields the slice's records. If a file is deleted during the scan, opens the log again to see whether records were lost."""
     position, reopenings = part.start, 0
     while position < part.end:
         with _opened(part, options) as log:
@@ -99,7 +99,7 @@ def _scan(part: LogSlice, options: ScanOptions, columns: tuple[str, ...]) -> Ite
 
 @contextlib.contextmanager
 def _opened(part: LogSlice, options: ScanOptions) -> Iterator[Log | None]:
-    """The slice's log; None when it is not there and that is to be only a warning."""
+    """Returns the slice's log; None if it does not exist and `failOnDataLoss` is false."""
     with contextlib.ExitStack() as opened:
         try:
             store = opened.enter_context(contextlib.closing(pylog.open(part.directory, mode="r")))
@@ -119,7 +119,7 @@ def _opened(part: LogSlice, options: ScanOptions) -> Iterator[Log | None]:
 
 
 def _is_of_another_topic(part: LogSlice) -> bool:
-    """Whether the topic was deleted and made again since the read was planned."""
+    """Returns whether the topic was deleted and created again since the read was planned."""
     return None not in (part.topic_id, found := topic_id(part.directory, part.topic_partition)) and found != part.topic_id
 
 
@@ -134,7 +134,7 @@ def _report_missing(part: LogSlice, options: ScanOptions) -> None:
 
 
 def _available(log: Log, position: int, part: LogSlice, options: ScanOptions) -> tuple[int, int]:
-    """From where to where the rest of the slice can be read; what of it has gone is reported."""
+    """Returns the range of the slice that can still be read, and reports deleted records."""
     start, end = max(position, log.start_offset), min(part.end, end_of(log, options.isolation_level))
     gone = [(position, min(start, part.end))] if start > position else []
     gone += [(max(end, position), part.end)] if end < part.end else []
@@ -161,7 +161,7 @@ def _batches(log: Log, start: int, end: int, options: ScanOptions, columns: tupl
 
 
 def _vanished(error: PylogError) -> bool:
-    """Whether an error may mean that retention or a compaction has taken away a file since the log was opened."""
+    """Returns whether an error may mean that retention or compaction has deleted a file since the log was opened."""
     return isinstance(error, OffsetOutOfRangeError) or getattr(error, "errno", None) == errno.ENOENT
 
 
@@ -175,7 +175,7 @@ class _Shape:
     """Turns a scan's batches into the source's.
 
     Attributes:
-        sources: the scan's columns that are needed; the offset always is, to know what has been read.
+        sources: the columns to scan, always with the offset, which shows the progress.
     """
 
     def __init__(self, part: LogSlice, columns: tuple[str, ...]) -> None:

@@ -26,7 +26,7 @@ def register(spark: SparkSession) -> None:
     """Turns push-down on in a session: from now on `format("pylog")` reads only what a query's predicates can concern.
 
     Predicates on `topic`, `partition`, `offset` and `timestamp` (comparisons, `IN`, `LIKE 'a%'` …) decide which partitions are
-    opened, and from where to where they are read. The rows are the same as without.
+    opened, and which ranges are read. The rows are the same as without.
 
     Args:
         spark: a session, also one of Spark Connect. Its setting `spark.sql.python.filterPushdown.enabled` becomes true.
@@ -51,7 +51,7 @@ class PushdownDataSource(PylogDataSource):
         """As that of `PylogDataSource`.
 
         Args:
-            schema: what `schema()` said, or what the user wants to see instead.
+            schema: the schema from `schema()`, or the user's.
         """
         return PushdownReader(self._read_options(schema))
 
@@ -80,6 +80,6 @@ class PushdownReader(PylogReader):
         return residual
 
     def partitions(self) -> list[InputPartition]:
-        """The tasks' slices; see `pylog.spark.planner.plan`, also for what it raises."""
+        """Returns the tasks' slices. Raises as `pylog.spark.planner.plan`."""
         assert self._options is not None, "partitions are planned on the driver"
         return list(plan(self._options, self._pruning))

@@ -1,7 +1,7 @@
-"""A log directory as a planner looks at it: names, topics and outlines, without the engine where everything is in order.
+"""A log directory for planning: names, topics and outlines of partitions, without loading the engine if all is in order.
 
-The engine is most of what a new Python process imports, and Spark starts one for each streaming query and each half of a large
-plan. So the store is opened when something is asked that a glance does not answer.
+The engine is most of the import time of a Python process, and Spark starts one for each streaming query and each half of a large
+plan. So the store is opened only for questions that file names and batch headers cannot answer.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ class Root:
         self._store: Store | None = None
 
     def topics(self) -> dict[str, Topic]:
-        """The topics, by name, as `Store.topics`; and where their logs are told to begin is looked up again."""
+        """Returns the topics by name, as `Store.topics`, and refreshes the log starts."""
         self._log_starts = self._checkpoint.offsets()
         return find_topics(self._fs, self.path)
 
     def glance(self, partition: TopicPartition) -> Glance | None:
-        """A partition's outline if that takes no more than a glance; see `pylog.log.reading.fast_outline`."""
+        """Returns a partition's outline if names and headers suffice; see `pylog.log.reading.fast_outline`."""
         start = self._log_starts.get(partition)
         seen = glance(self._fs, self._directory(partition), start or 0, ours=self._ours)
         if start is not None and seen is not None and start < seen.outline.bases[0]:
@@ -57,7 +57,7 @@ class Root:
         return seen
 
     def is_still_so(self, partition: TopicPartition, seen: Glance) -> bool:
-        """Whether a partition is as an earlier glance found it."""
+        """Returns whether a partition is unchanged since an earlier glance."""
         return is_still_so(self._fs, self._directory(partition), seen)
 
     def outline(self, partition: TopicPartition) -> PartitionExtent:

@@ -63,7 +63,7 @@ class PylogDataSource(DataSource):
         """A reader for one batch query.
 
         Args:
-            schema: what `schema()` said, or what the user wants to see instead.
+            schema: the schema from `schema()`, or the user's.
 
         Raises:
             InvalidArgumentError: a bad option, or a schema that is not the source's.
@@ -92,7 +92,7 @@ class PylogDataSource(DataSource):
 
         Args:
             schema: of the rows.
-            overwrite: whether what is there is to be replaced, which is refused.
+            overwrite: true to replace existing records, which is refused.
 
         Raises:
             InvalidArgumentError: a bad option, rows that cannot be records, or a mode other than append.
@@ -128,15 +128,15 @@ class PylogReader(DataSourceReader):
         return {"_options": None, "_scan": self._scan}
 
     def partitions(self) -> list[InputPartition]:
-        """The tasks' slices; see `pylog.spark.planner.plan`, also for what it raises."""
+        """Returns the tasks' slices. Raises as `pylog.spark.planner.plan`."""
         assert self._options is not None, "partitions are planned on the driver"
         return list(plan(self._options))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The batches of one slice; see `pylog.spark.reader.read_slice`, also for what it raises.
+        """Yields the batches of one slice. Raises as `pylog.spark.reader.read_slice`.
 
         Args:
-            partition: a slice, or what Spark makes up for a plan without any.
+            partition: a slice, or Spark's placeholder in an empty plan.
         """
         if not isinstance(partition, LogSlice):
             return iter(())

@@ -9,14 +9,14 @@ from pylog.errors import StorageFailedError
 
 Result = TypeVar("Result")
 
-LOOKS = 10  # while a cleaner or retention replaces files faster than they can be looked at
+LOOKS = 10  # attempts while compaction or retention replaces files faster than they can be read
 
 
 def steadily(act: Callable[[], Result]) -> Result:
     """Returns the result of `act`, which is called again if retention or a compaction deletes a file during the call.
 
     Args:
-        act: looks at logs, from the beginning each time.
+        act: reads logs, from the beginning each time.
 
     Raises:
         What `act` raises: another error, or the same again and again.

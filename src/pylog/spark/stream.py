@@ -50,7 +50,7 @@ class PylogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._driver.initial()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """One of the limits that the options set: Spark hands it back, or another one where the trigger knows none."""
+        """Returns a limit that the options set. Spark passes it back, or another one if the trigger does not support it."""
         limits = self._options.limits
         if limits.max_offsets is not None:
             return ReadMaxRows(limits.max_offsets)
@@ -75,7 +75,7 @@ class PylogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return list(self._driver.plan(start, end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The batches of one slice; see `pylog.spark.reader.read_slice`, also for what it raises."""
+        """Yields the batches of one slice. Raises as `pylog.spark.reader.read_slice`."""
         from pylog.spark.reader import read_slice
 
         assert isinstance(partition, LogSlice)
@@ -86,5 +86,5 @@ class PylogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._driver.commit(end)
 
     def stop(self) -> None:
-        """Closes what is open."""
+        """Closes everything."""
         self._driver.close()

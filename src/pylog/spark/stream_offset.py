@@ -1,6 +1,6 @@
 """A place in a stream as Spark's checkpoint keeps it: the Kafka connector's JSON, `{"orders": {"0": 1000}}`.
 
-Two things beside the offsets must outlive a restart, and a data source has no other place for them than this one. They are
+Two things in addition to the offsets must outlive a restart, and a data source can store them only here. They are
 notes: keys that no topic can have as its name, with no partitions. So the connector reads such a checkpoint too, and finds
 the same offsets; and one that it wrote, without notes, is read here.
 
@@ -30,7 +30,7 @@ _Topics = dict[str, dict[_Partition, _Offset]]
 
 @dataclass(frozen=True)
 class StreamOffset:
-    """Where a stream has got to.
+    """The position of a stream.
 
     Attributes:
         positions: the offset of the next record to read, by partition.

@@ -1,6 +1,6 @@
 """SQL tables: how the options of `CREATE TABLE … USING pylog OPTIONS (…)` reach the queries that read the table.
 
-Spark asks a Python data source for its schema when such a table is made, and then gives it all of the table's properties.
+Spark asks a Python data source for its schema when such a table is created, and then passes all properties of the table.
 When the table is read it gives back nothing but that schema. So the schema carries the options, in the metadata of its first
 column, which Spark's catalog keeps. Frames that are loaded without a table carry nothing.
 """
@@ -17,11 +17,11 @@ from pylog.errors import InvalidArgumentError
 from pylog.spark.options import SourceOptions, Topics, any_options
 
 _METADATA = "pylog.options"
-_CLAUSE = "option."  # what the catalog puts before the names of the OPTIONS clause
+_CLAUSE = "option."  # the catalog's prefix for names of the OPTIONS clause
 
 
 def table_options(properties: Mapping[str, str]) -> dict[str, str] | None:
-    """The options among a new table's properties; None if these are no such properties, but the options themselves.
+    """Returns the options among a new table's properties; None if the mapping has plain options instead.
 
     Args:
         properties: what Spark gave the data source.
@@ -81,14 +81,14 @@ def write_from(schema: StructType, options: Mapping[str, str]) -> WriteTarget:
     """The options of a write: the given ones, and in `INSERT INTO` a table those of the table.
 
     Spark does not say which of the two a write is. `INSERT` has no path, and rows with just the columns of the table; a frame
-    that was made from a table carries its options too, but is no business of that table's when it is written elsewhere.
+    that was created from a table has its options too, but may be written elsewhere.
 
     Args:
-        schema: of the rows; what is inserted has the metadata of the table's columns.
+        schema: of the rows; inserted rows have the metadata of the table's columns.
         options: that Spark gives for this write.
 
     Raises:
-        InvalidArgumentError: a frame of a table, and nothing says into which store it is to be written.
+        InvalidArgumentError: the frame belongs to a table, and no option names the store to write to.
 
     >>> from pylog.spark.schema import spark_schema
     >>> table = carrying(spark_schema(["key", "value"]), {"path": "/shop", "subscribe": "orders", "columns": "key,value"})

@@ -1,4 +1,4 @@
-"""Values of options: from a string to what it means, or an error that says what it should look like.
+"""Parses the values of options. The errors of malformed ones describe the expected form.
 
 A parser takes the option's name and its value. JSON is read strictly: integers are integers, and nothing is named twice.
 """
@@ -16,11 +16,11 @@ from pylog.errors import InvalidArgumentError
 from pylog.record.types import TopicPartition
 
 T = TypeVar("T")
-Parse = Callable[[str, str], T]  # (name of the option, its value) -> what it means
+Parse = Callable[[str, str], T]  # (name of the option, its value) -> the parsed value
 
 
 def named(*partitions: TopicPartition) -> str:
-    """Partitions as Kafka writes them, in order, as many as a person reads.
+    """Returns the names of the first few partitions, sorted, as Kafka writes them.
 
     >>> named(TopicPartition("orders", 1), TopicPartition("orders", 0))
     'orders-0, orders-1'

@@ -23,7 +23,7 @@ from pylog.spark.roots import Root
 if TYPE_CHECKING:
     from pylog.log.log import Log
 
-LOOKS = 3  # at topics that are deleted and made again meanwhile; the next micro-batch looks again anyway
+LOOKS = 3  # attempts if topics are deleted and created again in between; the next micro-batch refreshes anyway
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class PartitionsSeen:
 
 @dataclass
 class _Kept:
-    """A partition, of what it was taken, and what is known of it: a glance for as long as that is true, then the open log."""
+    """A partition with its source and state: a glance while that is current, then the open log."""
 
     home: str
     topic_id: str | None
@@ -66,10 +66,10 @@ class PartitionTracker:
         self._kept: dict[TopicPartition, _Kept] = {}
 
     def look(self, *, strict: bool = False) -> PartitionsSeen:
-        """What there is now.
+        """Returns the current partitions and ends.
 
         Args:
-            strict: what the options name must be there; else what is not there is left out.
+            strict: true if all partitions that the options name must exist; false to skip missing ones.
 
         Raises:
             NotALogDirectoryError: a path is missing or no directory.
@@ -86,14 +86,14 @@ class PartitionTracker:
         return sight
 
     def log(self, partition: TopicPartition) -> Log:
-        """A log that the last look found, opened if need be; it stays open."""
+        """Returns a log that the last refresh found. Opens it if necessary, and keeps it open."""
         kept = self._kept[partition]
         if kept.log is None:
             kept.seen, kept.log = None, self._roots[kept.home].log(partition)
         return kept.log
 
     def outline(self, partition: TopicPartition) -> PartitionExtent:
-        """The outline of a partition that the last look found.
+        """Returns the outline of a partition that the last refresh found.
 
         Raises:
             UnknownTopicOrPartitionError: it was deleted since.
@@ -102,7 +102,7 @@ class PartitionTracker:
         return outline_of(self.log(partition).look(reaching=0)) if seen is None else seen.outline
 
     def size(self, partition: TopicPartition, start: int, end: int) -> int:
-        """About how many bytes of the files a range takes; 0 of what is gone."""
+        """Returns the approximate size of a range in the files, in bytes; 0 for deleted offsets."""
         outline = self._outline_if_there(partition)
         return 0 if outline is None else planning.size_between(outline, start, end)
 
@@ -112,13 +112,13 @@ class PartitionTracker:
         return end if outline is None else planning.first_cut(outline, start, end, max_bytes)
 
     def _outline_if_there(self, partition: TopicPartition) -> PartitionExtent | None:
-        """None when it was deleted since the last look; the next one tells."""
+        """Returns None if the partition was deleted since the last refresh; the next refresh reports it."""
         with contextlib.suppress(UnknownTopicOrPartitionError):
             return self.outline(partition) if partition in self._kept else None
         return None
 
     def close(self) -> None:
-        """Closes everything; the next look opens it again."""
+        """Closes everything; the next refresh opens it again."""
         self._kept.clear()
         for root in self._roots.values():
             root.close()
@@ -134,7 +134,7 @@ class PartitionTracker:
         there = directories(self._roots, paths)
         return only_homes(there, chosen(there, subscription, paths) if strict else matching(there, subscription))
 
-    # ---- from where to where -------------------------------------------------------------------------------------------------
+    # ---- starts and ends -----------------------------------------------------------------------------------------------------
 
     def _look(self, homes: Mapping[TopicPartition, str]) -> PartitionsSeen:
         ids = topic_ids(homes)

@@ -1,4 +1,4 @@
-"""The options of writing, checked when the job begins; and what the rows to be written must look like.
+"""The options of writing, and the schema of the rows to write, both checked when the job begins.
 
 Names and meanings are those of Spark's Kafka connector, as far as it has them: the option `topic` counts more than the column.
 """
@@ -36,7 +36,7 @@ class WriteOptions:
     Attributes:
         root: the store.
         topic: where all rows go; None: each row says so.
-        create_topics: make topics that are not there.
+        create_topics: true to create missing topics.
         partitions: how many these get.
         compression: a codec's name; the topic's by default.
         durability: the level of the append, as text; the topic's or the store's by default.
@@ -74,7 +74,7 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
     given = GivenOptions(options, "writing")
     create_topics = given.get("createTopics", values.boolean, False)
     if "partitions" in given and not create_topics:
-        raise InvalidArgumentError("the option 'partitions' is for topics that are made: it needs createTopics=true")
+        raise InvalidArgumentError("the option 'partitions' applies to created topics: it requires createTopics=true")
     return WriteOptions(
         root=given.required("path", _one_path),
         topic=given.get("topic", _topic, None),
@@ -136,7 +136,7 @@ def check_rows(schema: StructType, options: WriteOptions) -> None:
     pylog.errors.InvalidArgumentError: column value is bigint; it must be binary or string
     """
     if "value" not in schema.fieldNames():
-        raise InvalidArgumentError(f"no column 'value' in {schema.simpleString()}; it is what is written")
+        raise InvalidArgumentError(f"no column 'value' in {schema.simpleString()}; it has the values to write")
     if options.topic is None and "topic" not in schema.fieldNames():
         raise InvalidArgumentError("nothing says where the rows go: give the option 'topic', or a column 'topic'")
     for field in schema:

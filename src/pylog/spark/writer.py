@@ -1,7 +1,7 @@
 """Writing as Spark sees it: tasks stage, the driver commits.
 
 Spark makes a writer on the driver, sends it to the executors, and calls `commit` or `abort` on the driver again: of a batch job
-on a copy of the same writer, of a streaming query on a new one. So what a commit needs to know is in the tasks' messages.
+on a copy of the same writer, of a streaming query on a new one. So the tasks' messages carry all data that a commit needs.
 """
 
 from __future__ import annotations
@@ -85,17 +85,17 @@ class PylogWriter(_Writer, DataSourceArrowWriter):
     """Writes the rows of a batch job: `df.write.format("pylog").mode("append")`."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
-        """Stages the rows of one task; see `pylog.spark.encode`, also for what it raises."""
+        """Stages the rows of one task. Raises as `pylog.spark.encode`."""
         return Staged("", self._stage(iterator, StagingName(self._job, 0, self._owner), durable=False))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Appends what all tasks have staged; see `pylog.spark.commit.commit_job`, also for what it raises."""
+        """Appends the staged rows of all tasks. Raises as `pylog.spark.commit.commit_job`."""
         fs, clock = OsFileSystem(), SystemClock()
         with pylog.open(self._options.root, fs=fs, clock=clock) as store:
             commit_job(StoreAccess(store, fs, clock), self._job, _files(messages), _commit_options(self._options))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:  # noqa: ARG002 - the job's files are known by name
-        """Removes what the tasks have staged."""
+        """Removes the staged rows."""
         remove_staged(OsFileSystem(), self._options.root, self._job)
 
 
@@ -108,7 +108,7 @@ class PylogStreamWriter(_Writer, DataSourceStreamArrowWriter):
         return Staged(query, self._stage(iterator, StagingName(query, batch, self._owner), durable=True))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Appends a micro-batch; see `pylog.spark.commit.commit_batch`, also for what it raises."""
+        """Appends a micro-batch. Raises as `pylog.spark.commit.commit_batch`."""
         queries = {message.query for message in messages if isinstance(message, Staged)}
         if not queries:
             return  # a micro-batch without tasks has no rows
@@ -117,7 +117,7 @@ class PylogStreamWriter(_Writer, DataSourceStreamArrowWriter):
             commit_batch(StoreAccess(store, fs, clock), queries.pop(), batchId, _files(messages), _commit_options(self._options))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002
-        """Removes what the tasks have staged, but what was decided already: the repeated micro-batch needs it."""
+        """Removes the staged rows, except those of a planned micro-batch, which its repetition needs."""
         fs, root = OsFileSystem(), self._options.root
         needed = needed_names(fs, root)
         for file in _files(messages):
@@ -126,7 +126,7 @@ class PylogStreamWriter(_Writer, DataSourceStreamArrowWriter):
 
 
 def _check_shared(fs: OsFileSystem, root: str) -> None:
-    """Whether this executor has the store at all."""
+    """Checks that this executor can access the store."""
     try:
         fs.check_directory(root, write=True)
     except NotALogDirectoryError as error:
@@ -143,7 +143,7 @@ def _micro_batch() -> tuple[str, int]:
     query = None if context is None else context.getLocalProperty(_QUERY)
     batch = None if context is None else context.getLocalProperty(_BATCH)
     if query is None or batch is None:
-        raise InvalidArgumentError(f"this Spark does not tell its tasks which query they work for ({_QUERY}, {_BATCH})")
+        raise InvalidArgumentError(f"this version of Spark does not pass the query's id to its tasks ({_QUERY}, {_BATCH})")
     return query, int(batch)
 
 
@@ -190,7 +190,7 @@ def _checked(options: dict[str, str], schema: StructType, *, overwrite: bool) ->
 
 
 def _check_store(options: WriteOptions) -> None:
-    """Whether the store is there, and the topic of all rows, if there is one: known now, it is no error of the tasks."""
+    """Checks that the store exists, and the topic if all rows have one, so that the job fails before its tasks run."""
     OsFileSystem().check_directory(options.root, write=True)
     if options.topic is None or options.create_topics:
         return
