@@ -367,7 +367,7 @@ class LogManager:
         def opened_view(key: TopicPartition) -> Partition:
             log = self.log(*key)
             partition = log.as_partition(quiet=quiet)
-            return partition._replace(still=log.exclusively) if quiet else partition
+            return partition._replace(still=log.at_rest) if quiet else partition
 
         return [partial(opened_view, key) for key in self._root.partitions()]
 

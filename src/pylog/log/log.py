@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from itertools import chain
 from threading import get_ident
@@ -260,6 +260,14 @@ class Log(CurrentState):
         """
         return self._writing_side().exclusively()
 
+    @contextmanager
+    def at_rest(self) -> Iterator[bool]:
+        """Keeps every other thread and process from changing the log, as `exclusively`. Gives false if one is compacting it."""
+        writer = self._writing_side()
+        cleaning = self._source.cleaning_lock
+        with nullcontext(True) if cleaning is None else cleaning.if_free() as idle, writer.exclusively():
+            yield idle
+
     # ---- trimming ------------------------------------------------------------------------------------------------------------
 
     def delete_records(self, before: int) -> int:
@@ -500,7 +508,7 @@ class Log(CurrentState):
         Args:
             quiet: no other process has it open for writing.
         """
-        state = self.look()
+        state = self.look(settled=True)  # a report compares the state with the files
         writer = None if self._mutator is None else self._mutator.writer
         slot = self._follower.slot if writer is None else writer.header.slot
         known = slot is not None and slot.epoch == state.epoch and slot.published_position == state.active_size

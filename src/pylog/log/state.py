@@ -27,6 +27,7 @@ class LogState(msgspec.Struct, frozen=True):
         first_unstable_offset: first offset of the earliest open transaction, None without one.
         epoch: the header's, when this was so: segments came, went or were replaced when it has moved.
         truncation_count: how often the log had been truncated.
+        replacements: how often this process has seen files replaced or deleted by a program that does not write the header.
         remote_start: where the log starts in a broker's remote tier; None of a log that is all here.
     """
 
@@ -40,6 +41,12 @@ class LogState(msgspec.Struct, frozen=True):
     epoch: int = 0
     truncation_count: int = 0
     remote_start: int | None = None
+    replacements: int = 0
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """A value that changes whenever segments are added, deleted or replaced."""
+        return self.epoch, self.replacements
 
     @property
     def remote_offsets(self) -> range:

@@ -113,7 +113,7 @@ class OffsetsPartition:
             except (CorruptionError, OffsetOutOfRangeError, StorageFailedError):
                 self._begin()
                 now = self._log.look(settled=True)
-                if now.epoch == state.epoch:
+                if now.version == state.version:
                     raise
                 state = now
 

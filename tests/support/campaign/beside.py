@@ -332,7 +332,7 @@ LOG: Final[dict[str, Read | str]] = {
     **dict.fromkeys(("start_offset", "end_offset", "stable_offset", "durable_offset", "look", "wait_for"), bounds),
     **dict.fromkeys(("next_sequence", "is_gone", "recovery_report"), facts),
     **dict.fromkeys(("append", "append_arrow", "append_batch", "append_many", "splice", "delete_records", "truncate"), "writes"),
-    **dict.fromkeys(("flush", "flush_behind", "exclusively", "close"), "writes, or keeps writers out"),
+    **dict.fromkeys(("flush", "flush_behind", "exclusively", "at_rest", "close"), "writes, or keeps writers out"),
     **dict.fromkeys(("as_partition", "config", "remote_offsets"), "gives another object of the store's, which reads nothing"),
 }
 STORE: Final[dict[str, Read | str]] = {

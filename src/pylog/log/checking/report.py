@@ -13,6 +13,7 @@ The kinds of findings here, on top of those of recovery ("torn", "corrupt", "mis
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -35,6 +36,8 @@ BEHIND: Final = "behind"
 # What is behind an end, torn or not, was never acknowledged; what is in a remote tier is served by the broker.
 HARMLESS: Final = frozenset({"foreign", "torn", "unmade", "remote", BEHIND})
 LOOKS: Final = 3
+LONGEST_CHANGE_S: Final = 2.0  # after that, the process that began a change of segments counts as dead
+_NAP_S: Final = 0.005
 _SHOWN: Final = 100  # findings in a report's text
 
 
@@ -49,7 +52,7 @@ class Partition(NamedTuple):
         found: what was found when it was opened.
         header_digest: of the active segment (6.3): a position, and the digest up to there; None when it is not known.
         compacted_to: below it a compaction may have got to: records that lack between two segments there prove no loss.
-        still: keeps the threads of this process from changing it too; does nothing where there are none.
+        still: keeps the threads of this process from changing it too; gives false if one of them is compacting it.
     """
 
     fs: FileSystem
@@ -61,7 +64,7 @@ class Partition(NamedTuple):
     found: tuple[Finding, ...] = ()
     header_digest: tuple[int, int] | None = None
     compacted_to: int = 0
-    still: Callable[[], AbstractContextManager[object]] = nullcontext
+    still: Callable[[], AbstractContextManager[bool]] = lambda: nullcontext(True)
 
     def segments(self) -> list[tuple[LogSegment, int | None]]:
         """The segments of the state, each with the next one's base offset."""
@@ -98,6 +101,11 @@ class Partition(NamedTuple):
         slot = self.slot()
         sealed = [(entry.name, entry.size) for entry in self.fs.list(self.directory) if entry.name.endswith(LOG)][:-1]
         return sealed, None if slot is None else (slot.epoch, slot.truncation_count)
+
+    def is_changing(self) -> bool:
+        """Whether segments are being added, deleted or replaced, or a process died in the middle of that."""
+        slot = self.slot()
+        return slot is not None and slot.epoch % 2 == 1
 
     def known_of(self, segment: LogSegment) -> Seal | None:
         """What its header says of the batches of the segment that is appended to; None of every other one."""
@@ -249,8 +257,8 @@ def ask(look: Look, question: Callable[[Partition], Report]) -> Report:
         return _agreed(look, question)
     report = question(partition)
     if not report.ok:
-        with partition.still():
-            report = question(look())
+        with partition.still() as idle:  # a compaction that goes on has unfinished files
+            report = question(look()._replace(quiet=idle))
     return report
 
 
@@ -262,14 +270,23 @@ def _agreed(look: Look, question: Callable[[Partition], Report]) -> Report:
     """
     report, partition = Report(), look()
     for number in range(LOOKS):
-        before, told = partition.shape(), report.findings
-        partition = look()  # again: what was seen before that may be older than the files
+        before, told = _shape_at_rest(partition) if number else partition.shape(), report.findings
+        partition = look()  # again: the state from before may be older than the files
         report = question(partition)
-        if report.ok or partition.shape() == before:
+        if report.ok or (partition.shape() == before and (number or not partition.is_changing())):
             break
         if number:
             report = replace(report, findings=tuple(finding for finding in report.findings if finding in told))
     return report
+
+
+def _shape_at_rest(partition: Partition) -> object:
+    """The shape of a partition after a change of its segments has ended: until then old and new files are there."""
+    pause, waited = threading.Event(), 0.0
+    while waited < LONGEST_CHANGE_S and partition.is_changing():
+        pause.wait(_NAP_S)
+        waited += _NAP_S
+    return partition.shape()
 
 
 def about(kind: str, path: str, message: str, *, position: int = 0, size: int = 0, offset: int = 0) -> Finding:

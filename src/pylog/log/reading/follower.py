@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from pylog import limits
 from pylog.clock import Clock
 from pylog.directory.brokers import has_written_since
-from pylog.errors import StorageFailedError, UnknownTopicOrPartitionError
+from pylog.errors import CorruptionError, StorageFailedError, UnknownTopicOrPartitionError
 from pylog.log.durable_point import DurablePoint, DurablePointFile, open_header
 from pylog.log.producer_state import ONLY_OPEN, ProducerStateManager
 from pylog.log.recovery.loaded import Loaded, Source
@@ -204,15 +204,27 @@ class Follower:
         if not loaded.follows(self.loaded):
             raise deleted(self._source)
         self.loaded, self._slot, self._producers = loaded, loaded.found, None
-        state = first_state(loaded)  # an epoch of its own where no header counts: whoever meets what is gone asks again
-        counts = self.slot is not None and not self._replacements
-        self._set_state(state if counts else replace(state, epoch=-self._replacements))
+        self._set_state(replace(first_state(loaded), replacements=self._replacements))
 
     def know_transactions(self) -> None:
         """Finds the open transactions: a log opened for reading does so when it is first asked."""
-        if self._producers is None:
-            self._producers, _ = producers_at_end(self._source.fs, self._source.directory, self.loaded, ONLY_OPEN)
-            self._set_state(self._state)
+        while self._producers is None:
+            try:
+                self._producers, _ = producers_at_end(self._source.fs, self._source.directory, self.loaded, ONLY_OPEN)
+            except (CorruptionError, StorageFailedError):
+                if not self._has_other_segments():
+                    raise
+            else:
+                if not self._has_other_segments():
+                    self._set_state(self._state)
+                    return
+                self._producers = None  # read from files that were replaced meanwhile
+
+    def _has_other_segments(self) -> bool:
+        """Refreshes after a read of several files. Returns whether segments were added, deleted or replaced meanwhile."""
+        before = self._state.version
+        self.look(settled=True)
+        return self._state.version != before
 
     def close(self) -> None:
         """Closes the header."""

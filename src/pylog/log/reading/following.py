@@ -101,7 +101,7 @@ def second_look(look: Callable[[], LogState], state: LogState, error: PylogError
     if not isinstance(error, CorruptionError | OffsetOutOfRangeError):
         raise error
     now = look()
-    if now.epoch == state.epoch:
+    if now.version == state.version:
         raise error
     if now.truncation_count != state.truncation_count:
         told = "the log was changed while it was read; read on from what there is now"

@@ -64,7 +64,7 @@ def of_live(look: Callable[..., LogState], state: LogState, question: Callable[[
             return question(state)
         except MAY_PASS:
             now = look(settled=True)
-            if now.epoch == state.epoch:
+            if now.version == state.version:
                 raise
             state = now
 
