@@ -56,7 +56,7 @@ def tell_of(lines: Iterable[tuple[trace.Event, dict[str, Any]]]) -> None:
 
 
 def _offset(group: GroupImage, partition_key: bytes) -> str:
-    """A partition and what was committed for it; without an offset where only an open transaction has one, or it is damaged."""
+    """A partition and its committed offset; None if only an open transaction has one, or the record is damaged."""
     topic, number = parse_partition_key(partition_key)
     if partition_key in group.entries:
         with contextlib.suppress(PylogError):

@@ -66,13 +66,13 @@ class GroupImage:
     """One group.
 
     Attributes:
-        named: somebody has committed for it, also if that was aborted, since it was deleted last.
+        named: true if there was a commit for it since it was last deleted, even an aborted one.
         entries: its offsets, by the part of their keys that names the partition.
         old_keys: those of which there are records with keys of the old version: they need tombstones of their own.
         record: the value of its record of Kafka's classic protocol.
         membership: its records of Kafka's newer protocol, by key (`membership`).
         changes: how often its records of either protocol have changed.
-        known: the offsets as they are handed out, once somebody has asked.
+        known: the offsets in the form that `fetch` returns, computed on first use.
     """
 
     named: bool = False
@@ -85,12 +85,12 @@ class GroupImage:
 
     @property
     def exists(self) -> bool:
-        """Whether Kafka knows the group. One that it does not know has no offsets, whatever is left of them."""
+        """Whether the group exists for Kafka. If not, it has no offsets, even if records of some remain."""
         return self.named or self.record is not None or self.is_consumer
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is known of it that a group nobody has heard of would not have."""
+        """Whether the group has no data, like a group that never existed."""
         return not (self.exists or self.entries or self.old_keys or self.membership)
 
     @property
@@ -104,7 +104,7 @@ class GroupImage:
         return any(key[1] == MEMBER for key in self.membership)
 
     def offsets(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The committed offsets. The caller does not change what it gets.
+        """The committed offsets. The caller must not change the result.
 
         Raises:
             CorruptionError, UnsupportedFormatError: a value does not parse.
@@ -198,7 +198,7 @@ class Image:
         self.skipped.sort()
 
     def _take_each(self, frame: pa.RecordBatch, ends: deque[TransactionEnd]) -> None:
-        """Records one after the other: transactions depend on what lies between them and their markers."""
+        """Replays records in order, because transactions depend on the records up to their markers."""
         offsets, producers = frame.column(0).to_numpy().tolist(), frame.column(3).to_numpy().tolist()
         rows = zip(offsets, frame.column(1).to_pylist(), frame.column(2).to_pylist(), producers, strict=True)
         for offset, key, value, producer in rows:
@@ -207,7 +207,7 @@ class Image:
             self.take(offset, key, value, producer=producer)
 
     def _take_columns(self, frame: pa.RecordBatch) -> None:
-        """The same without transactions: only the last record of each key is looked at.
+        """Replays records without transactions: only the last record of each key is read.
 
         Cost: some 0.1 µs a record, and 1 µs a key.
         """
@@ -259,7 +259,7 @@ class Image:
             written: there was one of the same key with a value, which was left out.
 
         Returns:
-            Whether it was taken.
+            Whether it was applied.
         """
         kind = -1 if key is None or len(key) < 2 else key[0] << 8 | key[1]
         if key is None or not 0 <= kind <= LAST_KIND:
@@ -294,7 +294,7 @@ class Image:
             self.skipped.append(Skipped(offset, fault))
 
     def _take_offset(self, offset: int, kind: int, key: bytes, value: bytes | None, producer: int, written: bool) -> str | None:
-        """Takes a commit, or returns what is wrong with it."""
+        """Applies a commit, or returns what is wrong with it."""
         end = 4 + int.from_bytes(key[2:4], "big")
         name, partition_key = key[4:end], key[end:]
         if len(partition_key) < 6 or len(partition_key) != 6 + (partition_key[0] << 8 | partition_key[1]):
@@ -339,7 +339,7 @@ class Image:
             entries.pop((name, partition_key), None)
 
     def _take_group(self, offset: int, kind: int, key: bytes, value: bytes | None) -> str | None:
-        """Takes a record about a group or a member, or returns what is wrong with it."""
+        """Applies a record about a group or a member, or returns what is wrong with it."""
         end = 4 + int.from_bytes(key[2:4], "big")
         if len(key) < end:
             return _NO_KEY

@@ -19,11 +19,11 @@ TARGET_EPOCH: Final = 6
 TARGET: Final = 7
 CURRENT: Final = 8
 KINDS: Final = range(GROUP_EPOCH, CURRENT + 1)
-PATTERN: Final = 16  # one a pattern that members subscribe to: what it has found; not looked into
+PATTERN: Final = 16  # one for each pattern that members subscribe to, with its matches; not parsed
 DELETION_ORDER: Final = (CURRENT, TARGET, TARGET_EPOCH, MEMBER, PATTERN, GROUP_TOPICS, GROUP_EPOCH)  # Kafka's; it refuses others
 OF_MEMBERS: Final = (MEMBER, TARGET, CURRENT)
 
-STABLE: Final = 0  # states of a member: it has what it is to have,
+STABLE: Final = 0  # states of a member: it has its target assignment,
 UNREVOKED: Final = 1  # more than that,
 UNRELEASED: Final = 2  # or less, because others have it
 
@@ -106,7 +106,7 @@ class GroupTopics(NamedTuple):
 
 
 class MemberMetadata(NamedTuple):
-    """A member, and what it wants (kind 5)."""
+    """A member and its subscription (kind 5)."""
 
     instance_id: str | None
     rack_id: str | None
@@ -153,7 +153,7 @@ def _parsed(what: str, value: bytes, read_fields: Callable[[Reader], Value]) -> 
         read = Reader(value)
         version = read.int16()
         if version > _VERSION:
-            raise UnsupportedFormatError(f"{what} has version {version}; this pylog knows version {_VERSION}")
+            raise UnsupportedFormatError(f"{what} has version {version}; this pylog reads version {_VERSION}")
         if version < 0:
             raise CorruptionError(f"{what} has version {version}")
         read.flexible = True

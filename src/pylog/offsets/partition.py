@@ -73,15 +73,15 @@ class OffsetsPartition:
             yield self._caught_up()
 
     def skipped(self) -> tuple[int, list[Skipped]]:
-        """Returns how many records were skipped because nobody can read them, and the first of these."""
+        """Returns how many records were skipped because they cannot be read, and the first of them."""
         with self.image() as image:
             return image.skipped_count, list(image.skipped)
 
     @contextmanager
     def exclusively(self) -> Iterator[Image]:
-        """The same, and no process appends anything but what is appended inside."""
+        """Yields the current image, while no other thread or process can append."""
         with self._guard:
-            self._caught_up()  # most of it before others have to wait
+            self._caught_up()  # most of the work before the lock is taken
             with self._log.exclusively():
                 yield self._caught_up()
 
@@ -138,7 +138,7 @@ class OffsetsPartition:
                 self._reported = offset + 1
 
     def _goes_on(self, state: LogState, position: int) -> bool:
-        """Whether all that has happened to the log since it was replayed is that it has grown."""
+        """Whether the log has only grown since it was replayed."""
         if self._seen is None or state.truncation_count != self._seen.truncation_count:
             return False
         return state.start_offset <= position <= state.end_offset and _segment_before(state, position) is self._anchor

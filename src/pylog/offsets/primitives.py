@@ -1,4 +1,4 @@
-"""Kafka's primitive types, as the keys and values of `__consumer_offsets` are made of them (groups-and-transactions 0.3)."""
+"""Reads and writes Kafka's primitive types, used in `__consumer_offsets` (groups-and-transactions 0.3)."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class Writer:
     """Writes values one after the other, in the compact forms.
 
     Attributes:
-        data: what was written.
+        data: the bytes written.
 
     >>> write = Writer()
     >>> _ = write.int16(0).text("t").array([7], write.int32).tags(())

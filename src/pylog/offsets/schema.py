@@ -1,7 +1,7 @@
 """The records of `__consumer_offsets`: Kafka's keys and values, every version read, the current one written.
 
 A key begins with a number that is the kind of record; a value with the version of its layout. Kinds that are not named here
-belong to others: their records are kept and not looked into (groups-and-transactions 1.4 to 1.7).
+belong to other uses: their records are kept and not parsed (groups-and-transactions 1.4 to 1.7).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def partition_of_group(group: str, partitions: int) -> int:
 
 
 def group_name(encoded: bytes) -> str:
-    """A group's name from the bytes that keys have of it.
+    """Decodes a group's name from the bytes in a key.
 
     Raises:
         CorruptionError: they are no UTF-8.
@@ -76,7 +76,7 @@ def group_name(encoded: bytes) -> str:
 
 
 def format_partition_key(partition: TopicPartition) -> bytes:
-    """The part of an offset's key that names the partition: what a group's offsets are told apart by."""
+    """Returns the part of an offset's key that names the partition, which identifies an offset within its group."""
     topic = partition.topic.encode()
     return _SIZE.pack(len(topic)) + topic + _PARTITION.pack(partition.partition)
 
@@ -120,7 +120,7 @@ class Commit(NamedTuple):
     """The value of an offset's record.
 
     Attributes:
-        committed: what a group is told.
+        committed: the offset and metadata that the group receives.
         expire_timestamp: when it expires, in milliseconds, if the one who committed said so; else None.
     """
 
@@ -173,7 +173,7 @@ def _current(value: bytes) -> OffsetAndMetadata:
 
 def _checked_version(version: int, what: str) -> int:
     if version > _NEWEST:
-        raise UnsupportedFormatError(f"a value of an {what} has version {version}; this pylog knows versions 0 to {_NEWEST}")
+        raise UnsupportedFormatError(f"a value of an {what} has version {version}; this pylog reads versions 0 to {_NEWEST}")
     if version < 0:
         raise CorruptionError(f"a value of an {what} has version {version}")
     return version
@@ -199,7 +199,7 @@ class GroupMetadata(NamedTuple):
     """A group of Kafka's classic protocol, as its coordinator wrote it last.
 
     Attributes:
-        protocol_type: "consumer" for consumers, "" where nobody has joined yet.
+        protocol_type: "consumer" for consumers, "" if no member has joined yet.
         generation: how often its members were given partitions.
         protocol: the assignor's name.
         leader: id of the member that assigned.

@@ -52,8 +52,8 @@ class GroupView(NamedTuple):
     """A group as its records are at a moment.
 
     Attributes:
-        image: what they say; nothing where there are none.
-        pending: the places of its offsets that wait for a transaction's end.
+        image: the state from its records; empty if there are none.
+        pending: its partitions with offsets in an open transaction.
         directory: of the partition that has the records.
     """
 
@@ -70,7 +70,7 @@ class Members(Protocol):
     """Reports which members of groups run: `pylog.groups.living_members`, which is above."""
 
     def is_possible(self, directory: str) -> bool:
-        """Whether a group that has its records in this partition can have members at work."""
+        """Whether a group with records in this partition can have running members."""
         ...
 
     def at_work(self, view: GroupView) -> set[str]:
@@ -112,7 +112,7 @@ class OffsetStore:
 
     @property
     def retention_minutes(self) -> int:
-        """How long offsets are kept that nobody uses: see `OffsetsConfig`."""
+        """How long unused offsets are kept, in minutes: see `OffsetsConfig`."""
         return self._config.retention_minutes
 
     # ---- commit --------------------------------------------------------------------------------------------------------------
@@ -125,15 +125,15 @@ class OffsetStore:
         Args:
             group_id: a name of 1 to 32,767 bytes.
             offsets: (topic, partition) to the offset of the next record to read, from 0 to the partition's end.
-            durability: what this acknowledgement promises; the store's level by default.
+            durability: the level of this commit; by default, the store's.
 
         Raises:
             InvalidArgumentError: the group's name is empty or too long, an offset is negative, metadata has more than 4096
                 UTF-16 code units. Here as below, nothing was written.
             NonEmptyGroupError: the group has active members; only they can commit.
             UnknownTopicOrPartitionError: there is no such partition.
-            OffsetOutOfRangeError: an offset lies beyond the partition's end.
-            RecordTooLargeError: so many offsets do not fit into one batch.
+            OffsetOutOfRangeError: an offset is past the partition's end.
+            RecordTooLargeError: the offsets do not fit into one batch.
             ReadOnlyError, CorruptionError, StorageFailedError: as `Log.append`.
 
         Cost: one append; the first one in a directory makes the topic `__consumer_offsets`.
@@ -183,7 +183,7 @@ class OffsetStore:
         try:
             end = log.look().end_offset
         except UnknownTopicOrPartitionError:
-            end = (log := self._manager.log(*partition)).look().end_offset  # made again, or there is none
+            end = (log := self._manager.log(*partition)).look().end_offset  # created again, or deleted
         if offset > end and offset > (end := log.look(settled=True).end_offset):
             told = f"offset {offset} lies beyond the end of {partition.topic}-{partition.partition}, which is {end}"
             raise OffsetOutOfRangeError(told, offset=offset)
@@ -276,7 +276,7 @@ class OffsetStore:
         A skipped record changes nothing: the commits and members of all groups are as if it were not there.
 
         Returns:
-            By partition: how many there are, and the offset of each of the first ones with what is wrong. Partitions without any,
+            By partition: the number of such records, and the offset and the fault of the first ones. Partitions without any,
             and those that cannot be read, are left out. Cost: as `groups`.
         """
         found, _ = self._each_partition(OffsetsPartition.skipped)
@@ -290,7 +290,7 @@ class OffsetStore:
         """Deletes committed offsets of a group, those that wait for a transaction's end too; all or none of them.
 
         Args:
-            group_id: its name; one that there is not has nothing to delete.
+            group_id: the group; it need not exist.
             partitions: only for these; by default for all, and the group itself with them. Records of members of Kafka's newer
                 protocol stay.
             durability: as for `commit`.
@@ -334,7 +334,7 @@ class OffsetStore:
             try:
                 self._forget_topic(each, topic.encode(), end)
             except UnknownTopicOrPartitionError:
-                continue  # another process has deleted `__consumer_offsets` meanwhile
+                continue  # another process has deleted `__consumer_offsets`
             except PylogError as error:
                 trace.line(trace.OFFSETS_LEFT, topic=topic, path=each.directory, error=str(error))
 
@@ -369,8 +369,9 @@ class OffsetStore:
 
         Args:
             group_id: its name.
-            decide: gives the records to append, all of them or none. It may be called again, if the topic was deleted meanwhile.
-            make: make the topic if it is missing; else nobody is called then.
+            decide: returns the records to append, all of them or none. It is called again if the topic was deleted at the same
+                time.
+            make: true to create a missing topic; otherwise `decide` is not called without one.
             durability: as for `commit`.
 
         Raises:
@@ -387,7 +388,7 @@ class OffsetStore:
         self._on_partition(group_id, act, make=make)
 
     def expire(self, now_ms: int | None = None) -> int:
-        """Deletes what has expired by Kafka's rules: offsets that nobody has used for `OffsetsConfig.retention_minutes`.
+        """Deletes offsets that have expired by Kafka's rules: unused for `OffsetsConfig.retention_minutes`.
 
         Args:
             now_ms: the wall clock, in milliseconds; the store's clock by default.
@@ -398,7 +399,7 @@ class OffsetStore:
         Raises:
             ReadOnlyError, CorruptionError, StorageFailedError: as `Log.append`.
 
-        Cost: a look at every offset; `Store.tick` calls it every `OffsetsConfig.retention_check_interval_ms`.
+        Cost: one check of every offset; `Store.tick` calls it every `OffsetsConfig.retention_check_interval_ms`.
         """
         now = self.clock.now_ms() if now_ms is None else now_ms
         waiting = self._topics_that_wait()
@@ -408,7 +409,7 @@ class OffsetStore:
         return sum(done.values())
 
     def expire_if_due(self, now_ms: int) -> int:
-        """The same, unless it has been done a short time ago; never at the first call, as in Kafka."""
+        """Deletes expired offsets if a check is due; never at the first call, as in Kafka."""
         due, interval = self._next_check_ms, self._config.retention_check_interval_ms
         if due is not None and due - interval <= now_ms < due:  # earlier than that the clock was ahead when it was last done
             return 0
@@ -420,8 +421,8 @@ class OffsetStore:
         return self._delete(there, lambda image: self._expired(there, image, now_ms, waiting), why)
 
     def _delete(self, there: OffsetsPartition, find: Callable[[Image], dict[bytes, Expiry]], reason: str) -> int:
-        """Deletes what is found in a partition, by group; how many offsets."""
-        with there.image() as image:  # most often there is nothing to be done, and nobody has to wait
+        """Deletes the offsets that `find` returns by group in a partition. Returns their number."""
+        with there.image() as image:  # most often nothing has expired, and no lock is needed
             if not find(image):
                 return 0
         with there.exclusively() as image:
@@ -462,14 +463,14 @@ class OffsetStore:
     # ---- partitions ----------------------------------------------------------------------------------------------------------
 
     def with_partition(self, group_id: str, action: Callable[[OffsetsPartition], Result]) -> Result:
-        """What `action` does with the partition that has a group's records, which is made if it is missing.
+        """Returns the result of `action` on the partition of a group's records, which is created if it is missing.
 
-        It is called again when the topic was deleted meanwhile.
+        It is called again if the topic was deleted at the same time.
         """
         return cast("Result", self._on_partition(group_id, action, make=True))
 
     def _on_partition(self, group_id: str, action: Callable[..., Result], *given: Any, make: bool = False) -> Result | None:
-        """Does something with the partition of a group, and what is given; None without the topic, unless it is to be made."""
+        """Runs an action on the partition of a group. Returns None if the topic does not exist and must not be created."""
         tries = _TRIES
         while True:
             try:
@@ -505,7 +506,7 @@ class OffsetStore:
         """The partition that a group has its records in, or would have.
 
         A broker of several, or with several directories, has some of the partitions here and some elsewhere, and how many there
-        are nobody says. So where its groups are counts before where they would be if all partitions were here.
+        are is not recorded. So the actual partitions of its groups decide, before the partitions computed from their names.
         """
         number, name = partition_of_group(group_id, count), checked_group(group_id)
         if not self.fs.exists(join(self._manager.path, META_PROPERTIES)):
@@ -524,7 +525,7 @@ class OffsetStore:
         return number
 
     def _is_whole(self, count: int) -> bool:
-        """Whether all partitions are here, as far as their numbers and the groups in them tell."""
+        """Whether all partitions are present, judged by their numbers and the groups in them."""
         for number, there in enumerate(self._all_partitions()):
             if there.number != number:
                 return False
@@ -534,7 +535,7 @@ class OffsetStore:
         return True
 
     def _all_partitions(self) -> Iterator[OffsetsPartition]:
-        """Those that there are. One that the topic's maker has not got to has no records yet."""
+        """Yields the existing partitions. One that the topic's creator has not created yet has no records."""
         for number in self._all_numbers():
             with suppress(UnknownTopicOrPartitionError):
                 with self._guard:
@@ -548,7 +549,7 @@ class OffsetStore:
     def _each_partition(self, action: Callable[[OffsetsPartition], Result]) -> tuple[dict[int, Result], dict[int, PylogError]]:
         """What `action` makes of each partition, by number, and the errors of those that it fails for.
 
-        A partition that is not made yet, or was deleted meanwhile, is in neither.
+        A partition that was not created yet, or was just deleted, is in neither.
         """
         found: dict[int, Result] = {}
         failed: dict[int, PylogError] = {}
@@ -587,7 +588,7 @@ def _groups_in(there: OffsetsPartition) -> list[bytes]:
 
 
 def _partition_keys_in(group: GroupImage, topics: Collection[str]) -> list[bytes]:
-    """The places of a group's offsets that are in some topics."""
+    """Returns the partitions of a group's offsets that are in some topics."""
     return (
         [partition_key for partition_key in group.entries if parse_partition_key(partition_key).topic in topics] if topics else []
     )

@@ -1,4 +1,4 @@
-"""Decides whether a record of `__consumer_offsets` can be used: a replay skips records that nobody can read.
+"""Decides whether a record of `__consumer_offsets` can be used: a replay skips records that cannot be read.
 
 A broker skips a key of an unknown version too. Values of a later version are not judged here: they parse with a later pylog, and
 until then only their own group is refused.
@@ -33,7 +33,7 @@ from pylog.offsets.schema import GROUP, parse_group, parse_offset, parse_partiti
 
 LAST_KIND: Final = 31  # of records that Kafka's coordinators write, with room for kinds of later versions
 _LAST_VERSION: Final = 15  # of values that a later Kafka may write; the newest one today is 4
-UNKNOWN_MEMBER: Final = format_member(MemberMetadata(None, None, "", "", (), None, 0, None))  # one that wants nothing
+UNKNOWN_MEMBER: Final = format_member(MemberMetadata(None, None, "", "", (), None, 0, None))  # without a subscription
 _USUAL: Final = struct.Struct(">hqih")  # of a commit in version 3, as far as the size of its metadata
 _USUAL_SIZE: Final = _USUAL.size + 8  # with the time, without metadata
 _USUAL_VERSION: Final = 3

@@ -1,9 +1,9 @@
-"""Walking the batches of a segment: the good ones in order, and what lies between them.
+"""Walks the batches of a segment: the good ones in order, and the damage between them.
 
-Reading and recovery both stand on `walk`, so that they agree on what is damage. A batch is good when its frame is whole, it fits
+Reading and recovery both use `walk`, so that they agree on damage. A batch is good when its frame is whole, it fits
 between its neighbours (`continuity`), its segment's seal, if there is one, says the same of its header and, when that is asked
 for, its CRC is right. Behind damage the walk goes on at the next good batch, found byte by byte, so that one flipped bit never
-costs a neighbour; what a seal alone knows is told to the batch if one bit was flipped, else to an interval of the seal.
+costs a neighbour. Damage that only a seal shows is traced to the batch if one bit was flipped, else to an interval of the seal.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from pylog.segment.seal import ALTERED, Seal, SealedReader, has_lost_its_end, is
 from pylog.segment.segment import LogSegment
 
 _LARGEST_MARKER: Final = 100  # bytes, rounded up: Kafka's markers have 78
-_SECTORS: Final = 8192  # bytes: two of the largest sectors, the misplaced one and what it should have been followed by
+_SECTORS: Final = 8192  # bytes: two of the largest sectors, the misplaced one and its successor
 
 
 class Damage(NamedTuple):
@@ -69,7 +69,7 @@ class Damage(NamedTuple):
 
 
 class WalkedRange(NamedTuple):
-    """Some consecutive good batches, and the damage behind them, if that is what ends the stretch.
+    """Some consecutive good batches, and the damage after them, if damage ends the stretch.
 
     Attributes:
         buffer: their bytes; valid until the next stretch is asked for.
@@ -139,7 +139,7 @@ def walk(segment: LogSegment, position: int, end: int, following: int | None, *,
 
 
 def _start(segment: LogSegment, position: int) -> _Place:
-    """A place that an index gave. The index's word for the batch there vouches for its offsets."""
+    """A position from an index, whose entry confirms the offsets of the batch there."""
     head = peek(segment, position) if position else None
     if segment.index_is_of_headers:
         return _Place(0, segment.base_offset)  # it cannot vouch for what it was made from: all of it is walked
@@ -168,7 +168,7 @@ def _has_lost_its_end(segment: LogSegment) -> bool:
 def _as_sealed(
     segment: LogSegment, seal: Seal, sealed: SealedReader, region: Region, table: Table, fault: _Fault | None
 ) -> tuple[Table, _Fault | None]:
-    """The batches up to the first whose header is not what was sealed; where that cannot be told, up to its interval."""
+    """Returns the batches before the first one whose header differs from the seal, or before the interval that has it."""
     altered = sealed.altered(region.buffer, table, region.shift)
     if not altered or (fault is not None and altered[0].start <= fault.position < altered[0].end):
         return table, fault  # what is known to be wrong there is why the interval is not what it was
@@ -178,7 +178,7 @@ def _as_sealed(
 
 
 def peek(segment: LogSegment, position: int) -> Neighbour | None:
-    """What the header at a position says, if there is one of magic 2."""
+    """Returns the header at a position, if there is one of magic 2."""
     head = segment.file().read(position, HEADER_SIZE)
     if len(head) < HEADER_SIZE or head[MAGIC_AT] != 2:
         return None
@@ -189,12 +189,12 @@ def peek(segment: LogSegment, position: int) -> Neighbour | None:
 def _checked(
     segment: LogSegment, region: Region, end: int, following: int | None, place: _Place, verify: bool
 ) -> tuple[Table, _Fault | None]:
-    """The region's batches up to the first that cannot be right, and what is wrong with that one."""
+    """Returns the region's batches before the first faulty one, and its fault."""
     table = region.table
     good = table.shape[1]
     fault = None if region.status in (kernels.OK, kernels.FULL) else _Fault(region.end, WHY[region.status])
     if fault is not None and good and not crc_is_good(region.buffer, table, good - 1):
-        good -= 1  # its length is not to be trusted either: that is why nothing follows where something should
+        good -= 1  # its length may be wrong too, which explains why no batch follows it
         fault = _Fault(region.shift + int(table[POSITION, good]), WHY[kernels.BAD_CRC])
     behind = _behind(segment, region, end, following, fault)
     broken = _first_broken_at_a_gap(region, good, place, behind)
@@ -217,7 +217,7 @@ def _checked(
 
 
 def _behind(segment: LogSegment, region: Region, end: int, following: int | None, fault: _Fault | None) -> Neighbour | None:
-    """What is known of the batch behind a region: its header, or at a segment's end the next segment's base."""
+    """Returns the header of the batch after a region, or at a segment's end the next segment's base."""
     if fault is not None:
         return None
     if region.end < end:
@@ -228,10 +228,10 @@ def _behind(segment: LogSegment, region: Region, end: int, following: int | None
 
 
 def _first_broken_at_a_gap(region: Region, count: int, place: _Place, behind: Neighbour | None) -> int | None:
-    """The first batch with a bad CRC next to a place where offsets do not go on: its offsets or its length made that gap.
+    """Returns the first batch with a bad CRC next to a gap in the offsets: its offsets or its length caused the gap.
 
     A batch that says that it is longer than it is hides those that follow it; one that reaches too far makes its neighbours
-    overlap it. Both fields leave a trace in the offsets, and a checksum that tells who is wrong.
+    overlap it. Both fields leave a trace in the offsets, and the checksum shows which batch is wrong.
     """
     table = region.table[:, :count]
     if not count:
@@ -240,7 +240,7 @@ def _first_broken_at_a_gap(region: Region, count: int, place: _Place, behind: Ne
     expected = np.append(place.floor, table[LAST_OFFSET] + 1)[: first.size]
     gaps = np.flatnonzero(first != expected)
     if place.before is None and gaps.size and gaps[0] == 0:
-        gaps = gaps[1:]  # a compaction may have taken what was before a segment's first batch
+        gaps = gaps[1:]  # compaction may have removed records before a segment's first batch
     if not gaps.size:
         return None
     beside = np.union1d(gaps - 1, gaps)
@@ -259,7 +259,7 @@ def _first_bad_crc(region: Region, count: int) -> int | None:
 
 
 def crc_is_good(buffer: Bytes, table: Table, batch: int) -> bool:
-    """Whether a batch's stored checksum is that of its bytes, in its format."""
+    """Whether a batch's stored checksum matches its bytes, in its format."""
     position, size = int(table[POSITION, batch]), int(table[SIZE, batch])
     if table[MAGIC, batch] < 2:
         return legacy_crc_ok(buffer[position : position + size])
@@ -280,10 +280,10 @@ def _measured(segment: LogSegment, fault: _Fault, floor: int, end: int) -> Damag
 
 
 def next_good_batch(segment: LogSegment, position: int, end: int, floor: int) -> int | None:
-    """The position of the first good batch behind the damage at `position`, with an offset of at least `floor`.
+    """Returns the position of the first good batch after the damage at `position`, with an offset of at least `floor`.
 
-    A value may hold the bytes of a whole batch (a backup of another log, say). So what is found counts only where the damaged
-    batch says it ends, or when a batch, or the segment's end, follows it.
+    A value may contain the bytes of a whole batch, from a backup of another log for example. So a batch counts only where the
+    damaged batch says it ends, or when a batch, or the segment's end, follows it.
     """
     file = segment.file()
     declared = position + _declared_size(file.read(position, FRAME_SIZE))
@@ -298,7 +298,7 @@ def next_good_batch(segment: LogSegment, position: int, end: int, floor: int) ->
 def _in_place(segment: LogSegment, position: int, end: int, floor: int) -> int:
     """The first good batch from `position` on that stands where it was written.
 
-    A sector that was written to a wrong place brings batches from elsewhere: good ones, with offsets that do not go on. Of those
+    A misplaced sector brings good batches from elsewhere, whose offsets do not continue. Of those
     within a sector's length the longest row of rising offsets is believed, of several the last: a copy may come before its batch.
     """
     places: list[int] = []
@@ -320,7 +320,7 @@ def _declared_size(head: Bytes) -> int:
 
 
 def _is_followed(segment: LogSegment, position: int, end: int) -> bool:
-    """Whether a frame that can be a batch, of a later offset, begins where the batch at `position` ends."""
+    """Whether a plausible frame with a later offset begins where the batch at `position` ends."""
     head = segment.file().read(position, FRAME_SIZE)
     behind = position + _declared_size(head)
     if behind >= end:
@@ -335,7 +335,7 @@ def _is_followed(segment: LogSegment, position: int, end: int) -> bool:
 
 
 def is_preallocated(segment: LogSegment, damage: Damage) -> bool:
-    """Whether what is no batch is the zeros that were written ahead of the end of the segment that is appended to."""
+    """Whether the bytes are the preallocated zeros after the end of the active segment."""
     at_end = damage.end == segment.size and not segment.sealed
     return at_end and segment.file().is_blank(damage.position, damage.end)
 

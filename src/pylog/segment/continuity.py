@@ -1,4 +1,4 @@
-"""Whether batches can follow each other: what Kafka's CRC does not cover is checked against the neighbours.
+"""Checks whether batches can follow each other: fields outside Kafka's CRC are compared with the neighbours.
 
 A batch's base offset, its length and its leader epoch lie outside of its CRC. The length is checked by what follows it; the other
 two here: offsets rise, and an epoch that only one batch has, out of order with both of its neighbours, is damage.
@@ -18,7 +18,7 @@ OUT_OF_REACH: Final = "has offsets that its segment cannot hold"
 
 
 class Neighbour(NamedTuple):
-    """The batch before or behind a table, as far as continuity asks for it."""
+    """The fields of the batch before or after a table that continuity needs."""
 
     base_offset: int
     last_offset: int
@@ -26,7 +26,7 @@ class Neighbour(NamedTuple):
 
 
 class Suspect(NamedTuple):
-    """A batch that cannot be what was written.
+    """A batch that cannot be as it was written.
 
     Attributes:
         batch: its column in the table.
@@ -42,9 +42,9 @@ def first_suspect(table: Table, floor: int, before: Neighbour | None, after: Nei
 
     Args:
         table: consecutive batches of one segment.
-        floor: no offset may be below: the segment's base, or the offset behind `before`.
+        floor: the lowest possible offset: the segment's base, or the offset after `before`.
         before: the batch before the table's first one, None at a segment's start.
-        after: what is known to follow the table's last batch, None at the end of the log.
+        after: the batch after the table's last one; None at the end of the log.
 
     >>> first_suspect(np.zeros((15, 0), np.int64), 0, None, None) is None
     True
@@ -63,12 +63,12 @@ def first_suspect(table: Table, floor: int, before: Neighbour | None, after: Nei
         found += _overlap(int(overlaps[0]), first, previous, table.shape[1])
     odd = _odd_epoch(table, before, after)
     if odd is not None:
-        found.append(Suspect(odd, "has a leader epoch that fits neither the batch before nor the one behind it"))
+        found.append(Suspect(odd, "has a leader epoch that fits neither the batch before nor the one after it"))
     return min(found) if found else None
 
 
 def is_dense(table: Table, floor: int, before: Neighbour | None, after: Neighbour | None) -> bool:
-    """The usual case, told quickly: no gap anywhere, and one leader epoch."""
+    """The usual case, checked quickly: no gap, and one leader epoch."""
     first, last, epoch = table[BASE_OFFSET], table[LAST_OFFSET], int(table[LEADER_EPOCH, 0])
     end = int(last[-1])
     around = [neighbour.leader_epoch for neighbour in (before, after) if neighbour is not None]

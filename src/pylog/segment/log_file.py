@@ -91,7 +91,7 @@ class LogFile:
             target.write(part.data, start - position + at)
 
     def regions(self, position: int, end: int, *, verify: bool = False) -> Iterator[Region]:
-        """Walks the batches from `position` to `end`; the last region's status tells how the walk ended.
+        """Walks the batches from `position` to `end`; the last region's status shows how the walk ended.
 
         Cost: one pass over the headers; memory for some chunks, or for the largest batch. With `verify`, another thread reads the
         next chunk of a large file while this one checks a chunk, which takes as long.

@@ -411,7 +411,7 @@ class SealedReader:
             digest, position = extend(digest, prefixes(region.buffer, region.table)), region.end
         if position == end and digest == self._seal.digest_at(end):
             return []
-        self._digest = None  # reported: its rest is not compared
+        self._digest = None  # reported: the remainder is not compared
         return [Altered(self._seal.mark_before(end - 1), end)]
 
 
@@ -446,7 +446,7 @@ def first_mismatch(segment: LogSegment, seal: Seal) -> Mismatch | None:
     return None if found is None else Mismatch(False, found.start, found.end - found.start, ALTERED)
 
 
-ALTERED: Final = "has batch headers that are not what was sealed"
+ALTERED: Final = "has batch headers that differ from the seal"
 
 
 def _altered(segment: LogSegment, seal: Seal) -> Iterator[Altered]:

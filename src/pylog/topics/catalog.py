@@ -18,13 +18,13 @@ from pylog.record.checksum import crc32c
 CATALOG: Final = "pylog.json"
 DELETED_NAME: Final = re.compile(
     r"[a-zA-Z0-9._-]+\.[0-9a-f]{32}-delete"
-)  # what a partition directory is renamed to (storage-format 3.2.3)
+)  # suffixes of renamed partition directories (storage-format 3.2.3)
 _COMPACTED: Final = TopicConfig(cleanup_policy="compact", segment_bytes=limits.DEFAULT_OFFSETS_SEGMENT_BYTES)
 _INTERNAL: Final = {"__consumer_offsets": _COMPACTED, "__transaction_state": _COMPACTED}  # what Kafka sets for its own topics
 _VERSION: Final = 1
 _TOPIC_ID = re.compile(r"[A-Za-z0-9_-]{22}")
 
-# Of a topic that `pylog.json` does not name: a broker made it, and only that knows how long it keeps it. So nothing of it goes.
+# Of a topic that `pylog.json` does not name: a broker created it, and only the broker has its retention. So nothing is deleted.
 UNKNOWN_CONFIG: Final = TopicConfig(retention_ms=-1)
 
 
@@ -63,7 +63,7 @@ class Catalog(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return _INTERNAL.get(topic, UNKNOWN_CONFIG) if known is None else TopicConfig.of(known.config)
 
     def sealed(self) -> Catalog:
-        """The same with the checksum that belongs to it."""
+        """Returns the document with its checksum."""
         bare = msgspec.structs.replace(self, crc32c="")
         return msgspec.structs.replace(bare, crc32c=f"{crc32c(msgspec.json.encode(bare)):08x}")
 
@@ -121,7 +121,7 @@ class _Known(NamedTuple):
 
 
 def read_catalog(fs: FileSystem, root: str) -> Catalog:
-    """The catalog of a directory; an empty one where there is none.
+    """Reads the catalog of a directory; an empty one if there is no file.
 
     Raises:
         CorruptionError: the file is not as it was written.
@@ -137,7 +137,7 @@ def parsed_catalog(path: str, data: bytes | None) -> Catalog:
     try:
         version = _VERSIONED_DECODER.decode(data).version
         if version != _VERSION:
-            raise UnsupportedFormatError(f"{path} has version {version}; this pylog knows version {_VERSION}", path=path)
+            raise UnsupportedFormatError(f"{path} has version {version}; this pylog reads version {_VERSION}", path=path)
         catalog = _CATALOG_DECODER.decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:  # ValueError: bytes that are no UTF-8
         raise _damaged(path, str(error)) from error

@@ -1,4 +1,4 @@
-"""`TopicChanges`: topics made, altered and deleted by one process beside others, each change under the locks that it needs."""
+"""`TopicChanges`: creates, alters and deletes topics while other processes may do the same, under the locks that each needs."""
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ class TopicChanges:
         return made
 
     def _make(self, name: str, topic: CatalogTopic, numbers: Iterable[int]) -> Topic:
-        """Makes partitions of a topic, as the catalog is to name it. Of a topic of that name that is gone nothing is believed."""
+        """Creates partitions of a topic before the catalog names it. Ignores leftovers of a deleted topic of the same name."""
         self._forget_ends(name, numbers)
         write_topic(self._fs, self._root, name, topic)
         make_partitions(self._fs, self._root, name, topic.id, numbers)
         return find_topic(self._fs, self._root, name)
 
     def is_half_made(self, key: TopicPartition) -> bool:
-        """Whether a partition of a topic of pylog's lacks its `partition.metadata`; a broker makes those of its own."""
+        """Whether a partition of a topic of pylog's lacks its `partition.metadata`. A broker writes those of its own topics."""
         if self._fs.exists(join(self._root, directory_name(key), PARTITION_METADATA)):
             return False
         return key.topic in read_catalog(self._fs, self._root).topics and not self._fs.exists(join(self._root, META_PROPERTIES))
@@ -79,7 +79,7 @@ class TopicChanges:
     def complete(self, key: TopicPartition) -> None:
         """Makes the directory of a partition, or its `partition.metadata`, that its topic's maker did not get to."""
         with self._locks.root.entered():
-            known = find_topic(self._fs, self._root, key.topic)  # as it is now: what was deleted meanwhile must not come back
+            known = find_topic(self._fs, self._root, key.topic)  # read again, so that a topic deleted in between is not restored
             check_partition(self._root, known, key.partition)
             make_partitions(self._fs, self._root, key.topic, known.id or new_topic_id(), [key.partition])
             trace.later(trace.PARTITION_COMPLETED, key, reason="its creator did not get to it")
@@ -114,7 +114,7 @@ class TopicChanges:
     def delete(self, name: str) -> None:
         """Deletes a topic, for good when this returns."""
         with self._locks.root.entered():
-            topic = find_topic(self._fs, self._root, name)  # another store may have deleted it meanwhile, and made it again
+            topic = find_topic(self._fs, self._root, name)  # another store may have deleted and created it in between
             self.check_deletable(topic)
             directories = decide_deletion(self._fs, self._root, topic)
             self._forget_ends(name, topic.partition_ids)

@@ -23,8 +23,8 @@ def check_catalog(fs: FileSystem, root: str, catalog: Catalog, *, quiet: bool) -
 
     Args:
         fs, root: the log directory.
-        catalog: as it is meanwhile.
-        quiet: nobody writes files there, no thread of this process either: what looks unfinished is left over.
+        catalog: its content during the check.
+        quiet: true if no process or thread writes there, so that incomplete topics are leftovers.
     """
 
     try:
@@ -52,8 +52,8 @@ def was_made(fs: FileSystem, root: str, partition: TopicPartition) -> bool:
 
 
 def _check_made(fs: FileSystem, root: str, ids: Mapping[TopicPartition, str], lacking: set[TopicPartition]) -> Iterator[Finding]:
-    """Of partitions that have no directory: whether they are lost, or not made yet. Not of those that came or went meanwhile."""
-    made = {partition for partition in lacking if was_made(fs, root, partition)}  # before the next look: that can only excuse it
+    """Yields partitions without a directory, as lost or not yet created. Skips those that changed during the check."""
+    made = {partition for partition in lacking if was_made(fs, root, partition)}  # before the listing, which can only clear it
     topics = read_catalog(fs, root).topics if lacking else {}
     for partition in sorted(lacking):
         topic = topics.get(partition.topic)

@@ -1,4 +1,4 @@
-"""Deleting topics: the decision is one line in the catalog, the next process can repeat the rest."""
+"""Deletes topics. One line in the catalog is the decision; the next process can repeat the remaining steps."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ def free_names(
 def rename_deleted(fs: FileSystem, root: str, directory: str, target: str) -> bool:
     """Renames a partition whose deletion was decided; every process that has it open sees the flag before it writes again.
 
-    Under the partition's lock and the root's. Returns False when somebody who needed the name has done it: what has the name now
-    is another one.
+    Under the partition's lock and the root's. Returns False if another process that needed the name has done it: the directory of
+    that name is another one.
     """
     path = join(root, directory)
     if read_catalog(fs, root).deleting.get(directory) != target or not fs.exists(path):
@@ -85,14 +85,14 @@ def rename_deleted(fs: FileSystem, root: str, directory: str, target: str) -> bo
 
 
 def note_removed(fs: FileSystem, root: str, removed: Iterable[str]) -> None:
-    """Writes down that directories are gone, given by the names that they had last. Under the root's lock."""
+    """Records that directories were deleted, by their last names. Under the root's lock."""
     catalog, gone = read_catalog(fs, root), set(removed)
     left = {old: new for old, new in catalog.deleting.items() if new not in gone}
     write_catalog(fs, root, msgspec.structs.replace(catalog, deleting=left))
 
 
 def delete_directories(fs: FileSystem, root: str, names: Mapping[str, str], reason: str) -> dict[str, str]:
-    """Deletes partition directories; those that cannot be, because they belong to somebody else, keep nobody from the others."""
+    """Deletes partition directories. One that cannot be deleted (permissions, for example) does not stop the others."""
     left = {}
     for name, target in names.items():
         try:
@@ -149,7 +149,7 @@ def _facts_of(fs: FileSystem, directory: str) -> dict[str, int] | None:
 
 
 def _remove(fs: FileSystem, path: str) -> None:
-    """Removes a directory, perhaps beside a process that has just opened the store and finishes the same deletion."""
+    """Removes a directory, even if a process that has just opened the store finishes the same deletion."""
     while fs.exists(path):
         try:
             fs.remove_tree(path)
@@ -159,7 +159,7 @@ def _remove(fs: FileSystem, path: str) -> None:
 
 
 def remove_strays(fs: FileSystem, root: str) -> None:
-    """Removes what was renamed for its deletion and then forgotten, as earlier versions did. Under the root's lock."""
+    """Removes directories that earlier versions renamed for deletion and left behind. Under the root's lock."""
     names = [
         entry.name for entry in fs.list(root) if entry.is_directory and not entry.is_link and DELETED_NAME.fullmatch(entry.name)
     ]

@@ -39,7 +39,7 @@ def is_finished(fs: FileSystem, root: str, present: Container[TopicPartition]) -
 
 def finish_changes(fs: FileSystem, root: str, *, broker_was_last: bool) -> None:
     """Completes what an earlier process decided and did not get to do: topics made and deleted. Under the root's lock, by a
-    process that found nobody else there.
+    process that found no other process there.
 
     Args:
         fs, root: the log directory.

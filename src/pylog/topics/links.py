@@ -1,4 +1,4 @@
-"""Partitions behind symbolic links: followed, as a broker does, unless that would lead astray.
+"""Partitions behind symbolic links: followed, as by a broker, unless the target is unsafe.
 
 A link to a partition's directory is a common way to move one to another disk. It is followed for reading and writing. Links in
 the place of segments and other files are never followed.
@@ -49,7 +49,7 @@ def check_link(fs: FileSystem, directory: str) -> None:
 
 
 def _target(fs: FileSystem, path: str) -> str | None:
-    """Where a link leads that may be a stranger's, whom nobody follows."""
+    """Returns the target of a link that may belong to another user, which is not followed."""
     with contextlib.suppress(NotALogDirectoryError):
         return fs.link_target(path)
     return None
@@ -70,7 +70,7 @@ def linked_partitions(fs: FileSystem, root: str) -> list[str]:
 
 
 def check_deletable(fs: FileSystem, directory: str) -> None:
-    """Refuses the deletion of a partition behind a symbolic link: what is deleted is never outside the log directory.
+    """Refuses to delete a partition behind a symbolic link: files outside the log directory are never deleted.
 
     Raises:
         IllegalStateError: it is a link.

@@ -26,7 +26,7 @@ def find_topics(fs: FileSystem, root: str) -> dict[str, Topic]:
     catalog, entries = _listed(fs, root)
     found = present_numbers(entry for entry in entries if entry.name not in catalog.deleting)
     catalog = without(catalog, made_again(fs, root, catalog, entries))
-    # in a KRaft broker's directory what is there is all: nobody here makes the rest
+    # in a KRaft broker's directory the listing is complete: pylog creates nothing there
     whole = not (_is_brokers(entries) and is_kraft_brokers(fs, root))
     names = sorted(catalog.topics.keys() | found.keys() if whole else found)
     return {name: _topic(fs, root, catalog, name, found.get(name, []), whole=whole) for name in names}
@@ -36,7 +36,7 @@ def find_topic(fs: FileSystem, root: str, name: str) -> Topic:
     """One topic of a log directory.
 
     Raises:
-        UnknownTopicOrPartitionError: there is none of that name; the error names some that there are.
+        UnknownTopicOrPartitionError: the topic does not exist; the message names some that do.
     """
     check_topic_name(name)
     found = find_topics(fs, root)
@@ -51,7 +51,7 @@ def partitions_in(fs: FileSystem, root: str, entries: Collection[DirectoryEntry]
 
     Args:
         fs, root: the log directory.
-        entries: what is listed there.
+        entries: the names in the directory.
     """
     ours = _without_strangers(fs, root, entries)
     return {entry.name: found for entry in ours if (found := partition_of(entry)) is not None}
@@ -102,12 +102,12 @@ def id_in_brokers_directory(fs: FileSystem, root: str, partition: TopicPartition
 
 
 def _is_brokers(entries: Collection[DirectoryEntry]) -> bool:
-    """Whether a directory is a broker's, as its names tell: no file is read to find out that it is not."""
+    """Whether a directory is a broker's, judged by file names first: other directories cost no read."""
     return any(entry.name == META_PROPERTIES for entry in entries)
 
 
 def is_kraft_brokers(fs: FileSystem, root: str) -> bool:
-    """Whether a directory is that of a broker whose own metadata alone says which topics there are (interop 3.9)."""
+    """Whether a directory belongs to a broker whose own metadata decides which topics exist (interop 3.9)."""
     data = fs.read(join(root, META_PROPERTIES), limits.MAX_CHECKPOINT_BYTES)
     return data is not None and b"version=1" in data.split()
 

@@ -65,7 +65,7 @@ def check_more(fs: FileSystem, root: str, topic: Topic, count: int) -> int:
     if topic.name in INTERNAL_TOPICS:
         raise InvalidTopicError(
             f"{topic.name} is one of Kafka's internal topics: its number of partitions, {present}, stays, or its records "
-            "would not be found any more"
+            "would no longer be found"
         )
     if count <= present:
         raise InvalidArgumentError(

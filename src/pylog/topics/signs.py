@@ -1,4 +1,4 @@
-"""The names that tell a log directory from any other directory."""
+"""The file names by which a log directory is recognised."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ _SIGNS: Final = frozenset({CATALOG, META_PROPERTIES, CLEAN_SHUTDOWN, KAFKA_LOCK,
 
 
 def is_log_directory(entries: Iterable[DirectoryEntry]) -> bool:
-    """Whether a directory with these entries is known to be one of a broker's or of pylog's."""
+    """Whether a directory with these entries belongs to a broker or to pylog."""
     return any(entry.name in _SIGNS for entry in entries)

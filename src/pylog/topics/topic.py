@@ -1,4 +1,4 @@
-"""`Topic`: what is known of one."""
+"""`Topic`: the name, id, configuration and partitions of one topic."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Topic:
     Attributes:
         name: its name.
         id: 22 characters, or None when no partition has one (directories of brokers before 2.8).
-        config: its configuration; where nothing is known of it Kafka's defaults, but retention keeps everything.
+        config: its configuration. If it is unknown: Kafka's defaults, but retention keeps everything.
         partition_ids: the numbers of its partitions in this store, ascending; a broker of a cluster may have any of them.
     """
 

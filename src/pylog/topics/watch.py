@@ -30,7 +30,7 @@ class TopicsWatch:
 
         Args:
             now: as for `is_due`.
-            changes: the count before they were listed, so that a change meanwhile is due.
+            changes: the count before they were listed, so that a later change is due.
         """
         self._due, self._changes = now + self._interval, changes
 
