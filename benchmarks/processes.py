@@ -180,9 +180,8 @@ def _median_us(work: Callable[[int], object], calls: Sequence[int]) -> float:
 
 def _lock_and_check(log: pylog.Log) -> Callable[[int], None]:
     """What a log does before each append, and behind it."""
-    mutator = log._mutator
-    assert mutator is not None
-    lock, writer = log._source.lock, mutator.writer
+    owner = log._partition_log.writer()
+    lock, writer = owner.source.lock, owner.writer
     assert lock is not None
     assert writer is not None
 

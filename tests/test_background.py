@@ -344,8 +344,8 @@ sys.exit(ended)
         ("store._manager._guard", "rw"),
         ("store._manager._background._guard", "rw"),
         ("store._upkeep._ticking._guard", "rw"),
-        ("log._lock", "rw"),
-        ("log._lock", "r"),
+        ("log._partition_log._lock", "rw"),
+        ("log._partition_log._lock", "r"),
     ],
 )
 def test_closing_in_a_forked_child_waits_for_no_lock_of_a_thread_that_stayed_behind(

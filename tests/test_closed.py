@@ -21,6 +21,7 @@ import pytest
 import pylog
 from pylog import ClosedError, Durability, Store, TopicPartition
 from pylog.testing import MemoryFileSystem
+from support.engines import engine_of
 
 PLACE = TopicPartition("t", 0)
 API = Path(__file__).parent / "api.txt"
@@ -131,8 +132,6 @@ OPENS_NOTHING = {  # what these give is in memory; they need not raise, and may 
     "Producer.has_seen",
     "Group.reset",  # refused for its arguments first
     "Group.delete_offsets",
-    "Log.is_gone",
-    "Log.flush_behind",
     "Log.recovery_report",
     "OffsetStore.expire_if_due",  # not yet
     "OffsetStore.items",
@@ -214,7 +213,7 @@ ITERATORS: dict[str, Callable[[Store], Iterator[Any]]] = {
 }
 ENDS: dict[str, Callable[[Store], object]] = {
     "Store.close": lambda store: store.close(),
-    "Log.close": lambda store: store.log("t").close(),
+    "PartitionLog.close": lambda store: engine_of(store.log("t")).close(),
     "delete_topic": lambda store: store.delete_topic("t"),
 }
 

@@ -31,9 +31,8 @@ from pylog.fs import Door, FileSystem, Gate, join, process_id
 from pylog.log.checking.check import check_store
 from pylog.log.checking.report import Partition, Report
 from pylog.log.checking.verification import Progress, verify_store
-from pylog.log.internal import opened
-from pylog.log.log import Log
 from pylog.log.options import LiveOptions
+from pylog.log.partition_log import PartitionLog
 from pylog.log.reading.fast_outline import glance
 from pylog.log.reading.outline import PartitionExtent, outline_at
 from pylog.log.recovery.findings import Finding
@@ -86,8 +85,8 @@ class LogManager:
         self._open_files = OpenFiles()
         self._open_writers = OpenFiles(limits.OPEN_WRITERS)
         self._warned: set[str] = set()
-        self._logs: dict[TopicPartition, Log] = {}
-        self._readers: WeakSet[Log] = WeakSet()  # in a store that is open for reading
+        self._logs: dict[TopicPartition, PartitionLog] = {}
+        self._readers: WeakSet[PartitionLog] = WeakSet()  # in a store that is open for reading
         self._known_catalog = KnownCatalog(fs, path)
         self._background = Background(self.failures)
         with trace.HELD:
@@ -193,21 +192,21 @@ class LogManager:
             self._root.changes.delete(name)
             self.topic_changes += 1
 
-    def _let_go(self, topic: str) -> Iterator[Log]:
+    def _let_go(self, topic: str) -> Iterator[PartitionLog]:
         """Yields the logs of a topic, after removing each from the open logs and the background flush."""
         self.uncleanable.difference_update([key for key in self.uncleanable if key.topic == topic])
         for key in [key for key in self._logs if key.topic == topic]:
             log = self._logs.pop(key)
-            self._background.drop(log.flush_behind)
+            self._background.drop(log.flush_in_background)
             yield log
 
     # ---- logs ----------------------------------------------------------------------------------------------------------------
 
-    def log(self, topic: str, partition: int = 0) -> Log:
+    def log(self, topic: str, partition: int = 0) -> PartitionLog:
         """Returns a partition, opened on its first use."""
         self.gate.check()
         known = self._logs.get(TopicPartition(topic, partition)) if type(topic) is str and type(partition) is int else None
-        if known is not None and not known.is_gone:  # the frequent case: no further check
+        if known is not None and not known.is_deleted:  # the frequent case: no further check
             return known
         key = self._partition(topic, partition)
         if not self.writable:
@@ -217,9 +216,9 @@ class LogManager:
         with trace.HELD, self._guard:
             self.gate.check()  # again: another thread may have closed the store
             known = self._logs.get(key)
-            if known is None or known.is_gone:
+            if known is None or known.is_deleted:
                 if known is not None:
-                    self._background.drop(known.flush_behind)
+                    self._background.drop(known.flush_in_background)
                     self.uncleanable.discard(key)
                     with suppress(PylogError):
                         known.close()
@@ -227,10 +226,10 @@ class LogManager:
                 self._logs[key] = self._open_log(key)
             return self._logs[key]
 
-    def known_log(self, partition: TopicPartition) -> Log:
+    def known_log(self, partition: TopicPartition) -> PartitionLog:
         """The same for a partition whose name and number were checked. Cost: one look-up, if the log is open already."""
         known = self._logs.get(partition)
-        if known is None or known.is_gone or self.gate.is_shut:
+        if known is None or known.is_deleted or self.gate.is_shut:
             return self.log(*partition)
         return known
 
@@ -243,7 +242,7 @@ class LogManager:
                 f"{topic} is the metadata log of a Kafka controller; open the store with mode='r' to read it", path=self.path
             )
         known = self._logs.get(key)
-        if (known is None or known.is_gone) and not self.fs.exists(join(self.path, directory_name(key))):
+        if (known is None or known.is_deleted) and not self.fs.exists(join(self.path, directory_name(key))):
             self._check_partition(key)
         return key
 
@@ -288,7 +287,7 @@ class LogManager:
             if key not in self._logs:
                 seen = glance(self.fs, join(self.path, directory_name(key)), told or 0, ours=self._root.marker == NEW_MARKER)
             if seen is None or (told is not None and told < seen.outline.bases[0]):  # its first records may be in remote storage
-                state = self.log(*key).look()
+                state = self.log(*key).snapshot()
                 return state.start_offset, state.end_offset
         except UnknownTopicOrPartitionError:
             return None
@@ -319,12 +318,12 @@ class LogManager:
             cleaning_lock=None if locks is None else locks.cleaner(directory_name(key)),
         )
 
-    def _open_log(self, key: TopicPartition) -> Log:
+    def _open_log(self, key: TopicPartition) -> PartitionLog:
         root = self._root
-        surroundings = LogContext(
+        context = LogContext(
             self._options.exclusive, root.leave_clean_state, root.findings.extend, self._flush_every, self._open_writers
         )
-        return opened(self._source(key), self.clock, surroundings)
+        return PartitionLog(self._source(key), self.clock, context)
 
     def query_lock(self, query: str) -> AbstractContextManager[object]:
         """Prevents other threads and processes from appending for the same streaming query."""
@@ -366,7 +365,7 @@ class LogManager:
 
         def opened_view(key: TopicPartition) -> Partition:
             log = self.log(*key)
-            partition = log.as_partition(quiet=quiet)
+            partition = log.for_checks(quiet=quiet)
             return partition._replace(still=log.at_rest) if quiet else partition
 
         return [partial(opened_view, key) for key in self._root.partitions()]

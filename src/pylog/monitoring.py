@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pylog.errors import ClosedError, NotALogDirectoryError, PylogError, UnknownTopicOrPartitionError
-from pylog.log.log import Log
+from pylog.log.partition_log import PartitionLog
 from pylog.log.state import LogState
 from pylog.log_manager import LogManager
 from pylog.metrics import Sample
@@ -43,7 +43,7 @@ def _partition_samples(
     unreadable, skipped = faults
     try:
         log = manager.log(*place)
-        state = log.look()
+        state = log.snapshot()
         samples = list(_log_samples(log, state))
     except ClosedError:
         raise
@@ -58,7 +58,7 @@ def _partition_samples(
     yield Sample("log_skipped_records", _labels(place), skipped)
 
 
-def _is_damaged(log: Log) -> bool:
+def _is_damaged(log: PartitionLog) -> bool:
     """Whether a part of the log is damaged, as far as that was found when it was opened."""
     return any(finding.kind in ("corrupt", "missing") for finding in log.recovery_report)
 
@@ -77,7 +77,7 @@ def _group_samples(offsets: OffsetStore, ends: dict[TopicPartition, int]) -> Ite
                 yield Sample("group_lag", {"group": group, **_labels(place)}, max(0, ends[place] - each.offset))
 
 
-def _log_samples(log: Log, state: LogState) -> Iterator[Sample]:
+def _log_samples(log: PartitionLog, state: LogState) -> Iterator[Sample]:
     counters, labels = log.counters, _labels(log.partition)
     values = {
         "log_start_offset": state.start_offset,

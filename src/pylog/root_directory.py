@@ -10,7 +10,7 @@ from pylog.clock import Clock
 from pylog.directory.checkpoints import CLEAN_SHUTDOWN, CLEANER, LOG_START, NEW_MARKER, RECOVERY_POINT, Checkpoint
 from pylog.directory.locks import KAFKA_LOCK, StoreLocks
 from pylog.fs import FileSystem, join, read_derived, remove_derived, write_atomically
-from pylog.log.log import Log
+from pylog.log.partition_log import PartitionLog
 from pylog.log.recovery import clean_shutdown
 from pylog.log.recovery.findings import Finding
 from pylog.options import StoreOptions
@@ -131,7 +131,7 @@ class RootDirectory:
 
     # ---- the end -------------------------------------------------------------------------------------------------------------
 
-    def note_shutdown(self, opened: Mapping[TopicPartition, Log], *, clean: bool) -> None:
+    def note_shutdown(self, opened: Mapping[TopicPartition, PartitionLog], *, clean: bool) -> None:
         """Writes the shutdown checkpoints, and the marker if all is as after a clean shutdown, unless other processes write here.
 
         Args:

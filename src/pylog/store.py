@@ -18,6 +18,7 @@ from pylog.log.checking.verification import Progress
 from pylog.log.log import Log
 from pylog.log.maintenance.cleaner import Compaction
 from pylog.log.maintenance.trimming import Retained
+from pylog.log.partition_log import PartitionLog
 from pylog.log.reading.outline import PartitionExtent
 from pylog.log.recovery.findings import Finding
 from pylog.log_manager import LogManager
@@ -55,8 +56,9 @@ class Store:
         self.durability = options.durability
         self.departing: list[ConsumerCore] = []
         self._clock = clock
+        self._logs: dict[TopicPartition, tuple[PartitionLog, Log]] = {}
         self._producers: list[Core] = []
-        self._producers_guard = threading.Lock()
+        self._guard = threading.Lock()
         self._consumers: WeakSet[Consumer] = WeakSet()
         self._manager = manager = LogManager(path, options, fs, clock)
         self.failures = manager.failures
@@ -160,6 +162,8 @@ class Store:
             IllegalStateError: the same; a partition is reached through a symbolic link, or has records in remote storage.
         """
         self._manager.delete_topic(name, self._offsets.forgetting(name))
+        with self._guard:
+            self._logs = {partition: known for partition, known in self._logs.items() if partition.topic != name}
 
     # ---- logs ----------------------------------------------------------------------------------------------------------------
 
@@ -180,7 +184,17 @@ class Store:
 
         Cost: one directory listing; after an unclean shutdown, a scan from the durable point on.
         """
-        return self._manager.log(topic, partition)
+        opened = self._manager.log(topic, partition)
+        if self.mode == "r":
+            return Log(opened)
+        known = self._logs.get(opened.partition)
+        if known is not None and known[0] is opened:
+            return known[1]
+        with self._guard:
+            known = self._logs.get(opened.partition)
+            if known is None or known[0] is not opened:  # or its topic was deleted and created again
+                known = self._logs[opened.partition] = opened, Log(opened)
+            return known[1]
 
     def outline(self, topic: str, partition: int = 0) -> PartitionExtent:
         """Returns the ends and segments of a partition, for planning reads of many partitions. Opens nothing. Raises as `log`.
@@ -381,12 +395,12 @@ class Store:
         core = Core(self._manager, self._clock, checked, self._forget)
         producer = Producer(self._manager, self._clock, checked, core)
         core.begin()  # from here on, an interrupt that drops the producer ends the thread
-        with self._producers_guard:
+        with self._guard:
             self._producers.append(core)
         return producer
 
     def _forget(self, core: Core) -> None:
-        with self._producers_guard:
+        with self._guard:
             if core in self._producers:
                 self._producers.remove(core)
 
@@ -503,6 +517,11 @@ class Store:
             self._upkeep.end()
         finally:
             self._manager.close()
+
+
+def manager_of(store: Store) -> LogManager:
+    """The log manager of a store, for commands, tools and Spark: they read partitions as the engine has them."""
+    return store._manager
 
 
 def _close_unless_busy(consumer: Consumer) -> None:

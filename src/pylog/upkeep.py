@@ -7,10 +7,8 @@ from functools import partial
 
 from pylog.background import Background
 from pylog.errors import InvalidArgumentError
-from pylog.log.maintenance import trimmer
 from pylog.log.maintenance.cleaner import Compaction, Task, Throttle, clean, clean_due
 from pylog.log.maintenance.trimming import Retained
-from pylog.log.upkeep import cleaning_of, mutator_of, retention_plan
 from pylog.log_manager import LogManager
 from pylog.options import Committed, StoreOptions
 from pylog.record.types import TopicPartition
@@ -98,8 +96,7 @@ class Upkeep:
         while True:
             group = log.config.retention_group
             committed = None if group is None else self._committed(group, key)
-            given = now_ms, group, committed
-            done = retention_plan(log, *given) if dry_run else trimmer.retain(mutator_of(log), *given)
+            done = log.retain(now_ms, group, committed, dry_run=dry_run)
             if done is not None:
                 return done
 
@@ -129,4 +126,4 @@ class Upkeep:
         return for_each_partition(partial(clean, self._cleaning(key, self._now_ms(None))) for key in keys)
 
     def _cleaning(self, key: TopicPartition, now_ms: int) -> Task:
-        return cleaning_of(self._manager.log(*key), self._throttle, self._buffer_size, now_ms)
+        return self._manager.log(*key).cleaning(self._throttle, self._buffer_size, now_ms)

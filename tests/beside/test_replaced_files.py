@@ -116,7 +116,7 @@ def test_the_files_of_a_compaction_that_goes_on_are_no_findings(tmp_path: Path, 
 def test_a_change_that_a_dead_process_began_delays_a_report_and_does_not_prevent_it(path: str, writer: Store) -> None:
     writer.close()
     header = DurablePointFile(OsFileSystem(), f"{path}/t-0", write=True)
-    header.look()
+    header.refresh()
     header.write(epoch=header.slot.epoch + 1)
     header.close()
     with open(f"{path}/t-0/{0:020}.log", "r+b") as file:

@@ -17,10 +17,11 @@ from pylog.clock import ManualClock, SystemClock
 from pylog.fs import OsFileSystem
 from pylog.groups.member import GroupMember, MemberOptions, PartitionsAssigned
 from pylog.groups.members_file import MEMBERS_FILE, MembersFile
-from pylog.log.log import Log
+from pylog.log.maintenance import trimmer
 from pylog.offsets.schema import OFFSETS_TOPIC
 from pylog.store import Store
 from pylog.testing import MemoryFileSystem
+from support.engines import writer_of
 from support.golden import data as golden_data
 from support.groups.joining import settled
 from support.groups.members import member_of
@@ -349,10 +350,10 @@ def test_a_forked_child_has_no_member_and_does_not_end_its_parents(tmp_path: Pat
 def test_the_state_is_read_from_the_start_again_when_the_log_was_cut(store: Store, clock: ManualClock, joining: Joining) -> None:
     one = joining()
     settled(one)
-    log: Log = store.log(OFFSETS_TOPIC, store.offsets.with_partition("g", lambda there: int(there.directory.rpartition("-")[2])))
+    log = store.log(OFFSETS_TOPIC, store.offsets.with_partition("g", lambda there: int(there.directory.rpartition("-")[2])))
     end = log.end_offset
     two = joining()
     settled(one, two)
-    Log.truncate(log, end)  # a power loss took what was not synced
+    trimmer.truncate(writer_of(log), end)  # a power loss took what was not synced
     assert settled(one, two)
     assert len(one.assignment) == len(two.assignment) == 2

@@ -6,6 +6,7 @@ import pytest
 
 import pylog
 from pylog.testing import Image, MemoryFileSystem
+from support.engines import segments_of
 from support.reference.records import Batch, Record
 
 FAR = 2**31 + 5
@@ -26,6 +27,6 @@ def test_offsets_that_no_index_can_hold_are_reported_and_cost_nothing_else(mode:
         assert [record.value for record in log.records(0, 3)] == [b"near 0", b"near 1", b"near 2"]
         assert [finding.kind for finding in log.recovery_report] == ["corrupt"]
         assert "cannot hold" in log.recovery_report[0].message
-        index = log.look().segments.values()[0].offset_index()
+        index = segments_of(log)[0].offset_index()
         assert [entry for entry in map(index.entry, range(len(index))) if entry.offset > 2] == []
     assert fs.read(f"/data/t-0/{NAME}", 1 << 20) == data

@@ -23,6 +23,7 @@ from pylog.record.format import LAST_OFFSET, POSITION, SIZE
 from pylog.record.types import TopicPartition
 from pylog.segment.names import INDEX, LOG, SEAL, TIME_INDEX, TRANSACTION_INDEX, file_name
 from pylog.segment.seal import digest_of
+from support.engines import engine_of, segments_of
 from support.golden.data import GoldenPartition, partitions
 from support.log.checking import FS, SMALL, filled, seal_all
 
@@ -32,7 +33,7 @@ T0 = TopicPartition("t", 0)
 def partition_of(log: pylog.Log, root: Path, **changes: Any) -> Partition:
     """A partition as its log sees it."""
     directory = str(root / f"{log.partition.topic}-{log.partition.partition}")
-    return Partition(FS, log.partition, directory, log._state, True, True, log.recovery_report)._replace(**changes)
+    return Partition(FS, log.partition, directory, engine_of(log).known, True, True, log.recovery_report)._replace(**changes)
 
 
 def checked(log: pylog.Log, root: Path, **changes: Any) -> Report:
@@ -246,7 +247,7 @@ def test_an_altered_header_of_the_segment_that_is_appended_to_is_corrupt_because
 ) -> None:
     with pylog.open(root, mode="r") as store:
         log = store.log("t")
-        active = log.look().segments.values()[-1]
+        active = segments_of(log)[-1]
         digest = digest_of(active, active.size)
         known = (digest.position, digest.value)
         assert checked(log, root, writable=False, header_digest=known).ok
@@ -269,7 +270,7 @@ def rewritten(root: Path, without: int) -> Report:
     path.write_bytes(data[:start] + data[start + size :])
     with pylog.open(root) as store:
         log = store.log("t")
-        log.look().segments.values()[0].rebuild_indexes()
+        segments_of(log)[0].rebuild_indexes()
         return checked(log, root)
 
 

@@ -28,6 +28,7 @@ from pylog.record.format import BASE_OFFSET, LAST_OFFSET, POSITION
 from pylog.segment.names import INDEX, LOG, SNAPSHOT, TIME_INDEX, TRANSACTION_INDEX, file_name
 from pylog.testing import MemoryFileSystem, Moment, RecordingFileSystem
 from pylog.tools.verify import verify
+from support.engines import engine_of, segments_of
 from support.golden.data import case
 from support.log.checking import FS, SMALL, filled
 
@@ -35,7 +36,7 @@ from support.log.checking import FS, SMALL, filled
 def partition_of(log: pylog.Log, root: Path, **changes: Any) -> Partition:
     """A partition as its log sees it."""
     directory = str(root / f"{log.partition.topic}-{log.partition.partition}")
-    return Partition(FS, log.partition, directory, log._state, True, True, log.recovery_report)._replace(**changes)
+    return Partition(FS, log.partition, directory, engine_of(log).known, True, True, log.recovery_report)._replace(**changes)
 
 
 def checked(log: pylog.Log, root: Path, **changes: Any) -> Report:
@@ -197,7 +198,7 @@ def test_an_index_in_memory_that_does_not_fit_is_a_mistake_of_the_engine(root: P
         log.append_many([b"x" * 10] * 3)
         for _ in range(4):
             log.append(b"y" * 10)
-        active = log.look().segments.values()[-1]
+        active = segments_of(log)[-1]
         wrong = SegmentIndexBuilder(active.base_offset, 0)
         for region in active.regions(0):
             wrong.add(region.table, region.table.shape[1], position=region.shift + 1)

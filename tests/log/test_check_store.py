@@ -25,6 +25,7 @@ from pylog.record.types import TopicPartition
 from pylog.segment.names import INDEX, LOG, SNAPSHOT, TIME_INDEX, file_name
 from pylog.topics.catalog import Catalog, CatalogTopic, read_catalog
 from pylog.topics.checking import check_catalog
+from support.engines import engine_of
 from support.faults.neighbours import HookedFileSystem
 from support.log.checking import FS, SMALL, filled
 
@@ -34,7 +35,7 @@ T0 = TopicPartition("t", 0)
 def partition_of(log: pylog.Log, root: Path, **changes: Any) -> Partition:
     """A partition as its log sees it."""
     directory = str(root / f"{log.partition.topic}-{log.partition.partition}")
-    return Partition(FS, log.partition, directory, log._state, True, True, log.recovery_report)._replace(**changes)
+    return Partition(FS, log.partition, directory, engine_of(log).known, True, True, log.recovery_report)._replace(**changes)
 
 
 def checked(log: pylog.Log, root: Path, **changes: Any) -> Report:
@@ -179,7 +180,7 @@ def test_a_partition_that_is_deleted_before_its_turn_is_no_finding(root: Path) -
 def test_a_state_that_cannot_be_is_told(root: Path, changes: dict[str, int]) -> None:
     with pylog.open(root, mode="r") as store:
         log = store.log("t")
-        before = log._state
+        before = engine_of(log).known
         fields = {name: getattr(before, name) for name in ("segments", "active", "active_size", "start_offset", "end_offset")}
         fields |= {"durable_offset": before.durable_offset, "first_unstable_offset": None}
         state = type(before)(**(fields | changes))

@@ -18,6 +18,7 @@ from pylog.record.format import ATTRIBUTES, BASE_OFFSET, COUNT, LAST_OFFSET, MAX
 from pylog.record.types import TopicPartition
 from pylog.segment.names import CLEANED, LOG, SWAP
 from pylog.store import Store
+from support.engines import engine_of, segments_of
 from support.reference.compacting import Entry
 
 NOW = 1_700_000_000_000
@@ -75,7 +76,7 @@ def kept(log: pylog.Log) -> str:
 def batches(log: pylog.Log) -> list[tuple[int, ...]]:
     """The headers of all batches, but for sizes, with their segment's base."""
     fields = (BASE_OFFSET, LAST_OFFSET, COUNT, MAX_TIMESTAMP, ATTRIBUTES, PRODUCER_ID)
-    tables = [(segment.base_offset, region.table) for segment in log.look().segments.values() for region in segment.regions(0)]
+    tables = [(segment.base_offset, region.table) for segment in segments_of(log) for region in segment.regions(0)]
     return [(base, *(int(table[row, at]) for row in fields)) for base, table in tables for at in range(table.shape[1])]
 
 
@@ -114,8 +115,8 @@ def test_segments_that_became_small_are_merged_by_the_next_compaction(store: Sto
     store.compact("t")
     store.compact("t")
     assert len(log.segments) < many
-    names = {segment.log_name for segment in log.look().segments.values()}
-    assert {file.name for file in Path(log.look().segments.values()[0].directory).iterdir() if file.suffix == LOG} == names
+    names = {segment.log_name for segment in segments_of(log)}
+    assert {file.name for file in Path(segments_of(log)[0].directory).iterdir() if file.suffix == LOG} == names
     put(log, "f", 100)
     assert log.read(100).key == b"f"
 
@@ -207,7 +208,7 @@ def test_a_batch_that_loses_nothing_is_copied_byte_for_byte(store: Store, log: p
 
 def log_bytes(log: pylog.Log, offset: int) -> Any:
     """The bytes of the batch that begins at an offset."""
-    for segment in log.look().segments.values():
+    for segment in segments_of(log):
         for region in segment.regions(0):
             for at in range(region.table.shape[1]):
                 if region.table[BASE_OFFSET, at] == offset:
@@ -220,10 +221,10 @@ def test_a_compaction_that_would_change_nothing_leaves_the_files_alone(path: Pat
     put(log, "abcdefghijklmnopqrstuvwxyz")
     store.compact("t")
     inodes = {file.name: file.stat().st_ino for file in (path / "t-0").iterdir()}
-    epoch = log.look().epoch
+    epoch = engine_of(log).snapshot().epoch
     (done,) = store.compact("t")
     assert {file.name: file.stat().st_ino for file in (path / "t-0").iterdir()} == inodes
-    assert (done.records, log.look().epoch) == (done.kept, epoch)
+    assert (done.records, engine_of(log).snapshot().epoch) == (done.kept, epoch)
 
 
 def test_memory_that_does_not_hold_all_keys_takes_more_rounds_and_ends_the_same(path: Path, clock: ManualClock) -> None:
@@ -292,7 +293,7 @@ def test_searches_by_time_and_single_reads_know_what_was_dropped(store: Store, l
 @pytest.mark.damaged("a bit was flipped")
 def test_a_damaged_segment_is_refused_and_left_as_it_is(path: Path, store: Store, log: pylog.Log) -> None:
     put(log, "abcdefgh" * 5)
-    victim = path / "t-0" / log.look().segments.values()[1].log_name
+    victim = path / "t-0" / segments_of(log)[1].log_name
     data = bytearray(victim.read_bytes())
     data[80] ^= 1
     store.close()

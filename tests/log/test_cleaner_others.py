@@ -12,9 +12,11 @@ import pytest
 import pylog
 from pylog import Durability
 from pylog.errors import StorageFailedError
+from pylog.log.partition_log import PartitionLog
 from pylog.segment.names import CLEANED, LOG, SEAL, SWAP, file_name, plan_load
 from pylog.segment.seal import HeaderDigest, encode_seal, make_seal, replaced_by
 from pylog.store import Store
+from support.engines import segments_of
 from support.faults.neighbours import HookedFileSystem, Neighbour, NeighbourError
 
 COMPACTED: dict[str, Any] = {
@@ -171,7 +173,7 @@ def test_a_writer_that_finds_files_gone_waits_for_who_replaced_them_and_calls_no
     with pylog.open(path) as other, store.consumer("t", auto_offset_reset="earliest") as consumer:
         assert sum(map(len, consumer.poll(max_records=COUNT).values())) == COUNT
         consumer.seek_to_beginning()
-        for segment in log.look().segments.values():
+        for segment in segments_of(log):
             segment.release()  # as the bound on open files does
 
         def compact() -> None:
@@ -258,14 +260,14 @@ def test_a_log_that_another_process_deletes_while_the_dirtiest_is_looked_for_hol
 ) -> None:
     store.create_topic("u", **{**COMPACTED, "min_cleanable_dirty_ratio": 0.1})
     put(store.log("u"), range(COUNT))
-    look = pylog.Log.look
+    snapshot = PartitionLog.snapshot
 
-    def deleting(log: pylog.Log, **how: Any) -> Any:
-        if how.get("settled") and log.partition == ("t", 0) and "t" in store.topics():
+    def deleting(log: PartitionLog, **how: Any) -> Any:
+        if how.get("wait") and log.partition == ("t", 0) and "t" in store.topics():
             other.run("store.delete_topic('t')")
-        return look(log, **how)
+        return snapshot(log, **how)
 
-    monkeypatch.setattr(pylog.Log, "look", deleting)
+    monkeypatch.setattr(PartitionLog, "snapshot", deleting)
     store.tick()
     assert "t" not in store.topics()
     assert offsets(store.log("u")) == left(store.log("u").segments[-1].base_offset)

@@ -37,6 +37,7 @@ from pylog.record.format import (
 from pylog.segment.names import DURABLE_POINT, LOG, file_name
 from pylog.testing import MemoryFileSystem
 from pylog.topics.catalog import CatalogTopic, write_topic
+from support.engines import segments_of, writer_of
 from support.golden.data import GoldenPartition, case, cases
 from support.golden.rows import COLUMNS, rows
 from support.reference.compacting import Entry, Model
@@ -79,7 +80,7 @@ def headers(log: pylog.Log, of: GoldenPartition) -> list[tuple[int, ...]]:
     start, horizons, empty = of.meta["logStartOffset"], of.version != "2.8.2", "delete" not in of.case  # 2.8.2 had no horizons
     fields = (MAGIC, BASE_OFFSET, LAST_OFFSET, COUNT, MAX_TIMESTAMP, PRODUCER_ID, PRODUCER_EPOCH, BASE_SEQUENCE)
     found = []
-    for segment in log.look().segments.values():
+    for segment in segments_of(log):
         for region in segment.regions(0):
             for at in np.flatnonzero((region.table[LAST_OFFSET] >= start) & ((region.table[COUNT] != 0) | empty)).tolist():
                 attributes = int(region.table[ATTRIBUTES, at]) & ~(0 if horizons else DELETE_HORIZON_BIT)
@@ -99,8 +100,8 @@ def test_what_is_left_is_what_kafkas_cleaner_left(before: GoldenPartition, tmp_p
         assert list(rows(log.scan(start, columns=COLUMNS))) == after.expected()
         assert list(rows(log.scan(start, columns=COLUMNS, isolation_level="read_committed"))) == after.expected_committed()
         assert headers(log, after) == headers(other, after)
-        theirs = {segment.base_offset: segment.transactions().encoded() for segment in other.look().segments.values()}
-        mine = {segment.base_offset: segment.transactions().encoded() for segment in log.look().segments.values()}
+        theirs = {segment.base_offset: segment.transactions().encoded() for segment in segments_of(other)}
+        mine = {segment.base_offset: segment.transactions().encoded() for segment in segments_of(log)}
         assert {base: mine.get(base, b"") for base in theirs if base >= start} == {
             base: theirs[base] for base in theirs if base >= start
         }
@@ -227,7 +228,7 @@ def entries(log: pylog.Log, isolation: str) -> list[Entry]:
 
 def last_of(store: pylog.Store) -> dict[int, tuple[int, ...]]:
     """What the log knows of each producer, as who opens it without a snapshot finds it."""
-    producers: list[Producer] = store.log("t")._mutator.loaded.producers.producers  # type: ignore[union-attr]
+    producers: list[Producer] = writer_of(store.log("t")).loaded.producers.producers  # type: ignore[union-attr]
     told = {one.producer_id: (one.epoch, one.last_sequence, one.last_offset, one.transaction_first_offset) for one in producers}
     return {key: entry for key, entry in told.items() if entry[2] >= 0}  # a marker that was emptied tells of nobody, as in Kafka
 

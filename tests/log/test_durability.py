@@ -13,6 +13,7 @@ from pylog import Durability, limits
 from pylog.errors import StorageFailedError, SyncFailedError
 from pylog.log.durable_point import FAILED, DurablePoint, open_header
 from pylog.store import Store
+from support.engines import segments_of
 from support.faults.neighbours import HookedFileSystem, Neighbour, values
 
 PATIENCE = 20.0  # seconds, for what takes milliseconds
@@ -41,7 +42,7 @@ def log(store: Store) -> pylog.Log:
 def slot_of(directory: Path) -> DurablePoint:
     header = open_header(HookedFileSystem(), str(directory))
     assert header is not None
-    slot = header.look()
+    slot = header.refresh()
     header.close()
     assert slot is not None
     return slot
@@ -119,11 +120,7 @@ def test_a_log_that_fills_segments_sends_them_to_the_disk_before_they_are_full(
         log.append(bytes(1_000), durability=Durability.OS)
     while len(log.segments) < 3:
         log.append(bytes(1_000), durability=Durability.OS)
-    calls = [
-        call
-        for call, name in fs.calls
-        if name == log.look().segments.values()[1].log_name and call in ("write", "write_back", "sync")
-    ]
+    calls = [call for call, name in fs.calls if name == segments_of(log)[1].log_name and call in ("write", "write_back", "sync")]
     assert calls == (["write"] * 3 + ["write_back"]) * 3 + ["sync"]
 
 

@@ -21,6 +21,7 @@ from pylog.record.batch import scan_batches
 from pylog.record.builder import BatchEncoder, rows_from_records
 from pylog.record.format import COUNT
 from pylog.record.rows import Rows
+from support.engines import engine_of, writer_of
 from support.faults.neighbours import HookedFileSystem, last_segment, values
 from support.log.group_commit import PATIENCE, wait_until
 
@@ -63,8 +64,7 @@ class Call(threading.Thread):
 
 
 def requests_of(log: pylog.Log) -> Requests:
-    assert log._mutator is not None
-    return log._mutator.requests
+    return writer_of(log).requests
 
 
 def queue_up(log: pylog.Log, calls: Sequence[Call]) -> None:
@@ -220,13 +220,13 @@ def test_a_batch_that_turns_out_too_large_for_a_segment_fails_alone(store: pylog
     store.create_topic("t", segment_bytes=1000)
     log = store.log("t")
     log.append(b"first")
-    mutator = log._mutator
+    mutator = writer_of(log)
     assert mutator is not None
     generous = BatchEncoder()  # the log's own encoder refuses such records before they are written
 
     def append(*sent: bytes) -> range:
         request = Request([rows(*sent)], generous, Durability.SYNC)
-        request.options = log._source.options.now  # as of a request that was checked
+        request.options = engine_of(log)._source.options.now  # as of a request that was checked
         return append_in_turn(mutator.requests, request, mutator.lock, mutator.commit).offsets
 
     calls = together(log, fs, lambda: append(b"a"), lambda: append(bytes(2000)), lambda: append(b"b", b"c"))

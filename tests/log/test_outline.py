@@ -15,6 +15,7 @@ from pylog.fs.system import OsFile
 from pylog.log.reading.outline import PartitionExtent, outline_of
 from pylog.log.reading.planning import cut
 from pylog.log.recovery.sound_tail import sound_tail
+from support.engines import engine_of, segments_of
 from support.faults.sparse_log import BATCH_BYTES, TOPIC, make_store
 
 VALUES = pa.table({"value": pa.array([b"%0100d" % number for number in range(50)], pa.binary())})
@@ -32,7 +33,7 @@ def filled(directory: Path, pieces: int = 12) -> Path:
 def both(directory: Path) -> Iterator[tuple[PartitionExtent, PartitionExtent]]:
     """Without the log, and of the open log. Outlines read indexes as long as their store is open."""
     with pylog.open(directory, mode="r") as store:
-        yield store.outline("events"), outline_of(store.log("events").look())
+        yield store.outline("events"), outline_of(engine_of(store.log("events")).snapshot())
 
 
 def test_an_outline_says_what_the_open_log_says(tmp_path: Path):
@@ -87,5 +88,5 @@ def test_an_end_that_is_not_as_it_should_be_is_left_to_the_walk(tmp_path: Path, 
     with both(directory) as (seen, known):
         assert seen.end_offset == known.end_offset
         with pylog.open(directory, mode="r") as store:
-            segment = store.log(TOPIC).look().segments.values()[0]
+            segment = segments_of(store.log(TOPIC))[0]
             assert sound_tail(segment, BATCH_BYTES, None) is None

@@ -16,6 +16,7 @@ from pylog.store import Store
 from pylog.testing import FaultyFileSystem, MemoryFileSystem
 from pylog.tools.dump import documents
 from pylog.tools.verify import verify
+from support.engines import writer_of
 from support.faults.neighbours import HookedFileSystem, values
 
 ROOM = 1000
@@ -421,10 +422,9 @@ def test_an_interrupt_while_a_log_is_put_to_rest_does_not_keep_it_from_going_on(
     with pylog.open("/data", fs=interrupting, clock=fs.clock) as store:
         log = store.create_topic("t") and store.log("t")
         append(log)
-        assert log._mutator is not None
         interrupting.armed = True
         with pytest.raises(KeyboardInterrupt):
-            log._mutator.release()
+            writer_of(log).release()
         append(log, 2)
         assert values(log) == [VALUE] * 5
 

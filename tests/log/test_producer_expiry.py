@@ -21,6 +21,7 @@ from pylog.log.producer_state import (
     write_snapshot,
 )
 from pylog.store import Store
+from support.engines import engine_of
 
 NOW = 1_700_000_000_000
 DAY = 86_400_000
@@ -49,7 +50,7 @@ def snapshots(path: Path) -> dict[int, list[int]]:
 
 
 def is_known(store: Store, producer: int) -> bool:
-    return store.log("t").next_sequence(producer, 0) is not None
+    return engine_of(store.log("t")).next_sequence(producer, 0) is not None
 
 
 @pytest.mark.pair("idempotence", "close")

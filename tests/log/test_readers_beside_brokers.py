@@ -22,6 +22,7 @@ from pylog.log.reading.reader import OffsetRange, crc_before, good_batches
 from pylog.record.format import CRC
 from pylog.segment.names import DURABLE_POINT
 from pylog.store import Store
+from support.engines import engine_of, segments_of
 from support.faults.neighbours import Neighbour, last_segment, values
 from support.log.durable_points import slot_of
 from support.reference.records import Batch, Record
@@ -88,7 +89,7 @@ def broker_batch(offset: int, *sent: bytes, epoch: int = 0, **fields: Any) -> by
 def write_header(path: Path, **fields: Any) -> None:
     """Writes the header's next slot, as a process does that dies right after it."""
     header = DurablePointFile(OsFileSystem(), str(path / "t-0"), write=True)
-    header.look()
+    header.refresh()
     header.write(**fields)
     header.close()
 
@@ -193,7 +194,7 @@ def test_a_reader_of_a_log_that_pylog_wrote_goes_on_behind_what_a_broker_removes
         assert late.start_offset == consumer.position(TopicPartition("cut", 0)) == 0
         for file in (path / "cut-0").glob(f"{0:020d}.*"):
             file.unlink()
-        for segment in late.look().segments.values():
+        for segment in segments_of(late):
             segment.release()
         with pytest.raises(pylog.OffsetOutOfRangeError):
             late.read(0)
@@ -364,10 +365,10 @@ def test_a_change_of_segments_is_not_waited_for_but_by_who_has_to_know_its_end(
                 finished.append(True)
             super().sleep(seconds)
 
-    reader._follower._clock = Finishing()
+    engine_of(reader)._follower._clock = Finishing()
     assert values(reader) == texts(range(4))
     assert not finished
-    assert reader.look(settled=True).epoch == epoch + 2
+    assert engine_of(reader).snapshot(wait=True).epoch == epoch + 2
     assert finished
 
 
@@ -379,10 +380,10 @@ def test_a_reader_takes_what_it_finds_when_a_process_died_in_a_change_of_segment
     waited = clock.monotonic()
     assert values(reader) == texts(range(4))
     assert clock.monotonic() == waited
-    reader.look(settled=True)
+    engine_of(reader).snapshot(wait=True)
     assert 0 < clock.monotonic() - waited < 5
     waited = clock.monotonic()
-    reader.look(settled=True)
+    engine_of(reader).snapshot(wait=True)
     assert values(reader) == texts(range(4))
     assert clock.monotonic() == waited  # it does not wait for the dead again
     append(log, [4])
@@ -396,7 +397,7 @@ def test_a_reader_that_saw_a_roll_finds_its_place_by_the_index_of_the_new_segmen
         reader = reading.log("rolls")
         for _ in range(3):
             store.log("rolls").append_many([bytes(9000)] * 60)
-            active = reader.look().active
+            active = engine_of(reader).snapshot().active
         assert active is not None
         assert active.base_offset > 0
         assert not active.index_is_of_headers
@@ -408,7 +409,7 @@ def test_what_lies_before_an_offset_is_told_by_headers_as_by_a_walk(path: Path, 
     store.create_topic("u", segment_bytes=1 << 20)
     for count in (1, 40, 2, 1, 30):
         store.log("u").append_many([bytes(size)] * count)
-    state = store.log("u").look()
+    state = engine_of(store.log("u")).snapshot()
     for offset in range(state.end_offset + 1):
         walked = [int(batches.table[CRC, -1]) for batches in good_batches(state, OffsetRange(offset - 1, offset))]
         assert crc_before(state, offset) == (walked[-1] if offset else None)

@@ -17,6 +17,7 @@ from pylog.record.batch import scan_batches
 from pylog.record.format import POSITION
 from pylog.testing import FaultyFileSystem as PublicFaultyFileSystem
 from pylog.testing import MemoryFileSystem
+from support.engines import writer_of
 from support.faults.faulty_fs import Faults, FaultyFileSystem
 from support.golden.data import case
 
@@ -264,8 +265,7 @@ def test_an_interrupted_append_leaves_no_bytes_before_the_next_one(tmp_path: Pat
         store.create_topic("t")
         log = store.log("t")
         log.append(b"a")
-        assert log._mutator is not None
-        writer = log._mutator.writer
+        writer = writer_of(log).writer
         assert writer is not None
         monkeypatch.setattr(writer, "_commit", lambda level: (_ for _ in ()).throw(KeyboardInterrupt()))
         with pytest.raises(KeyboardInterrupt):
@@ -281,7 +281,7 @@ def test_an_interrupted_append_leaves_no_bytes_before_the_next_one(tmp_path: Pat
 def slot_of(directory: Path) -> DurablePoint | None:
     header = open_header(OsFileSystem(), str(directory))
     assert header is not None
-    return header.look()
+    return header.refresh()
 
 
 def test_a_torn_slot_falls_back_to_the_older_one(tmp_path: Path) -> None:
@@ -304,9 +304,9 @@ def test_a_reader_never_goes_back_to_the_slot_before_while_the_newer_one_is_bein
     file.write_bytes(old + new)
     header = open_header(OsFileSystem(), str(tmp_path))
     assert header is not None
-    assert header.look() == DurablePoint(counter=5)
+    assert header.refresh() == DurablePoint(counter=5)
     file.write_bytes(old + bytes(SLOT_SIZE))
-    assert header.look() == DurablePoint(counter=5)
+    assert header.refresh() == DurablePoint(counter=5)
 
 
 def bound(path: Path) -> int:

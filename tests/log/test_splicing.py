@@ -11,6 +11,7 @@ from pylog import limits
 from pylog.log.writing.append_batches import BatchRange, FinishedBatches
 from pylog.record.builder import BatchEncoder, rows_from_records
 from pylog.testing import MemoryFileSystem
+from support.engines import engine_of
 from support.record.steps import check_steps_stay
 
 
@@ -39,5 +40,5 @@ def test_what_is_left_of_a_part_is_taken_from_where_it_lies(skip: int) -> None:
     file.write(made.data, 0)
     with pylog.open("/data", fs=fs) as store:
         log = store.create_topic("t") and store.log("t")
-        log.splice([BatchRange(file, 0, len(made.data), 3 - skip, skip)])
+        engine_of(log).append_batches([BatchRange(file, 0, len(made.data), 3 - skip, skip)])
         assert [record.value for record in log.records()] == [b"a" * 300, b"b" * 300, b"c" * 300][skip:]

@@ -20,6 +20,7 @@ from pylog.store import Store
 from pylog.testing import FaultyFileSystem, MemoryFileSystem, Moment, RecordingFileSystem, restarted
 from pylog.testing.disk import Image
 from pylog.tools.verify import verify
+from support.engines import segments_of
 from support.faults.neighbours import HookedFileSystem, values
 from support.log.trimming import NOW, aged, digit, sized
 
@@ -259,7 +260,7 @@ def test_a_segment_that_may_be_mapped_is_never_cut_whatever_becomes_of_the_trunc
             log = sized(store)
             for offset in range(15):
                 log.append(digit(offset))
-            kept = [segment.file().mapping for segment in log.look().segments.values()[:2]]  # as who reads them now
+            kept = [segment.file().mapping for segment in segments_of(log)[:2]]  # as who reads them now
             assert not any(each is None for each in kept)
             fs.fail(fault, number)
             with contextlib.suppress(StorageFailedError):

@@ -27,6 +27,7 @@ from pylog.record.batch import scan_batches
 from pylog.record.format import HEADER_SIZE, LAST_OFFSET, POSITION, PREFIX_SIZE, SIZE
 from pylog.segment.names import INDEX, LOG, SEAL, TIME_INDEX, file_name
 from pylog.segment.seal import digest_of, make_seal, write_seal
+from support.engines import engine_of, segments_of
 from support.golden.data import CorruptVariant, GoldenPartition, case, corrupt_variants, partitions, unclean_cases
 
 FS = OsFileSystem()
@@ -36,7 +37,7 @@ SMALL = {"segment_bytes": 900, "index_interval_bytes": 100}
 def partition_of(log: pylog.Log, root: Path, **changes: Any) -> Partition:
     """A partition as its log sees it."""
     directory = str(root / f"{log.partition.topic}-{log.partition.partition}")
-    return Partition(FS, log.partition, directory, log._state, False, False, log.recovery_report)._replace(**changes)
+    return Partition(FS, log.partition, directory, engine_of(log).known, False, False, log.recovery_report)._replace(**changes)
 
 
 def verified(log: pylog.Log, root: Path, *, changes: dict[str, Any] | None = None, **how: Any) -> Report:
@@ -58,7 +59,7 @@ def filled(root: Path, records: int, **config: int) -> None:
         log = store.log("t")
         for number in range(records):
             log.append(b"value %d" % number, timestamp=1_000 + number)
-        for segment, following in itertools.pairwise(log.look().segments.values()):
+        for segment, following in itertools.pairwise(segments_of(log)):
             digest = digest_of(segment, segment.size, 200)
             write_seal(FS, segment.directory, make_seal(segment.base_offset, following.base_offset, digest))
 
@@ -428,7 +429,7 @@ def test_a_segment_that_is_replaced_while_it_is_read_is_looked_at_again(root: Pa
         (directory / file_name(0, suffix)).unlink()
     with pylog.open(root) as store:
         log = store.log("t")
-        log.look().segments.values()[0].rebuild_indexes()
+        segments_of(log)[0].rebuild_indexes()
         path.write_bytes(data[:end])
         report = verified(log, root, progress=replaced_meanwhile)
         assert report.findings == ()
@@ -442,7 +443,7 @@ def test_an_altered_header_of_the_active_segment_is_found_by_the_digest_that_the
     path = max(directory.glob("*.log"))
     with pylog.open(root, mode="r") as store:
         log = store.log("t")
-        digest = digest_of(log.look().segments.values()[-1], path.stat().st_size)
+        digest = digest_of(segments_of(log)[-1], path.stat().st_size)
         known = {"header_digest": (digest.position, digest.value)}
         assert verified(log, root, changes=known).ok
         table = scan_batches(np.frombuffer(path.read_bytes(), np.uint8)).table
@@ -569,7 +570,7 @@ def test_the_last_offset_of_each_table_is_where_the_next_one_goes_on(tmp_path: P
         log = store.log("t")
         for _ in range(3):
             log.append_arrow(pa.table({"value": pa.array([bytes(5000)] * 1_000, pa.binary())}))
-        first, *_ = log.look().segments.values()
+        first, *_ = segments_of(log)
         table = scan_batches(first.file().read(0, first.size)).table
         digest = digest_of(first, first.size)
         write_seal(FS, first.directory, make_seal(0, int(table[LAST_OFFSET, -1]) + 1, digest))

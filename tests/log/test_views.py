@@ -19,6 +19,7 @@ from pylog.log.reading.lookup import TimeSearch
 from pylog.log.reading.outline import outline_of
 from pylog.log.segment_view import SegmentView
 from pylog.testing import MemoryFileSystem
+from support.engines import engine_of
 
 VALUE = b"x" * 100
 SEGMENT = 400
@@ -52,7 +53,7 @@ CHANGES: dict[str, Callable[[Store], object]] = {
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_the_segments_of_a_state_stay_what_they_were_when_the_log_changes(store: Store, change: str) -> None:
-    state = store.log("t").look()
+    state = engine_of(store.log("t")).snapshot()
     view = state.segments
 
     def seen() -> object:
@@ -74,7 +75,7 @@ def test_a_state_has_the_sizes_and_times_it_was_taken_with_after_its_active_segm
 ) -> None:
     log = store.log("t")
     fill(log, 1)
-    state = log.look()
+    state = engine_of(log).snapshot()
     assert state.active is not None
     size, end = state.size_of(state.active), state.end_offset
     fill(log, 12)

@@ -15,6 +15,7 @@ import pylog
 from pylog import Durability, OffsetAndMetadata, OffsetsConfig, TopicPartition
 from pylog.clock import ManualClock
 from pylog.fs import DirectoryEntry
+from pylog.log.maintenance import trimmer
 from pylog.offsets.schema import (
     OFFSETS_TOPIC,
     format_offset,
@@ -28,6 +29,7 @@ from pylog.record.batch import scan_batches
 from pylog.record.format import BASE_OFFSET, LAST_OFFSET
 from pylog.store import Store
 from pylog.testing import MemoryFileSystem
+from support.engines import append_as_another_program, engine_of, writer_of
 from support.faults.neighbours import Neighbour
 from support.golden import data as golden_data
 
@@ -63,7 +65,7 @@ def offsets_log(store: Store, group: str) -> pylog.Log:
 
 def planted(store: Store, group: str, *records: tuple[bytes | None, bytes | None]) -> None:
     """Appends records beside the store's own interface, as another program would."""
-    pylog.Log.append_many(offsets_log(store, group), records)
+    append_as_another_program(offsets_log(store, group), *records)
 
 
 def damage(fs: MemoryFileSystem, path: str, position: int) -> None:
@@ -278,13 +280,13 @@ def test_rolled_and_truncated_offsets_are_replayed(fs: MemoryFileSystem) -> None
             assert [each.offsets.position("g", T0) for each in (store, other, reading)] == [offset] * 3
         log = store.log(OFFSETS_TOPIC)
         assert len(log.segments) > 3
-        pylog.Log.truncate(log, 5)
-        pylog.Log.append(log, None, key=b"\0\x09")  # as long as before, or longer
+        trimmer.truncate(writer_of(log), 5)
+        append_as_another_program(log, (b"\0\x09", None))  # as long as before, or longer
         assert [each.offsets.position("g", T0) for each in (store, other, reading)] == [4] * 3
 
 
 def test_nothing_is_committed_for_a_log_that_another_process_has_deleted_or_cut(store: Store, fs: MemoryFileSystem) -> None:
-    store.log("t", 0).look()
+    engine_of(store.log("t", 0)).snapshot()
     with pylog.open(store.path, fs=fs) as other:
         other.log("t", 0).append_many([b"x"] * 9)
         store.offsets.commit("g", {T0: 9})

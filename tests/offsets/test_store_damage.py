@@ -22,6 +22,7 @@ from pylog.offsets.schema import (
 )
 from pylog.store import Store
 from pylog.testing import MemoryFileSystem
+from support.engines import append_as_another_program, writer_of
 
 NOW = 1_700_000_000_000
 
@@ -55,7 +56,7 @@ def offsets_log(store: Store, group: str) -> pylog.Log:
 
 def planted(store: Store, group: str, *records: tuple[bytes | None, bytes | None]) -> None:
     """Appends records beside the store's own interface, as another program would."""
-    pylog.Log.append_many(offsets_log(store, group), records)
+    append_as_another_program(offsets_log(store, group), *records)
 
 
 def damage(fs: MemoryFileSystem, path: str, position: int) -> None:
@@ -153,7 +154,7 @@ def test_a_record_that_is_skipped_is_reported_once_by_a_store(store: Store, capl
     for offset in range(3):
         store.offsets.commit("g", {T0: offset})
         log = offsets_log(store, "g")
-        trimmer.truncate(log._writing_side(), log.end_offset - 1)  # all is replayed
+        trimmer.truncate(writer_of(log), log.end_offset - 1)  # all is replayed
         assert store.offsets.groups() == ["g"]
     assert len([record for record in caplog.records if "is skipped" in record.getMessage()]) == 1
 
@@ -188,7 +189,8 @@ def test_a_compaction_of_the_topic_keeps_the_groups_beside_a_record_that_is_skip
     with opened(fs, offsets=small) as store:
         store.create_topic("t")
         store.log("t").append(b"x")
-        pylog.Log.append(store.log(OFFSETS_TOPIC) if store.offsets.commit("a", {T0: 0}) is None else None, b"v", key=b"key")  # type: ignore[arg-type]
+        store.offsets.commit("a", {T0: 0})
+        append_as_another_program(store.log(OFFSETS_TOPIC), (b"key", b"v"))
         for _ in range(200):
             store.offsets.commit("b", {T0: 1})
         assert store.compact(OFFSETS_TOPIC)[0].read

@@ -14,7 +14,7 @@ import pytest
 import pylog
 from pylog import Producer
 from pylog.errors import ClosedError, IllegalStateError
-from pylog.log.log import Log
+from pylog.log.partition_log import PartitionLog
 from pylog.producer import buffer as buffers
 from pylog.producer.future import FutureRecordMetadata
 from pylog.store import Store
@@ -103,18 +103,18 @@ def test_a_handler_amid_any_call_is_served_or_told_to_set_a_flag_and_each_record
 
 
 def test_a_handler_amid_the_append_of_a_table_does_not_wait_for_it(memory_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    append = Log.append_batch
+    append = PartitionLog.append
     told: list[str] = []
     producer = memory_store.producer()
 
-    def handled(log: Log, *given: Any, **options: Any) -> Any:
+    def handled(log: PartitionLog, *given: Any, **options: Any) -> Any:
         for call in (producer.close, producer.flush):
             with pytest.raises(IllegalStateError, match="interrupts another call of the same thread") as refused:
                 call()
             told.append(str(refused.value))
         return append(log, *given, **options)
 
-    monkeypatch.setattr(Log, "append_batch", handled)
+    monkeypatch.setattr(PartitionLog, "append", handled)
     in_another_thread(lambda: producer.send_arrow("t", pa.table({"value": [b"a"]})))
     monkeypatch.undo()
     assert len(told) == 2

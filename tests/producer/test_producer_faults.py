@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import pylog
 from pylog import Durability
 from pylog.errors import ClosedError, PylogTimeoutError, RecordTooLargeError, StorageFailedError, StoreLockedError
-from pylog.log.log import Log
+from pylog.log.partition_log import PartitionLog
 from pylog.producer import buffer as buffers
 from pylog.producer.sender import Sender
 from pylog.store import Store
@@ -26,7 +26,7 @@ from support.producer import PATIENCE, Gate
 LOG = ".log"
 
 
-def values(log: Log) -> list[bytes | None]:
+def values(log: pylog.Log) -> list[bytes | None]:
     return [record.value for record in log.records()]
 
 
@@ -239,16 +239,16 @@ def test_what_is_acknowledged_is_there_once_and_what_failed_is_not_whatever_writ
 def test_a_batch_is_sent_again_when_another_thread_was_interrupted_with_it_and_is_there_once(
     store: Store, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
-    append, failures = Log.append_batch, [StorageFailedError("the thread that wrote it was interrupted", errno=errno.EINTR)]
+    append, failures = PartitionLog.append, [StorageFailedError("the thread that wrote it was interrupted", errno=errno.EINTR)]
 
-    def interrupted(log: Log, *given: object, **named: object) -> object:
+    def interrupted(log: PartitionLog, *given: object, **named: object) -> object:
         if when == "behind":
             done = append(log, *given, **named)  # type: ignore[arg-type]
         if failures:
             raise failures.pop()
         return done if when == "behind" else append(log, *given, **named)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Log, "append_batch", interrupted)
+    monkeypatch.setattr(PartitionLog, "append", interrupted)
     with store.producer(retry_backoff_ms=0) as producer:
         assert producer.send("t", b"v").result(PATIENCE).offset == 1
         assert producer.send("t", b"w").result(PATIENCE).offset == 2
@@ -258,15 +258,15 @@ def test_a_batch_is_sent_again_when_another_thread_was_interrupted_with_it_and_i
 def test_a_batch_given_up_that_is_in_the_log_after_all_does_not_swallow_the_next_one(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    append, failures = Log.append_batch, [StorageFailedError("nobody knows", errno=5)]
+    append, failures = PartitionLog.append, [StorageFailedError("nobody knows", errno=5)]
 
-    def unknown(log: Log, *given: object, **named: object) -> object:
+    def unknown(log: PartitionLog, *given: object, **named: object) -> object:
         done = append(log, *given, **named)  # type: ignore[arg-type]
         if failures:
             raise failures.pop()
         return done
 
-    monkeypatch.setattr(Log, "append_batch", unknown)
+    monkeypatch.setattr(PartitionLog, "append", unknown)
     with store.producer() as producer:
         with pytest.raises(StorageFailedError, match="nobody knows"):
             producer.send("t", b"v").result(PATIENCE)

@@ -13,7 +13,7 @@ import pytest
 import pylog
 from pylog import Durability
 from pylog.errors import InvalidRecordError, RecordTooLargeError, UnknownTopicOrPartitionError
-from pylog.log.log import Log
+from pylog.log.partition_log import PartitionLog
 from pylog.partitioner import hashes, murmur2
 from pylog.producer.future import FutureRecordMetadata
 from pylog.store import Store
@@ -154,9 +154,9 @@ def test_a_partition_found_missing_in_mid_delivery_is_known_to_be_missing_at_the
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.create_topic("n", partition_count=4)
-    append = Log.append_batch
+    append = PartitionLog.append
 
-    def deleting(log: Log, *given: object, **named: object) -> object:
+    def deleting(log: PartitionLog, *given: object, **named: object) -> object:
         done = append(log, *given, **named)  # type: ignore[arg-type]
         if log.partition == ("n", 0) and log.end_offset == 2:
             made_again(other, 1, 4)
@@ -166,7 +166,7 @@ def test_a_partition_found_missing_in_mid_delivery_is_known_to_be_missing_at_the
         for number in range(4):
             producer.send("n", b"old", partition=number)
         producer.flush(PATIENCE)
-        monkeypatch.setattr(Log, "append_batch", deleting)
+        monkeypatch.setattr(PartitionLog, "append", deleting)
         named = [producer.send("n", b"named", partition=number) for number in range(4)]
         producer.flush(PATIENCE)
         assert [type(future.exception()) for future in named] == [type(None), *[UnknownTopicOrPartitionError] * 3]
@@ -180,9 +180,9 @@ def test_a_topic_made_again_takes_a_batch_once_though_its_first_log_was_closed_u
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.create_topic("n")
-    append, left = Log.append_batch, [1]
+    append, left = PartitionLog.append, [1]
 
-    def deleting(log: Log, *given: object, **named: object) -> object:
+    def deleting(log: PartitionLog, *given: object, **named: object) -> object:
         if left and left.pop():
             made_again(store, 1, 1)
         return append(log, *given, **named)  # type: ignore[arg-type]
@@ -190,7 +190,7 @@ def test_a_topic_made_again_takes_a_batch_once_though_its_first_log_was_closed_u
     with store.producer(linger_ms=10**9) as producer:
         producer.send("n", b"old")
         producer.flush(PATIENCE)
-        monkeypatch.setattr(Log, "append_batch", deleting)
+        monkeypatch.setattr(PartitionLog, "append", deleting)
         left.append(1)
         futures = [producer.send("n", key) for key in KEYS]
         producer.flush(PATIENCE)

@@ -30,6 +30,7 @@ from pylog.staging.file import read_index
 from pylog.staging.intents import Intent, PartitionIntent, producer_of, read_intent, write_intent
 from pylog.staging.names import StagingName, sweep
 from pylog.testing import FaultyFileSystem, MemoryFileSystem, Moment, RecordingFileSystem
+from support.engines import engine_of
 from support.spark.staged import QUERY, ROOT, TIME, Rows, commit, leftovers, stage, values
 
 
@@ -235,9 +236,9 @@ def test_a_file_that_ends_too_early_or_holds_less_than_promised_is_refused(fs: M
         log = store.log("copy", 0)
         for size, count in ((int(chunks.sizes[0]) - 1, 9), (int(chunks.sizes[0]), 10)):
             with pytest.raises(CorruptionError):
-                log.splice([BatchRange(file, 0, size, count)])
+                engine_of(log).append_batches([BatchRange(file, 0, size, count)])
         with pytest.raises(CorruptionError, match="no batch that begins where"):
-            log.splice([BatchRange(file, 0, int(chunks.sizes[0]), 8, skip=1)])
+            engine_of(log).append_batches([BatchRange(file, 0, int(chunks.sizes[0]), 8, skip=1)])
         assert log.end_offset == 0
     file.close()
 
@@ -270,7 +271,7 @@ def test_two_drivers_of_one_query_cannot_both_append_a_micro_batch(fs: MemoryFil
     (again,) = stage(fs, TASKS[:1])
     file = fs.open(join(ROOT, again.name))
     with pylog.open(ROOT, fs=fs, clock=clock()) as store, pytest.raises(OutOfOrderSequenceError):
-        store.log("copy", 0).splice(
+        engine_of(store.log("copy", 0)).append_batches(
             [BatchRange(file, 0, int(read_index(fs, ROOT, again).chunks["copy", 0].sizes[0]), 9)], producer_of(QUERY, 0)
         )
     file.close()

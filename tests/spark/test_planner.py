@@ -17,9 +17,10 @@ from pylog.errors import (
     OffsetOutOfRangeError,
     UnknownTopicOrPartitionError,
 )
-from pylog.log.log import Log
+from pylog.log.partition_log import PartitionLog
 from pylog.log.reading.outline import PartitionExtent
 from pylog.log.reading.planning import Split, cut
+from pylog.log.reading.queries import Queries
 from pylog.spark import planner
 from pylog.spark.options import read_options
 from pylog.spark.planner import LogSlice, plan, shares, with_more
@@ -298,8 +299,8 @@ def test_planning_reads_no_records(monkeypatch: pytest.MonkeyPatch, shop: Path):
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("the planner read records")
 
-    monkeypatch.setattr(Log, "scan", refuse)
-    monkeypatch.setattr(Log, "read", refuse)
+    monkeypatch.setattr(Queries, "scan", refuse)
+    monkeypatch.setattr(PartitionLog, "read", refuse)
     assert spans(shop, maxBytesPerPartition="5000")
 
 

@@ -27,7 +27,7 @@ from pylog.errors import (
     StorageFailedError,
     UnknownTopicOrPartitionError,
 )
-from pylog.log.log import Log
+from pylog.log.reading.queries import Queries
 from pylog.spark.options import COLUMNS, HEADERS, ScanOptions
 from pylog.spark.planner import LogSlice
 from pylog.spark.reader import REOPENINGS, read_slice
@@ -201,19 +201,19 @@ def test_a_log_that_has_become_shorter_is_an_error_or_a_warning(shop: Path, capl
 def losing_files(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], None]:
     """Small batches, and a way to change files behind the first one: the scan then finds the next file gone, once."""
     monkeypatch.setattr("pylog.limits.SCAN_ROWS", 64)
-    scan = Log.scan
+    scan = Queries.scan
 
     def lose(change: Callable[[], None]) -> None:
         changes = [change]
 
-        def losing(self: Log, *arguments: Any, **options: Any) -> Iterator[pa.RecordBatch]:
+        def losing(self: Queries, *arguments: Any, **options: Any) -> Iterator[pa.RecordBatch]:
             for batch in scan(self, *arguments, **options):
                 yield batch
                 if changes:
                     changes.pop()()
                     raise OffsetOutOfRangeError("a file was removed while it was read")
 
-        monkeypatch.setattr(Log, "scan", losing)
+        monkeypatch.setattr(Queries, "scan", losing)
 
     return lose
 
@@ -249,12 +249,12 @@ def test_a_compaction_under_a_running_scan_loses_nothing_that_it_kept(shop: Path
 def test_files_that_keep_vanishing_end_in_an_error(shop: Path, monkeypatch: pytest.MonkeyPatch):
     calls: list[int] = []
 
-    def vanishing(self: Log, *arguments: Any, **options: Any) -> Iterator[pa.RecordBatch]:
+    def vanishing(self: Queries, *arguments: Any, **options: Any) -> Iterator[pa.RecordBatch]:
         calls.append(1)
         raise StorageFailedError("cannot open it: no such file", errno=errno.ENOENT)
         yield
 
-    monkeypatch.setattr(Log, "scan", vanishing)
+    monkeypatch.setattr(Queries, "scan", vanishing)
     with pytest.raises(StorageFailedError, match="no such file"):
         read(LogSlice(str(shop), "orders", 0, 0, 1000))
     assert len(calls) == REOPENINGS + 1

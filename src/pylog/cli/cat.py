@@ -20,10 +20,10 @@ from pylog.text import as_bytes
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from pylog.log.log import Log
+    from pylog.log.partition_log import PartitionLog
     from pylog.store import Store
 
-    LogRange = tuple[Log, int, int]  # from a start offset (inclusive) to an end offset (exclusive)
+    LogRange = tuple[PartitionLog, int, int]  # from a start offset (inclusive) to an end offset (exclusive)
 
 
 @command(RECORDS)

@@ -17,7 +17,7 @@ from pylog.errors import PylogError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from pylog.log.log import Log
+    from pylog.log.partition_log import PartitionLog
     from pylog.store import Store
     from pylog.topics.topic import Topic
 
@@ -75,7 +75,7 @@ def copy(
         found = opened.topic(topic)
         if name == topic and resolved(store) == resolved(target):
             raise UsageError(f"topic {name!r} would be copied to itself; give the copy another name with --as")
-        states = [(log, log.look()) for log in logs_of(opened, found)]
+        states = [(log, log.snapshot()) for log in logs_of(opened, found)]
         extents = [(log, state.earliest(log.partition), state.end_offset) for log, state in states]
         with writing(target, make=True, durability=Durability.INTERVAL(_FLUSH_MS)) as other:
             _prepare(other, name, found, append=append)
@@ -117,7 +117,7 @@ def _copied(source: Iterator[SourceBatch], total: int, target: Store, name: str,
     return copied
 
 
-def _batches(extents: list[tuple[Log, int, int]], isolation: str) -> Iterator[SourceBatch]:
+def _batches(extents: list[tuple[PartitionLog, int, int]], isolation: str) -> Iterator[SourceBatch]:
     """Yields the records of logs, one log after the other."""
     before = 0
     for log, start, end in extents:

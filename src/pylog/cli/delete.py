@@ -79,7 +79,7 @@ def _named(names: list[str]) -> str:
 
 def _told(store: Store, found: list[Topic]) -> str:
     """Returns a description of what will be deleted."""
-    states = [log.look() for topic in found for log in logs_of(store, topic)]
+    states = [log.snapshot() for topic in found for log in logs_of(store, topic)]
     offsets = sum(state.end_offset - state.start_offset for state in states)
     size = sum(state.size_of(segment) for state in states for _, segment in state.segments)
     partitions = sum(topic.partition_count for topic in found)

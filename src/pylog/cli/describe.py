@@ -11,7 +11,7 @@ from pylog.cli.stores import logs_of, reading
 from pylog.times import time_text
 
 if TYPE_CHECKING:
-    from pylog.log.log import Log
+    from pylog.log.partition_log import PartitionLog
     from pylog.log.state import LogState
     from pylog.segment.segment import LogSegment
 
@@ -67,8 +67,8 @@ def describe(store: StorePath, topic: TopicName, /, *, segments: Flag = False, j
         print_table(_SEGMENTS, [{"partition": each["partition"], **one} for each in partitions for one in each["segments"]])
 
 
-def _partition(log: Log) -> dict[str, Any]:
-    state = log.look(committed=True)
+def _partition(log: PartitionLog) -> dict[str, Any]:
+    state = log.snapshot(committed=True)
     found = [segment for _, segment in state.segments]
     ends = [*(segment.base_offset for segment in found[1:]), state.end_offset]
     parts = [

@@ -14,7 +14,7 @@ from pylog.times import milliseconds_of
 
 if TYPE_CHECKING:
     from pylog.clock import Clock
-    from pylog.log.log import Log
+    from pylog.log.partition_log import PartitionLog
 
 _NUMBER: Final = re.compile(r"[-+]?[0-9]{1,18}")
 _PARTITIONS: Final = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10}))?")
@@ -53,7 +53,7 @@ def parse_offset_spec(text: str, clock: Clock) -> ResetTarget:
     return found
 
 
-def offset_at(log: Log, spec: ResetTarget, isolation: str = "read_uncommitted") -> int:
+def offset_at(log: PartitionLog, spec: ResetTarget, isolation: str = "read_uncommitted") -> int:
     """Returns the offset in a log that a parsed specification means, clamped to the log's start and end.
 
     Args:
@@ -63,7 +63,7 @@ def offset_at(log: Log, spec: ResetTarget, isolation: str = "read_uncommitted") 
     """
     if spec.kind == "shift":
         return offset_of_last(log, -spec.value, isolation)
-    state = log.look()
+    state = log.snapshot()
     if spec.kind == "time":
         found = log.offset_for_timestamp(max(spec.value, 0))
         return state.end_offset if found is None else found.offset
@@ -73,14 +73,14 @@ def offset_at(log: Log, spec: ResetTarget, isolation: str = "read_uncommitted") 
     return min(max(wanted.get(spec.kind, spec.value), state.start_offset), state.end_offset)
 
 
-def offset_of_last(log: Log, count: int, isolation: str) -> int:
+def offset_of_last(log: PartitionLog, count: int, isolation: str) -> int:
     """Returns the offset of the first of the last `count` records of a log; its start if the log has fewer.
 
     Offsets cannot be counted instead: compaction, truncation, markers and aborted transactions leave gaps.
 
     Cost: a backward pass over about twice as many offsets as needed.
     """
-    low = log.stable_offset if isolation == "read_committed" else log.end_offset
+    low = log.snapshot(committed=True).stable_offset if isolation == "read_committed" else log.end_offset
     start, size = log.start_offset, count
     if count == 0:
         return log.end_offset
@@ -91,7 +91,7 @@ def offset_of_last(log: Log, count: int, isolation: str) -> int:
         if len(offsets) >= count:
             return int(offsets[-count])
         count, low, size = count - len(offsets), first, size * 2
-    return log.look().earliest(log.partition)
+    return log.snapshot().earliest(log.partition)
 
 
 def parse_partitions(given: Iterable[str]) -> list[int]:

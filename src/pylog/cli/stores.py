@@ -10,7 +10,7 @@ import pylog
 from pylog.errors import PylogError, UnknownTopicOrPartitionError
 
 if TYPE_CHECKING:
-    from pylog.log.log import Log
+    from pylog.log.partition_log import PartitionLog
     from pylog.store import Store
     from pylog.topics.topic import Topic
 
@@ -54,10 +54,12 @@ def chosen_topics(store: Store, names: Iterable[str]) -> list[Topic]:
     return [store.topic(name) for name in wanted] if wanted else list(store.topics().values())
 
 
-def logs_of(store: Store, topic: Topic, partitions: Iterable[int] = ()) -> list[Log]:
+def logs_of(store: Store, topic: Topic, partitions: Iterable[int] = ()) -> list[PartitionLog]:
     """Returns the logs of some partitions of a topic; by default of all partitions that exist already."""
-    named, logs = sorted(set(partitions)), []
+    from pylog.store import manager_of
+
+    named, logs, manager = sorted(set(partitions)), [], manager_of(store)
     for number in named or topic.partition_ids:
         with contextlib.suppress(*([] if named else [UnknownTopicOrPartitionError])):
-            logs.append(store.log(topic.name, number))
+            logs.append(manager.log(topic.name, number))
     return logs

@@ -42,7 +42,7 @@ def topics(store: StorePath, /, *, json: Json = False) -> None:
 
 
 def _row(store: Store, topic: Topic) -> dict[str, Any]:
-    states = [log.look() for log in logs_of(store, topic)]
+    states = [log.snapshot() for log in logs_of(store, topic)]
     return {
         "topic": topic.name,
         "partitions": topic.partition_count,

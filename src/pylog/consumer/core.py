@@ -25,7 +25,7 @@ from pylog.consumer.partition import AssignedPartition, Deserializers
 from pylog.consumer.positions import Positions
 from pylog.consumer.reading import PartitionReader
 from pylog.errors import ClosedError, IllegalStateError, UnknownTopicOrPartitionError, WakeupError
-from pylog.log.log import Log
+from pylog.log.partition_log import PartitionLog
 from pylog.log_manager import LogManager
 from pylog.offsets.store import OffsetStore
 from pylog.record.types import TopicPartition
@@ -135,7 +135,7 @@ class Core:
 
     # ---- logs and positions --------------------------------------------------------------------------------------------------
 
-    def log(self, partition: TopicPartition) -> Log:
+    def log(self, partition: TopicPartition) -> PartitionLog:
         """Returns the current log of a partition."""
         self.forget_what_is_gone([partition])
         return self._logs.of(partition)

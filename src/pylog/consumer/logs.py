@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from pylog.errors import ClosedError, UnknownTopicOrPartitionError
-from pylog.log.log import Log
+from pylog.log.partition_log import PartitionLog
 from pylog.log.reading.lookup import name
 from pylog.log_manager import LogManager
 from pylog.record.types import TopicPartition
@@ -23,9 +23,9 @@ class Logs:
 
     def __init__(self, manager: LogManager) -> None:
         self._manager = manager
-        self._known: dict[TopicPartition, Log] = {}
+        self._known: dict[TopicPartition, PartitionLog] = {}
 
-    def of(self, partition: TopicPartition) -> Log:
+    def of(self, partition: TopicPartition) -> PartitionLog:
         """Returns the log of a partition. May be called from any thread.
 
         Raises:
@@ -34,7 +34,7 @@ class Logs:
         known = self._known.get(partition)
         if known is None:
             known = self._known[partition] = self._manager.log(*partition)
-        elif known.is_gone or (self._manager.mode == "rw" and self._manager.log(*partition) is not known):
+        elif known.is_deleted or (self._manager.mode == "rw" and self._manager.log(*partition) is not known):
             raise UnknownTopicOrPartitionError(f"{name(partition)} was deleted and created again; its old positions do not apply")
         return known
 
@@ -49,11 +49,11 @@ class Logs:
             del self._known[partition]
         return gone
 
-    def _is_there(self, partition: TopicPartition, known: Log) -> bool:
+    def _is_there(self, partition: TopicPartition, known: PartitionLog) -> bool:
         with suppress(UnknownTopicOrPartitionError, ClosedError):  # ClosedError: this process deleted the topic
-            known.look()
+            known.snapshot()
         if self._manager.mode == "r":
-            return not known.is_gone
+            return not known.is_deleted
         try:
             return self._manager.log(*partition) is known
         except UnknownTopicOrPartitionError:

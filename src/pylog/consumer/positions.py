@@ -15,7 +15,7 @@ from pylog.errors import (
     PylogError,
     UnknownTopicOrPartitionError,
 )
-from pylog.log.log import Log
+from pylog.log.partition_log import PartitionLog
 from pylog.log.reading.lookup import name, out_of_range
 from pylog.offsets.store import OffsetStore
 from pylog.record.types import TopicPartition
@@ -34,7 +34,7 @@ class Positions:
     """
 
     def __init__(
-        self, options: ConsumerOptions, offsets: OffsetStore, log_of: Callable[[TopicPartition], Log], clock: Clock
+        self, options: ConsumerOptions, offsets: OffsetStore, log_of: Callable[[TopicPartition], PartitionLog], clock: Clock
     ) -> None:
         self._group = options.group_id
         self._isolation = options.isolation_level
@@ -92,7 +92,7 @@ class Positions:
         Raises:
             OffsetOutOfRangeError: the policy is "none", or the records are not lost but in remote storage.
         """
-        state = self._log_of(place.partition).look()
+        state = self._log_of(place.partition).snapshot()
         if place.position is not None and place.position in state.remote_offsets:
             raise out_of_range(state, place.partition, place.position)
         if self._policy.kind == "none":
@@ -109,10 +109,10 @@ class Positions:
         """Returns the offset that a policy currently gives for a partition."""
         log = self._log_of(partition)
         if policy.kind == "earliest":
-            return log.look().earliest(partition)
+            return log.snapshot().earliest(partition)
         if policy.kind == "by_duration":
             since = max(0, self._clock.now_ms() - policy.duration_ms)
             found = log.offset_for_timestamp(since, isolation_level=self._isolation)
             if found is not None:
                 return found.offset
-        return log.stable_offset if self._committed_only else log.end_offset
+        return log.snapshot(committed=True).stable_offset if self._committed_only else log.end_offset

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from pylog import limits
 from pylog.errors import OffsetOutOfRangeError
-from pylog.log.log import Log
+from pylog.log.partition_log import PartitionLog
 from pylog.log.reading.following import Ends, goes_on, truncated
 from pylog.log.reading.reader import crc_before
 from pylog.log.state import LogState
@@ -56,11 +56,11 @@ class PartitionReader:
         may_have_more: false if the last refresh found the log's end.
     """
 
-    def __init__(self, open_log: Callable[[], Log], offset: int, isolation_level: str) -> None:
+    def __init__(self, open_log: Callable[[], PartitionLog], offset: int, isolation_level: str) -> None:
         self.offset = offset
         self.may_have_more = True
         self._open_log = open_log
-        self._log: Log | None = None
+        self._log: PartitionLog | None = None
         self._isolation = isolation_level
         self._ends = Ends(committed=isolation_level == "read_committed")
         self._frames: Iterator[pa.RecordBatch] | None = None
@@ -108,7 +108,7 @@ class PartitionReader:
 
     def _look(self) -> LogState:
         log = self._log = self._log or self._open_log()
-        return log.look(committed=self._ends.committed)
+        return log.snapshot(committed=self._ends.committed)
 
     def _more(self) -> Iterator[pa.RecordBatch] | None:
         """Returns the records appended since the last refresh."""

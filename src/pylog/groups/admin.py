@@ -223,7 +223,7 @@ class Group:
 
     def _bounds(self, partition: TopicPartition, committed: int | None) -> Bounds:
         log = self._manager.log(*partition)
-        state = log.look()
+        state = log.snapshot()
 
         def offset_for_time(milliseconds: int) -> int | None:
             found = log.offset_for_timestamp(milliseconds)

@@ -159,7 +159,7 @@ def _is_possible(slot: DurablePoint) -> bool:
 
 
 class DurablePointFile:
-    """The open `durable-point` file of a partition, for looking and for writing. Not thread-safe.
+    """The open `durable-point` file of a partition, for reading and for writing. Not thread-safe.
 
     Args:
         fs, directory: the partition.
@@ -167,7 +167,7 @@ class DurablePointFile:
 
     Raises:
         StorageFailedError: there is none, or it cannot be opened.
-        UnsupportedFormatError: from any look: a later pylog wrote it.
+        UnsupportedFormatError: from any refresh: a later pylog wrote it.
 
     Attributes:
         slot: the newest one seen, None while there is no valid one. It never goes back: while a slot is being written it reads
@@ -182,7 +182,7 @@ class DurablePointFile:
         self._place = 0  # where the next slot goes
         self._seen = b""
 
-    def look(self) -> DurablePoint | None:
+    def refresh(self) -> DurablePoint | None:
         """The newest slot. Cost: one pread, 2 µs when nothing changed."""
         data = self._read()
         if data != self._seen:
@@ -208,7 +208,7 @@ class DurablePointFile:
                 self._take(again)
 
     def changed(self) -> bool:
-        """Whether somebody else has written since the last look or write of this object. Cost: one pread."""
+        """Whether somebody else has written since the last refresh or write of this object. Cost: one pread."""
         return self._file.read(2 * SLOT_SIZE, 0) != self._seen
 
     @property
@@ -245,7 +245,7 @@ class DurablePointFile:
 
     def begin(self, slot: DurablePoint) -> None:
         """Starts anew with what is true now, and a counter above any that can be read: nobody takes an older word for this."""
-        known = self.look()
+        known = self.refresh()
         counter = slot.counter if known is None else max(known.counter, slot.counter)
         self.slot = replace(slot, counter=counter, boot_mark=self.boot_mark, pid=process_id())
         self.write_both()
@@ -256,7 +256,7 @@ class DurablePointFile:
 
 
 def open_header(fs: FileSystem, directory: str) -> DurablePointFile | None:
-    """A partition's header for looking, None when it has none: something else than a file with its name counts as none."""
+    """A partition's header for reading, None when it has none: something else than a file with its name counts as none."""
     try:
         return DurablePointFile(fs, directory)
     except StorageFailedError as error:
@@ -305,7 +305,7 @@ def make_header(fs: FileSystem, directory: str, slot: DurablePoint, seed: int) -
             raise
         set_aside(fs, path)
         return make_header(fs, directory, slot, seed)
-    if header.look() is None:
+    if header.refresh() is None:
         new = True  # made by a process that died before its name was durable, or that had no room for more
         mixed = hashlib.blake2b(header.boot_mark + b"%d" % seed, digest_size=5).digest()
         start = int.from_bytes(mixed, "little")
@@ -354,7 +354,7 @@ def _marking(fs: FileSystem, directory: str) -> Iterator[DurablePointFile | None
         yield None
         return
     try:
-        yield None if header.look() is None else header
+        yield None if header.refresh() is None else header
     finally:
         header.close()
 

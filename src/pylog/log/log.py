@@ -1,46 +1,38 @@
-"""`Log`: one partition. Any number of readers, one writer at a time, no lock between them."""
+"""`Log`: one partition, as users see it. It checks arguments and documents; the work is in `partition_log`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import partial
-from itertools import chain
-from threading import get_ident
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pyarrow as pa
 
 from pylog import limits
-from pylog.clock import Clock
 from pylog.config import Durability, TopicConfig
-from pylog.errors import ClosedError, InvalidRecordError, ReadOnlyError, RecordTooLargeError
-from pylog.fs import process_id
-from pylog.log import arguments
-from pylog.log.arguments import check_positive, check_scan, is_committed, offset_given
-from pylog.log.checking.report import Partition
-from pylog.log.current_state import CurrentState
-from pylog.log.maintenance import trimmer
-from pylog.log.reading import following, lookup, planning, reader
-from pylog.log.reading.following import Ends
-from pylog.log.reading.lookup import TimeSearch
-from pylog.log.reading.outline import outline_of
-from pylog.log.recovery.loaded import Source
-from pylog.log.state import LogState
-from pylog.log.writing import append_batches
-from pylog.log.writing.group_commit import Request
-from pylog.log.writing.partition_writer import LogContext, PartitionWriter
-from pylog.log.writing.refitting import fitted, spliced
+from pylog.log.arguments import check_positive, offset_given, pieces_of, records_of
+from pylog.log.partition_log import PartitionLog
+from pylog.log.recovery.findings import Finding
+from pylog.log.segment_view import SegmentInfo
 from pylog.record.builder import rows_from_arrow, rows_from_record
-from pylog.record.decoder import DEFAULT_COLUMNS, RECORD_COLUMNS, record_chunks
-from pylog.record.few import Piece
-from pylog.record.types import Acknowledgement, Header, OffsetAndTimestamp, ProducerBatch, Record, check_producer_batch
+from pylog.record.decoder import DEFAULT_COLUMNS
+from pylog.record.types import (
+    Acknowledgement,
+    Header,
+    OffsetAndTimestamp,
+    ProducerBatch,
+    Record,
+    check_producer_batch,
+)
 
 
-class Log(CurrentState):
+class Log:
     """One partition of a topic: an ordered list of segments. Got from `Store.log`, closed with its store.
 
     Every method may be called from any thread.
+
+    Attributes:
+        partition: the topic's name and the number of the partition.
 
     >>> import pylog, tempfile
     >>> store = pylog.open(tempfile.mkdtemp())
@@ -53,17 +45,20 @@ class Log(CurrentState):
     >>> store.close()
     """
 
-    def __init__(self, source: Source, clock: Clock, surroundings: LogContext) -> None:
-        self._times = TimeSearch()
-        super().__init__(source, clock, surroundings)
+    def __init__(self, partition_log: PartitionLog) -> None:
+        self._partition_log = partition_log
+        self._clock = partition_log.clock
+        self.partition = partition_log.partition
 
     def __repr__(self) -> str:
-        return f"Log({lookup.name(self.partition)}, offsets {self._state.start_offset} to {self._state.end_offset})"
+        state = self._partition_log.known
+        topic, number = self.partition
+        return f"Log({topic}-{number}, offsets {state.start_offset} to {state.end_offset})"
 
     @property
     def config(self) -> TopicConfig:
         """The topic's options as they stand, whichever process altered them last. Cost: one small read."""
-        return self._source.options.look()
+        return self._partition_log.config
 
     # ---- append --------------------------------------------------------------------------------------------------------------
 
@@ -93,7 +88,8 @@ class Log(CurrentState):
         Cost: one write, and at `Durability.SYNC` one fdatasync.
         """
         now_ms = self._clock.now_ms()
-        return self._append(now_ms, [rows_from_record(key, value, timestamp, headers, now_ms)], None, durability).offsets.start
+        rows = rows_from_record(key, value, timestamp, headers, now_ms)
+        return self._partition_log.append(now_ms, [rows], None, durability).offsets.start
 
     def append_many(self, items: Sequence[Any], *, compression: str | None = None, durability: Durability | None = None) -> range:
         """Appends records in one call: one acknowledgement, one sync.
@@ -112,7 +108,7 @@ class Log(CurrentState):
         Cost: some 50 ns a record of plain values, on top of the write.
         """
         now_ms = self._clock.now_ms()
-        return self._append(now_ms, arguments.records_of(items, now_ms), compression, durability).offsets
+        return self._partition_log.append(now_ms, records_of(items, now_ms), compression, durability).offsets
 
     def append_arrow(self, data: Any, *, compression: str | None = None, durability: Durability | None = None) -> range:
         """Appends a `pyarrow.Table` or `RecordBatch` with columns `key`, `value`, `timestamp`, `headers`.
@@ -132,7 +128,7 @@ class Log(CurrentState):
         Cost: tens of millions of records a second at `Durability.OS`.
         """
         now_ms = self._clock.now_ms()
-        return self._append(now_ms, list(rows_from_arrow(data, now_ms)), compression, durability).offsets
+        return self._partition_log.append(now_ms, list(rows_from_arrow(data, now_ms)), compression, durability).offsets
 
     def append_batch(
         self,
@@ -172,68 +168,7 @@ class Log(CurrentState):
         """
         given = check_producer_batch(producer) if producer is not None else None
         now_ms = self._clock.now_ms()
-        return self._append(now_ms, arguments.pieces_of(items, now_ms), compression, durability, given, atomic)
-
-    def _append(
-        self,
-        now_ms: int,
-        pieces: list[Piece],
-        compression: str | None,
-        durability: Durability | None,
-        producer: ProducerBatch | None = None,
-        atomic: bool = False,
-    ) -> Acknowledgement:
-        given = now_ms, pieces, compression, durability, producer, atomic
-        try:
-            request = fitted(self._source.options.now, *given)
-        except (InvalidRecordError, RecordTooLargeError):
-            if not self._writing_side().agree():
-                raise
-            request = fitted(self._source.options.now, *given)  # the topic was altered meanwhile
-        if not request.pieces:
-            self._writing_side()  # one that may not be written refuses an empty append too
-            return Acknowledgement(range(end := self.end_offset, end), request.level, duplicate=False)
-        return self._settled(request)
-
-    def splice(
-        self,
-        parts: Sequence[append_batches.BatchRange],
-        producer: ProducerBatch | None = None,
-        durability: Durability | None = None,
-    ) -> Acknowledgement:
-        """Appends batches that were finished elsewhere. `writing.append_batches` gives them their offsets."""
-        self._check_open()
-        return self._settled(spliced(parts, producer, durability, self._source.options.now.durability))
-
-    def next_sequence(self, producer_id: int, epoch: int) -> int | None:
-        """The sequence that a producer's next batch has; None if the log remembers none of this epoch."""
-        with self._gate:
-            return self._writing_side().next_sequence(producer_id, epoch)
-
-    def _settled(self, request: Request) -> Acknowledgement:
-        inside, me = self._gate.inside, get_ident()
-        inside.append(me)
-        try:
-            mutator, level = self._mutator, request.level
-            if mutator is None or self._gate.is_shut:
-                mutator = self._writing_side()  # raises
-            if level.interval_ms is not None:
-                self._surroundings.flush_every(level.interval_ms, self.flush_behind)
-            done = mutator.append(request)
-            if request.level is not level and request.level.interval_ms is not None:  # the topic was altered meanwhile
-                self._surroundings.flush_every(request.level.interval_ms, self.flush_behind)
-            return done
-        except Exception as error:
-            self._gate.explain(error)
-            raise
-        finally:
-            inside.remove(me)
-
-    def _writing_side(self) -> PartitionWriter:
-        self._check_open()
-        if self._mutator is None:
-            raise ReadOnlyError(f"{self._source.directory} is open for reading; use mode='rw'", path=self._source.directory)
-        return self._mutator
+        return self._partition_log.append(now_ms, pieces_of(items, now_ms), compression, durability, given, atomic)
 
     def flush(self) -> None:
         """Makes every record appended so far durable, those of other processes too.
@@ -241,32 +176,16 @@ class Log(CurrentState):
         Raises:
             StorageFailedError: the sync failed; the log takes no more writes until it is opened again.
         """
-        with self._gate:
-            if self._mutator is not None:
-                self._mutator.flush()
-
-    def flush_behind(self) -> None:
-        """The same for a background thread: appends go on meanwhile."""
-        try:
-            with self._gate:
-                self._writing_side().flush_behind()
-        except ClosedError:
-            if not self._gate.is_shut:  # else its close has flushed it
-                raise
+        self._partition_log.flush()
 
     def exclusively(self) -> AbstractContextManager[None]:
         """Keeps every other thread and process from changing the log: what is read inside holds for what is appended inside.
-        Everybody else waits meanwhile: keep it short, and change no other log there.
-        """
-        return self._writing_side().exclusively()
+        All others wait meanwhile: keep it short, and change no other log there.
 
-    @contextmanager
-    def at_rest(self) -> Iterator[bool]:
-        """Keeps every other thread and process from changing the log, as `exclusively`. Gives false if one is compacting it."""
-        writer = self._writing_side()
-        cleaning = self._source.cleaning_lock
-        with nullcontext(True) if cleaning is None else cleaning.if_free() as idle, writer.exclusively():
-            yield idle
+        Raises:
+            ReadOnlyError, ClosedError: the log takes no writes. StoreLockedError: another process kept it locked for too long.
+        """
+        return self._partition_log.exclusively()
 
     # ---- trimming ------------------------------------------------------------------------------------------------------------
 
@@ -285,8 +204,7 @@ class Log(CurrentState):
 
         Spec: storage-format 6.6.2; unlike there it is durable when this returns.
         """
-        with self._gate:
-            return trimmer.delete_records(self._writing_side(), offset_given("before", before))
+        return self._partition_log.delete_records(before)
 
     def truncate(self, end: int) -> None:
         """Deletes the records from an offset on; the next record gets that offset. Durable when it returns.
@@ -300,8 +218,7 @@ class Log(CurrentState):
 
         Spec: storage-format 6.5.
         """
-        with self._gate:
-            trimmer.truncate(self._writing_side(), offset_given("end", end))
+        self._partition_log.truncate(end)
 
     # ---- read ----------------------------------------------------------------------------------------------------------------
 
@@ -313,23 +230,8 @@ class Log(CurrentState):
 
         Cost: O(log n) and one batch: some 6 µs from a mapped segment.
         """
-        wanted = offset if type(offset) is int and 0 <= offset <= limits.INT64_MAX else offset_given("offset", offset)
-        inside, me = self._gate.inside, get_ident()
-        inside.append(me)  # what `with self._gate` does, in half the time
-        try:
-            if self._gate.is_shut:
-                raise self._gate.error()  # noqa: TRY301 - this call takes microseconds, and `check` is one more
-            is_known = wanted < self._state.end_offset and (self._is_exclusive or not self._may_have_changed())
-            state = self._state if is_known else self.look()
-            try:
-                return lookup.read_one(state, self.partition, wanted)
-            except lookup.MAY_PASS:
-                return lookup.of_live(self.look, state, partial(lookup.read_one, partition=self.partition, offset=wanted))
-        except Exception as error:
-            self._gate.explain(error)
-            raise
-        finally:
-            inside.remove(me)
+        known = type(offset) is int and 0 <= offset <= limits.INT64_MAX
+        return self._partition_log.read(offset if known else offset_given("offset", offset))
 
     def scan(
         self,
@@ -359,17 +261,9 @@ class Log(CurrentState):
 
         Cost: tens of millions of records a second; memory for one Arrow batch.
         """
-        self._check_open()
-        committed = check_scan(columns, isolation_level, max_rows)
-        state = self.look(committed=committed)
-        last = state.stable_offset if committed else state.end_offset
-        wanted = lookup.wanted(state, self.partition, start, end, last)
-        renew = partial(following.second_look, partial(self.look, committed=committed, settled=True))
-        check = following.Continuity(self._current, state).check
-        frames = reader.scan(
-            state, wanted, columns, committed=committed, max_rows=max_rows, verify=verify, renew=renew, check=check
+        return self._partition_log.scan(
+            start, end, columns=columns, isolation_level=isolation_level, max_rows=max_rows, verify=verify
         )
-        return self._gate.steps(frames)
 
     def records(
         self, start: int | None = None, end: int | None = None, *, isolation_level: str = "read_uncommitted", verify: bool = True
@@ -381,8 +275,7 @@ class Log(CurrentState):
 
         Cost: some 0.2 µs a record.
         """
-        frames = self.scan(start, end, columns=RECORD_COLUMNS, isolation_level=isolation_level, verify=verify)
-        return chain.from_iterable(self._gate.chunks(record_chunks(frames, *self.partition)))
+        return self._partition_log.records(start, end, isolation_level=isolation_level, verify=verify)
 
     def offset_for_timestamp(self, timestamp: int, *, isolation_level: str = "read_uncommitted") -> OffsetAndTimestamp | None:
         """The first record with `timestamp` or a later one, as Kafka's `offsetsForTimes` answers (storage-format 5.8).
@@ -400,14 +293,7 @@ class Log(CurrentState):
 
         Cost: O(log n) and one batch.
         """
-        wanted, committed = offset_given("timestamp", timestamp), is_committed(isolation_level)
-        with self._gate:
-            state = self.look(committed=committed)
-            try:
-                return self._times.find(state, wanted, committed=committed)
-            except lookup.MAY_PASS:
-                find = partial(self._times.find, timestamp=wanted, committed=committed)
-                return lookup.of_live(partial(self.look, committed=committed), state, find)
+        return self._partition_log.offset_for_timestamp(timestamp, isolation_level=isolation_level)
 
     # ---- follow --------------------------------------------------------------------------------------------------------------
 
@@ -424,9 +310,7 @@ class Log(CurrentState):
 
         Cost: a pread each 0.1 ms at first, each millisecond later on.
         """
-        self._check_open()
-        ends = Ends(durable=durable)
-        return ends.of(following.wait(self.look, self._clock, offset_given("offset", offset), ends, timeout_ms))
+        return self._partition_log.wait_for(offset, timeout_ms, durable=durable)
 
     def follow(
         self,
@@ -458,26 +342,15 @@ class Log(CurrentState):
         [2]
         >>> store.close()
         """
-        self._check_open()
-        check_scan(columns, isolation_level, max_rows)  # without reading: another thread or process may truncate meanwhile
-        ends = Ends(durable, isolation_level == "read_committed")
-        offset = self.end_offset if start is None else self._offset_within(offset_given("start", start))
-        scan = partial(self.scan, columns=columns, isolation_level=isolation_level, max_rows=max_rows)
-        look = partial(self.look, committed=ends.committed)
-        return self._gate.explained(following.follow(look, scan, self._clock, offset, ends, timeout_ms))
-
-    def _offset_within(self, offset: int) -> int:
-        state = self.look()
-        if offset > state.end_offset:
-            state = self.look(settled=True)
-        return lookup.wanted(state, self.partition, offset, None, state.end_offset).start
+        return self._partition_log.follow(
+            start, columns=columns, isolation_level=isolation_level, max_rows=max_rows, timeout_ms=timeout_ms, durable=durable
+        )
 
     # ---- planning ------------------------------------------------------------------------------------------------------------
 
     def size_between(self, start: int, end: int) -> int:
         """About how many bytes the records from `start` to before `end` take. From indexes only: O(log n)."""
-        with self._gate:
-            return lookup.of_live(self.look, self._current(), lambda state: planning.size_between(outline_of(state), start, end))
+        return self._partition_log.size_between(start, end)
 
     def split_offsets(self, start: int, end: int, max_bytes: int) -> list[int]:
         """Offsets that cut the records from `start` to before `end` into parts of about `max_bytes` each.
@@ -493,55 +366,52 @@ class Log(CurrentState):
             InvalidArgumentError: `max_bytes` is not positive.
         """
         check_positive("max_bytes", max_bytes)
+        return self._partition_log.split_offsets(start, end, max_bytes)
 
-        def cut(state: LogState) -> list[int]:
-            return planning.split_offsets(outline_of(state), start, end, max_bytes)
+    # ---- ends ----------------------------------------------------------------------------------------------------------------
 
-        with self._gate:
-            return lookup.of_live(self.look, self._current(), cut)
+    @property
+    def start_offset(self) -> int:
+        """The smallest offset that can be read here: of a log in a broker's remote tier the local log start offset."""
+        return self._partition_log.snapshot().start_offset
 
-    # ---- integrity -----------------------------------------------------------------------------------------------------------
+    @property
+    def remote_offsets(self) -> range:
+        """The offsets before `start_offset` that only a Kafka broker's remote tier has; empty for a log that is all here.
 
-    def as_partition(self, *, quiet: bool) -> Partition:
-        """The log as it is now, for `Store.check` and `Store.verify`.
-
-        Args:
-            quiet: no other process has it open for writing.
+        Reading without a start, and by time, raises OffsetOutOfRangeError if it would have to begin there.
         """
-        state = self.look(settled=True)  # a report compares the state with the files
-        writer = None if self._mutator is None else self._mutator.writer
-        slot = self._follower.slot if writer is None else writer.header.slot
-        known = slot is not None and slot.epoch == state.epoch and slot.published_position == state.active_size
-        return Partition(
-            self._source.fs,
-            self.partition,
-            self._source.directory,
-            state,
-            self._source.writable,
-            quiet,
-            self.recovery_report,
-            (slot.published_position, slot.header_digest) if slot is not None and known else None,
-            self._source.compacted_to,
-        )
+        return self._partition_log.snapshot().remote_offsets
 
-    # ---- the end -------------------------------------------------------------------------------------------------------------
+    @property
+    def end_offset(self) -> int:
+        """The offset that the next record will get, whichever process appended last. Cost: one pread."""
+        return self._partition_log.snapshot().end_offset
 
-    def close(self) -> bool:
-        """Flushes and closes. Returns whether the partition is left as after a clean shutdown. Its store does this.
+    @property
+    def durable_offset(self) -> int:
+        """All records below outlive a power loss."""
+        return self._partition_log.snapshot().durable_offset
 
-        Raises:
-            StorageFailedError: the last sync failed.
+    @property
+    def stable_offset(self) -> int:
+        """Where `read_committed` reading ends: before the earliest open transaction (storage-format 6.7.2)."""
+        return self._partition_log.snapshot(committed=True).stable_offset
+
+    @property
+    def segments(self) -> tuple[SegmentInfo, ...]:
+        """The log's segments in numbers, oldest first: offsets, size, path. Cost: O(n), and one pread.
+
+        >>> import pylog, tempfile
+        >>> with pylog.open(tempfile.mkdtemp()) as store:
+        ...     _ = store.create_topic("orders")
+        ...     _ = store.log("orders").append_many([b"paid", b"sent"])
+        ...     [(segment.base_offset, segment.end_offset) for segment in store.log("orders").segments]
+        [(0, 2)]
         """
-        if process_id() != self._pid:
-            return False
-        self._gate.shut()
-        with self._lock:
-            if self._closed:
-                return True
-            self._closed = True
-            try:
-                return True if self._mutator is None else self._mutator.close()
-            finally:
-                self._follower.close()
-                for segment in self._state.segments.values():
-                    segment.close()
+        return self._partition_log.snapshot().described()
+
+    @property
+    def recovery_report(self) -> tuple[Finding, ...]:
+        """What was found when the log was loaded: a torn tail, damage, derived files that had to be made again."""
+        return self._partition_log.recovery_report

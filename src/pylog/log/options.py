@@ -61,7 +61,7 @@ class LiveOptions:
         self._given = level, topic, warned
         self.now = Options(read(), *self._given)
 
-    def look(self) -> TopicConfig:
+    def read(self) -> TopicConfig:
         """The options as the catalog has them now. Cost: one small read."""
         return self._read()
 

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from pylog import limits
 from pylog.config import Durability
 from pylog.errors import CorruptionError, OffsetOutOfRangeError, StorageFailedError, UnknownTopicOrPartitionError
-from pylog.log.internal import InternalLog
-from pylog.log.log import Log
+from pylog.log.arguments import records_of
+from pylog.log.partition_log import PartitionLog
 from pylog.log.reading import reader
 from pylog.log.reading.reader import OffsetRange
 from pylog.log.state import LogState
@@ -36,7 +36,7 @@ class OffsetsPartition:
         number: of the partition.
     """
 
-    def __init__(self, open_log: Callable[[], Log], directory: str, number: int) -> None:
+    def __init__(self, open_log: Callable[[], PartitionLog], directory: str, number: int) -> None:
         self.directory = directory
         self.number = number
         self._open_log = open_log
@@ -87,18 +87,18 @@ class OffsetsPartition:
 
     def check_open(self) -> None:
         """Raises ClosedError when its store is closed."""
-        self._log.look()
+        self._log.snapshot()
 
     # ---- catching up ---------------------------------------------------------------------------------------------------------
 
     def _caught_up(self) -> Image:
         try:
-            state = self._log.look()
+            state = self._log.snapshot()
         except UnknownTopicOrPartitionError:  # another process has deleted it, and may have made it again
             self._log = self._open_log()
             self._reported = 0
             self._begin()
-            state = self._log.look()
+            state = self._log.snapshot()
         if state is not self._seen:
             self._take(state)
         return self._image
@@ -112,7 +112,7 @@ class OffsetsPartition:
                 return
             except (CorruptionError, OffsetOutOfRangeError, StorageFailedError):
                 self._begin()
-                now = self._log.look(settled=True)
+                now = self._log.snapshot(wait=True)
                 if now.version == state.version:
                     raise
                 state = now
@@ -151,9 +151,9 @@ class OffsetsPartition:
         Raises:
             RecordTooLargeError: they do not fit into one batch. As `Log.append`.
         """
-        records = [(key, value, (), now_ms) for key, value in items]
-        assert isinstance(self._log, InternalLog)
-        offsets = self._log.append_own(records, durability=durability, atomic=atomic).offsets
+        clock_ms = self._log.clock.now_ms()
+        rows = records_of([(key, value, (), now_ms) for key, value in items], clock_ms)
+        offsets = self._log.append(clock_ms, rows, durability=durability, atomic=atomic, by_owner=True).offsets
         with self._guard:
             if self._position == offsets.start:  # else replaying what lies between will come upon them
                 for offset, (key, value) in zip(offsets, items, strict=True):

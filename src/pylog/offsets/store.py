@@ -181,10 +181,10 @@ class OffsetStore:
         """Looks at the log of now: another process may have deleted it, made it again, or cut it."""
         log = self._manager.known_log(partition)
         try:
-            end = log.look().end_offset
+            end = log.snapshot().end_offset
         except UnknownTopicOrPartitionError:
-            end = (log := self._manager.log(*partition)).look().end_offset  # created again, or deleted
-        if offset > end and offset > (end := log.look(settled=True).end_offset):
+            end = (log := self._manager.log(*partition)).snapshot().end_offset  # created again, or deleted
+        if offset > end and offset > (end := log.snapshot(wait=True).end_offset):
             told = f"offset {offset} lies beyond the end of {partition.topic}-{partition.partition}, which is {end}"
             raise OffsetOutOfRangeError(told, offset=offset)
 

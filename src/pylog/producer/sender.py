@@ -30,7 +30,7 @@ from pylog.errors import (
     StoreLockedError,
     UnknownTopicOrPartitionError,
 )
-from pylog.log.log import Log
+from pylog.log.partition_log import PartitionLog
 from pylog.log_manager import LogManager
 from pylog.producer.buffer import Buffer
 from pylog.producer.columns import (
@@ -302,15 +302,11 @@ class Sender:
                     raise
                 self._clock.sleep(self._config.retry_backoff_ms / 1000)
 
-    def _append_to(self, log: Log, rows: Rows, numbering: Numbering | None) -> Acknowledgement:
-        return log.append_batch(
-            rows,
-            compression=self._config.compression,
-            durability=self._config.durability,
-            producer=None if numbering is None else numbering.next_batch(),
-        )
+    def _append_to(self, log: PartitionLog, rows: Rows, numbering: Numbering | None) -> Acknowledgement:
+        producer = None if numbering is None else numbering.next_batch()
+        return log.append(self._clock.now_ms(), [rows], self._config.compression, self._config.durability, producer)
 
-    def _is_made_again(self, route: Route, partition: int, log: Log | None) -> bool:
+    def _is_made_again(self, route: Route, partition: int, log: PartitionLog | None) -> bool:
         """True if the partition was created again, with another log. Also makes the next send read the topic again.
 
         Raises:

@@ -17,13 +17,13 @@ from pylog.clock import Clock
 from pylog.config import Durability
 from pylog.errors import InvalidArgumentError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from pylog.fs import File, FileSystem, join
-from pylog.log.log import Log
+from pylog.log.partition_log import PartitionLog
 from pylog.log.writing.append_batches import BatchRange
 from pylog.record.types import ProducerBatch, TopicPartition
 from pylog.staging.file import StagedIndex, read_index
 from pylog.staging.intents import Intent, PartitionIntent, StagedFile, intent_name, producer_of, read_intent, write_intent
 from pylog.staging.names import remove_staged
-from pylog.store import Store
+from pylog.store import Store, manager_of
 from pylog.topics.topic import check_partition
 
 
@@ -165,7 +165,7 @@ def _begin(access: StoreAccess, query: str, batch: int, files: Sequence[StagedFi
     targets = []
     for partition in staged.partitions():
         _check_count(partition, staged.count(partition))
-        targets.append(PartitionIntent(*partition, access.store.log(*partition).end_offset))
+        targets.append(PartitionIntent(*partition, manager_of(access.store).log(*partition).end_offset))
     intent = Intent(query, batch, tuple(files), tuple(targets))
     access.fs.sync_directory(access.root)  # the tasks have synced their files, not their names
     write_intent(access.fs, access.root, intent)
@@ -203,7 +203,7 @@ def _appended(store: Store, partition: TopicPartition, target: PartitionIntent, 
     Raises:
         OffsetOutOfRangeError: records that may belong to it were deleted.
     """
-    log = store.log(*partition)
+    log = manager_of(store).log(*partition)
     known = log.next_sequence(producer.producer_id, producer.epoch)
     if known is not None:
         return known
@@ -261,7 +261,7 @@ def _append(
     done: int = 0,
 ) -> None:
     """Appends a partition's batches, some megabytes at a time, starting after the first `done` records."""
-    log = access.store.log(*partition)
+    log = manager_of(access.store).log(*partition)
     parts: list[BatchRange] = []
     try:
         for part in _parts(access, partition, staged, how, done):
@@ -275,10 +275,10 @@ def _append(
         _close(parts)
 
 
-def _splice(log: Log, parts: list[BatchRange], producer: ProducerBatch | None, how: CommitOptions) -> None:
+def _splice(log: PartitionLog, parts: list[BatchRange], producer: ProducerBatch | None, how: CommitOptions) -> None:
     if parts:
         numbers = None if producer is None else producer._replace(sequence=parts[0].sequence)
-        log.splice(parts, numbers, how.durability)
+        log.append_batches(parts, numbers, how.durability)
         _close(parts)
 
 

@@ -48,7 +48,7 @@ from pylog.spark.values import named
 from pylog.topics.partitions import directory_name
 
 if TYPE_CHECKING:
-    from pylog.log.log import Log
+    from pylog.log.partition_log import PartitionLog
 
 MAX_SLICES = 1_000_000  # Spark's driver holds every task of a stage in memory
 
@@ -343,7 +343,7 @@ def _extents(root: Root, home: str, partition: TopicPartition, options: ReadOpti
         bounds = PartitionBounds(home, partition, outline.start_offset, outline.end_offset, options, outline.remote_offsets)
         return _extents_within(outline, bounds, options, pruning, None)
     with contextlib.closing(root.log(partition)) as log:
-        state = log.look(committed=committed, reaching=0)  # as it was opened: asking again costs a listing
+        state = log.snapshot(committed=committed, at_least=0)  # as it was opened: asking again costs a listing
         latest = state.stable_offset if committed else state.end_offset
         bounds = PartitionBounds(home, partition, state.start_offset, latest, options, state.remote_offsets)
         return _extents_within(outline_of(state), bounds, options, pruning, log)
@@ -359,19 +359,19 @@ def is_by_time(limit: Limit) -> bool:
 
 
 def _extents_within(
-    outline: PartitionExtent, bounds: PartitionBounds, options: ReadOptions, pruning: Pruning, log: Log | None
+    outline: PartitionExtent, bounds: PartitionBounds, options: ReadOptions, pruning: Pruning, log: PartitionLog | None
 ) -> list[Extent]:
     start, end = bounds.span(options.start, options.end, log)
     wanted = _wanted(log, start, end, pruning) if pruning.keeps(bounds.partition) else ()
     return [extent_between(outline, bounds.home, bounds.partition, first, last, options) for first, last in wanted]
 
 
-def _wanted(log: Log | None, start: int, end: int, pruning: Pruning) -> Ranges:
+def _wanted(log: PartitionLog | None, start: int, end: int, pruning: Pruning) -> Ranges:
     """Returns the parts of a range that predicates keep. The time indexes of a damaged log may be incomplete and are not used."""
     ranges = pruning.within(start, end)
     if pruning.timestamp is None or log is None or log.recovery_report:
         return ranges
-    since = partial(ranges_since, log.look(reaching=0), timestamp=pruning.timestamp)
+    since = partial(ranges_since, log.snapshot(at_least=0), timestamp=pruning.timestamp)
     return united(NumberRange(first, last) for partition in ranges for first, last in since(*partition))
 
 
@@ -393,14 +393,14 @@ def extent_between(
     return Extent(home, partition, size, (start, *interior, end))
 
 
-def end_of(log: Log, isolation: str) -> int:
+def end_of(log: PartitionLog, isolation: str) -> int:
     """Where reading with this isolation ends: the connector's latest offset.
 
     Args:
         log: a partition.
         isolation: `read_uncommitted` or `read_committed`.
     """
-    return log.stable_offset if isolation == "read_committed" else log.end_offset
+    return log.snapshot(committed=True).stable_offset if isolation == "read_committed" else log.end_offset
 
 
 @dataclass(frozen=True)
@@ -433,7 +433,7 @@ class PartitionBounds:
         )
         return min(max(offset, self.earliest), self.latest)
 
-    def span(self, start: Limit, end: Limit, log: Log | None) -> tuple[int, int]:
+    def span(self, start: Limit, end: Limit, log: PartitionLog | None) -> tuple[int, int]:
         """Returns the range to read. Refuses an end before the start, which must be a mistake."""
         first, last = self.resolve(start, log, "starting"), self.resolve(end, log, "ending")
         if last < first:
@@ -445,7 +445,7 @@ class PartitionBounds:
             )
         return self.within(first, "starting"), self.within(last, "ending")
 
-    def resolve(self, limit: Limit, log: Log | None, which: str) -> int:
+    def resolve(self, limit: Limit, log: PartitionLog | None, which: str) -> int:
         """The offset that a start or an end means; `which` is "starting" or "ending", and a time needs the log open."""
         match limit:
             case Everywhere(offset):
@@ -461,7 +461,7 @@ class PartitionBounds:
         earliest = self.remote.start if self.remote else self.earliest
         return {EARLIEST: earliest, LATEST: self.latest}.get(offset, offset)
 
-    def _at_time(self, timestamp: int, log: Log | None, which: str) -> int:
+    def _at_time(self, timestamp: int, log: PartitionLog | None, which: str) -> int:
         assert log is not None
         found = log.offset_for_timestamp(timestamp, isolation_level=self.options.scan.isolation_level)
         if found is not None and found.offset < self.latest:

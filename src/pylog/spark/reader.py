@@ -37,7 +37,7 @@ from pylog.spark.schema import ARROW_HEADER, arrow_schema
 from pylog.spark.values import named
 
 if TYPE_CHECKING:
-    from pylog.log.log import Log
+    from pylog.log.partition_log import PartitionLog
 
 _logger = logging.getLogger("pylog.spark")
 
@@ -98,8 +98,10 @@ def _scan(part: LogSlice, options: ScanOptions, columns: tuple[str, ...]) -> Ite
 
 
 @contextlib.contextmanager
-def _opened(part: LogSlice, options: ScanOptions) -> Iterator[Log | None]:
+def _opened(part: LogSlice, options: ScanOptions) -> Iterator[PartitionLog | None]:
     """Returns the slice's log; None if it does not exist and `failOnDataLoss` is false."""
+    from pylog.store import manager_of
+
     with contextlib.ExitStack() as opened:
         try:
             store = opened.enter_context(contextlib.closing(pylog.open(part.directory, mode="r")))
@@ -111,7 +113,7 @@ def _opened(part: LogSlice, options: ScanOptions) -> Iterator[Log | None]:
             ) from error
         log = None
         with contextlib.suppress(UnknownTopicOrPartitionError):
-            log = opened.enter_context(contextlib.closing(store.log(part.topic, part.partition)))
+            log = opened.enter_context(contextlib.closing(manager_of(store).log(part.topic, part.partition)))
         if log is None or _is_of_another_topic(part):
             _report_missing(part, options)
             log = None
@@ -133,7 +135,7 @@ def _report_missing(part: LogSlice, options: ScanOptions) -> None:
     report_data_loss(what, path=part.directory, offset=part.start, fail=False)
 
 
-def _available(log: Log, position: int, part: LogSlice, options: ScanOptions) -> tuple[int, int]:
+def _available(log: PartitionLog, position: int, part: LogSlice, options: ScanOptions) -> tuple[int, int]:
     """Returns the range of the slice that can still be read, and reports deleted records."""
     start, end = max(position, log.start_offset), min(part.end, end_of(log, options.isolation_level))
     gone = [(position, min(start, part.end))] if start > position else []
@@ -144,7 +146,7 @@ def _available(log: Log, position: int, part: LogSlice, options: ScanOptions) ->
     return start, end
 
 
-def _batches(log: Log, start: int, end: int, options: ScanOptions, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+def _batches(log: PartitionLog, start: int, end: int, options: ScanOptions, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
     if start >= end:
         return
     scanned = log.scan(

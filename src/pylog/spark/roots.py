@@ -20,7 +20,7 @@ from pylog.topics.partitions import directory_name
 from pylog.topics.topic import Topic
 
 if TYPE_CHECKING:
-    from pylog.log.log import Log
+    from pylog.log.partition_log import PartitionLog
     from pylog.store import Store
 
 
@@ -65,9 +65,11 @@ class Root:
         seen = self.glance(partition)
         return self._opened().outline(*partition) if seen is None else seen.outline
 
-    def log(self, partition: TopicPartition) -> Log:
+    def log(self, partition: TopicPartition) -> PartitionLog:
         """An open partition, for the caller to close; raises what `Store.log` does."""
-        return self._opened().log(*partition)
+        from pylog.store import manager_of
+
+        return manager_of(self._opened()).log(*partition)
 
     def close(self) -> None:
         """Closes the store, if anything has needed it."""

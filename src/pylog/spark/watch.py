@@ -21,7 +21,7 @@ from pylog.spark.planner import chosen, directories, matching, only_homes, topic
 from pylog.spark.roots import Root
 
 if TYPE_CHECKING:
-    from pylog.log.log import Log
+    from pylog.log.partition_log import PartitionLog
 
 LOOKS = 3  # attempts if topics are deleted and created again in between; the next micro-batch refreshes anyway
 
@@ -49,7 +49,7 @@ class _Kept:
     home: str
     topic_id: str | None
     seen: Glance | None = None
-    log: Log | None = None
+    log: PartitionLog | None = None
 
 
 class PartitionTracker:
@@ -85,7 +85,7 @@ class PartitionTracker:
             sight = self._look(self._homes(strict=strict))
         return sight
 
-    def log(self, partition: TopicPartition) -> Log:
+    def log(self, partition: TopicPartition) -> PartitionLog:
         """Returns a log that the last refresh found. Opens it if necessary, and keeps it open."""
         kept = self._kept[partition]
         if kept.log is None:
@@ -99,7 +99,7 @@ class PartitionTracker:
             UnknownTopicOrPartitionError: it was deleted since.
         """
         seen = self._kept[partition].seen
-        return outline_of(self.log(partition).look(reaching=0)) if seen is None else seen.outline
+        return outline_of(self.log(partition).snapshot(at_least=0)) if seen is None else seen.outline
 
     def size(self, partition: TopicPartition, start: int, end: int) -> int:
         """Returns the approximate size of a range in the files, in bytes; 0 for deleted offsets."""
@@ -165,7 +165,7 @@ class PartitionTracker:
         seen = self._kept[partition].seen
         if seen is not None:
             return seen.outline.start_offset, seen.outline.end_offset
-        state = self.log(partition).look(committed=self._committed)
+        state = self.log(partition).snapshot(committed=self._committed)
         return state.start_offset, state.stable_offset if self._committed else state.end_offset
 
     def _is_still_so(self, partition: TopicPartition, seen: Glance) -> bool:

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from pylog import limits
 from pylog.errors import CorruptionError, PylogError, UnknownTopicOrPartitionError
 from pylog.fs import FileSystem, OsFileSystem, join
-from pylog.log.log import Log
+from pylog.log.partition_log import PartitionLog
 from pylog.record.types import TopicPartition
 from pylog.segment.names import LOG
-from pylog.store import Store
+from pylog.store import Store, manager_of
 from pylog.topics.partitions import directory_name
 from pylog.topics.topic import Topic
 
@@ -209,7 +209,8 @@ def _topic(left: Store, right: Store, one: Topic, other: Topic, done: _Progress,
             if fs is not None:
                 _compare_files(fs, result, _directory(left, one, number), _directory(right, other, number), done)
             else:
-                _compare_records(left.log(one.name, number), right.log(other.name, number), result, done)
+                logs = manager_of(left).log(one.name, number), manager_of(right).log(other.name, number)
+                _compare_records(*logs, result, done)
         except PylogError as error:
             result.unreadable.append(str(error))
     return found
@@ -245,7 +246,7 @@ def _options(one: Topic, other: Topic) -> Iterator[OptionDifference]:
 class _Side:
     """Reads the records of a log in ranges that end at the same offset on both sides. Skips damage and notes it."""
 
-    def __init__(self, log: Log, start: int, end: int, unreadable: list[str]) -> None:
+    def __init__(self, log: PartitionLog, start: int, end: int, unreadable: list[str]) -> None:
         self._log = log
         self._end = end
         self._unreadable = unreadable
@@ -281,7 +282,7 @@ def _offsets(frame: pa.RecordBatch) -> NDArray[np.int64]:
     return frame.column(0).to_numpy()
 
 
-def _compare_records(left: Log, right: Log, found: PartitionComparison, done: _Progress) -> None:
+def _compare_records(left: PartitionLog, right: PartitionLog, found: PartitionComparison, done: _Progress) -> None:
     found.ends = ((left.start_offset, left.end_offset), (right.start_offset, right.end_offset))
     start = _first_compared(left, right, found)
     sides = zip((left, right), found.ends, strict=True)
@@ -292,14 +293,14 @@ def _compare_records(left: Log, right: Log, found: PartitionComparison, done: _P
         done.add(max(len(frame) for frame in frames if frame is not None))
 
 
-def _first_compared(left: Log, right: Log, found: PartitionComparison) -> int:
+def _first_compared(left: PartitionLog, right: PartitionLog, found: PartitionComparison) -> int:
     """Returns the offset after those that a side has in a broker's remote tier; notes that they are not compared."""
     start = 0
     for side, log in ((LEFT, left), (RIGHT, right)):
-        if log.remote_offsets:
-            there = f"offsets {log.remote_offsets.start} to {log.remote_offsets.stop - 1}"
+        if log.snapshot().remote_offsets:
+            there = f"offsets {log.snapshot().remote_offsets.start} to {log.snapshot().remote_offsets.stop - 1}"
             found.unreadable.append(f"{there} are in a broker's remote tier on the {side}, and are not compared")
-            start = max(start, log.remote_offsets.stop)
+            start = max(start, log.snapshot().remote_offsets.stop)
     return start
 
 

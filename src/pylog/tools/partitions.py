@@ -21,8 +21,8 @@ from pylog.directory.locks import KAFKA_LOCK
 from pylog.errors import NotALogDirectoryError, PylogError
 from pylog.fs import FileSystem, absolute, base_name, join, parent_of, read_derived, resolved
 from pylog.log.checking.report import Look, Partition
-from pylog.log.log import Log
 from pylog.log.options import LiveOptions
+from pylog.log.partition_log import PartitionLog
 from pylog.log.recovery.loaded import Source
 from pylog.log.writing.partition_writer import LogContext
 from pylog.record.types import TopicPartition
@@ -111,8 +111,8 @@ def look_at(fs: FileSystem, target: PartitionDirectory, clock: Clock) -> Look:
 
 def _opened(fs: FileSystem, target: PartitionDirectory, clock: Clock) -> Partition:
     check_partition_directory(fs, target.directory, write=False)
-    log = Log(_source(fs, target), clock, _ALONE)
-    return log.as_partition(quiet=False)
+    log = PartitionLog(_source(fs, target), clock, _ALONE)
+    return log.for_checks(quiet=False)
 
 
 def _source(fs: FileSystem, target: PartitionDirectory) -> Source:

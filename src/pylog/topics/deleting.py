@@ -141,7 +141,7 @@ def _facts_of(fs: FileSystem, directory: str) -> dict[str, int] | None:
         header = open_header(fs, directory)
         if header is not None:
             with contextlib.closing(header):
-                slot = header.look()
+                slot = header.refresh()
             if slot is not None:
                 facts |= {"start": slot.log_start_offset, "end": slot.published_offset}
         return facts
@@ -176,6 +176,6 @@ def _is_stray(fs: FileSystem, directory: str) -> bool:
         header = open_header(fs, directory)
         if header is not None:
             with contextlib.closing(header):
-                slot = header.look()
+                slot = header.refresh()
             return slot is not None and bool(slot.flags & DELETED)
     return False

@@ -21,6 +21,7 @@ from typing import Any, Final
 
 import pylog
 from pylog import TopicPartition
+from support.engines import engine_of
 from support.faults.neighbours import Neighbour
 
 TOPIC: Final = TopicPartition("t", 0)
@@ -234,7 +235,7 @@ def bounds(reader: Reader) -> None:
     before = reader.board.end
     reader.judge_end(reader.log.end_offset, before)
     reader.judge_end(reader.log.stable_offset, before)
-    reader.judge_end(reader.log.look().end_offset, before)
+    reader.judge_end(engine_of(reader.log).snapshot().end_offset, before)
     reader.judge_end(reader.log.wait_for(before - CUT, timeout_ms=0), before)
     start = reader.log.start_offset
     assert start <= reader.board.end - CUT
@@ -242,8 +243,8 @@ def bounds(reader: Reader) -> None:
 
 
 def facts(reader: Reader) -> None:
-    assert reader.log.next_sequence(99, 0) is None
-    assert not reader.log.is_gone
+    assert engine_of(reader.log).next_sequence(99, 0) is None
+    assert not engine_of(reader.log).is_deleted
     assert isinstance(reader.log.recovery_report, tuple)
 
 
@@ -329,11 +330,11 @@ LOG: Final[dict[str, Read | str]] = {
     "split_offsets": split_offsets,
     "size_between": size_between,
     "segments": segments,
-    **dict.fromkeys(("start_offset", "end_offset", "stable_offset", "durable_offset", "look", "wait_for"), bounds),
-    **dict.fromkeys(("next_sequence", "is_gone", "recovery_report"), facts),
-    **dict.fromkeys(("append", "append_arrow", "append_batch", "append_many", "splice", "delete_records", "truncate"), "writes"),
-    **dict.fromkeys(("flush", "flush_behind", "exclusively", "at_rest", "close"), "writes, or keeps writers out"),
-    **dict.fromkeys(("as_partition", "config", "remote_offsets"), "gives another object of the store's, which reads nothing"),
+    **dict.fromkeys(("start_offset", "end_offset", "stable_offset", "durable_offset", "wait_for"), bounds),
+    **dict.fromkeys(("recovery_report",), facts),
+    **dict.fromkeys(("append", "append_arrow", "append_batch", "append_many", "delete_records", "truncate"), "writes"),
+    **dict.fromkeys(("flush", "exclusively"), "writes, or keeps writers out"),
+    **dict.fromkeys(("config", "remote_offsets"), "gives another object of the store's, which reads nothing"),
 }
 STORE: Final[dict[str, Read | str]] = {
     "check": check,
@@ -342,7 +343,7 @@ STORE: Final[dict[str, Read | str]] = {
     "consumer": poll,
     "start_and_end_offsets": ends_of_many,
     **dict.fromkeys(
-        ("add_partitions", "alter_topic", "create_topic", "delete_topic", "clean", "tick", "flush", "close"), "writes"
+        ("add_partitions", "alter_topic", "create_topic", "delete_topic", "compact", "tick", "flush", "close"), "writes"
     ),
     **dict.fromkeys(("appending_for", "retain", "producer"), "writes"),
     **dict.fromkeys(("group", "offsets"), "of groups: tests/groups and the machine of a store have them"),

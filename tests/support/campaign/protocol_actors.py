@@ -22,6 +22,7 @@ from pylog.segment.names import LOG, file_name, parse
 from support.campaign.ledger import Ledger, Records, ViolationError
 from support.campaign.lossy import LossyFileSystem, View
 from support.campaign.scheduler import FULL, SYNC_FAILS, Call, Killed, Machine, Process, VirtualClock
+from support.engines import segments_of
 
 ROOT: Final = "/s"
 TOPIC: Final = "t"
@@ -201,7 +202,7 @@ class Writer(Actor):
 
     def retain(self) -> None:
         """Drops the first segment, if there is another one."""
-        segments = self.log.look().segments.values()
+        segments = segments_of(self.log)
         if len(segments) < 2:
             return
         before = segments[1].base_offset

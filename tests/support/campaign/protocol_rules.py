@@ -130,7 +130,7 @@ def early() -> Patches:
     """A writer's first slot is written with its first commit, not before its first byte."""
 
     def begin(self: DurablePointFile, slot: DurablePoint) -> None:
-        known = self.look()
+        known = self.refresh()
         counter = slot.counter if known is None else max(known.counter, slot.counter)
         self.slot = replace(slot, counter=counter, boot_mark=self.boot_mark, pid=process_id())
 
@@ -168,11 +168,11 @@ def retry() -> Patches:
     The header's memory alone is not missed: who reads an older slot finds that it knows more, and loads again; that takes a
     header no older than the one that it had seen.
     """
-    look, extend = DurablePointFile.look, Follower._extend
+    refresh, extend = DurablePointFile.refresh, Follower._extend
 
-    def look_without_memory(self: DurablePointFile) -> DurablePoint | None:
+    def refresh_without_memory(self: DurablePointFile) -> DurablePoint | None:
         self.slot, self._seen = None, b""
-        return look(self)
+        return refresh(self)
 
     def take(self: Follower, slot: DurablePoint, *, same_boot: bool) -> bool:
         if self._slot is not None and slot.epoch == self._slot.epoch and slot.counter < self._slot.counter:
@@ -180,7 +180,7 @@ def retry() -> Patches:
             return True
         return extend(self, slot, same_boot=same_boot)
 
-    return both_of(patch.object(DurablePointFile, "look", look_without_memory), patch.object(Follower, "_extend", take))
+    return both_of(patch.object(DurablePointFile, "refresh", refresh_without_memory), patch.object(Follower, "_extend", take))
 
 
 def recheck() -> Patches:

@@ -41,7 +41,7 @@ def starts_allowed(log: pylog.Log, promise: Promise, config: dict[str, Any], tim
 def _segments(log: pylog.Log) -> list[Segment]:
     segments = log.segments
     bases = [segment.base_offset for segment in segments]
-    sizes = [segment.size for segment in segments[:-1]] + [log.look().active_size]  # of the last one, without a torn tail
+    sizes = [segment.size for segment in segments]  # of the last one, without a torn tail
     return list(zip(bases, [*bases[1:], log.end_offset], sizes, strict=True))
 
 

@@ -23,6 +23,7 @@ from pylog.testing.strategies import NewRecord
 from support.campaign.crashing import GAP, LEVELS, ROOT, Crashing, Stored, bury, found_in, kinds, levels, parts, seeds, wrong_in
 from support.campaign.readers import READERS, Kept, Place
 from support.campaign.retention_model import Times, starts_allowed
+from support.engines import engine_of
 from support.trust.features import covers
 
 NAMES = ["first", "second", "third"]
@@ -527,7 +528,7 @@ def log_of(store: pylog.Store, name: str, partition: int) -> pylog.Log:
     """A log; got again, as its error says, if it finds out that another process has deleted it and made it anew."""
     log = store.log(name, partition)
     try:
-        log.look()
+        engine_of(log).snapshot()
     except pylog.UnknownTopicOrPartitionError:
         log = store.log(name, partition)
     return log

@@ -26,6 +26,7 @@ from pylog.log.producer_state import Producer, ProducerStateManager, encode_snap
 from pylog.segment.names import CLEANED, LOG, SNAPSHOT, SWAP, file_name
 from pylog.testing import FaultyFileSystem, Image, LogModel, MemoryFileSystem, Promise
 from pylog.testing.models import GAP
+from support.engines import engine_of, segments_of
 
 ROOT = "/store"
 NOW = 1_700_000_000_000
@@ -181,7 +182,7 @@ class Session:
         """An append that somebody else flushes later: what the background thread does, which has no clock to wake it here."""
         self.append([30], pylog.Durability.INTERVAL(NEVER_MS))
         log, model = self.store.log("t"), self.model("t")
-        log.flush_behind()
+        engine_of(log).flush_in_background()
         model.flushed(log.durable_offset)
         self.learn("t", model)
 
@@ -293,7 +294,7 @@ class Session:
 
     def swap(self) -> None:
         """A broker has compacted a segment, and died before it gave the new file its name; then somebody opens the store."""
-        segments = self.store.log("t").look().segments.values()
+        segments = segments_of(self.store.log("t"))
         self.reopen()
         if len(segments) > 1:
             old = segments[0].path

@@ -32,6 +32,7 @@ from pylog.record.compression import codec_id
 from pylog.staging.file import StagingFile
 from pylog.staging.intents import Intent, producer_of, write_intent
 from pylog.staging.names import StagingName
+from support.engines import engine_of
 from support.kafka.adopt import AdoptedTopic
 from support.kafka.harness import Record, ToolResult
 
@@ -78,7 +79,7 @@ def splice(log: pylog.Log, append: Append) -> None:
                 staged.write(encoded.data)
         staged.flush()
         file = OsFileSystem().open(staged.name)
-        log.splice([BatchRange(file, 0, file.size(), len(append.rows))], producer_of(QUERY, log.end_offset))
+        engine_of(log).append_batches([BatchRange(file, 0, file.size(), len(append.rows))], producer_of(QUERY, log.end_offset))
         file.close()
 
 

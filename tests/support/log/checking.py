@@ -8,6 +8,7 @@ from pathlib import Path
 import pylog
 from pylog.fs import OsFileSystem
 from pylog.segment.seal import digest_of, make_seal, write_seal
+from support.engines import segments_of
 
 FS = OsFileSystem()
 
@@ -25,7 +26,7 @@ def filled(root: Path, records: int = 30, **config: int) -> None:
 
 
 def seal_all(log: pylog.Log) -> None:
-    segments = log.look().segments.values()
+    segments = segments_of(log)
     for segment, following in itertools.pairwise(segments):
         digest = digest_of(segment, segment.size, 100)
         write_seal(FS, segment.directory, make_seal(segment.base_offset, following.base_offset, digest))

@@ -11,7 +11,7 @@ from pylog.log.durable_point import DurablePoint, DurablePointFile
 def slot_of(path: Path, fs: FileSystem | None = None) -> DurablePoint:
     """Returns the valid slot of the header of partition 0 of topic `t`."""
     header = DurablePointFile(fs or OsFileSystem(), str(path / "t-0"))
-    slot = header.look()
+    slot = header.refresh()
     header.close()
     assert slot is not None
     return slot

@@ -202,9 +202,9 @@ PARTITIONS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="internal_topics_refuse_callers",
-        file="pylog/log/internal.py",
-        text="    kind = InternalLog if source.partition.topic in INTERNAL_TOPICS else Log\n",
-        replacement="    kind = Log\n",
+        file="pylog/log/partition_log.py",
+        text="        self._is_internal = source.partition.topic in INTERNAL_TOPICS\n",
+        replacement="        self._is_internal = False\n",
         tests=("tests/offsets/test_internal_topics.py::test_producers_are_refused_internal_topics",),
         why="Callers append to Kafka's internal topics.",
     ),
@@ -242,9 +242,9 @@ PARTITIONS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="follow_checks_its_arguments_without_reading",
-        file="pylog/log/log.py",
+        file="pylog/log/reading/queries.py",
         text="        check_scan(columns, isolation_level, max_rows)  # without reading",
-        replacement="        self.scan(self.end_offset, self.end_offset, columns=columns)  #",
+        replacement="        end = self._snapshot().end_offset; self.scan(end, end, columns=columns)  #",
         tests=("tests/log/test_follow.py::test_a_truncation_while_a_follower_begins_is_no_error",),
         why="A follower that begins while another thread truncates raises OffsetOutOfRangeError for an offset that is there.",
     ),
@@ -295,9 +295,9 @@ PARTITIONS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="read_does_not_ask",
-        file="pylog/log/log.py",
-        text="            is_known = wanted < self._state.end_offset and (self._is_exclusive or not self._may_have_changed())\n",
-        replacement="            is_known = wanted < self._state.end_offset\n",
+        file="pylog/log/partition_log.py",
+        text="            is_known = offset < self._state.end_offset and (self._is_exclusive or not self._may_have_changed())\n",
+        replacement="            is_known = offset < self._state.end_offset\n",
         tests=(
             "tests/log/test_views.py::test_what_another_process_truncated_and_replaced_is_never_read[rw]",
             "tests/log/test_views.py::test_what_another_process_truncated_and_replaced_is_never_read[r]",
@@ -324,7 +324,7 @@ PARTITIONS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="following_from_beyond_the_end_is_an_error",
-        file="pylog/log/log.py",
+        file="pylog/log/reading/queries.py",
         text='self._offset_within(offset_given("start", start))',
         replacement='offset_given("start", start)',
         tests=("tests/log/test_follow.py::test_following_from_outside_of_the_log_is_an_error_at_once_as_for_scan",),

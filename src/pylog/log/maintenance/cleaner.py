@@ -140,7 +140,7 @@ class Task:
 
     Attributes:
         mutator, source: the log's.
-        look: gives its state now.
+        refresh: gives its state now.
         throttle: holds the work to a rate.
         buffer_size: bytes for the keys of one round.
         now_ms: the wall clock, in milliseconds.
@@ -148,7 +148,7 @@ class Task:
 
     mutator: PartitionWriter
     source: Source
-    look: Callable[[], LogState]
+    refresh: Callable[[], LogState]
     throttle: Throttle
     buffer_size: int
     now_ms: int
@@ -215,7 +215,7 @@ def _due(tasks: list[Task]) -> list[Task]:
     for task in tasks:
         try:
             task.mutator.agree()
-            dirt = dirt_of(task.look(), task.source, task.now_ms)
+            dirt = dirt_of(task.refresh(), task.source, task.now_ms)
         except UnknownTopicOrPartitionError:
             continue
         except StorageFailedError as error:
@@ -242,7 +242,7 @@ def _clean_in_rounds(task: Task) -> Compaction:
     try:
         view = _view(task)
     except _ChangedError:
-        start = task.look().start_offset
+        start = task.refresh().start_offset
         return Compaction(task.source.partition, start, start)
     done = Compaction(task.source.partition, view.dirt.first_dirty, view.dirt.first_dirty)
     try:

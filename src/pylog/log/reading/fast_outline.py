@@ -86,7 +86,7 @@ def _slot_of(fs: FileSystem, directory: str) -> DurablePoint | None:
     if header is None:
         return None
     try:
-        slot = header.look()
+        slot = header.refresh()
         return slot if header.same_boot else None
     finally:
         header.close()

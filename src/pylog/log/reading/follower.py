@@ -1,4 +1,4 @@
-"""What a process that does not write sees of a log that others write: it looks, and takes no lock (reliability 11).
+"""What a process that does not write sees of a log that others write: it refreshes, and takes no lock (reliability 11).
 
 The header says where the published end is and whether segments came or went. While its epoch stands still, new batches are taken
 from behind the old end; after any other change the partition is loaded again, read-only, under one epoch.
@@ -28,7 +28,7 @@ from pylog.segment.log_file import Region
 from pylog.segment.names import LOG
 from pylog.segment.segment import vanished
 
-_LOOKS: Final = 50  # while segments come and go: half of a second, then what two looks agree on is taken
+_ATTEMPTS: Final = 50  # while segments come and go: half of a second, then what two refreshes agree on is taken
 _NAP: Final = 0.01
 
 
@@ -46,7 +46,7 @@ class Follower:
         gone: another process has deleted the partition.
 
     Raises:
-        UnknownTopicOrPartitionError: from any look once it is gone.
+        UnknownTopicOrPartitionError: from any refresh once it is deleted.
     """
 
     def __init__(self, source: Source, clock: Clock, loaded: Loaded, publish: Callable[[LogState], None]) -> None:
@@ -60,8 +60,8 @@ class Follower:
         self.loaded = loaded
         self.gone = False
         self._replacements = 0  # of segments, that the names and sizes of files have told of
-        self._is_looking = True  # until a look has succeeded
-        self._looked_at = 0.0  # the clock's seconds
+        self._is_refreshing = True  # until a refresh has succeeded
+        self._refreshed_at = 0.0  # the clock's seconds
         self._judged_size = 0  # of the active segment's file, when it was longer than what is published
         self._state = first_state(loaded)
         self._publish(self._state)
@@ -71,49 +71,49 @@ class Follower:
         """The header's slot that the state was taken from, None where the header does not count."""
         return self._slot if self.loaded.slot is not None and self.loaded.same_boot else None
 
-    def look(self, *, settled: bool = False) -> None:
+    def refresh(self, *, wait: bool = False) -> None:
         """Takes what is new.
 
         Args:
-            settled: wait for the end of a change that is under way; without it the log may be seen as it was before.
+            wait: wait for the end of a change that is under way; without it the log may be seen as it was before.
 
         Cost: one pread when nothing is.
         """
-        self._is_looking = True
+        self._is_refreshing = True
         try:
             if self.gone:
                 raise deleted(self._source)
-            self._look(settled)
+            self._take_changes(wait)
         except UnknownTopicOrPartitionError:
             self.gone = True
             raise
-        self._looked_at = self._clock.monotonic()
-        self._is_looking = False
+        self._refreshed_at = self._clock.monotonic()
+        self._is_refreshing = False
 
     def may_have_changed(self) -> bool:
-        """Whether another process may have changed the log since the last look. Any thread may ask. Cost: one pread.
+        """Whether another process may have changed the log since the last refresh. Any thread may ask. Cost: one pread.
 
         Where no header counts there is nothing to ask but the directory: the answer is yes every 50 ms.
         """
         header = self._header
         if self.slot is None:
-            return self._is_looking or self._clock.monotonic() - self._looked_at >= limits.ASK_AGAIN_S
-        return header is None or header.changed() or self._is_looking  # in this order: the state is published before
+            return self._is_refreshing or self._clock.monotonic() - self._refreshed_at >= limits.ASK_AGAIN_S
+        return header is None or header.changed() or self._is_refreshing  # in this order: the state is published before
 
-    def _look(self, settled: bool) -> None:
+    def _take_changes(self, wait: bool) -> None:
         header = self._opened_header()
-        slot = None if header is None else header.look()
-        if slot is not None and settled and self.slot is not None and slot.epoch != self._state.epoch:
+        slot = None if header is None else header.refresh()
+        if slot is not None and wait and self.slot is not None and slot.epoch != self._state.epoch:
             self.reload()
         elif header is not None and slot is not None and slot != self._slot:
             if not self._extend(slot, same_boot=header.same_boot):
                 self.reload()
         elif header is None or self.slot is None:
-            self._look_at_files()
-        elif not settled or not self._look_at_sealed():
-            self._look_behind()
+            self._compare_files()
+        elif not wait or not self._compare_sealed_files():
+            self._check_past_end()
 
-    def _look_at_files(self) -> None:
+    def _compare_files(self) -> None:
         """Where no header counts the names and sizes of the files tell: a broker writes here, or did."""
         files = self._listed()
         if files != self._files:
@@ -121,7 +121,7 @@ class Follower:
             self.reload()
             self._files = files
 
-    def _look_at_sealed(self) -> bool:
+    def _compare_sealed_files(self) -> bool:
         """Loads the log again if a broker has removed or replaced segments, and appended nothing since: the header counts still.
         Whoever met one that is gone asks.
         """
@@ -136,7 +136,7 @@ class Follower:
         """The segments in the directory now, by name and size."""
         return [(entry.name, entry.size) for entry in listing(self._source) if entry.name.endswith(LOG)]
 
-    def _look_behind(self) -> None:
+    def _check_past_end(self) -> None:
         """Loads the log again if a broker goes on with it, which says nothing in the header."""
         active = self._state.active
         try:
@@ -223,7 +223,7 @@ class Follower:
     def _has_other_segments(self) -> bool:
         """Refreshes after a read of several files. Returns whether segments were added, deleted or replaced meanwhile."""
         before = self._state.version
-        self.look(settled=True)
+        self.refresh(wait=True)
         return self._state.version != before
 
     def close(self) -> None:
@@ -232,13 +232,13 @@ class Follower:
         self._header = None
 
     def release(self) -> None:
-        """Lets go of the header; the next look opens it again."""
+        """Lets go of the header; the next refresh opens it again."""
         self._header = None
 
     def forget(self) -> None:
-        """Loads the partition again at the next look, because this process has written it meanwhile."""
+        """Loads the partition again at the next refresh, because this process has written it meanwhile."""
         self._slot = None
-        self._is_looking = True
+        self._is_refreshing = True
 
     def _opened_header(self) -> DurablePointFile | None:
         header = self._header
@@ -275,7 +275,7 @@ def load_live(source: Source, clock: Clock) -> Loaded:
         UnknownTopicOrPartitionError: it is not there.
         StorageFailedError: it cannot be read.
     """
-    for _ in range(_LOOKS):
+    for _ in range(_ATTEMPTS):
         try:
             loaded = load(source)
         except StorageFailedError as error:
@@ -299,6 +299,6 @@ def _slot_now(source: Source) -> DurablePoint | None:
     header = open_header(source.fs, source.directory)
     if header is None:
         return None
-    slot = header.look()
+    slot = header.refresh()
     header.close()
     return slot

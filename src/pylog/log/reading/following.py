@@ -30,7 +30,7 @@ class Ends(NamedTuple):
 
 
 def wait(
-    look: Callable[[], LogState],
+    refresh: Callable[[], LogState],
     clock: Clock,
     offset: int,
     ends: Ends,
@@ -40,16 +40,16 @@ def wait(
 ) -> LogState:
     """Waits until the end is above `offset`, the log was truncated (since a known state), or the time is over.
 
-    Cost: a look each 0.1 ms at first, a millisecond later on, and ten of them after a hundred seconds.
+    Cost: a refresh each 0.1 ms at first, a millisecond later on, and ten of them after a hundred seconds.
     """
     deadline = math.inf if timeout_ms is None else clock.monotonic() + timeout_ms / 1000
-    state = look()
+    state = refresh()
     first = since or state
     naps = Naps(clock)
     while ends.of(state) <= offset and state.truncation_count == first.truncation_count:
         if not naps.take(deadline):
             break
-        state = look()
+        state = refresh()
     return state
 
 
@@ -91,7 +91,7 @@ class Naps:
         self._count, self._slept = 0, 0.0
 
 
-def second_look(look: Callable[[], LogState], state: LogState, error: PylogError) -> LogState:
+def refreshed_after(refresh: Callable[[], LogState], state: LogState, error: PylogError) -> LogState:
     """The log as it is now, for reading that met an error: segments may have been replaced meanwhile (reliability 11e, 11f).
 
     Raises:
@@ -100,7 +100,7 @@ def second_look(look: Callable[[], LogState], state: LogState, error: PylogError
     """
     if not isinstance(error, CorruptionError | OffsetOutOfRangeError):
         raise error
-    now = look()
+    now = refresh()
     if now.version == state.version:
         raise error
     if now.truncation_count != state.truncation_count:
@@ -141,7 +141,7 @@ class Continuity:
 
 
 def follow(
-    look: Callable[[], LogState],
+    refresh: Callable[[], LogState],
     scan: Callable[[int, int], Iterator[pa.RecordBatch]],
     clock: Clock,
     offset: int,
@@ -151,17 +151,17 @@ def follow(
     """Arrow batches from `offset` on, until nothing new has come for `timeout_ms`.
 
     Args:
-        look: gives the state now.
+        refresh: gives the state now.
         scan: reads from an offset to before another one.
         clock, offset, ends, timeout_ms: as for `wait`.
 
     Raises:
         OffsetOutOfRangeError: the log was truncated below what was handed out, or retention was faster.
     """
-    before = look()
+    before = refresh()
     seen = reader.crc_before(before, offset)
     while True:
-        state = wait(look, clock, offset, ends, timeout_ms, since=before)
+        state = wait(refresh, clock, offset, ends, timeout_ms, since=before)
         if state.truncation_count != before.truncation_count and not goes_on(state, offset, seen):
             raise truncated(state, offset)
         end = ends.of(state)

@@ -55,15 +55,15 @@ def read_one(state: LogState, partition: TopicPartition, offset: int) -> Record:
     )
 
 
-def of_live(look: Callable[..., LogState], state: LogState, question: Callable[[LogState], Answer]) -> Answer:
-    """The answer to a question about a log that others change: what fails is asked again as long as they have since the last look
+def of_live(refresh: Callable[..., LogState], state: LogState, question: Callable[[LogState], Answer]) -> Answer:
+    """The answer to a question about a log that others change. A question that fails is asked again while they change the log
     (reliability 11e).
     """
     while True:
         try:
             return question(state)
         except MAY_PASS:
-            now = look(settled=True)
+            now = refresh(wait=True)
             if now.version == state.version:
                 raise
             state = now

@@ -47,7 +47,7 @@ def _ending(fs: FileSystem, directory: str) -> Ending | None:
         return None
     if header is None:
         return None
-    slot, same_boot = header.look(), header.same_boot
+    slot, same_boot = header.refresh(), header.same_boot
     header.close()
     if slot is None:
         return None

@@ -81,7 +81,7 @@ class Source:
     @property
     def compacted_to(self) -> int:
         """How far a compaction may have got: anywhere in a topic that is compacted, as one that was killed has noted nothing."""
-        return limits.INT64_MAX if self.options.look().is_compacted else self.cleaned.offsets().get(self.partition, 0)
+        return limits.INT64_MAX if self.options.read().is_compacted else self.cleaned.offsets().get(self.partition, 0)
 
 
 @dataclass

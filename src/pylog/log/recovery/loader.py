@@ -58,7 +58,7 @@ def load(source: Source) -> Loaded:
         UnknownTopicOrPartitionError: it is not there.
     """
     header = open_header(source.fs, source.directory)  # before the files are listed: what it publishes is among them (11a)
-    slot, same_boot = (None, False) if header is None else (header.look(), header.same_boot)
+    slot, same_boot = (None, False) if header is None else (header.refresh(), header.same_boot)
     if header is not None:
         header.close()
     entries = {entry.name: entry for entry in listing(source)}

@@ -70,7 +70,7 @@ class PartitionWriter:
         source: the partition, with its locks.
         clock: for time stamps, and for segments without any.
         publish: takes each new state.
-        surroundings: what it asks of its store.
+        context: what it needs of its owner.
         counters: of the log.
 
     Attributes:
@@ -81,8 +81,8 @@ class PartitionWriter:
         requests: appends that wait.
         writer: made for the first write, None before.
         gone: another process has deleted the partition.
-        rests: how often the writer was closed: then what was loaded is older than the log.
-        at_work: requests are being settled, by the thread that has the lock. If that asks again, it is a signal's handler or a
+        close_count: how often the writer was closed: then what was loaded is older than the log.
+        appending: requests are being settled, by the thread that has the lock. If that asks again, it is a signal's handler or a
             handler of log messages, amid the work.
     """
 
@@ -91,13 +91,13 @@ class PartitionWriter:
         source: Source,
         clock: Clock,
         publish: Callable[[LogState], None],
-        surroundings: LogContext,
+        context: LogContext,
         counters: Counters,
     ) -> None:
         self.source = source
         self.clock = clock
         self._publish = publish
-        self._surroundings = surroundings
+        self._context = context
         self._counters = counters
         self.pending_deletions = PendingDeletions(source.fs)
         assert source.lock is not None
@@ -109,8 +109,8 @@ class PartitionWriter:
         self._failure: str | None = None  # why no writer can be made
         self._inside: int | None = None  # the thread that keeps all others out
         self._unclean = False  # a writer was closed that could not write all it should
-        self.at_work = False
-        self.rests = 0
+        self.appending = False
+        self.close_count = 0
         self.loaded = Loaded(FoundSegments.known([]))
         self._state: LogState
         with self._both_locks():
@@ -142,7 +142,7 @@ class PartitionWriter:
             raise
         tell_of_loading(self.source, loaded, self.loaded.findings)
         self.loaded = loaded
-        self._surroundings.found(loaded.findings)
+        self._context.found(loaded.findings)
         self._set_state(first_state(loaded))
 
     def _hides_records(self) -> bool:
@@ -160,9 +160,9 @@ class PartitionWriter:
             self._agree()  # the header speaks to writers only
         self.check_sound()
         if self.writer is None:
-            self._surroundings.before_first_write()
+            self._context.before_first_write()
             self.writer = self._new_writer()
-            self._surroundings.writers.opened(self)
+            self._context.writers.opened(self)
         return self.writer
 
     def _agree(self) -> bool:
@@ -179,7 +179,7 @@ class PartitionWriter:
 
     def agree(self) -> bool:
         """The same for a caller without the locks. In the middle of an append nothing changes."""
-        if self.at_work and is_owned(self.lock):
+        if self.appending and is_owned(self.lock):
             return False
         with self._both_locks():
             return self._agree()
@@ -226,7 +226,7 @@ class PartitionWriter:
         """Whether nobody has written since the log was loaded: header, length and zeros of the last file are what they were."""
         header = open_header(self.source.fs, self.source.directory)
         if header is not None:
-            slot = header.look()
+            slot = header.refresh()
             header.close()
             if slot != self.loaded.found:
                 return False
@@ -254,16 +254,16 @@ class PartitionWriter:
     def release(self) -> None:
         """Closes the writer, if the log is at rest: other logs need its descriptors. The next write makes another one."""
         if not is_owned(self.lock):
-            under(self.lock, self._rest_if_free, wait=False)
+            under(self.lock, self._close_idle_writer_if_free, wait=False)
 
-    def _rest_if_free(self) -> None:
+    def _close_idle_writer_if_free(self) -> None:
         if self.writer is None or self.writer.failure is not None:
             return
         with self._partition_lock.entered_if_free() as free:
             if free:
-                self._rest(self.writer)
+                self._close_idle_writer(self.writer)
 
-    def _rest(self, writer: LogWriter) -> None:
+    def _close_idle_writer(self, writer: LogWriter) -> None:
         try:
             self._close_writer(writer)
         except StorageFailedError:
@@ -274,7 +274,7 @@ class PartitionWriter:
             if writer.failure is None:
                 writer.abandon()
                 self.writer = None
-                self.rests += 1
+                self.close_count += 1
 
     # ---- append --------------------------------------------------------------------------------------------------------------
 
@@ -290,7 +290,7 @@ class PartitionWriter:
 
     def append(self, request: Request) -> Acknowledgement:
         """Appends in turn with other threads; at once for the one that keeps them out, because they wait for it."""
-        if (self.at_work and is_owned(self.lock)) or self.requests.has_called():
+        if (self.appending and is_owned(self.lock)) or self.requests.has_called():
             told = f"this thread is appending to {self.source.directory}: what interrupts it, as a handler of signals or of log "
             raise IllegalStateError(told + "messages does, cannot append to the same log", path=self.source.directory)
         if self._inside != threading.get_ident():
@@ -308,7 +308,7 @@ class PartitionWriter:
         lock = self._partition_lock
         before = lock.depth
         try:
-            self.at_work = True
+            self.appending = True
             with lock:
                 writer = self._current()
                 if len(requests) == 1 and requests[0].producer is None and requests[0].options is self.source.options.now:
@@ -324,7 +324,7 @@ class PartitionWriter:
             if not isinstance(error, Exception):
                 raise
         finally:
-            self.at_work = False
+            self.appending = False
 
     def _fitting(self, requests: list[Request]) -> Iterator[Request]:
         """The requests, by the options that count now: one that was made under others is checked again, and may be refused."""
@@ -403,7 +403,7 @@ class PartitionWriter:
             if self.loaded.corrupt is None and (self._hides_records() or self._state.durable_offset < self._state.end_offset):
                 self._current().flush()
 
-    def flush_behind(self) -> None:
+    def flush_in_background(self) -> None:
         """The same for a background thread: appends go on while the disk works.
 
         Raises:
@@ -473,11 +473,11 @@ class PartitionWriter:
         with self.lock:
             try:
                 if self.writer is None:
-                    return not self._unclean and (self.rests > 0 or self.loaded.sound)
+                    return not self._unclean and (self.close_count > 0 or self.loaded.sound)
                 with self._partition_lock.entered():
                     return self._close_writer(self.writer)
             finally:
-                self._surroundings.writers.closed(self)
+                self._context.writers.closed(self)
                 self.pending_deletions.sweep(all_of_them=True)
                 if self.writer is not None:
                     self.writer.abandon()

@@ -148,7 +148,7 @@ class LogWriter:
         found = self._loaded.slot
         if found is not None and self._loaded.same_boot and wanted.says_the_same(found):
             header = DurablePointFile(self._fs, self._directory, write=True)
-            if header.look() == found:
+            if header.refresh() == found:
                 return header
             header.close()
         return make_header(self._fs, self._directory, wanted, self._clock.now_ms())
@@ -204,7 +204,7 @@ class LogWriter:
         return not self._stale
 
     def _caught_up(self, *, published: bool) -> bool:
-        old, slot = self.header.slot, self.header.look()
+        old, slot = self.header.slot, self.header.refresh()
         if old is None or slot is None or not self.header.same_boot or slot.flags:
             return False
         same = (slot.epoch, slot.active_base, slot.active_inode) == (self.state.epoch, self.active.base_offset, old.active_inode)
@@ -274,7 +274,7 @@ class LogWriter:
 
     def _settle(self) -> None:
         """After a failure: what the header says already, others may have read; all else is cut off again."""
-        slot = self.header.look()
+        slot = self.header.refresh()
         if slot is not None and self.state.end_offset < self._next_offset == slot.published_offset:
             self._show(self._with_written(slot, slot.durable_offset))
             self._stale = False

@@ -1,0 +1,440 @@
+"""`PartitionLog`: the engine of one partition, as Kafka's UnifiedLog. Any number of readers, one writer at a time.
+
+It owns the state that readers see. While this process writes, its `PartitionWriter` publishes each new state; until then a
+`Follower` takes what other processes append. Everything inside pylog reads and appends through this class; `pylog.log.log.Log`
+documents the part of it that users need.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from threading import get_ident
+
+from pylog import trace
+from pylog.clock import Clock
+from pylog.config import Durability, TopicConfig
+from pylog.directory.checkpoints import INTERNAL_TOPICS
+from pylog.directory.locks import under
+from pylog.errors import (
+    ClosedError,
+    InvalidRecordError,
+    InvalidTopicError,
+    ReadOnlyError,
+    RecordTooLargeError,
+    StorageFailedError,
+)
+from pylog.fs import Gate, process_id
+from pylog.log.arguments import offset_given
+from pylog.log.checking.report import Partition
+from pylog.log.maintenance import trimmer
+from pylog.log.maintenance.cleaner import Task, Throttle
+from pylog.log.maintenance.trimming import Retained, planned
+from pylog.log.reading import lookup
+from pylog.log.reading.follower import Follower, load_live
+from pylog.log.reading.queries import Queries
+from pylog.log.recovery.findings import Finding
+from pylog.log.recovery.loaded import Loaded, Source
+from pylog.log.state import LogState
+from pylog.log.writing.append_batches import BatchRange
+from pylog.log.writing.group_commit import Request
+from pylog.log.writing.partition_writer import LogContext, PartitionWriter
+from pylog.log.writing.refitting import fitted, spliced
+from pylog.metrics import Counters
+from pylog.record.few import Piece
+from pylog.record.types import Acknowledgement, ProducerBatch, Record
+
+
+class PartitionLog:
+    """One partition of a topic, open in this process. Every method may be called from any thread.
+
+    Args:
+        source: the partition.
+        clock: for timestamps and for waiting.
+        context: what the log needs of its owner.
+
+    Attributes:
+        partition: the topic and the number.
+        directory: where the files are.
+        counters: of the records that this process has appended.
+        clock: as given.
+        scan, records, follow, wait_for, offset_for_timestamp, size_between, split_offsets: the methods of the log's `Queries`.
+    """
+
+    def __init__(self, source: Source, clock: Clock, context: LogContext) -> None:
+        self.partition = source.partition
+        self.directory = source.directory
+        self.counters = Counters()
+        self.clock = clock
+        self._source = source
+        self._context = context
+        self._is_exclusive = context.exclusive
+        self._is_internal = source.partition.topic in INTERNAL_TOPICS
+        self._lock = threading.RLock()
+        self._closed = False
+        self._gate = Gate(lookup.name(source.partition), source.directory, again="its store")
+        self._pid = process_id()
+        self._close_count = 0  # of the writer, that the follower knows of
+        self._state: LogState
+        self._writer: PartitionWriter | None = None
+        if source.writable:
+            self._writer = PartitionWriter(source, clock, self._publish, context, self.counters)
+            self._lock = self._writer.lock
+            self._follow_on(self._writer.loaded)
+            if self._writer.writer is not None:
+                self._publish(self._writer.writer.state)
+        else:
+            self._follow_on(load_live(source, clock))
+            context.found(self._follower.loaded.findings)
+        queries = Queries(self.partition, clock, self._gate, self.snapshot, self._current)
+        self.scan, self.records, self.follow = queries.scan, queries.records, queries.follow
+        self.wait_for, self.offset_for_timestamp = queries.wait_for, queries.offset_for_timestamp
+        self.size_between, self.split_offsets = queries.size_between, queries.split_offsets
+        remote = self._state.remote_offsets
+        if remote:
+            trace.line(trace.IN_TIER, self.partition, first=remote.start, last=remote.stop - 1, local_start=remote.stop)
+
+    def __repr__(self) -> str:
+        return f"PartitionLog({lookup.name(self.partition)}, offsets {self.known.start_offset} to {self.known.end_offset})"
+
+    def _follow_on(self, loaded: Loaded) -> None:
+        """Follows from what was loaded, until this process writes."""
+        self._followed = loaded
+        self._follower = Follower(self._source, self.clock, loaded, self._publish)
+
+    def _publish(self, state: LogState) -> None:
+        self._state = state
+
+    @property
+    def config(self) -> TopicConfig:
+        """The topic's options now, even if another process altered them last. Cost: one small read."""
+        return self._source.options.read()
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether another process has deleted the partition."""
+        return self._follower.gone or (self._writer is not None and self._writer.gone)
+
+    @property
+    def recovery_report(self) -> tuple[Finding, ...]:
+        """What was found when the log was loaded: a torn tail, damage, derived files that had to be built again."""
+        return tuple((self._writer or self._follower).loaded.findings)
+
+    # ---- state ---------------------------------------------------------------------------------------------------------------
+
+    @property
+    def known(self) -> LogState:
+        """The state that was published last. Asks nobody."""
+        return self._state
+
+    def snapshot(self, *, committed: bool = False, wait: bool = False, at_least: int | None = None) -> LogState:
+        """Refreshes the state and returns it. What this process is changing now is left out.
+
+        Args:
+            committed: also find the open transactions.
+            wait: wait for the end of a change that this process or another one is making.
+            at_least: an offset; if the known state reaches it, it is returned without a refresh.
+
+        Cost: one pread if nothing has changed.
+        """
+        inside, me = self._gate.inside, get_ident()
+        inside.append(me)  # what `with self._gate` does, in half the time
+        try:
+            if self._gate.is_shut:
+                raise self._gate.error()  # noqa: TRY301 - `check` is one more call for every append and read
+            reached = at_least is not None and at_least <= self._state.end_offset
+            if not reached and (wait or not self._is_exclusive):
+                under(self._lock, self._refresh, wait, wait=wait)
+            return self._state_with_transactions() if committed else self._state
+        except Exception as error:
+            self._gate.explain(error)
+            raise
+        finally:
+            inside.remove(me)
+
+    def _state_with_transactions(self) -> LogState:
+        """The state, in which the open transactions are known."""
+        if self._writer is None or self._writer.writer is None:
+            with self._lock:
+                self._follower.know_transactions()
+        return self._state
+
+    def _current(self) -> LogState:
+        """The state now, as `snapshot` without arguments; refreshed only if another process may have changed the log.
+
+        Cost: one pread, 1 µs. Where no header of pylog counts, as in a broker's directory, the log is refreshed every 50 ms.
+        """
+        return self.snapshot() if self._may_have_changed() else self._state
+
+    def _may_have_changed(self) -> bool:
+        """Whether another process may have changed the log since the state was published. Takes no lock."""
+        if self._is_exclusive:
+            return False
+        owner = self._writer
+        try:
+            writer = None if owner is None else owner.writer
+            if writer is not None:
+                return writer.header.changed() or writer.is_catching_up  # in this order: what it takes is published before
+            if owner is not None and (owner.loaded is not self._followed or owner.close_count != self._close_count):
+                return True
+            return self._follower.may_have_changed()
+        except StorageFailedError:  # closed by another thread
+            return True
+
+    def _refresh(self, wait: bool) -> None:
+        owner = self._writer
+        if owner is not None and owner.appending:
+            return
+        if owner is None or owner.writer is None:
+            self._refresh_follower(owner, wait)
+        elif owner.writer.failure is None and not owner.writer.is_current():
+            owner.take_changes_of_others(wait=wait)
+
+    def _refresh_follower(self, owner: PartitionWriter | None, wait: bool) -> None:
+        if owner is not None and owner.loaded is not self._followed:
+            self._follow_on(owner.loaded)
+        if owner is not None and owner.close_count != self._close_count:
+            self._close_count = owner.close_count
+            self._follower.forget()
+        self._follower.refresh(wait=wait)
+
+    @property
+    def start_offset(self) -> int:
+        """The smallest offset that can be read here. Cost: one pread."""
+        return self.snapshot().start_offset
+
+    @property
+    def end_offset(self) -> int:
+        """The offset that the next record will get. Cost: one pread."""
+        return self.snapshot().end_offset
+
+    # ---- append --------------------------------------------------------------------------------------------------------------
+
+    def append(
+        self,
+        now_ms: int,
+        pieces: list[Piece],
+        compression: str | None = None,
+        durability: Durability | None = None,
+        producer: ProducerBatch | None = None,
+        atomic: bool = False,
+        *,
+        by_owner: bool = False,
+    ) -> Acknowledgement:
+        """Appends rows: one acknowledgement, one sync.
+
+        Args:
+            now_ms: the wall clock when the rows were made, in milliseconds.
+            pieces: the rows.
+            compression, durability: None is the topic's.
+            producer: numbers the batch; None without idempotence.
+            atomic: the rows are one batch.
+            by_owner: the caller is the part of pylog that owns the records of this internal topic.
+
+        Raises:
+            As `Log.append_batch`.
+        """
+        if self._is_internal and not by_owner:
+            raise self._internal_topic()
+        given = now_ms, pieces, compression, durability, producer, atomic
+        try:
+            request = fitted(self._source.options.now, *given)
+        except (InvalidRecordError, RecordTooLargeError):
+            if not self.writer().agree():
+                raise
+            request = fitted(self._source.options.now, *given)  # the topic was altered meanwhile
+        if not request.pieces:
+            self.writer()  # a log that takes no writes refuses an empty append too
+            end = self.end_offset
+            return Acknowledgement(range(end, end), request.level, duplicate=False)
+        return self._committed(request)
+
+    def append_batches(
+        self, parts: Sequence[BatchRange], producer: ProducerBatch | None = None, durability: Durability | None = None
+    ) -> Acknowledgement:
+        """Appends batches that were finished elsewhere. `writing.append_batches` gives them their offsets."""
+        self._gate.check()
+        if self._is_internal:
+            raise self._internal_topic()
+        return self._committed(spliced(parts, producer, durability, self._source.options.now.durability))
+
+    def _committed(self, request: Request) -> Acknowledgement:
+        """Has the writer commit a request."""
+        inside, me = self._gate.inside, get_ident()
+        inside.append(me)
+        try:
+            writer, level = self._writer, request.level
+            if writer is None or self._gate.is_shut:
+                writer = self.writer()  # raises
+            if level.interval_ms is not None:
+                self._context.flush_every(level.interval_ms, self.flush_in_background)
+            done = writer.append(request)
+            if request.level is not level and request.level.interval_ms is not None:  # the topic was altered meanwhile
+                self._context.flush_every(request.level.interval_ms, self.flush_in_background)
+            return done
+        except Exception as error:
+            self._gate.explain(error)
+            raise
+        finally:
+            inside.remove(me)
+
+    def _internal_topic(self) -> InvalidTopicError:
+        """The error for a change of one of Kafka's internal topics. A broker refuses clients too: one record of another kind can
+        hide all others. Retention and compaction are as for every topic.
+        """
+        return InvalidTopicError(
+            f"{self.partition.topic} is one of Kafka's internal topics: only the store itself adds and deletes its records. "
+            "Commit offsets with Store.offsets, and delete or reset a group with Store.group",
+            path=self.directory,
+        )
+
+    def writer(self) -> PartitionWriter:
+        """The writing side of the partition, for retention and compaction. Raises ReadOnlyError, ClosedError."""
+        self._gate.check()
+        if self._writer is None:
+            raise ReadOnlyError(f"{self.directory} is open for reading; use mode='rw'", path=self.directory)
+        return self._writer
+
+    def next_sequence(self, producer_id: int, epoch: int) -> int | None:
+        """The sequence that a producer's next batch has; None if the log remembers none of this epoch."""
+        with self._gate:
+            return self.writer().next_sequence(producer_id, epoch)
+
+    def exclusively(self) -> AbstractContextManager[None]:
+        """Keeps every other thread and process from changing the log: what is read inside holds for what is appended inside.
+        All others wait meanwhile: keep it short, and change no other log there.
+        """
+        return self.writer().exclusively()
+
+    @contextmanager
+    def at_rest(self) -> Iterator[bool]:
+        """Keeps every other thread and process from changing the log, as `exclusively`. Gives false if one is compacting it."""
+        writer = self.writer()
+        cleaning = self._source.cleaning_lock
+        with nullcontext(True) if cleaning is None else cleaning.if_free() as idle, writer.exclusively():
+            yield idle
+
+    def flush(self) -> None:
+        """Makes every record appended so far durable, those of other processes too.
+
+        Raises:
+            StorageFailedError: the sync failed; the log takes no more writes until it is opened again.
+        """
+        with self._gate:
+            if self._writer is not None:
+                self._writer.flush()
+
+    def flush_in_background(self) -> None:
+        """The same for a background thread: appends go on meanwhile."""
+        try:
+            with self._gate:
+                self.writer().flush_in_background()
+        except ClosedError:
+            if not self._gate.is_shut:  # else its close has flushed it
+                raise
+
+    # ---- changes of segments -------------------------------------------------------------------------------------------------
+
+    def delete_records(self, before: int) -> int:
+        """Deletes the records below an offset and returns the log's start. Raises as `Log.delete_records`."""
+        if self._is_internal:
+            raise self._internal_topic()
+        with self._gate:
+            return trimmer.delete_records(self.writer(), offset_given("before", before))
+
+    def truncate(self, end: int) -> None:
+        """Deletes the records from an offset on. Raises as `Log.truncate`."""
+        if self._is_internal:
+            raise self._internal_topic()
+        with self._gate:
+            trimmer.truncate(self.writer(), offset_given("end", end))
+
+    def retain(self, now_ms: int, group: str | None, committed: int | None, *, dry_run: bool = False) -> Retained | None:
+        """Deletes the segments that retention does not keep, or plans that. None if the topic waits for another group.
+
+        Args:
+            now_ms: the wall clock, in milliseconds.
+            group: the retention group that `committed` was read for; None without one.
+            committed: the offset that this group will read next; None if it has committed none.
+            dry_run: write nothing.
+        """
+        with self._gate.explaining():  # `close` waits for the partition's lock, not for the gate
+            if not dry_run:
+                return trimmer.retain(self.writer(), now_ms, group, committed)
+            config = self.config
+            plan = planned(self._source, self.snapshot(), now_ms, committed, config)
+            return plan if config.retention_group == group else None
+
+    def cleaning(self, throttle: Throttle, buffer_size: int, now_ms: int) -> Task:
+        """The log as compaction takes it (see `Task`). Raises as `writer`."""
+        refreshed = partial(self.snapshot, committed=True, wait=True)
+        return Task(self.writer(), self._source, refreshed, throttle, buffer_size, now_ms)
+
+    # ---- read ----------------------------------------------------------------------------------------------------------------
+
+    def read(self, offset: int) -> Record:
+        """The record at an offset, or the next one. `offset` is an int that is not negative. Raises as `Log.read`."""
+        inside, me = self._gate.inside, get_ident()
+        inside.append(me)  # what `with self._gate` does, in half the time
+        try:
+            if self._gate.is_shut:
+                raise self._gate.error()  # noqa: TRY301 - this call takes microseconds, and `check` is one more
+            is_known = offset < self._state.end_offset and (self._is_exclusive or not self._may_have_changed())
+            state = self._state if is_known else self.snapshot()
+            try:
+                return lookup.read_one(state, self.partition, offset)
+            except lookup.MAY_PASS:
+                return lookup.of_live(self.snapshot, state, partial(lookup.read_one, partition=self.partition, offset=offset))
+        except Exception as error:
+            self._gate.explain(error)
+            raise
+        finally:
+            inside.remove(me)
+
+    # ---- checks ----------------------------------------------------------------------------------------------------------------
+
+    def for_checks(self, *, quiet: bool) -> Partition:
+        """The log as it is now, for `Store.check` and `Store.verify`.
+
+        Args:
+            quiet: no other process has it open for writing.
+        """
+        state = self.snapshot(wait=True)  # a report compares the state with the files
+        writer = None if self._writer is None else self._writer.writer
+        slot = self._follower.slot if writer is None else writer.header.slot
+        known = slot is not None and slot.epoch == state.epoch and slot.published_position == state.active_size
+        return Partition(
+            self._source.fs,
+            self.partition,
+            self.directory,
+            state,
+            self._source.writable,
+            quiet,
+            self.recovery_report,
+            (slot.published_position, slot.header_digest) if slot is not None and known else None,
+            self._source.compacted_to,
+        )
+
+    # ---- the end -------------------------------------------------------------------------------------------------------------
+
+    def close(self) -> bool:
+        """Flushes and closes. Returns whether the partition is left as after a clean shutdown.
+
+        Raises:
+            StorageFailedError: the last sync failed.
+        """
+        if process_id() != self._pid:
+            return False
+        self._gate.shut()
+        with self._lock:
+            if self._closed:
+                return True
+            self._closed = True
+            try:
+                return True if self._writer is None else self._writer.close()
+            finally:
+                self._follower.close()
+                for segment in self._state.segments.values():
+                    segment.close()

@@ -1,0 +1,134 @@
+"""`Queries`: reads of one partition that take a range of offsets or a time, and reads that wait for records to come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import chain
+from typing import Protocol
+
+import pyarrow as pa
+
+from pylog import limits
+from pylog.clock import Clock
+from pylog.fs import Gate
+from pylog.log.arguments import check_scan, is_committed, offset_given
+from pylog.log.reading import following, lookup, planning, reader
+from pylog.log.reading.following import Ends
+from pylog.log.reading.lookup import Answer, TimeSearch
+from pylog.log.reading.outline import outline_of
+from pylog.log.state import LogState
+from pylog.record.decoder import DEFAULT_COLUMNS, RECORD_COLUMNS, record_chunks
+from pylog.record.types import OffsetAndTimestamp, Record, TopicPartition
+
+
+class Snapshot(Protocol):
+    """Refreshes a log's state and returns it: `PartitionLog.snapshot`."""
+
+    def __call__(self, *, committed: bool = False, wait: bool = False) -> LogState: ...
+
+
+class Queries:
+    """Scans, searches by time, following and planning of one partition. Every method may be called from any thread.
+
+    Args:
+        partition: the partition, for records and messages.
+        clock: for waiting.
+        gate: the log's; a call that comes after `close` raises.
+        snapshot: refreshes the log's state and returns it.
+        current: the same, with a refresh only if another process may have changed the log.
+    """
+
+    def __init__(
+        self, partition: TopicPartition, clock: Clock, gate: Gate, snapshot: Snapshot, current: Callable[[], LogState]
+    ) -> None:
+        self._partition = partition
+        self._clock = clock
+        self._gate = gate
+        self._snapshot = snapshot
+        self._current = current
+        self._times = TimeSearch()
+
+    def scan(
+        self,
+        start: int | None = None,
+        end: int | None = None,
+        *,
+        columns: Sequence[str] = DEFAULT_COLUMNS,
+        isolation_level: str = "read_uncommitted",
+        max_rows: int = limits.SCAN_ROWS,
+        verify: bool = True,
+    ) -> Iterator[pa.RecordBatch]:
+        """Arrow batches of the records in a range. Arguments and errors as of `Log.scan`."""
+        self._gate.check()
+        committed = check_scan(columns, isolation_level, max_rows)
+        state = self._snapshot(committed=committed)
+        last = state.stable_offset if committed else state.end_offset
+        wanted = lookup.wanted(state, self._partition, start, end, last)
+        renew = partial(following.refreshed_after, partial(self._snapshot, committed=committed, wait=True))
+        check = following.Continuity(self._current, state).check
+        frames = reader.scan(
+            state, wanted, columns, committed=committed, max_rows=max_rows, verify=verify, renew=renew, check=check
+        )
+        return self._gate.steps(frames)
+
+    def records(
+        self, start: int | None = None, end: int | None = None, *, isolation_level: str = "read_uncommitted", verify: bool = True
+    ) -> Iterator[Record]:
+        """The same as `Record` objects, in offset order."""
+        frames = self.scan(start, end, columns=RECORD_COLUMNS, isolation_level=isolation_level, verify=verify)
+        return chain.from_iterable(self._gate.chunks(record_chunks(frames, *self._partition)))
+
+    def offset_for_timestamp(self, timestamp: int, *, isolation_level: str = "read_uncommitted") -> OffsetAndTimestamp | None:
+        """The first record with `timestamp` or a later one. Arguments and errors as of `Log.offset_for_timestamp`."""
+        wanted, committed = offset_given("timestamp", timestamp), is_committed(isolation_level)
+        with self._gate:
+            state = self._snapshot(committed=committed)
+            try:
+                return self._times.find(state, wanted, committed=committed)
+            except lookup.MAY_PASS:
+                find = partial(self._times.find, timestamp=wanted, committed=committed)
+                return lookup.of_live(partial(self._snapshot, committed=committed), state, find)
+
+    def wait_for(self, offset: int, timeout_ms: int | None = None, *, durable: bool = False) -> int:
+        """Waits until the log has a record at `offset`, and returns the log's end. As `Log.wait_for`."""
+        self._gate.check()
+        ends = Ends(durable=durable)
+        return ends.of(following.wait(self._snapshot, self._clock, offset_given("offset", offset), ends, timeout_ms))
+
+    def follow(
+        self,
+        start: int | None = None,
+        *,
+        columns: Sequence[str] = DEFAULT_COLUMNS,
+        isolation_level: str = "read_uncommitted",
+        max_rows: int = limits.SCAN_ROWS,
+        timeout_ms: int | None = None,
+        durable: bool = False,
+    ) -> Iterator[pa.RecordBatch]:
+        """Arrow batches from `start` on, and of records that are appended later. As `Log.follow`."""
+        self._gate.check()
+        check_scan(columns, isolation_level, max_rows)  # without reading: another thread or process may truncate meanwhile
+        ends = Ends(durable, isolation_level == "read_committed")
+        offset = self._snapshot().end_offset if start is None else self._offset_within(offset_given("start", start))
+        scan = partial(self.scan, columns=columns, isolation_level=isolation_level, max_rows=max_rows)
+        refreshed = partial(self._snapshot, committed=ends.committed)
+        return self._gate.explained(following.follow(refreshed, scan, self._clock, offset, ends, timeout_ms))
+
+    def _offset_within(self, offset: int) -> int:
+        state = self._snapshot()
+        if offset > state.end_offset:
+            state = self._snapshot(wait=True)
+        return lookup.wanted(state, self._partition, offset, None, state.end_offset).start
+
+    def size_between(self, start: int, end: int) -> int:
+        """About how many bytes the records from `start` to before `end` take."""
+        return self._planned(lambda state: planning.size_between(outline_of(state), start, end))
+
+    def split_offsets(self, start: int, end: int, max_bytes: int) -> list[int]:
+        """Offsets that cut a range of records into parts of about `max_bytes`."""
+        return self._planned(lambda state: planning.split_offsets(outline_of(state), start, end, max_bytes))
+
+    def _planned(self, plan: Callable[[LogState], Answer]) -> Answer:
+        with self._gate:
+            return lookup.of_live(self._snapshot, self._current(), plan)

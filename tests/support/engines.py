@@ -1,0 +1,31 @@
+"""The engine under a public `Log`, for tests of what the engine promises and users do not see."""
+
+from __future__ import annotations
+
+import pylog
+from pylog.log.arguments import records_of
+from pylog.log.partition_log import PartitionLog
+from pylog.log.writing.partition_writer import PartitionWriter
+from pylog.segment.segment import LogSegment
+
+
+def engine_of(log: pylog.Log) -> PartitionLog:
+    """The `PartitionLog` that a `Log` delegates to."""
+    return log._partition_log
+
+
+def writer_of(log: pylog.Log) -> PartitionWriter:
+    """The side of a log's engine that changes the partition."""
+    return engine_of(log).writer()
+
+
+def segments_of(log: pylog.Log) -> list[LogSegment]:
+    """A log's segments as they are now, oldest first."""
+    return engine_of(log).snapshot().segments.values()
+
+
+def append_as_another_program(log: pylog.Log, *records: tuple[bytes | None, bytes | None]) -> None:
+    """Appends (key, value) records to one of Kafka's internal topics, which `Log` refuses."""
+    engine = engine_of(log)
+    now_ms = engine.clock.now_ms()
+    engine.append(now_ms, records_of(records, now_ms), by_owner=True)
