@@ -6,8 +6,10 @@ import contextlib
 import fcntl
 import os
 import shutil
+import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -22,10 +24,11 @@ from pylog.log.recovery.findings import Finding
 from pylog.store import Store
 from support.kafka.harness import Broker, KafkaError, KafkaJars
 from support.long_files import turn_of
-from support.tiers import marks_of
+from support.tiers import is_fast, is_left_out, marks_of
 from support.trust.features import FeatureError, pair_of
 
-KAFKA_CACHE = Path(__file__).resolve().parent.parent / ".cache" / "kafka"
+PROJECT = Path(__file__).resolve().parent.parent
+KAFKA_CACHE = PROJECT / ".cache" / "kafka"
 
 # No deadlines: the first call of a kernel compiles it. In CI the examples are the same in every run, and a failure prints
 # the blob that repeats it.
@@ -38,11 +41,23 @@ os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--fast", action="store_true", help="only the tests that need no Java and are not slow")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With `--fast`, files without a fast test are not even imported."""
+    return True if config.getoption("fast") and is_left_out(collection_path.relative_to(PROJECT).as_posix()) else None
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Makes the directory that the golden corpus is unpacked into: one for the session, shared by all workers."""
     if "PYLOG_GOLDEN_DIR" not in os.environ:
         os.environ["PYLOG_GOLDEN_DIR"] = tempfile.mkdtemp(prefix="pylog-golden-")
         config.add_cleanup(_remove_golden_directory)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
+        # A shell ignores interrupts for what it starts in the background, and the processes of the tests would inherit that.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -54,11 +69,18 @@ def pytest_itemcollected(item: pytest.Item) -> None:
             raise pytest.UsageError(f"{item.nodeid}: {error}") from error
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks each test by its file (`tiers`). Where several workers share the files, the longest have their turn first."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Marks each test by its file and its parameters (`tiers`), and takes the fast ones if only these are asked for.
+
+    If several workers share the files, the longest have their turn first.
+    """
     for item in items:
         for name in marks_of(item.nodeid):
             item.add_marker(name)
+    if config.getoption("fast"):
+        left_out = [item for item in items if not is_fast(mark.name for mark in item.iter_markers())]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if is_fast(mark.name for mark in item.iter_markers())]
     if "PYTEST_XDIST_WORKER" in os.environ:
         items.sort(key=lambda item: turn_of(item.nodeid.partition("::")[0]))
 

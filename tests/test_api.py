@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 TESTS = Path(__file__).resolve().parent
 
 
+@pytest.mark.slow
 def test_the_public_names_and_their_signatures_are_those_that_are_listed() -> None:
     command = [
         sys.executable,
@@ -21,6 +24,7 @@ def test_the_public_names_and_their_signatures_are_those_that_are_listed() -> No
     assert listed == found, "\n".join(["the API is not what tests/api.txt says; if that is meant: ./dev api", *told])
 
 
+@pytest.mark.slow
 def test_the_facade_offers_its_names_to_whoever_asks_and_nothing_heavy_before() -> None:
     program = """
 import sys, pylog

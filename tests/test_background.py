@@ -338,6 +338,7 @@ sys.exit(ended)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("guard", "mode"),
     [

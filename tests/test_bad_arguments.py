@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,32 +11,12 @@ import pyarrow as pa
 import pytest
 
 import pylog
-from pylog.clock import ManualClock
 from pylog.directory.checkpoints import CLEAN_SHUTDOWN
-from support.refusals import refused
+from support import refusals
+from support.refusals import NOW, RECORDS, refused
 
-NOW = 1_700_000_000_000
-
-RECORDS = [b"zero", b"one", b"two", b"three", b"four"]
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    """A closed store with a topic `t` of five records, each a batch, in two segments."""
-    path = tmp_path / "data"
-    with pylog.open(path, clock=ManualClock(NOW)) as store:
-        log = store.create_topic("t", segment_bytes=230) and store.log("t")
-        for value in RECORDS:
-            log.append(value)
-        assert len(log.segments) == 2
-    return path
-
-
-@pytest.fixture
-def store(root: Path) -> Iterator[pylog.Store]:
-    with pylog.open(root, clock=ManualClock(NOW)) as opened:
-        opened.log("t").append(b"five")
-        yield opened
+root = pytest.fixture(refusals.root)
+store = pytest.fixture(refusals.store)
 
 
 # ---- topics ----------------------------------------------------------------------------------------------------------------

@@ -17,38 +17,17 @@ import pyarrow as pa
 import pytest
 
 import pylog
-from pylog.clock import ManualClock
-from support.refusals import listing, refused
+from support import refusals
+from support.refusals import RECORDS, listing, refused
 
-NOW = 1_700_000_000_000
+root = pytest.fixture(refusals.root)
+store = pytest.fixture(refusals.store)
 
 
 def run(program: str, *arguments: Any) -> subprocess.CompletedProcess[str]:
     """Runs a Python program in a process of its own."""
     command = [sys.executable, "-c", program, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-
-
-RECORDS = [b"zero", b"one", b"two", b"three", b"four"]
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    """A closed store with a topic `t` of five records, each a batch, in two segments."""
-    path = tmp_path / "data"
-    with pylog.open(path, clock=ManualClock(NOW)) as store:
-        log = store.create_topic("t", segment_bytes=230) and store.log("t")
-        for value in RECORDS:
-            log.append(value)
-        assert len(log.segments) == 2
-    return path
-
-
-@pytest.fixture
-def store(root: Path) -> Iterator[pylog.Store]:
-    with pylog.open(root, clock=ManualClock(NOW)) as opened:
-        opened.log("t").append(b"five")
-        yield opened
 
 
 def segments_of(root: Path) -> list[Path]:
@@ -132,6 +111,7 @@ except pylog.PylogError as error:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("closed", "mode", "target", "action", "expected"),
     [
@@ -348,6 +328,7 @@ def test_a_store_for_reading_takes_no_writes(root: Path) -> None:
     assert listing(root) == before
 
 
+@pytest.mark.slow
 def test_a_second_writer_is_told_why_it_may_not_be_alone(root: Path, store: pylog.Store) -> None:
     with refused(pylog.StoreLockedError, str(root), "mode='r'", unchanged=root):
         pylog.open(root, exclusive=True)
@@ -391,6 +372,7 @@ store.close()
 """
 
 
+@pytest.mark.slow
 def test_a_forked_child_is_refused_and_does_its_parent_no_harm(root: Path) -> None:
     result = run(FORKED, root)
     assert result.stdout.split("\n")[:-1] == ["ClosedError"] * 11 + ["still locked", "6"], result

@@ -33,6 +33,7 @@ def ends(store: pylog.Store, topic: str) -> list[tuple[int, int]]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stopped_cleanly", [True, False])
 def test_settings_of_a_topic_that_the_broker_deleted_are_not_those_of_one_it_made_again(
     directory: Path, stopped_cleanly: bool
@@ -149,6 +150,7 @@ def test_partitions_that_a_broker_has_not_are_not_made_at_the_next_opening(tmp_p
     assert not (tmp_path / "t-1").exists()
 
 
+@pytest.mark.slow
 def test_what_a_broker_deleted_before_it_died_keeps_no_other_topic_from_being_read(tmp_path: Path) -> None:
     with pylog.open(tmp_path) as store:
         for name in ("gone", "there"):

@@ -287,6 +287,7 @@ CALLS: dict[str, Callable[[Store, pylog.Log], object]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.pair("close", "scan and follow")
 @pytest.mark.damaged("no: all is closed when the test ends")
 def test_calls_of_other_threads_beside_close_end_with_closed_error_and_nothing_else() -> None:
@@ -324,6 +325,7 @@ def test_calls_of_other_threads_beside_close_end_with_closed_error_and_nothing_e
 # ---- processes ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.pair("close", "truncation")
 def test_files_that_are_cut_after_close_end_no_process(tmp_path: Path) -> None:
     code = """
@@ -356,6 +358,7 @@ def test_files_that_are_cut_after_close_end_no_process(tmp_path: Path) -> None:
     assert subprocess.run(command, check=False, timeout=120).returncode == 7
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 def test_iterators_begun_before_a_fork_say_closed_error_in_the_child(tmp_path: Path) -> None:
     code = """

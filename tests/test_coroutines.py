@@ -91,6 +91,7 @@ def test_a_consumer_refuses_coroutine_functions_when_they_are_given(store: pylog
             consumer.subscribe(["t"], listener=Listener())
 
 
+@pytest.mark.slow
 def test_a_coroutine_that_a_plain_function_returns_is_closed_and_an_error(
     store: pylog.Store, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -127,6 +128,7 @@ def test_a_coroutine_that_a_plain_function_returns_is_closed_and_an_error(
 # ---- awaited -----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [told, lambda *_: told(), partial(told), Teller(), print])
 def test_an_asynchronous_producer_takes_any_of_them(store: pylog.Store, how: Any) -> None:
     async def produce() -> int:
@@ -269,6 +271,7 @@ def test_an_event_loop_that_ends_while_a_listener_runs_keeps_no_thread_waiting(s
     asyncio.run(asyncio.wait_for(consumer[0].close(), WAIT))
 
 
+@pytest.mark.slow
 def test_closing_the_store_in_the_event_loop_does_not_wait_for_the_loop(store: pylog.Store) -> None:
     async def consume() -> None:
         consumer = AsyncConsumer(store.consumer(group_id="g", auto_offset_reset="earliest"))
@@ -323,6 +326,7 @@ def test_stop_iteration_of_a_listener_ends_the_call(store: pylog.Store) -> None:
     asyncio.run(asyncio.wait_for(consume(), WAIT))
 
 
+@pytest.mark.slow
 def test_clients_keep_no_event_loop_that_was_closed(store: pylog.Store) -> None:
     import weakref
 

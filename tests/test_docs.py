@@ -76,6 +76,7 @@ def spark_without_its_views(spark: SparkSession) -> Iterator[SparkSession]:  # n
             spark.catalog.dropTempView(table.name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("course", all_courses())
 def test_what_a_page_shows_runs_and_prints_what_the_page_says(
     course: Course, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
@@ -256,6 +257,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+@pytest.mark.slow
 def test_the_site_has_every_page_and_fetches_nothing_from_elsewhere(site: Path) -> None:
     made = {path.relative_to(site).as_posix() for path in site.rglob("*.html")}
     assert {page.removeprefix("docs/").replace(".md", ".html") for page in pages() if page.startswith("docs/")} <= made
@@ -278,6 +280,7 @@ def test_the_page_of_commands_has_them_all(site: Path) -> None:
 # ---- the examples --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("example", "says"),
     [
@@ -300,6 +303,7 @@ def test_an_example_runs_as_a_program(example: str, says: str, tmp_path: Path) -
     assert says in ended.stdout.splitlines()
 
 
+@pytest.mark.slow
 def test_the_demo_gets_the_same_answers_from_pylog_and_from_spark(
     spark: SparkSession,  # noqa: F811
     tmp_path: Path,

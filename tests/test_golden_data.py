@@ -16,6 +16,7 @@ def test_there_are_217_partitions_from_three_brokers():
     assert len({partition.id for partition in golden_data.partitions()}) == 217
 
 
+@pytest.mark.slow
 def test_the_manifests_hold_every_record_that_the_index_counts():
     expected = committed = 0
     for partition in golden_data.partitions():

@@ -64,6 +64,7 @@ def descriptors() -> int:
 # ---- producers ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_fifty_dropped_producers_append_what_was_sent_and_leave_no_thread_and_no_descriptor(store: pylog.Store) -> None:
     store.log("t")
     gc.collect()
@@ -76,6 +77,7 @@ def test_fifty_dropped_producers_append_what_was_sent_and_leave_no_thread_and_no
     assert descriptors() < held + 10  # the log's own, of its first append and reading
 
 
+@pytest.mark.slow
 def test_a_producer_that_is_dropped_in_a_cycle_is_flushed_when_the_cycle_is_collected(store: pylog.Store) -> None:
     class Program:
         def __init__(self) -> None:
@@ -143,6 +145,7 @@ def test_dropping_a_producer_waits_for_no_lock_that_another_thread_holds(store: 
     assert comes_true(lambda: buffer.is_closed)
 
 
+@pytest.mark.slow
 def test_a_producer_that_is_dropped_after_its_store_was_closed_draws_no_warning(tmp_path: Path) -> None:
     with pylog.open(tmp_path / "d") as store:
         store.create_topic("t")
@@ -164,6 +167,7 @@ def test_closing_the_store_waits_for_dropped_producers(tmp_path: Path) -> None:
 # ---- consumers ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_fifty_dropped_consumers_leave_no_thread_no_member_and_no_descriptor(store: pylog.Store) -> None:
     store.log("t").append_many([b"x"] * 2_000)
     store.offsets.commit("g", {("t", 0): 0})
@@ -222,6 +226,7 @@ def test_a_dropped_consumer_carries_out_the_commits_that_it_was_asked_for_and_ca
     assert not called
 
 
+@pytest.mark.slow
 def test_a_consumer_that_is_dropped_in_a_cycle_with_its_listener_leaves_when_the_cycle_is_collected(store: pylog.Store) -> None:
     store.log("t").append_many([b"x"] * 10)
 
@@ -247,6 +252,7 @@ def test_a_consumer_that_is_dropped_in_a_cycle_with_its_listener_leaves_when_the
     assert store.offsets.position("g", ("t", 0)) == 3
 
 
+@pytest.mark.slow
 def test_a_consumer_that_an_exception_leaves_behind_leaves_its_group(store: pylog.Store) -> None:
     store.log("t").append_many([b"x"] * 10)
 
@@ -262,6 +268,7 @@ def test_a_consumer_that_an_exception_leaves_behind_leaves_its_group(store: pylo
     assert store.group("g").describe().state == "Empty"
 
 
+@pytest.mark.slow
 def test_closing_the_store_waits_until_dropped_consumers_have_left(tmp_path: Path) -> None:
     with warned_of("a consumer of the store", MANY), pylog.open(tmp_path / "d", durability=pylog.Durability.OS) as store:
         store.create_topic("t")
@@ -271,12 +278,14 @@ def test_closing_the_store_waits_until_dropped_consumers_have_left(tmp_path: Pat
         assert {store.group(name).describe().state for name in store.groups()} <= {"Empty"}
 
 
+@pytest.mark.slow
 def test_a_consumer_whose_making_failed_draws_no_warning(store: pylog.Store) -> None:
     with pytest.raises(pylog.UnknownTopicOrPartitionError):
         store.consumer("none", group_id="g")
     gc.collect()
 
 
+@pytest.mark.slow
 def test_a_consumer_without_a_group_ends_its_threads_too(store: pylog.Store) -> None:
     store.log("t").append_many([b"x" * 1000] * 5_000)
     before = threads()
@@ -297,6 +306,7 @@ def in_a_program(directory: Path, text: str) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_what_a_dropped_producer_was_sent_is_in_the_log_when_the_interpreter_has_ended(tmp_path: Path) -> None:
     told = in_a_program(
         tmp_path / "d",
@@ -315,6 +325,7 @@ def test_what_a_dropped_producer_was_sent_is_in_the_log_when_the_interpreter_has
         assert store.log("t").end_offset == 21
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_forked_child_that_drops_its_parents_clients_does_nothing_to_them(tmp_path: Path) -> None:
     told = in_a_program(

@@ -98,6 +98,7 @@ def everything_of(root: Path, topic: str) -> dict[str, Callable[[], object]]:
 WAYS = list(everything_of(Path("x"), "t"))
 
 
+@pytest.mark.slow
 def test_partitions_behind_links_are_read_by_every_way(root: Path) -> None:
     assert values(root) == [b"0"] * 3 + [b"1"] * 3 + [b"2"] * 3
     for call in everything_of(root, "t").values():
@@ -115,6 +116,7 @@ def test_commands_say_which_partitions_are_behind_links(root: Path, command: str
     assert f"{root}/t-2 is a symbolic link to {root.parent}/other disk/t-2, which is followed" in done.complaints
 
 
+@pytest.mark.slow
 @pytest.mark.pair("links", "roll")
 @pytest.mark.pair("links", "delete_records")
 @pytest.mark.pair("links", "truncation")

@@ -185,6 +185,7 @@ with pylog.open(sys.argv[1], durability=pylog.Durability.OS) as store:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.pair("option change", "second process")
 def test_no_other_process_acknowledges_a_keyless_record_after_alter_topic_returned(tmp_path: Path) -> None:
     with pylog.open(tmp_path, durability=Durability.OS) as store:

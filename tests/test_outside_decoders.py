@@ -61,6 +61,7 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("library", LIBRARIES.values(), ids=LIBRARIES)
 @pytest.mark.parametrize("topic", CASES, ids=lambda topic: topic.name)
 def test_their_decoder_reads_the_records_that_pylog_wrote(ours: Path, topic, library: ModuleType) -> None:

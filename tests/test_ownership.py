@@ -92,6 +92,7 @@ def all_below(root: Path) -> Iterator[tuple[str, os.stat_result]]:
         yield str(path.relative_to(root)), path.lstat()
 
 
+@pytest.mark.slow
 def test_everything_that_pylog_creates_follows_the_umask(tmp_path: Path, mask_027: int) -> None:
     use_everything(tmp_path / "data")
     found = dict(all_below(tmp_path))
@@ -104,6 +105,7 @@ def test_everything_that_pylog_creates_follows_the_umask(tmp_path: Path, mask_02
     assert not wrong
 
 
+@pytest.mark.slow
 @pytest.mark.pair("broker's directory", "compaction")
 @pytest.mark.parametrize("mode", [0o755, 0o750, 0o700])
 def test_what_root_creates_in_the_directory_of_another_owner_is_that_owners(tmp_path: Path, mask_027: int, mode: int) -> None:
@@ -124,6 +126,7 @@ def test_what_root_creates_in_the_directory_of_another_owner_is_that_owners(tmp_
     assert not wrong
 
 
+@pytest.mark.slow
 @pytest.mark.pair("broker's directory", "second process")
 def test_the_owner_of_a_directory_goes_on_where_root_has_written() -> None:
     with tempfile.TemporaryDirectory() as place:  # not below directories of root's that the owner cannot enter

@@ -41,6 +41,7 @@ def contents(wheel: Path) -> dict[str, bytes]:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
+@pytest.mark.slow
 def test_the_wheel_ships_pylog_and_its_spark_door_with_their_types_and_licence(wheel: Path) -> None:
     names = contents(wheel).keys()
     assert {name.split("/")[0] for name in names} == {"pylog", "pyspark_pylog", DISTRIBUTION}
@@ -73,12 +74,14 @@ def test_the_program_asks_for_a_cyclopts_that_puts_examples_below_the_options() 
     assert asked == {"cli": "cyclopts>=4.1", "test": "cyclopts>=4.1"}  # 4.0 has no help_epilogue: every command died
 
 
+@pytest.mark.slow
 def test_the_sdist_builds_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
     source = unpacked(build("sdist", tmp_path / "dist"), tmp_path / "unpacked")
     assert not [name for name in (".cache", ".venv", ".git", "site") if (source / name).exists()]
     assert contents(build("wheel", tmp_path / "again", source)) == contents(wheel)
 
 
+@pytest.mark.slow
 def test_what_is_installed_is_what_runs_and_does_what_the_readme_shows(installed: Environment, tmp_path: Path) -> None:
     where = "import importlib.metadata as m, pylog; print(pylog.__file__, pylog.__version__, m.version('pylogdb'))"
     path, *versions = installed.run("-c", where, cwd=tmp_path).split()
@@ -89,6 +92,7 @@ def test_what_is_installed_is_what_runs_and_does_what_the_readme_shows(installed
     assert [line.split()[0] for line in printed.splitlines()] == ["0", "1", "2", "3"]
 
 
+@pytest.mark.slow
 def test_spark_finds_the_data_source_that_is_installed(installed: Environment, tmp_path: Path) -> None:
     asked = "import pyspark_pylog; print(pyspark_pylog.DefaultSource.name(), pyspark_pylog.__file__)"
     name, path = installed.run("-W", "ignore", "-c", asked, cwd=tmp_path).split()
@@ -96,6 +100,7 @@ def test_spark_finds_the_data_source_that_is_installed(installed: Environment, t
     assert Path(path).is_relative_to(installed.directory)
 
 
+@pytest.mark.slow
 def test_every_command_that_the_project_names_is_installed_and_answers(installed: Environment, tmp_path: Path) -> None:
     scripts = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"].get("scripts", {})
     for name in scripts:

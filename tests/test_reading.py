@@ -107,6 +107,7 @@ def test_damage_is_an_error_behind_what_stands_before_it(shop: Path) -> None:
         reader.read_all()
 
 
+@pytest.mark.slow
 def test_a_stream_that_nobody_reads_leaves_no_file_open(shop: Path) -> None:
     gc.collect()
     before = psutil.Process().num_fds()

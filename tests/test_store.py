@@ -191,6 +191,7 @@ def other_process(path: Path, *arguments: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
+@pytest.mark.slow
 def test_another_process_may_append_in_turn_unless_one_of_both_wants_to_be_alone(tmp_path: Path) -> None:
     with pylog.open(tmp_path) as store:
         store.create_topic("t")
@@ -206,6 +207,7 @@ def test_another_process_may_append_in_turn_unless_one_of_both_wants_to_be_alone
     assert other_process(tmp_path, "exclusive") == "3"
 
 
+@pytest.mark.slow
 def test_a_lock_dies_with_its_process(tmp_path: Path) -> None:
     program = """
 import os, sys, pylog
@@ -292,6 +294,7 @@ with pylog.open(sys.argv[1]) as store:
 """
 
 
+@pytest.mark.slow
 def test_standard_descriptors_that_are_closed_never_lead_into_a_log(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", CLOSED, tmp_path / "s"], check=True)
     with pylog.open(tmp_path / "s") as store:
@@ -353,6 +356,7 @@ def test_damaged_checkpoints_of_the_root_cost_nothing_but_time(tmp_path: Path) -
         assert store.log("t").append(b"y") == 1
 
 
+@pytest.mark.slow
 def test_everything_acknowledged_survives_kill_9(tmp_path: Path) -> None:
     """A child appends and says so; it is killed in the middle; what it said is there."""
     program = """

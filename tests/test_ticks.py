@@ -49,6 +49,7 @@ def test_a_partition_that_takes_no_writes_does_not_end_the_compaction_of_the_oth
     store.close()
 
 
+@pytest.mark.slow
 def test_a_commit_behind_the_logs_end_does_not_let_unread_records_go(store: pylog.Store) -> None:
     """Of a log that was truncated since, or of a topic of that name that is gone."""
     append(store, "old", 100)

@@ -310,18 +310,22 @@ def assert_none(complaints: Iterator[str]) -> None:
     assert not found, "\n" + "\n".join(found)
 
 
+@pytest.mark.slow
 def test_imports_run_down_the_layers_only():
     assert_none(imports_upwards(house()))
 
 
+@pytest.mark.slow
 def test_no_modules_import_each_other_in_a_circle_whatever_hides_it():
     assert_none(circles(house()))
 
 
+@pytest.mark.slow
 def test_an_import_inside_a_function_has_a_reason():
     assert sorted(set(late_imports(house())) ^ set(LATE_IMPORTS)) == []
 
 
+@pytest.mark.slow
 def test_files_time_spark_and_code_from_data_are_reached_through_their_doors_only():
     assert_none(closed_doors(house()))
 
@@ -336,10 +340,12 @@ def test_no_file_of_the_tests_is_longer_than_one_can_read():
     assert [f"{file} has {lines} lines; split it by behaviour" for file, lines in lengths.items() if lines > MODULE_LINES] == []
 
 
+@pytest.mark.slow
 def test_no_function_is_longer_than_one_can_see():
     assert_none(long_functions(house()))
 
 
+@pytest.mark.slow
 def test_no_reason_to_be_long_outlives_what_it_excuses():
     excused = {complaint.split(" ")[0].split(":")[0] for complaint in long_modules(house(), {})}
     for complaint in long_functions(house(), {}):

@@ -113,6 +113,7 @@ def test_a_position_in_the_remote_tier_is_not_reset(root: Path, policy: str) -> 
         assert consumer.poll(timeout_ms=100)
 
 
+@pytest.mark.slow
 def test_a_healthy_tiered_directory_is_called_healthy_and_the_tier_is_named(root: Path) -> None:
     found = verify(str(root))
     assert found.ok

@@ -239,6 +239,7 @@ def test_a_log_asked_for_while_the_store_is_closed_is_refused(tmp_path: Path, mo
         store.log("t")
 
 
+@pytest.mark.slow
 def test_stores_that_make_and_delete_one_name_see_whole_topics_and_leave_nothing(tmp_path: Path) -> None:
     wrong: list[object] = []
     stores = [pylog.open(tmp_path, durability=Durability.OS) for _ in range(3)]
@@ -357,6 +358,7 @@ def test_what_only_looks_like_a_deleted_partition_stays(tmp_path: Path) -> None:
 # ---- the background --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_deleted_topics_log_is_not_kept_by_the_background_that_flushed_it(one: Store, two: Store) -> None:
     for name in ("ours", "theirs", "theirs-again"):
         one.create_topic(name)
@@ -377,6 +379,7 @@ def test_a_deleted_topics_log_is_not_kept_by_the_background_that_flushed_it(one:
     assert [log() for log in kept] == [None] * 3
 
 
+@pytest.mark.slow
 @pytest.mark.pair("second process", "close")
 @pytest.mark.parametrize("by", ["create_topic", "log"])
 def test_a_topic_that_another_store_deleted_leaves_no_descriptor_when_it_is_made_again(tmp_path: Path, by: str) -> None:

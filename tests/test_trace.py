@@ -219,6 +219,7 @@ def test_no_two_events_of_a_logger_have_one_name() -> None:
     assert len({(each.subject, each.name) for each in trace.EVENTS}) == len(trace.EVENTS)
 
 
+@pytest.mark.slow
 def test_every_event_is_used() -> None:
     text = "".join(module.source for name, module in house().items() if name != "pylog.trace")
     assert [name for name in names_of(trace.EVENTS) if f"trace.{name}" not in text] == []
@@ -280,11 +281,13 @@ def functions_of(tree: ast.AST, owner: str = "") -> Iterator[tuple[str, ast.Func
             yield owner, node
 
 
+@pytest.mark.slow
 def test_every_function_that_removes_renames_or_cuts_files_leaves_a_line_or_has_a_reason() -> None:
     silent = [name for name, told in removals() if not told and not name.startswith(tuple(SILENT))]
     assert silent == [], "give it a line (pylog.trace), or a reason in SILENT"
 
 
+@pytest.mark.slow
 def test_no_reason_to_be_silent_outlives_its_function() -> None:
     there = [name for name, _ in removals()]
     assert [reason for reason in SILENT if reason != "pylog.cli." and not any(name.startswith(reason) for name in there)] == []

@@ -41,6 +41,7 @@ def appended(store: Store) -> None:
         store.log("before").append(b"y" * 30)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [made, appended])
 def test_nothing_unfinished_is_left_when_the_next_process_has_opened_every_partition_and_closed(
     change: Callable[[Store], None],

@@ -26,6 +26,7 @@ def records(path: Path, topic: str) -> list[tuple[object, ...]]:
 # ---- copy ----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_topic_is_copied_with_its_options_keys_times_and_headers(shop: Path, tmp_path: Path) -> None:
     done = call("copy", shop, "orders", tmp_path / "backup", "--compression", "zstd", "--json").json
     assert done["records"] == 5
@@ -91,6 +92,7 @@ def test_a_copy_ends_at_damage_and_says_what_it_has(shop: Path, tmp_path: Path) 
 # ---- compact -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_topic_is_compacted_when_that_is_confirmed(shop: Path) -> None:
     refused = call("compact", shop, "prices")
     assert (refused.code, refused.output) == (2, b"")
@@ -254,6 +256,7 @@ def test_completion_is_installed_where_the_shell_looks(tmp_path: Path, monkeypat
     assert subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=True).stdout.split() == ["describe"]
 
 
+@pytest.mark.slow
 def test_completion_for_a_shell_that_nobody_knows_asks_which(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from cyclopts.completion import detect
 

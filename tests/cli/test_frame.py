@@ -105,6 +105,7 @@ def test_every_example_in_a_help_is_a_command_line_that_can_be_read(name: str) -
         app.parse_args(shlex.split(ours[1]), exit_on_error=False, print_error=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OURS)
 def test_every_command_answers_in_json(name: str, words: Callable[[str], list[str]]) -> None:
     done = call(*words(name), "--json", stdin=b"a\nb\n")
@@ -114,6 +115,7 @@ def test_every_command_answers_in_json(name: str, words: Callable[[str], list[st
     assert all(isinstance(each, dict) for each in documents)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OURS)
 def test_every_command_works_at_a_terminal(name: str, words: Callable[[str], list[str]]) -> None:
     done = call(*words(name), stdin=b"a\nb\n", terminal=True)
@@ -218,6 +220,7 @@ def test_the_version_is_told() -> None:
 # ---- as a process ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_help_is_quick_and_loads_nothing_heavy() -> None:
     program = (
         "import sys; from pylog.cli.run import run; run(['--help']);"
@@ -228,6 +231,7 @@ def test_help_is_quick_and_loads_nothing_heavy() -> None:
     assert "Usage: pylog COMMAND" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_early_ends_cat_quietly(shop: Path) -> None:
     with pylog.open(shop, durability=pylog.Durability.OS) as store:
         store.log("orders").append_many([b"x" * 100] * 20_000)
@@ -244,6 +248,7 @@ def test_a_reader_that_leaves_early_ends_cat_quietly(shop: Path) -> None:
         assert process.wait() == 141
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_a_command_that_follows_and_what_it_has_read_is_out(shop: Path) -> None:
     with subprocess.Popen(
         [*PROGRAM, "cat", shop, "orders", "-f", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE

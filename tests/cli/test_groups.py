@@ -141,6 +141,7 @@ def test_a_plan_is_printed_as_kafka_prints_it_and_what_was_adjusted_is_said(shop
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "code", "told"),
     [

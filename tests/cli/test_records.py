@@ -195,6 +195,7 @@ def test_lines_are_values_and_it_is_said_where_they_are(shop: Path) -> None:
     assert [row[2] for row in content(shop, "orders")[1][1:]] == [b"a", b"", b"\xff", b"last"]
 
 
+@pytest.mark.slow
 def test_keys_are_before_the_separator_and_go_where_kafkas_clients_send_them(tmp_path: Path) -> None:
     assert call("create", tmp_path / "s", "t", "--partitions", 4).code == 0
     lines = b"".join(b"key-%d::a:b\n" % number for number in range(50))
@@ -256,6 +257,7 @@ record = st.tuples(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(records=st.lists(record, min_size=1, max_size=5), form=st.sampled_from(["jsonl", "arrow"]))
 def test_any_record_survives_being_printed_and_appended(
@@ -365,6 +367,7 @@ def test_a_line_that_no_log_takes_ends_before_it_fills_the_memory(shop: Path) ->
     assert "stdin, line 1 is longer than the topic's max.message.bytes" in done.complaints
 
 
+@pytest.mark.slow
 def test_parquet_is_not_read_from_a_pipe_and_lines_are_appended_as_they_come(shop: Path) -> None:
     program = [sys.executable, "-m", "pylog", "produce", str(shop), "orders", "-p", "1"]
     read, write = os.pipe()
@@ -417,6 +420,7 @@ def test_a_carriage_return_within_a_line_stays(tmp_path: Path) -> None:
     assert [value for _, _, value, _ in content(tmp_path / "s", "t")[0]] == [b"a\rb\r", b"c"]
 
 
+@pytest.mark.slow
 @pytest.mark.pair("compaction", "scan and follow")
 @pytest.mark.pair("truncation", "scan and follow")
 def test_the_last_records_are_counted_not_their_offsets(tmp_path: Path) -> None:
@@ -440,6 +444,7 @@ def test_the_last_records_are_counted_not_their_offsets(tmp_path: Path) -> None:
     assert call("cat", tmp_path / "s", "empty", "--from", "-1") == (0, b"", "")
 
 
+@pytest.mark.slow
 def test_cat_without_a_stdout_says_so(tmp_path: Path) -> None:
     with pylog.open(tmp_path / "s") as store:
         store.create_topic("t")

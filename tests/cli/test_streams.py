@@ -29,29 +29,34 @@ def shell(line: str, directory: Path, **environment: str) -> Outcome:
 # ---- closed ------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", ["topics shop", "--help"])
 def test_a_stdout_that_is_closed_is_one_that_nobody_reads(shop: Path, line: str) -> None:
     assert shell(f"pylog {line} >&-", shop.parent) == (0, b"", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", ["--help", "cat --help", "topics shop", "cat shop orders --json"])
 def test_a_reader_who_has_gone_ends_a_command_with_141(shop: Path, line: str) -> None:
     gone = shell(f"mkfifo fifo; (sleep 0.1 < fifo) & exec 3>fifo; wait; pylog {line} >&3", shop.parent)
     assert (gone.code, gone.complaints) == (141, "")
 
 
+@pytest.mark.slow
 def test_what_was_done_with_stdout_closed_ends_with_0(shop: Path) -> None:
     assert shell("pylog create shop new >&-", shop.parent) == (0, b"", "")
     with pylog.open(shop, mode="r") as store:
         assert "new" in store.topics()
 
 
+@pytest.mark.slow
 def test_who_cannot_be_asked_because_stdin_is_closed_has_to_say_yes(shop: Path) -> None:
     done = shell("pylog delete shop orders <&-", shop.parent)
     assert done.code == 2
     assert "give --yes" in done.complaints
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["lines", "csv", "arrow", "parquet"])
 def test_nothing_is_produced_from_a_stdin_that_is_closed(shop: Path, form: str) -> None:
     done = shell(f"pylog produce shop orders --format {form} <&-", shop.parent)
@@ -59,11 +64,13 @@ def test_nothing_is_produced_from_a_stdin_that_is_closed(shop: Path, form: str) 
     assert done.complaints == "pylog: stdin is closed; give a file with --from\n"
 
 
+@pytest.mark.slow
 def test_complaints_are_not_among_the_output_when_stderr_is_closed(shop: Path) -> None:
     assert shell("pylog topics shop/nothing 2>&-", shop.parent)[:2] == (1, b"")
     assert shell("pylog produce 2>&-", shop.parent)[:2] == (2, b"")
 
 
+@pytest.mark.slow
 def test_a_command_works_with_all_streams_closed_and_no_log_takes_their_descriptors(shop: Path) -> None:
     program = shop.parent / "program.py"
     program.write_text(
@@ -78,6 +85,7 @@ def test_a_command_works_with_all_streams_closed_and_no_log_takes_their_descript
 # ---- full --------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @needs_a_full_device
 @pytest.mark.parametrize(
     "line", ["topics shop", "cat shop orders --json", "cat shop orders --format arrow", "dump shop/orders-0", "cat --help"]
@@ -87,6 +95,7 @@ def test_output_that_cannot_be_written_is_one_sentence_and_code_1(shop: Path, li
     assert done == (1, b"", "pylog: cannot write the output: No space left on device\n")
 
 
+@pytest.mark.slow
 @needs_a_full_device
 def test_complaints_that_cannot_be_written_change_no_exit_code(shop: Path) -> None:
     assert shell("pylog topics 2>/dev/full", shop.parent).code == 2
@@ -133,6 +142,7 @@ ENCODINGS = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("environment", ENCODINGS, ids=str)
 @pytest.mark.parametrize("line", ["stats shop", "cat shop orders"])
 def test_what_an_encoding_does_not_have_is_escaped(shop: Path, line: str, environment: dict[str, str]) -> None:
@@ -140,6 +150,7 @@ def test_what_an_encoding_does_not_have_is_escaped(shop: Path, line: str, enviro
     assert (done.code, "Traceback" in done.complaints) == (0, False)
 
 
+@pytest.mark.slow
 def test_a_key_that_an_encoding_does_not_have_is_shown_as_it_is_asked_for(shop: Path) -> None:
     (line,) = shell("pylog cat shop orders -p 1", shop.parent, PYTHONIOENCODING="ascii").lines
     key = line.split("\t")[3]
@@ -147,6 +158,7 @@ def test_a_key_that_an_encoding_does_not_have_is_shown_as_it_is_asked_for(shop: 
     assert call("cat", shop, "orders", "--key", key, "--json").json["key"] == "é"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["jsonl", "csv", "arrow", "parquet"])
 def test_records_for_programs_are_the_same_bytes_in_every_encoding(shop: Path, form: str) -> None:
     line = f"cat shop orders -p 1 --format {form}"

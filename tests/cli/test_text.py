@@ -72,6 +72,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[pylog.Store]:
         yield opened
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(key=st.none() | hostile_bytes, value=st.none() | hostile_bytes, name=hostile_text, header=st.none() | hostile_bytes)
 @example(key=b"\x1b[31m", value=b"\x9b\xff", name="\x1b]0;x\x07", header=b"\x07")
@@ -86,6 +87,7 @@ def test_no_control_character_of_a_record_reaches_a_terminal(
         assert done.code == 0 or (form == "csv" and "is not UTF-8" in done.complaints)
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(group=hostile_text.filter(bool), metadata=hostile_text)
 @example(group="\x1b[31m[red]", metadata="\x9b")

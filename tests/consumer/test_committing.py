@@ -272,6 +272,7 @@ def dropped_and_collected(store: pylog.Store, offset: int) -> weakref.ref[Consum
     return consumer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("offset", [3, 11])  # which can be committed, and cannot
 def test_a_consumer_that_is_dropped_behind_a_commit_in_the_background_is_collected(store: pylog.Store, offset: int) -> None:
     with pytest.warns(ResourceWarning, match=r"a consumer of the store .* in the group"):

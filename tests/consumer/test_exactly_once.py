@@ -71,6 +71,7 @@ def in_a_child(example: ModuleType, path: Path, database: Path, line: int | None
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
+@pytest.mark.slow
 def test_killed_between_any_two_steps_no_row_is_there_twice_and_none_is_missing(
     example: ModuleType, path: Path, tmp_path: Path
 ) -> None:

@@ -2,45 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import pytest
 
 import pylog
-from pylog import Consumer, ConsumerRebalanceListener, Durability, OffsetsConfig, TopicPartition
+from pylog import Consumer, ConsumerRebalanceListener, TopicPartition
 from pylog.clock import ManualClock
-from pylog.testing import MemoryFileSystem
-from support.groups.consumers import Told, committed, taken
+from support.groups import consumers
+from support.groups.consumers import PLACES, Told, committed, member, owned, taken
 
-PLACES = [TopicPartition("t", number) for number in range(4)]
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock(1_700_000_000_000)
-
-
-@pytest.fixture
-def store(clock: ManualClock) -> Iterator[pylog.Store]:
-    """A topic of four partitions with ten records in each."""
-    few = OffsetsConfig(topic_num_partitions=1)
-    with pylog.open("/s", fs=MemoryFileSystem(), clock=clock, durability=Durability.OS, offsets=few) as opened:
-        opened.create_topic("t", partition_count=4)
-        for place in PLACES:
-            opened.log(*place).append_many([b"x"] * 10)
-        yield opened
-
-
-def member(store: pylog.Store, listener: ConsumerRebalanceListener | None = None, **options: Any) -> Consumer:
-    consumer = store.consumer(**{"group_id": "g", "auto_offset_reset": "earliest", "max_poll_records": 5, **options})
-    consumer.subscribe(["t"], listener=listener)
-    return consumer
-
-
-def owned(consumer: Consumer) -> set[int]:
-    return {place.partition for place in consumer.assignment()}
+clock = pytest.fixture(consumers.clock)
+store = pytest.fixture(consumers.store)
 
 
 def test_members_share_the_partitions_and_each_record_comes_once(store: pylog.Store) -> None:

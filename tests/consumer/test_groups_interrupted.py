@@ -5,45 +5,19 @@ from __future__ import annotations
 import itertools
 import linecache
 import sys
-from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
 import pytest
 
 import pylog
-from pylog import Consumer, ConsumerRebalanceListener, Durability, OffsetsConfig, TopicPartition
+from pylog import Consumer, ConsumerRebalanceListener, TopicPartition
 from pylog.clock import ManualClock
-from pylog.testing import MemoryFileSystem
-from support.groups.consumers import Told, committed, taken
+from support.groups import consumers
+from support.groups.consumers import PLACES, Told, committed, member, owned, taken
 
-PLACES = [TopicPartition("t", number) for number in range(4)]
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock(1_700_000_000_000)
-
-
-@pytest.fixture
-def store(clock: ManualClock) -> Iterator[pylog.Store]:
-    """A topic of four partitions with ten records in each."""
-    few = OffsetsConfig(topic_num_partitions=1)
-    with pylog.open("/s", fs=MemoryFileSystem(), clock=clock, durability=Durability.OS, offsets=few) as opened:
-        opened.create_topic("t", partition_count=4)
-        for place in PLACES:
-            opened.log(*place).append_many([b"x"] * 10)
-        yield opened
-
-
-def member(store: pylog.Store, listener: ConsumerRebalanceListener | None = None, **options: Any) -> Consumer:
-    consumer = store.consumer(**{"group_id": "g", "auto_offset_reset": "earliest", "max_poll_records": 5, **options})
-    consumer.subscribe(["t"], listener=listener)
-    return consumer
-
-
-def owned(consumer: Consumer) -> set[int]:
-    return {place.partition for place in consumer.assignment()}
+clock = pytest.fixture(consumers.clock)
+store = pytest.fixture(consumers.store)
 
 
 # ---- interrupts --------------------------------------------------------------------------------------------------------------
@@ -89,6 +63,7 @@ INSIDE = [("consumer/assignment",), ("consumer/assignment", "groups/member", "co
 EVERYTHING = [(number, offset) for number in range(4) for offset in range(10)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("modules", INSIDE)
 def test_what_a_member_is_to_take_is_not_lost_by_an_interrupt(store: pylog.Store, modules: tuple[str, ...]) -> None:
     for line in itertools.count(1):
@@ -101,6 +76,7 @@ def test_what_a_member_is_to_take_is_not_lost_by_an_interrupt(store: pylog.Store
     assert line > 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("modules", INSIDE)
 def test_what_a_member_is_to_give_up_is_not_kept_by_an_interrupt(store: pylog.Store, modules: tuple[str, ...]) -> None:
     for line in itertools.count(1):
@@ -117,6 +93,7 @@ def test_what_a_member_is_to_give_up_is_not_kept_by_an_interrupt(store: pylog.St
     assert line > 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("modules", INSIDE)
 def test_what_a_member_leaves_is_not_kept_by_an_interrupt(store: pylog.Store, modules: tuple[str, ...]) -> None:
     for line in itertools.count(1):
@@ -131,6 +108,7 @@ def test_what_a_member_leaves_is_not_kept_by_an_interrupt(store: pylog.Store, mo
     assert line > 10
 
 
+@pytest.mark.slow
 def test_what_is_lost_is_not_read_on_after_an_interrupt(store: pylog.Store, clock: ManualClock) -> None:
     for line in itertools.count(1):
         with member(store, enable_auto_commit=False, max_poll_interval_ms=10_000) as slow, member(store) as other:
@@ -147,6 +125,7 @@ def test_what_is_lost_is_not_read_on_after_an_interrupt(store: pylog.Store, cloc
     assert line > 10
 
 
+@pytest.mark.slow
 def test_who_reads_alone_misses_no_partition_after_an_interrupt(store: pylog.Store) -> None:
     for line in itertools.count(1):
         seen: list[tuple[int, int]] = []

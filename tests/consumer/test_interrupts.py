@@ -75,6 +75,7 @@ def offsets(found: Found) -> dict[int, list[int]]:
     return seen
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of what is raised in finalizers
 @pytest.mark.parametrize("interrupted", [interrupted_at, AT_STEP], ids=["at a call", "at a step of the consumer"])
 @pytest.mark.parametrize(("turns", "step"), [(0, by_commits), *LATER])  # the first one joins the group, and commits what it reads
@@ -134,6 +135,7 @@ def handled_at(number: int, work: Callable[[], object], handler: Callable[[], ob
     return came
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [by_poll, by_commits])
 def test_wherever_a_signals_handler_closes_the_consumer_it_leaves_and_commits_what_was_handed_out(
     store: Store, step: Callable[[Consumer, Found], None]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -153,6 +154,7 @@ STEPS = st.tuples(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(st.sampled_from(["earliest", "latest"]), st.lists(STEPS, max_size=40))
 def test_in_any_order_each_record_comes_once_from_where_the_position_is(policy: str, steps: list[Any]) -> None:

@@ -141,6 +141,7 @@ def all_move(store: pylog.Store) -> Callable[[], bool]:
     return lambda: len(now := committed(store)) == PARTITIONS and all(now[place] > before[place] for place in PLACES)
 
 
+@pytest.mark.slow
 def test_eight_members_that_come_go_die_and_stand_still_miss_nothing(crew: Crew) -> None:
     workers = [crew.start(consume, f"worker-{number}") for number in range(8)]
     writer = crew.start(produce, "writer")
@@ -195,6 +196,7 @@ def assert_commits_never_went_back(store: pylog.Store) -> None:
             last[place] = offset
 
 
+@pytest.mark.slow
 def test_a_consumer_killed_at_any_time_resumes_and_misses_nothing(crew: Crew) -> None:
     writer = crew.start(produce, "writer")
     with pylog.open(crew.path, mode="r") as store:

@@ -115,6 +115,7 @@ def test_a_poll_waits_for_records_of_another_writer_as_long_as_it_may(consumer: 
     assert clock.now_ms() - before < 300
 
 
+@pytest.mark.slow
 def test_polls_look_more_seldom_when_many_have_found_nothing_and_often_again_behind_records(
     consumer: Consumer, store: pylog.Store, clock: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -471,6 +472,7 @@ def test_other_partitions_are_handed_out_while_one_cannot_be_read(store: pylog.S
 # ---- reading ahead -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_what_is_read_and_not_handed_out_is_bounded_however_many_partitions_there_are(
     store: pylog.Store, small_pieces: None
 ) -> None:

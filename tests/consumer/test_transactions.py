@@ -180,6 +180,7 @@ def test_a_consumer_of_a_store_open_for_reading_cannot_commit(path: Path, uncomm
 GOLDEN = [each for each in partitions() if each.version == "4.3.0" and "readError" not in each.meta]  # older ones: tests/log
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
 @pytest.mark.parametrize("golden", GOLDEN, ids=lambda partition: partition.id)
 def test_a_consumer_gets_from_a_brokers_directory_what_kafkas_consumer_got(golden: GoldenPartition, isolation: str) -> None:

@@ -235,6 +235,7 @@ def test_a_store_open_for_reading_describes_and_plans_and_changes_nothing(store:
     assert store.offsets.position("g", T0) == 3
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(st.lists(st.tuples(st.sampled_from([T0, T1]), st.integers(-3, 13)), max_size=6), st.integers(-15, 15))
 def test_committing_and_shifting_in_turns_stays_within_the_log(steps: list[tuple[TopicPartition, int]], shift: int) -> None:
@@ -543,6 +544,7 @@ def test_a_log_that_was_not_closed_cleanly_is_opened_to_say_where_it_ends() -> N
         assert store.start_and_end_offsets([T0]) == {T0: (0, 5)}
 
 
+@pytest.mark.slow
 def test_a_description_opens_no_log_of_a_store_that_was_closed_cleanly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pylog.open(tmp_path) as store:
         store.create_topic("t", partition_count=30)

@@ -155,6 +155,7 @@ def kept(members: Collection[Subscriber], found: Assignment) -> int:
     return sum(len(member.owned & found[member.member_id]) for member in members)
 
 
+@pytest.mark.slow
 def test_every_answer_gives_each_partition_one_owner_who_wants_it_and_sticky_ones_are_balanced() -> None:
     rng = random.Random(5)
     for case in range(RANDOM_CASES):
@@ -202,6 +203,7 @@ def test_with_equal_subscriptions_as_much_stays_as_balance_allows() -> None:
         assert kept(members, sticky(members, {"t": range(size)})) == best
 
 
+@pytest.mark.slow
 def test_a_member_that_goes_moves_nothing_that_others_have() -> None:
     rng = random.Random(8)
     for _ in range(2000):

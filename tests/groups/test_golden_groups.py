@@ -67,6 +67,7 @@ def ends(case: GoldenCase) -> dict[str, tuple[int, int]]:
     return {each.tp: (each.meta["logStartOffset"], each.meta["logEndOffset"]) for each in case.partitions}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["r", "rw"])
 @pytest.mark.parametrize("name", CASES)
 def test_a_group_is_described_as_kafkas_admin_client_described_it(name: str, mode: str, tmp_path: Path) -> None:

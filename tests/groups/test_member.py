@@ -2,69 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 import pylog
-from pylog import OffsetsConfig, TopicPartition
+from pylog import TopicPartition
 from pylog.clock import ManualClock
-from pylog.groups.member import GroupMember, MemberOptions, PartitionsAssigned, PartitionsLost, PartitionsRevoked
+from pylog.groups.member import PartitionsAssigned, PartitionsLost, PartitionsRevoked
 from pylog.offsets.partition import OffsetsPartition
 from pylog.offsets.schema import OFFSETS_TOPIC
 from pylog.store import Store
-from pylog.testing import MemoryFileSystem
-from support.groups.joining import settled
+from support.groups import joining
+from support.groups.joining import HEARTBEAT_MS, PROBE_MS, T0, T1, T2, T3, Joining, dies, fenced, settled
 from support.groups.members import member_of
 
-PROBE_MS, HEARTBEAT_MS = 250, 3_000
-
-T0, T1, T2, T3 = (TopicPartition("t", number) for number in range(4))
-
-Joining = Callable[..., GroupMember]
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock(1_700_000_000_000)
-
-
-@pytest.fixture
-def fs() -> MemoryFileSystem:
-    return MemoryFileSystem()
-
-
-@pytest.fixture
-def store(fs: MemoryFileSystem, clock: ManualClock) -> Iterator[Store]:
-    """With a topic of four partitions, ten records in each."""
-    with pylog.open("/s", fs=fs, clock=clock, offsets=OffsetsConfig(topic_num_partitions=2)) as made:
-        made.create_topic("t", partition_count=4)
-        for number in range(4):
-            made.log("t", number).append_many([b"x"] * 10)
-        yield made
-
-
-@pytest.fixture
-def joining(store: Store) -> Iterator[Joining]:
-    """Makes members of a group, that subscribe to a topic: `joining("t", group_instance_id="i")`."""
-    made: list[GroupMember] = []
-
-    def join(*topics: str, group: str = "g", **options: Any) -> GroupMember:
-        member = member_of(store, group, MemberOptions(**{"assignors": ("sticky",), **options}))
-        member.subscribe(topics or ["t"])
-        made.append(member)
-        return member
-
-    yield join
-    for member in made:
-        member.leave()
-
-
-def dies(member: GroupMember) -> None:
-    """What others see of a process that is gone: its lock."""
-    assert member._heartbeat is not None
-    member._heartbeat.end()
+clock = pytest.fixture(joining.clock)
+fs = pytest.fixture(joining.fs)
+store = pytest.fixture(joining.store)
+joining = pytest.fixture(joining.joining)
 
 
 def offsets_of(store: Store, group: str = "g") -> dict[TopicPartition, int]:
@@ -237,13 +193,6 @@ def test_who_cannot_write_that_it_joins_lets_go_of_its_slot(
 
 
 # ---- fencing -----------------------------------------------------------------------------------------------------------------
-
-
-def fenced(clock: ManualClock, observer: GroupMember, *, ms: int) -> None:
-    """Lets time go by for an observer that polls all the while."""
-    for _ in range(ms // HEARTBEAT_MS + 2):
-        clock.advance(HEARTBEAT_MS)
-        settled(observer)
 
 
 def test_who_stands_still_is_fenced_and_nothing_that_it_commits_lands(store: Store, clock: ManualClock, joining: Joining) -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import pylog
-from pylog import OffsetsConfig, TopicPartition
+from pylog import OffsetsConfig
 from pylog.clock import ManualClock, SystemClock
 from pylog.fs import OsFileSystem
 from pylog.groups.member import GroupMember, MemberOptions, PartitionsAssigned
@@ -23,66 +22,14 @@ from pylog.store import Store
 from pylog.testing import MemoryFileSystem
 from support.engines import writer_of
 from support.golden import data as golden_data
-from support.groups.joining import settled
+from support.groups import joining
+from support.groups.joining import HEARTBEAT_MS, T0, T1, T2, T3, Joining, dies, fenced, settled
 from support.groups.members import member_of
 
-PROBE_MS, HEARTBEAT_MS = 250, 3_000
-
-T0, T1, T2, T3 = (TopicPartition("t", number) for number in range(4))
-
-Joining = Callable[..., GroupMember]
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock(1_700_000_000_000)
-
-
-@pytest.fixture
-def fs() -> MemoryFileSystem:
-    return MemoryFileSystem()
-
-
-@pytest.fixture
-def store(fs: MemoryFileSystem, clock: ManualClock) -> Iterator[Store]:
-    """With a topic of four partitions, ten records in each."""
-    with pylog.open("/s", fs=fs, clock=clock, offsets=OffsetsConfig(topic_num_partitions=2)) as made:
-        made.create_topic("t", partition_count=4)
-        for number in range(4):
-            made.log("t", number).append_many([b"x"] * 10)
-        yield made
-
-
-@pytest.fixture
-def joining(store: Store) -> Iterator[Joining]:
-    """Makes members of a group, that subscribe to a topic: `joining("t", group_instance_id="i")`."""
-    made: list[GroupMember] = []
-
-    def join(*topics: str, group: str = "g", **options: Any) -> GroupMember:
-        member = member_of(store, group, MemberOptions(**{"assignors": ("sticky",), **options}))
-        member.subscribe(topics or ["t"])
-        made.append(member)
-        return member
-
-    yield join
-    for member in made:
-        member.leave()
-
-
-def dies(member: GroupMember) -> None:
-    """What others see of a process that is gone: its lock."""
-    assert member._heartbeat is not None
-    member._heartbeat.end()
-
-
-# ---- fencing -----------------------------------------------------------------------------------------------------------------
-
-
-def fenced(clock: ManualClock, observer: GroupMember, *, ms: int) -> None:
-    """Lets time go by for an observer that polls all the while."""
-    for _ in range(ms // HEARTBEAT_MS + 2):
-        clock.advance(HEARTBEAT_MS)
-        settled(observer)
+clock = pytest.fixture(joining.clock)
+fs = pytest.fixture(joining.fs)
+store = pytest.fixture(joining.store)
+joining = pytest.fixture(joining.joining)
 
 
 # ---- assignors and static members --------------------------------------------------------------------------------------------
@@ -312,6 +259,7 @@ def wait_until_free(path: Path) -> bool:
         file.close()
 
 
+@pytest.mark.slow
 def test_a_consumer_that_nobody_closed_lets_go_when_it_is_forgotten(tmp_path: Path) -> None:
     with pylog.open(tmp_path / "s", offsets=OffsetsConfig(topic_num_partitions=1)) as store:
         store.create_topic("t")

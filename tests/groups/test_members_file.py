@@ -120,6 +120,7 @@ def test_a_slot_whose_checksum_is_right_and_whose_name_is_no_text_has_no_member(
     assert parse_slot(data.ljust(SLOT_BYTES, b"\0"), locked=True) == MemberSlot(True)
 
 
+@pytest.mark.slow
 def test_a_killed_process_leaves_its_slot_free_and_a_forked_child_does_not_keep_it(tmp_path: Path) -> None:
     path = str(tmp_path / "members")
     mine = MembersFile(OsFileSystem(), path)

@@ -20,6 +20,7 @@ from support.groups.model import (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("size", "least"),
     [
@@ -36,6 +37,7 @@ def test_nothing_goes_wrong_whatever_happens_in_whatever_order(size: dict[str, A
     assert worlds > least
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("left_out", "wrong"),
     [

@@ -25,6 +25,7 @@ def test_a_plan_read_back_is_the_same(group: str, offsets: dict[TopicPartition, 
     assert parse_plan(format_plans({group: offsets}), "f", group) == offsets
 
 
+@pytest.mark.slow
 @given(st.dictionaries(NAMES, PLANS.filter(bool), max_size=4))
 def test_the_plans_of_several_groups_read_back_are_the_same(groups: dict[str, dict[TopicPartition, int]]) -> None:
     assert parse_plans(format_plans(groups), "f") == groups

@@ -111,6 +111,7 @@ def settled(*others: Neighbour) -> None:
             quiet_since = CLOCK.monotonic()
 
 
+@pytest.mark.slow
 def test_members_join_and_leave_and_every_partition_has_one_reader(others: list[Neighbour]) -> None:
     one, two, three = others
     for each in others:
@@ -127,6 +128,7 @@ def test_members_join_and_leave_and_every_partition_has_one_reader(others: list[
     assert one.run("refused, lost") == (0, [])
 
 
+@pytest.mark.slow
 def test_a_process_stopped_for_longer_than_its_session_timeout_commits_nothing_more(
     store: Store, others: list[Neighbour]
 ) -> None:
@@ -151,6 +153,7 @@ def test_a_process_stopped_for_longer_than_its_session_timeout_commits_nothing_m
     assert [len(assignment(each)) for each in (stopped, goes_on)] == [3, 3]
 
 
+@pytest.mark.slow
 def test_committed_offsets_never_go_back_whatever_happens_to_members_and_a_killed_ones_partitions_move_within_two_seconds(
     store: Store, others: list[Neighbour]
 ) -> None:

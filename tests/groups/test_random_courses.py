@@ -143,6 +143,7 @@ def unreliable(rng: random.Random, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(OffsetsPartition, "append", sometimes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(COURSES))
 def test_whatever_happens_partitions_have_one_owner_and_all_of_them_have_one_in_the_end(
     seed: int, monkeypatch: pytest.MonkeyPatch

@@ -107,6 +107,7 @@ def some_event(rng: random.Random, state: GroupState, number: int, available: To
     return decisions.remove(state, {member}, available) if what == "leave" else decisions.look_at_topics(state, available)
 
 
+@pytest.mark.slow
 def test_replaying_the_records_of_every_change_gives_the_state_that_was_decided() -> None:
     rng = random.Random(11)
     for _ in range(40):

@@ -41,6 +41,7 @@ Entries = list[tuple[int, int]]
 sorted_entries = st.lists(st.tuples(st.integers(0, 200), st.integers(0, 1000)), unique_by=lambda entry: entry[0]).map(sorted)
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(sorted_entries, st.integers(-10, 210), st.sampled_from([0, 7, 2**40]))
 def test_an_offset_lookup_finds_the_last_entry_at_or_before_the_offset(entries: Entries, target: int, base: int) -> None:
@@ -49,6 +50,7 @@ def test_an_offset_lookup_finds_the_last_entry_at_or_before_the_offset(entries: 
     assert found == (base + relative[0], relative[1])
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(sorted_entries, st.integers(-10, 210), st.sampled_from([0, 7, 2**40]))
 def test_a_time_lookup_finds_the_last_entry_at_or_before_the_timestamp(entries: Entries, target: int, base: int) -> None:
@@ -56,6 +58,7 @@ def test_a_time_lookup_finds_the_last_entry_at_or_before_the_timestamp(entries: 
     assert kernels.lookup_timestamp(packed(">qi", entries), len(entries), base, target) == (timestamp, base + relative)
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(st.lists(st.tuples(int32s, int32s)).map(sorted), int32s, st.sampled_from([0, 4]))
 def test_counting_entries_at_most_a_key_looks_at_the_field_asked_for(entries: Entries, key: int, field: int) -> None:
@@ -76,6 +79,7 @@ def test_searches_of_any_bytes_end_and_stay_inside(data: bytes, count: int, key:
     assert 0 <= files.valid_time_entries(table, count) <= len(data) // 12
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(st.lists(st.tuples(st.integers(-2, 20), st.integers(-2, 20)), max_size=6) | sorted_entries, st.integers(0, 1100))
 def test_valid_offset_entries_rise_and_point_into_the_log(entries: Entries, log_size: int) -> None:
@@ -83,6 +87,7 @@ def test_valid_offset_entries_rise_and_point_into_the_log(entries: Entries, log_
     assert files.valid_offset_entries(packed(">ii", entries), len(entries), log_size) == expected
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(st.lists(st.tuples(st.integers(-2, 5), st.integers(-2, 5)), max_size=4) | sorted_entries)
 def test_valid_time_entries_rise(entries: Entries) -> None:
@@ -106,6 +111,7 @@ def test_zeros_end_a_time_index_unless_they_are_time_zero(entries: Entries, vali
     assert files.valid_time_entries(packed(">qi", entries), len(entries)) == valid
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(st.binary(max_size=40).map(lambda data: bytes(byte & 1 for byte in data)), st.integers(-2, 45), st.integers(-2, 45))
 def test_zero_filled_looks_at_the_range_only(data: bytes, start: int, end: int) -> None:
@@ -145,6 +151,7 @@ def appended(base: int, interval: int, batches: list[reference.Batch], rooms: li
     return state, offsets[: sizes[0]].tobytes(), times[: sizes[1]].tobytes()
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(segments(), st.integers(0, 500), st.lists(st.integers(0, 3), min_size=1).filter(any))
 def test_indexing_batches_gives_kafkas_entries_however_often_a_table_is_full(
@@ -157,6 +164,7 @@ def test_indexing_batches_gives_kafkas_entries_however_often_a_table_is_full(
     assert time_bytes == b"".join(struct.pack(">qi", timestamp, offset - base) for timestamp, offset in times)
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(st.lists(st.tuples(int64s, int64s, int64s, st.integers(0, 2**31)), max_size=8), st.integers(0, INT64_MAX))
 def test_batches_of_any_numbers_never_make_entries_that_do_not_fit(numbers: list[tuple[int, int, int, int]], base: int) -> None:

@@ -29,6 +29,7 @@ def encoded(entries: tuple[tuple[int, int], ...], base: int = BASE) -> bytes:
     return b"".join(struct.pack(">ii", offset - base, position) for offset, position in entries)
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(st.dictionaries(st.integers(BASE, BASE + 300), st.integers(1, 50), min_size=1), st.data())
 def test_random_lookups_agree_with_a_sorted_map(gaps: dict[int, int], data: st.DataObject) -> None:
@@ -91,6 +92,7 @@ def test_truncation_keeps_what_lies_before_the_offset() -> None:
     assert len(index) == 9
 
 
+@pytest.mark.slow
 def test_an_entry_at_the_base_offset_is_sane() -> None:
     assert index_of((BASE, 61)).lookup(BASE) == (BASE, 61)
 

@@ -97,10 +97,11 @@ class SkipListMachine(RuleBasedStateMachine):
         self.list.check()
 
 
-TestSkipList = SkipListMachine.TestCase
+TestSkipList = pytest.mark.slow(SkipListMachine.TestCase)
 TestSkipList.settings = settings(max_examples=8 if INTERPRETED else 60, stateful_step_count=20 if INTERPRETED else 40)
 
 
+@pytest.mark.slow
 @settings(max_examples=20 if INTERPRETED else 200)
 @given(st.sets(st.integers(-50, 50)), st.integers(-60, 60))
 def test_a_list_made_of_sorted_items_is_searched_like_one_that_grew(known: set[int], key: int) -> None:
@@ -116,11 +117,13 @@ def test_items_out_of_order_are_refused() -> None:
         SkipList([(1, "a"), (1, "b")])
 
 
+@pytest.mark.slow
 def test_values_that_are_false_or_none_are_values() -> None:
     made = SkipList[object]([(0, None), (1, 0)])
     assert (made.floor(0), made.floor(1), made.remove(0)) == ((0, None), (1, 0), None)
 
 
+@pytest.mark.slow
 def test_a_removed_value_is_let_go_at_once() -> None:
     made = SkipList([(0, "zero"), (1, "one")])
     made.remove(0)
@@ -289,6 +292,7 @@ def quick_switches() -> Iterator[None]:
     sys.setswitchinterval(before)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(INTERPRETED, reason="interpreted kernels keep their arrays in one table for all threads")
 @pytest.mark.usefixtures("quick_switches")
 def test_readers_on_other_threads_see_only_what_was_right_during_their_call() -> None:

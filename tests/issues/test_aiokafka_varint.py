@@ -87,6 +87,7 @@ def test_a_varint_that_does_not_end_or_says_too_much_is_damage(field: int, varin
         assert told == [b"good", b"value"]
 
 
+@pytest.mark.slow
 def test_no_byte_behind_the_batch_is_looked_at() -> None:
     """All of these once more, the page behind the batch forbidden: one byte too many is the end of the process."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path])}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
+import pytest
+
 import pylog
 from pylog import Durability, ProducerBatch
 from pylog.log.durable_point import SLOT_SIZE, parse_slot
@@ -38,6 +40,7 @@ def some_crashes(recording: Recording) -> Iterator[tuple[Moment, Crash]]:
         yield from ((moment, crash) for crash in rng.sample(ways, min(3, len(ways))))
 
 
+@pytest.mark.slow
 def test_no_crash_leaves_a_producers_number_without_its_record_or_a_record_without_its_number() -> None:
     """The producer starts again from its first batch, as one does that lost its answers: each record is there once."""
     recording = recorded().recording
@@ -54,6 +57,7 @@ def test_no_crash_leaves_a_producers_number_without_its_record_or_a_record_witho
             assert [answer.duplicate for answer in answers] == [True] * min(1, end) + [False] * (len(VALUES) - end), crash
 
 
+@pytest.mark.slow
 def test_the_header_and_the_recovery_point_never_say_more_than_is_on_the_disk() -> None:
     recording = recorded().recording
     for moment, crash in some_crashes(recording):

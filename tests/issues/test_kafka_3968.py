@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 import pylog
 from pylog.testing import MemoryFileSystem, Moment, RecordingFileSystem
 
 
+@pytest.mark.slow
 def test_no_acknowledged_record_goes_with_the_name_of_a_new_segment() -> None:
     fs = RecordingFileSystem()
     with pylog.open("/data", fs=fs, clock=fs.clock) as store:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 import pylog
 from pylog.testing import MemoryFileSystem, Moment, RecordingFileSystem
 
 
+@pytest.mark.slow
 def test_a_topic_that_was_acknowledged_is_known_whenever_a_process_dies() -> None:
     """And one whose making was under way is known or not, but never in the way of the next attempt."""
     fs = RecordingFileSystem()

@@ -10,6 +10,7 @@ from pylog.testing import MemoryFileSystem
 RECORDS = [b"record %d" % number for number in range(30)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["r", "rw"])
 def test_a_flipped_bit_costs_the_batch_that_it_is_in(mode: str) -> None:
     fs = MemoryFileSystem()

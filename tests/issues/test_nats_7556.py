@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+import pytest
+
 import pylog
 from pylog.clock import ManualClock
 from pylog.testing import MemoryFileSystem
@@ -12,6 +14,7 @@ NOW = 1_700_000_000_000
 CENTURY_MS = 100 * 365 * 86_400_000
 
 
+@pytest.mark.slow
 def test_no_damage_to_what_is_not_a_segment_makes_a_segment_go() -> None:
     """Whatever is flipped in the catalog, checkpoints, headers and markers; retention runs, and the topic keeps for ever."""
     fs = MemoryFileSystem(clock=ManualClock(NOW))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 import pylog
 from pylog.log.durable_point import SLOT_SIZE, parse_slot
 from pylog.testing import Image, MemoryFileSystem, Moment, RecordingFileSystem
@@ -32,6 +34,7 @@ def active_files(image: Image) -> list[tuple[int, bool]]:
     return [(base, fs.exists(f"{PARTITION}/{base:020d}.log")) for base in bases[-1:]]
 
 
+@pytest.mark.slow
 def test_no_crash_leaves_a_header_at_rest_that_names_a_segment_which_is_not_there() -> None:
     recording = rolled_and_trimmed().recording
     seen = set()
@@ -56,6 +59,7 @@ def test_a_log_whose_header_names_a_missing_segment_is_opened_and_says_what_is_m
             assert [finding.kind for finding in log.recovery_report] == ["missing"]
 
 
+@pytest.mark.slow
 def test_a_topic_whose_directories_were_not_made_any_more_is_there_all_the_same() -> None:
     """`pylog.json` decides that a topic exists; its directories follow, and the power may go in between."""
     fs = RecordingFileSystem()

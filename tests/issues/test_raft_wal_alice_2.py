@@ -48,6 +48,7 @@ def test_a_new_segment_without_its_first_batch_is_where_the_log_goes_on(zeros: i
             assert store.check().ok
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("closed", [False, True], ids=["power lost", "closed"])
 @pytest.mark.parametrize(
     "name",

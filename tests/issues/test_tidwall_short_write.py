@@ -56,6 +56,7 @@ def test_whole_batches_of_a_refused_append_do_not_come_back() -> None:
         assert store.log("t").append(b"next") == 1
 
 
+@pytest.mark.slow
 def test_a_full_disk_while_a_segment_rolls_costs_nothing_and_leaves_no_gap() -> None:
     """The same fault at each write of a roll in turn: to the segment, its indexes, its seal, the header."""
     calls = 1

@@ -325,6 +325,7 @@ def test_recovery_ends_with_records_that_were_written_or_with_an_error_of_pylogs
     recover(fs)
 
 
+@pytest.mark.slow
 def test_no_line_of_recovery_is_left_that_none_of_these_comes_to() -> None:
     lines = Lines([*codes_of(loader), *codes_of(findings), *(method.__code__ for method in PREPARATION)])
     with traced(lines):

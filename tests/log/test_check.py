@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,62 +11,31 @@ from msgspec.structs import replace
 
 import pylog
 from pylog.directory.checkpoints import LOG_START, format_offsets
-from pylog.log.checking.check import MOST_FINDINGS, check_store
-from pylog.log.checking.report import Partition, Report
-from pylog.log.durable_point import DurablePoint
-from pylog.log.recovery.findings import Finding
+from pylog.log.checking.check import MOST_FINDINGS
+from pylog.log.checking.report import Report
 from pylog.record.batch import scan_batches
 from pylog.record.format import LAST_OFFSET, POSITION, SIZE
-from pylog.record.types import TopicPartition
 from pylog.segment.names import INDEX, LOG, SEAL, TIME_INDEX, TRANSACTION_INDEX, file_name
 from pylog.segment.seal import digest_of
-from support.engines import engine_of, segments_of
+from support.engines import segments_of
 from support.golden.data import GoldenPartition, partitions
-from support.log.checking import FS, SMALL, filled, seal_all
+from support.log import checking
+from support.log.checking import (
+    SMALL,
+    T0,
+    bases,
+    checked,
+    findings,
+    flip,
+    header,
+    newest,
+    seal_all,
+    told,
+)
 
-T0 = TopicPartition("t", 0)
-
-
-def partition_of(log: pylog.Log, root: Path, **changes: Any) -> Partition:
-    """A partition as its log sees it."""
-    directory = str(root / f"{log.partition.topic}-{log.partition.partition}")
-    return Partition(FS, log.partition, directory, engine_of(log).known, True, True, log.recovery_report)._replace(**changes)
-
-
-def checked(log: pylog.Log, root: Path, **changes: Any) -> Report:
-    return check_store(FS, str(root), [lambda: partition_of(log, root, **changes)])
-
-
-@pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("sound") / "store"
-    filled(root)
-    return root
-
-
-@pytest.fixture
-def root(sound: Path, tmp_path: Path) -> Path:
-    """A closed store of 30 records in four segments or more, for a test to damage."""
-    return shutil.copytree(sound, tmp_path / "store")
-
-
-@pytest.fixture
-def directory(root: Path) -> Path:
-    return root / "t-0"
-
-
-def bases(directory: Path) -> list[int]:
-    return sorted(int(path.stem) for path in directory.glob("*.log"))
-
-
-def findings(root: Path, **changes: Any) -> list[Finding]:
-    """What `check` says of a store that is open for reading, taken for one that nobody else has open."""
-    with pylog.open(root, mode="r") as store:
-        return list(checked(store.log("t"), root, **({"writable": False} | changes)).findings)
-
-
-def told(root: Path, **changes: Any) -> list[tuple[str, str]]:
-    return [(finding.kind, Path(finding.path).name) for finding in findings(root, **changes)]
+sound = pytest.fixture(scope="module")(checking.sound)
+root = pytest.fixture(checking.root)
+directory = pytest.fixture(checking.directory)
 
 
 # ---- sound stores ------------------------------------------------------------------------------------------------------------
@@ -212,12 +178,6 @@ def test_a_sealed_file_that_has_grown_is_told_and_one_that_is_appended_to_is_not
 # ---- damage ------------------------------------------------------------------------------------------------------------------
 
 
-def flip(path: Path, position: int, bits: int = 1) -> None:
-    data = bytearray(path.read_bytes())
-    data[position] ^= bits
-    path.write_bytes(data)
-
-
 def test_a_damaged_header_is_corrupt_and_says_where_reading_goes_on(root: Path, directory: Path) -> None:
     table = scan_batches(np.frombuffer((directory / file_name(0, LOG)).read_bytes(), np.uint8)).table
     position = int(table[POSITION, 2])
@@ -320,6 +280,7 @@ def test_a_first_segment_that_is_missing_is_told_by_the_leader_epochs(root: Path
     assert told(root) == [], "whoever removed it said so"
 
 
+@pytest.mark.slow
 def test_findings_about_one_file_have_an_end(tmp_path: Path) -> None:
     with pylog.open(tmp_path) as store:
         store.create_topic("t")
@@ -338,15 +299,3 @@ def test_findings_about_one_file_have_an_end(tmp_path: Path) -> None:
 
 
 # ---- snapshots, epochs, the header -------------------------------------------------------------------------------------------
-
-
-def header(directory: Path, change: Callable[[bytes], bytes]) -> None:
-    path = directory / "durable-point"
-    path.write_bytes(change(path.read_bytes()))
-
-
-def newest(root: Path) -> DurablePoint:
-    with pylog.open(root, mode="r") as store:
-        slot = partition_of(store.log("t"), root).slot()
-    assert slot is not None
-    return slot

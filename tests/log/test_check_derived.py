@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,70 +15,22 @@ from pylog.clock import ManualClock
 from pylog.index.builder import SegmentIndexBuilder
 from pylog.index.time_index import TimeIndex
 from pylog.index.transaction_index import AbortedTransaction
-from pylog.log.checking.check import check_partition, check_store
-from pylog.log.checking.report import Partition, Report
-from pylog.log.durable_point import SLOT_SIZE, DurablePoint, parse_slot
+from pylog.log.checking.check import check_partition
+from pylog.log.durable_point import SLOT_SIZE, parse_slot
 from pylog.log.producer_state import ProducerStateManager, encode_snapshot
-from pylog.log.recovery.findings import Finding
 from pylog.record.batch import scan_batches
 from pylog.record.format import BASE_OFFSET, LAST_OFFSET, POSITION
 from pylog.segment.names import INDEX, LOG, SNAPSHOT, TIME_INDEX, TRANSACTION_INDEX, file_name
 from pylog.testing import MemoryFileSystem, Moment, RecordingFileSystem
 from pylog.tools.verify import verify
-from support.engines import engine_of, segments_of
+from support.engines import segments_of
 from support.golden.data import case
-from support.log.checking import FS, SMALL, filled
+from support.log import checking
+from support.log.checking import SMALL, bases, checked, findings, flip, header, newest, partition_of, told
 
-
-def partition_of(log: pylog.Log, root: Path, **changes: Any) -> Partition:
-    """A partition as its log sees it."""
-    directory = str(root / f"{log.partition.topic}-{log.partition.partition}")
-    return Partition(FS, log.partition, directory, engine_of(log).known, True, True, log.recovery_report)._replace(**changes)
-
-
-def checked(log: pylog.Log, root: Path, **changes: Any) -> Report:
-    return check_store(FS, str(root), [lambda: partition_of(log, root, **changes)])
-
-
-@pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("sound") / "store"
-    filled(root)
-    return root
-
-
-@pytest.fixture
-def root(sound: Path, tmp_path: Path) -> Path:
-    """A closed store of 30 records in four segments or more, for a test to damage."""
-    return shutil.copytree(sound, tmp_path / "store")
-
-
-@pytest.fixture
-def directory(root: Path) -> Path:
-    return root / "t-0"
-
-
-def bases(directory: Path) -> list[int]:
-    return sorted(int(path.stem) for path in directory.glob("*.log"))
-
-
-def findings(root: Path, **changes: Any) -> list[Finding]:
-    """What `check` says of a store that is open for reading, taken for one that nobody else has open."""
-    with pylog.open(root, mode="r") as store:
-        return list(checked(store.log("t"), root, **({"writable": False} | changes)).findings)
-
-
-def told(root: Path, **changes: Any) -> list[tuple[str, str]]:
-    return [(finding.kind, Path(finding.path).name) for finding in findings(root, **changes)]
-
-
-# ---- damage ------------------------------------------------------------------------------------------------------------------
-
-
-def flip(path: Path, position: int, bits: int = 1) -> None:
-    data = bytearray(path.read_bytes())
-    data[position] ^= bits
-    path.write_bytes(data)
+sound = pytest.fixture(scope="module")(checking.sound)
+root = pytest.fixture(checking.root)
+directory = pytest.fixture(checking.directory)
 
 
 # ---- indexes -----------------------------------------------------------------------------------------------------------------
@@ -130,6 +79,7 @@ def leads_right(index: bytes, segment: bytes) -> bool:
     return rising and all(first.get(position, reached + 1) <= offset <= reached for offset, position in entries)
 
 
+@pytest.mark.slow
 def test_every_flipped_bit_of_an_index_is_told_unless_it_still_leads_right(root: Path, directory: Path) -> None:
     path, segment = directory / file_name(0, INDEX), (directory / file_name(0, LOG)).read_bytes()
     whole = path.read_bytes()
@@ -249,18 +199,6 @@ def test_entries_that_a_broker_cut_below_a_start_that_it_has_not_noted_yet_are_n
     assert told(root) == []
 
 
-def header(directory: Path, change: Callable[[bytes], bytes]) -> None:
-    path = directory / "durable-point"
-    path.write_bytes(change(path.read_bytes()))
-
-
-def newest(root: Path) -> DurablePoint:
-    with pylog.open(root, mode="r") as store:
-        slot = partition_of(store.log("t"), root).slot()
-    assert slot is not None
-    return slot
-
-
 def test_a_header_without_a_valid_slot_is_told_and_one_torn_slot_is_none_of_check_s(root: Path, directory: Path) -> None:
     counters = newest(root).counter
     header(directory, lambda data: data[:5] + b"\xff" + data[6:])
@@ -270,6 +208,7 @@ def test_a_header_without_a_valid_slot_is_told_and_one_torn_slot_is_none_of_chec
     assert told(root) == [("derived", "durable-point")]
 
 
+@pytest.mark.slow
 def test_a_header_whose_first_writer_died_before_its_slot_was_whole_is_no_damage() -> None:
     """Neither after a kill nor after a loss of power, at any step of a partition's first append; and the next one goes on."""
     fs, clock = RecordingFileSystem(), ManualClock(0)

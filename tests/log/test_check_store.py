@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import shutil
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -27,60 +26,12 @@ from pylog.topics.catalog import Catalog, CatalogTopic, read_catalog
 from pylog.topics.checking import check_catalog
 from support.engines import engine_of
 from support.faults.neighbours import HookedFileSystem
-from support.log.checking import FS, SMALL, filled
+from support.log import checking
+from support.log.checking import FS, SMALL, T0, bases, checked, findings, flip, partition_of, told
 
-T0 = TopicPartition("t", 0)
-
-
-def partition_of(log: pylog.Log, root: Path, **changes: Any) -> Partition:
-    """A partition as its log sees it."""
-    directory = str(root / f"{log.partition.topic}-{log.partition.partition}")
-    return Partition(FS, log.partition, directory, engine_of(log).known, True, True, log.recovery_report)._replace(**changes)
-
-
-def checked(log: pylog.Log, root: Path, **changes: Any) -> Report:
-    return check_store(FS, str(root), [lambda: partition_of(log, root, **changes)])
-
-
-@pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("sound") / "store"
-    filled(root)
-    return root
-
-
-@pytest.fixture
-def root(sound: Path, tmp_path: Path) -> Path:
-    """A closed store of 30 records in four segments or more, for a test to damage."""
-    return shutil.copytree(sound, tmp_path / "store")
-
-
-@pytest.fixture
-def directory(root: Path) -> Path:
-    return root / "t-0"
-
-
-def bases(directory: Path) -> list[int]:
-    return sorted(int(path.stem) for path in directory.glob("*.log"))
-
-
-def findings(root: Path, **changes: Any) -> list[Finding]:
-    """What `check` says of a store that is open for reading, taken for one that nobody else has open."""
-    with pylog.open(root, mode="r") as store:
-        return list(checked(store.log("t"), root, **({"writable": False} | changes)).findings)
-
-
-def told(root: Path, **changes: Any) -> list[tuple[str, str]]:
-    return [(finding.kind, Path(finding.path).name) for finding in findings(root, **changes)]
-
-
-# ---- damage ------------------------------------------------------------------------------------------------------------------
-
-
-def flip(path: Path, position: int, bits: int = 1) -> None:
-    data = bytearray(path.read_bytes())
-    data[position] ^= bits
-    path.write_bytes(data)
+sound = pytest.fixture(scope="module")(checking.sound)
+root = pytest.fixture(checking.root)
+directory = pytest.fixture(checking.directory)
 
 
 # ---- the root ----------------------------------------------------------------------------------------------------------------

@@ -76,6 +76,7 @@ def check(store: Store, last: dict[bytes, int], largest: int) -> None:
     assert [each for each in findings if each.kind != "derived"] == []  # a broker's directory lacks what is derived at first
 
 
+@pytest.mark.slow
 @pytest.mark.pair("compaction", "roll")
 @pytest.mark.parametrize(("segments", "batches"), [(1, 12), (4, 3), (3, 5), (12, 1)])
 @pytest.mark.parametrize("room", [1, 2, 5])
@@ -97,6 +98,7 @@ def test_a_group_that_outgrows_a_segment_becomes_several(
         assert {file.verdict for file in store.verify().files} == {"good"}
 
 
+@pytest.mark.slow
 @pytest.mark.pair("compaction", "crash")
 @pytest.mark.parametrize("segments", [1, 3])
 @pytest.mark.parametrize("power", [False, True])

@@ -109,6 +109,7 @@ def test_what_is_left_is_there_when_the_store_is_opened_again(path: Path, store:
         assert again.verify(records=True).ok
 
 
+@pytest.mark.slow
 def test_segments_that_became_small_are_merged_by_the_next_compaction(store: Store, log: pylog.Log) -> None:
     put(log, "abcde" * 20)
     many = len(log.segments)
@@ -227,6 +228,7 @@ def test_a_compaction_that_would_change_nothing_leaves_the_files_alone(path: Pat
     assert (done.records, engine_of(log).snapshot().epoch) == (done.kept, epoch)
 
 
+@pytest.mark.slow
 def test_memory_that_does_not_hold_all_keys_takes_more_rounds_and_ends_the_same(path: Path, clock: ManualClock) -> None:
     with pylog.open(path, clock=clock, cleaner_dedupe_buffer_size=64, durability=Durability.OS) as store:
         store.create_topic("t", **COMPACTED)
@@ -317,6 +319,7 @@ def test_a_damaged_segment_is_refused_and_left_as_it_is(path: Path, store: Store
 # ---- when --------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_tick_compacts_what_is_due_the_filthiest_first(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     ratios = {"clean": 1.0, "half": 0.4, "dirty": 0.0}
     for topic, ratio in ratios.items():

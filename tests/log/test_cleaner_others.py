@@ -102,6 +102,7 @@ def test_a_reader_of_this_process_reads_on_in_what_it_began_with(
     assert offsets(log) == left(log.segments[-1].base_offset)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["log", "reader"])
 @pytest.mark.parametrize("moment", MOMENTS, ids=str)
 def test_a_reader_of_another_process_reads_on_and_misses_nothing_that_stays(
@@ -119,6 +120,7 @@ def test_a_reader_of_another_process_reads_on_and_misses_nothing_that_stays(
     assert other.run(f"{mode}.read(0).offset") == left(log.segments[-1].base_offset)[0]
 
 
+@pytest.mark.slow
 def test_readers_of_another_process_go_on_while_a_log_is_compacted_again_and_again(
     store: Store, log: pylog.Log, other: Neighbour
 ) -> None:
@@ -239,6 +241,7 @@ def test_records_that_are_deleted_in_the_middle_stay_deleted(path: Path, fs: Hoo
         assert offsets(log) == [offset for offset in left(done.end) if offset >= 20]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["deleted", "made again"])
 @pytest.mark.parametrize("moment", [("create", LOG), ("sync", LOG), ("create", ".index"), ("sync", SEAL)], ids=str)
 def test_a_topic_that_another_process_deletes_meanwhile_is_compacted_no_further_and_fails_nobody(
@@ -280,6 +283,7 @@ def fail() -> None:
     raise StorageFailedError("cannot write: no room, for a test", errno=28)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", ["create", "write", "sync"])
 @pytest.mark.parametrize("suffix", [LOG, ".index", SEAL])
 def test_want_of_room_for_the_copy_changes_nothing(
@@ -325,6 +329,7 @@ def merging(store: Store, log: pylog.Log) -> tuple[list[int], int]:
     return offsets(log), log.segments[-1].base_offset
 
 
+@pytest.mark.slow
 @pytest.mark.damaged("its writer has failed")
 @pytest.mark.parametrize(("call", "name", "number"), STEPS)
 def test_a_swap_that_fails_ends_writing_and_is_finished_or_undone_by_the_next_opening(
@@ -348,6 +353,7 @@ def test_a_swap_that_fails_ends_writing_and_is_finished_or_undone_by_the_next_op
         assert again.check().ok
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("call", "name", "number"), [step for step in STEPS if step[0] != "sync_directory"])
 def test_a_swap_that_there_is_no_room_for_is_finished_or_undone_by_the_next_write(
     path: Path, store: Store, log: pylog.Log, fs: HookedFileSystem, call: str, name: str, number: int
@@ -388,6 +394,7 @@ def test_a_swap_that_was_not_decided_is_undone() -> None:
     assert found.renames == []
 
 
+@pytest.mark.slow
 def test_a_seal_says_what_it_replaces_and_nothing_when_it_cannot_be_read(tmp_path: Path) -> None:
     path = tmp_path / (file_name(0, SEAL) + SWAP)
     path.write_bytes(encode_seal(make_seal(0, 9, HeaderDigest(), (0, 5))))

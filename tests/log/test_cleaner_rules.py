@@ -233,6 +233,7 @@ def last_of(store: pylog.Store) -> dict[int, tuple[int, ...]]:
     return {key: entry for key, entry in told.items() if entry[2] >= 0}  # a marker that was emptied tells of nobody, as in Kafka
 
 
+@pytest.mark.slow
 @settings(max_examples=80)
 @given(logs(), st.sampled_from([64, 1 << 20]), st.lists(st.sampled_from([0, RETENTION_MS]), min_size=1, max_size=3))
 def test_any_log_is_compacted_as_ten_lines_say(made: Written, buffer_size: int, waits: list[int]) -> None:
@@ -261,6 +262,7 @@ def test_any_log_is_compacted_as_ten_lines_say(made: Written, buffer_size: int, 
         assert again.log("t").end_offset == made.end
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(logs())
 def test_nothing_behind_an_open_transaction_is_touched(made: Written) -> None:

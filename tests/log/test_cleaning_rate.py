@@ -15,6 +15,7 @@ from pylog.log.maintenance.cleaner import Throttle
 NOW = 1_700_000_000_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["tick", "clean"])
 def test_many_topics_are_compacted_at_the_rate_of_one(tmp_path: Path, how: str) -> None:
     def seconds(topics: int) -> float:

@@ -13,6 +13,7 @@ import pylog
 RECORDS = 3_000
 
 
+@pytest.mark.slow
 def test_readers_in_other_threads_see_a_prefix_while_the_log_grows(tmp_path: Path) -> None:
     with pylog.open(tmp_path, durability=pylog.Durability.OS) as store:
         store.create_topic("t", segment_bytes=5_000, index_interval_bytes=200)
@@ -70,6 +71,7 @@ def test_appends_from_many_threads_get_offsets_of_their_own(tmp_path: Path) -> N
         assert sorted(told) == list(range(400))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exclusive", [False, True])
 def test_readers_beside_truncations_are_told_so_and_never_of_damage(tmp_path: Path, exclusive: bool) -> None:
     with pylog.open(tmp_path, durability=pylog.Durability.OS, exclusive=exclusive) as store:

@@ -77,6 +77,7 @@ def listing(directory: Path) -> dict[str, str]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", corrupt_variants(), ids=lambda variant: variant.id)
 def test_reading_a_damaged_directory_changes_no_byte_of_it(variant: CorruptVariant) -> None:
     before = listing(variant.log_directory)
@@ -85,6 +86,7 @@ def test_reading_a_damaged_directory_changes_no_byte_of_it(variant: CorruptVaria
     assert listing(variant.log_directory) == before
 
 
+@pytest.mark.slow
 @pytest.mark.damaged("a damaged directory of a broker")
 @pytest.mark.parametrize("variant", corrupt_variants(), ids=lambda variant: variant.id)
 def test_opening_damage_for_writing_loses_no_undamaged_record(variant: CorruptVariant, tmp_path: Path) -> None:
@@ -116,6 +118,7 @@ def unclean(request: pytest.FixtureRequest) -> UncleanCase:
 LOST_BY_THE_CHANGE = {"u-cut-0"}  # its last records are not in the file any more
 
 
+@pytest.mark.slow
 @pytest.mark.damaged("a damaged directory of a broker")
 @pytest.mark.parametrize("mode", ["r", "rw"])
 def test_a_killed_brokers_directory_loses_nothing_that_is_still_in_the_file(

@@ -91,6 +91,7 @@ def values(store: pylog.Store) -> list[bytes | None]:
     return [record.value for record in store.log("t").records()]
 
 
+@pytest.mark.slow
 @pytest.mark.damaged("derived files are not what they should be, on purpose")
 @pytest.mark.pair("crash", "close")
 @pytest.mark.parametrize("content", CONTENTS)
@@ -220,6 +221,7 @@ def reads(path: Path) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 def test_derived_files_are_read_by_one_function() -> None:
     for path in sorted(SOURCE.rglob("*.py")):
         name = path.relative_to(SOURCE).as_posix()

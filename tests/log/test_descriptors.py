@@ -24,6 +24,7 @@ def open_files() -> int:
     return len(os.listdir("/dev/fd" if sys.platform == "darwin" else "/proc/self/fd"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", [pylog.Durability.SYNC, pylog.Durability.OS])
 def test_more_partitions_than_may_be_ready_for_writing_take_appends_in_turn(tmp_path: Path, level: pylog.Durability) -> None:
     before = open_files()
@@ -66,6 +67,7 @@ def test_what_others_appended_is_taken_once_however_often_writers_rest(tmp_path:
         assert two.check().ok, str(two.check())
 
 
+@pytest.mark.slow
 def test_a_log_whose_writer_was_closed_still_sees_what_others_append_and_goes_on(tmp_path: Path) -> None:
     with pylog.open(tmp_path) as store, pylog.open(tmp_path) as other:
         store.create_topic("t", partition_count=PARTITIONS)

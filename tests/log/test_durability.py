@@ -225,6 +225,7 @@ def test_closing_flushes(tmp_path: Path) -> None:
     assert slot_of(tmp_path / "t-0").durable_offset == 1
 
 
+@pytest.mark.slow
 def test_what_was_durable_is_known_after_a_kill(tmp_path: Path) -> None:
     with Neighbour() as other:
         other.run(
@@ -331,6 +332,7 @@ def test_the_bound_on_unsynced_bytes_is_raised_before_they_are_written(
     assert bounds == [limits.APPEND_CHUNK_BYTES, limits.FLUSH_BYTES, limits.FLUSH_BYTES, segment, segment]
 
 
+@pytest.mark.slow
 def test_a_process_flushes_what_another_one_left_when_it_died(tmp_path: Path) -> None:
     """Each flushes for all: the dead one cannot any more."""
     with pylog.open(tmp_path) as store, Neighbour() as other:
@@ -346,6 +348,7 @@ def test_a_process_flushes_what_another_one_left_when_it_died(tmp_path: Path) ->
         wait_until(lambda: slot_of(tmp_path / "t-0").durable_offset == 2)  # nothing is asked of the log meanwhile
 
 
+@pytest.mark.slow
 def test_a_process_flushes_what_another_one_left_in_a_later_segment(tmp_path: Path) -> None:
     with pylog.open(tmp_path) as store, Neighbour() as other:
         store.create_topic("t", segment_bytes=300)

@@ -7,7 +7,6 @@ import struct
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -19,67 +18,21 @@ from pylog.log.reading.following import Naps
 from pylog.record.format import CONTROL_ABORT, CONTROL_BIT, CONTROL_COMMIT, TRANSACTIONAL_BIT
 from pylog.store import Store
 from support.faults.neighbours import Neighbour, last_segment
+from support.log import reading
 from support.log.durable_points import slot_of
+from support.log.reading import add, append, broker_batch, texts
 from support.reference.records import Batch, Record
 
-SMALL: dict[str, Any] = {"segment_bytes": 600, "index_interval_bytes": 100, "retention_ms": -1}
+path = pytest.fixture(reading.path)
+store = pytest.fixture(reading.store)
+log = pytest.fixture(reading.log)
+clock = pytest.fixture(reading.clock)
+reader = pytest.fixture(reading.reader)
+
 
 PATIENCE = 20.0  # seconds, for what takes milliseconds
 
 SOON = 20_000  # the same in milliseconds
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "s"
-
-
-@pytest.fixture
-def store(path: Path) -> Iterator[Store]:
-    """A store that writes: one topic, of small segments."""
-    with pylog.open(path) as opened:
-        opened.create_topic("t", **SMALL)
-        yield opened
-
-
-@pytest.fixture
-def log(store: Store) -> pylog.Log:
-    made = store.log("t")
-    made.append(b"0")
-    return made
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    """The reader's: waiting costs no time."""
-    return ManualClock()
-
-
-@pytest.fixture
-def reader(path: Path, log: pylog.Log, clock: ManualClock) -> Iterator[pylog.Log]:
-    """The same partition in a store that only reads."""
-    with pylog.open(path, mode="r", clock=clock) as reading:
-        yield reading.log("t")
-
-
-def append(log: pylog.Log, numbers: Iterable[int]) -> None:
-    for number in numbers:
-        assert log.append(b"%d" % number) == number
-
-
-def texts(numbers: Iterable[int]) -> list[bytes | None]:
-    return [b"%d" % number for number in numbers]
-
-
-def add(directory: Path, data: bytes) -> None:
-    with last_segment(directory).open("ab") as file:
-        file.write(data)
-
-
-def broker_batch(offset: int, *sent: bytes, epoch: int = 0, **fields: Any) -> bytes:
-    """What a broker appends."""
-    records = [Record(delta, 0, None, value) for delta, value in enumerate(sent)]
-    return Batch(records, base_offset=offset, leader_epoch=epoch, base_timestamp=1_700_000_000_000, **fields).encoded()
 
 
 def marker(offset: int, kind: int, producer: int) -> bytes:
@@ -295,6 +248,7 @@ def test_a_follower_of_a_closed_store_ends_with_an_error(path: Path, log: pylog.
     assert log.append(b"1") == 1
 
 
+@pytest.mark.slow
 def test_a_process_follows_what_another_one_appends(path: Path, log: pylog.Log) -> None:
     with Neighbour() as other:
         other.run("reading = pylog.open(path, mode='r'); log = reading.log('t')", path=str(path))
@@ -319,6 +273,7 @@ after = os.times()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["r", "rw"])
 def test_an_idle_follower_takes_almost_no_time_of_the_processor(path: Path, log: pylog.Log, mode: str) -> None:
     with Neighbour() as other:

@@ -80,6 +80,7 @@ def test_where_the_log_begins_is_told_by_its_header_and_a_brokers_checkpoint(tmp
     assert starts == {(0, True): 420, (500, True): 420, (900, True): 420, (0, False): 420, (500, False): 500, (900, False): 900}
 
 
+@pytest.mark.slow
 def test_a_log_that_is_written_is_seen_as_published_or_not_at_all(tmp_path: Path):
     with pylog.open(filled(tmp_path / "shop")) as store:
         for _ in range(200):
@@ -145,6 +146,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_whatever_a_file_holds_a_glance_says_what_opening_finds_or_nothing(

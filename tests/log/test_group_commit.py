@@ -18,14 +18,11 @@ from pylog.clock import ManualClock
 from pylog.errors import StorageFailedError, SyncFailedError
 from pylog.log.writing.group_commit import Request, Requests, append_in_turn
 from pylog.record.batch import scan_batches
-from pylog.record.builder import BatchEncoder, rows_from_records
+from pylog.record.builder import BatchEncoder
 from pylog.record.format import COUNT
-from pylog.record.rows import Rows
 from support.engines import engine_of, writer_of
 from support.faults.neighbours import HookedFileSystem, last_segment, values
-from support.log.group_commit import PATIENCE, wait_until
-
-NOW = 1_700_000_000_000
+from support.log.group_commit import NOW, PATIENCE, request, rows, wait_until
 
 
 @pytest.fixture
@@ -212,10 +209,6 @@ def test_what_is_refused_before_it_is_written_hurts_no_other_append(log: pylog.L
     assert len(values(log)) == 81
 
 
-def rows(*sent: bytes) -> Rows:
-    return rows_from_records(None, sent, None, None, NOW)
-
-
 def test_a_batch_that_turns_out_too_large_for_a_segment_fails_alone(store: pylog.Store, fs: HookedFileSystem) -> None:
     store.create_topic("t", segment_bytes=1000)
     log = store.log("t")
@@ -384,9 +377,3 @@ def test_an_interrupt_right_after_queueing_leaves_no_leader_that_never_leads(alo
 
 
 # ---- the queue -------------------------------------------------------------------------------------------------------------
-
-
-def request(size: int = 1, level: Durability = Durability.SYNC) -> Request:
-    made = Request([rows(b"x")], BatchEncoder(), level)
-    made.size = size
-    return made

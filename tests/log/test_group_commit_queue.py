@@ -12,28 +12,10 @@ from pylog.clock import ManualClock
 from pylog.errors import StorageFailedError
 from pylog.log.writing import group_commit
 from pylog.log.writing.group_commit import Request, Requests, append_in_turn, grouped
-from pylog.record.builder import BatchEncoder, rows_from_records
-from pylog.record.rows import Rows
 from support.faults.interruptions import interrupted_at_step
-from support.log.group_commit import PATIENCE, wait_until
-
-NOW = 1_700_000_000_000
-
-
-# ---- failures --------------------------------------------------------------------------------------------------------------
-
-
-def rows(*sent: bytes) -> Rows:
-    return rows_from_records(None, sent, None, None, NOW)
-
+from support.log.group_commit import PATIENCE, request, wait_until
 
 # ---- the queue -------------------------------------------------------------------------------------------------------------
-
-
-def request(size: int = 1, level: Durability = Durability.SYNC) -> Request:
-    made = Request([rows(b"x")], BatchEncoder(), level)
-    made.size = size
-    return made
 
 
 def may_go_on(requests: list[Request]) -> list[Request]:

@@ -249,6 +249,7 @@ def test_the_last_batch_is_known_after_the_store_was_closed_and_opened(path: Pat
         assert send(log, 3).offsets == range(3, 4)
 
 
+@pytest.mark.slow
 def test_the_last_five_batches_are_known_after_a_kill(path: Path) -> None:
     with Neighbour() as other:
         other.run(
@@ -265,6 +266,7 @@ def test_the_last_five_batches_are_known_after_a_kill(path: Path) -> None:
         assert not send(log, 7).duplicate
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", ["sync", "write"])
 def test_a_batch_whose_sender_never_heard_of_it_because_the_process_was_killed_is_sent_again(path: Path, call: str) -> None:
     name = {"sync": ".log", "write": "durable-point"}[call]
@@ -344,6 +346,7 @@ def send_sixty(log: pylog.Log) -> list[tuple[int, bool]]:
     return told
 
 
+@pytest.mark.slow
 def test_two_processes_that_send_the_same_batches_write_each_once(path: Path) -> None:
     with Neighbour() as other, pylog.open(path) as store:
         other.run(inspect.getsource(send_sixty))

@@ -52,6 +52,7 @@ WORKS: dict[str, tuple[Callable[[Log, Log], object], Callable[[Log], object]]] =
 AT_STEP = partial(interrupted_at_step, path=str(Path(group_commit.__file__).parent.parent))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of what is raised in finalizers
 @pytest.mark.parametrize("interrupted", [interrupted_at, AT_STEP], ids=["at a call", "at a step of the log"])
 @pytest.mark.parametrize("name", WORKS)
@@ -207,6 +208,7 @@ OF_ROOT: dict[str, Callable[[Store, int], object]] = {  # what takes the lock of
 }
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of what is raised in finalizers
 @pytest.mark.parametrize("name", OF_ROOT)
 def test_wherever_an_interrupt_comes_amid_a_lock_of_the_directory_it_is_let_go(stores: tuple[Store, Store], name: str) -> None:

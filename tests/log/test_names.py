@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from unittest import mock
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -19,6 +20,7 @@ IN_ORDER = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(st.one_of(IN_ORDER, NAMES, st.just("partition.metadata")), unique=True))
 @example(["²" * 20 + ".log"])
 def test_a_directory_in_order_is_planned_as_any_other(found: list[str]):

@@ -44,6 +44,7 @@ def raise_starts(root: Path, partition: int, exclusive: bool = False) -> None:
             store.log("t", partition).delete_records(before)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hurried")
 def test_a_checkpoint_that_is_read_without_a_lock_loses_no_line_of_another_thread(tmp_path: Path) -> None:
     root, ended, lost = threading.Lock(), threading.Event(), []
@@ -84,6 +85,7 @@ def test_an_update_starts_from_the_lines_that_are_there_now(tmp_path: Path) -> N
     assert lines(tmp_path / LOG_START) == ["other 0 2", "t 1 7", "t 2 2"]
 
 
+@pytest.mark.slow
 @pytest.mark.pair("delete_records", "second process")
 def test_processes_that_raise_starts_at_once_lose_no_line_of_each_other(tmp_path: Path) -> None:
     make(tmp_path)
@@ -98,6 +100,7 @@ def test_processes_that_raise_starts_at_once_lose_no_line_of_each_other(tmp_path
     assert parse_offsets((tmp_path / LOG_START).read_bytes(), "") == {TopicPartition("t", n): ROUNDS - 1 for n in range(4)}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hurried")
 @pytest.mark.pair("delete_records", "scan and follow")
 @pytest.mark.parametrize("exclusive", [False, True])

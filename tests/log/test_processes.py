@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,46 +22,18 @@ from pylog import Durability
 from pylog.store import Store
 from pylog.topics import changes
 from support.faults.neighbours import Neighbour, values
+from support.log import processes
 from support.log.durable_points import slot_of
+from support.log.processes import SMALL
 
-SMALL: dict[str, Any] = {"segment_bytes": 600, "index_interval_bytes": 100, "retention_ms": -1}
+neighbour = pytest.fixture(scope="module")(processes.neighbour)
+other = pytest.fixture(processes.other)
+path = pytest.fixture(processes.path)
+one = pytest.fixture(processes.one)
+two = pytest.fixture(processes.two)
+
 
 LEVELS = [Durability.SYNC, Durability.OS, Durability.INTERVAL(60_000)]
-
-
-@pytest.fixture(scope="module")
-def neighbour() -> Iterator[Neighbour]:
-    """One process for all tests that let it live."""
-    with Neighbour() as other:
-        yield other
-
-
-@pytest.fixture
-def other(neighbour: Neighbour, path: Path) -> Iterator[Neighbour]:
-    """The same, with the store open."""
-    neighbour.run("store = pylog.open(path, lock_timeout_ms=20_000)", path=str(path))
-    yield neighbour
-    neighbour.run("store.close()")
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    """A directory with one topic, of small segments."""
-    with pylog.open(tmp_path / "s") as store:
-        store.create_topic("t", **SMALL)
-    return tmp_path / "s"
-
-
-@pytest.fixture
-def one(path: Path) -> Iterator[Store]:
-    with pylog.open(path) as store:
-        yield store
-
-
-@pytest.fixture
-def two(path: Path) -> Iterator[Store]:
-    with pylog.open(path) as store:
-        yield store
 
 
 def bases(log: pylog.Log) -> list[int]:
@@ -111,6 +83,7 @@ def test_more_than_one_chunk_of_another_stores_appends_is_taken_over(path: Path,
     assert one.log("large").end_offset == 9003
 
 
+@pytest.mark.slow
 def test_two_processes_that_append_at_the_same_time_lose_nothing(path: Path, one: Store, other: Neighbour) -> None:
     other.begin(
         "told = {}\n"
@@ -240,6 +213,7 @@ class Model:
             store.close()
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(operations)
 def test_whatever_two_stores_do_in_turn_both_and_a_reader_see_the_same(
@@ -471,6 +445,7 @@ def test_a_topic_that_is_made_again_while_the_old_one_goes_does_not_go_in_its_pl
     assert one.log("t").append(b"newer") == 1
 
 
+@pytest.mark.slow
 def test_a_topic_made_again_after_a_process_died_in_its_deletion_is_not_deleted_later(path: Path) -> None:
     with Neighbour() as other, pylog.open(path) as one:
         one.log("t").append(b"old")

@@ -6,7 +6,6 @@ import signal
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,46 +17,17 @@ from pylog.record.types import TopicPartition
 from pylog.store import Store
 from pylog.testing import MemoryFileSystem
 from support.faults.neighbours import HookedFileSystem, Neighbour, NeighbourError, last_segment, values
+from support.log import processes
 from support.log.durable_points import slot_of
 
-SMALL: dict[str, Any] = {"segment_bytes": 600, "index_interval_bytes": 100, "retention_ms": -1}
+neighbour = pytest.fixture(scope="module")(processes.neighbour)
+other = pytest.fixture(processes.other)
+path = pytest.fixture(processes.path)
+one = pytest.fixture(processes.one)
+two = pytest.fixture(processes.two)
+
 
 T = TopicPartition("t", 0)
-
-
-@pytest.fixture(scope="module")
-def neighbour() -> Iterator[Neighbour]:
-    """One process for all tests that let it live."""
-    with Neighbour() as other:
-        yield other
-
-
-@pytest.fixture
-def other(neighbour: Neighbour, path: Path) -> Iterator[Neighbour]:
-    """The same, with the store open."""
-    neighbour.run("store = pylog.open(path, lock_timeout_ms=20_000)", path=str(path))
-    yield neighbour
-    neighbour.run("store.close()")
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    """A directory with one topic, of small segments."""
-    with pylog.open(tmp_path / "s") as store:
-        store.create_topic("t", **SMALL)
-    return tmp_path / "s"
-
-
-@pytest.fixture
-def one(path: Path) -> Iterator[Store]:
-    with pylog.open(path) as store:
-        yield store
-
-
-@pytest.fixture
-def two(path: Path) -> Iterator[Store]:
-    with pylog.open(path) as store:
-        yield store
 
 
 # ---- death -------------------------------------------------------------------------------------------------------------------
@@ -126,6 +96,7 @@ fs.before(call, name, send_self(signal.SIGKILL))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("call", "name", "kept"),
     [
@@ -148,6 +119,7 @@ def test_an_append_whose_process_is_killed_on_the_way_is_whole_or_absent_for_tho
     assert one.log("t").durable_offset == one.log("t").end_offset
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("call", "name"),
     [("sync", ".log"), ("rename", ".index.tmp"), ("rename", ".snapshot.tmp"), ("create", ".log"), ("sync_directory", "t-0")],
@@ -173,6 +145,7 @@ def test_a_roll_whose_process_is_killed_on_the_way_is_done_or_not_for_those_who_
         assert one.recovery_report == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("call", "name"),
     [
@@ -199,6 +172,7 @@ def test_a_truncation_whose_process_is_killed_on_the_way_leaves_a_prefix_for_tho
     assert one.recovery_report == ()
 
 
+@pytest.mark.slow
 def test_what_a_process_that_died_in_a_truncation_left_is_never_taken_for_the_state_of_producers(path: Path) -> None:
     """A snapshot of records that are gone says nothing of those that get their offsets."""
     with pylog.open(path) as one:
@@ -217,6 +191,7 @@ def test_what_a_process_that_died_in_a_truncation_left_is_never_taken_for_the_st
         assert log.append_batch([b"y"], producer=pylog.ProducerBatch(7, 0, known)).offsets.start == end
 
 
+@pytest.mark.slow
 def test_a_start_that_a_dead_process_could_only_half_raise_becomes_the_same_for_all(path: Path, one: Store) -> None:
     """Its word stands in the checkpoint, which is authoritative, and not in the header yet."""
     log = one.log("t")
@@ -246,6 +221,7 @@ def test_a_torn_write_behind_the_gap_of_a_truncation_does_not_take_the_log_back(
 # ---- standing still ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_process_stopped_in_an_append_stops_other_writers_for_a_time_and_readers_not_at_all(path: Path) -> None:
     with Neighbour() as other, pylog.open(path, lock_timeout_ms=150) as one, pylog.open(path, mode="r") as reading:
         log, reader = one.log("t"), reading.log("t")
@@ -288,6 +264,7 @@ def test_an_exclusive_store_is_alone_and_says_so_to_others(path: Path, other: Ne
     assert other.run("store.log('t').append(b'y')") == 1
 
 
+@pytest.mark.slow
 def test_an_exclusive_store_goes_on_where_shared_ones_left_and_the_other_way_round(path: Path) -> None:
     for number in range(0, 30, 2):
         with pylog.open(path, exclusive=True) as store:
@@ -336,6 +313,7 @@ def test_the_checkpoint_tells_of_partitions_that_others_wrote(path: Path) -> Non
     assert (path / CLEAN_SHUTDOWN).exists()
 
 
+@pytest.mark.slow
 def test_no_marker_is_written_while_a_partition_that_a_dead_process_wrote_is_not_settled(path: Path) -> None:
     with Neighbour() as other:
         one = pylog.open(path)
@@ -375,6 +353,7 @@ def test_no_marker_is_written_by_one_whose_last_flush_failed_but_by_one_that_rep
     assert recovery_points(path)[T] == slot_of(path).published_offset
 
 
+@pytest.mark.slow
 def test_a_marker_of_before_says_nothing_of_what_another_process_wrote_since(path: Path) -> None:
     """This store found the marker when it was opened, and opens the partition only now."""
     assert (path / CLEAN_SHUTDOWN).exists()
@@ -437,6 +416,7 @@ def test_nothing_is_written_to_a_partition_whose_header_says_that_it_is_deleted(
     assert last_segment(path / "t-0").stat().st_size == size
 
 
+@pytest.mark.slow
 def test_a_log_without_a_header_that_another_process_deletes_says_so_to_who_appends() -> None:
     """As a broker leaves a partition: there is nothing in it that could be marked."""
     fs = MemoryFileSystem()

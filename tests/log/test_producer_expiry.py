@@ -130,6 +130,7 @@ def _rewrite(path: Path, producers: list[Producer]) -> None:
 # ---- large ones, and ones that lie -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_snapshot_of_many_expired_producers_opens_and_is_small_afterwards(tmp_path: Path, clock: ManualClock) -> None:
     with opened(tmp_path, clock) as store:
         store.create_topic("t")

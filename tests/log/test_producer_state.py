@@ -515,6 +515,7 @@ def sendings(draw: st.DrawFn) -> list[Sent]:
     return sent
 
 
+@pytest.mark.slow
 @given(sendings(), st.integers(0, 25))
 def test_every_answer_is_that_of_a_log_that_forgets_nothing(sent: list[Sent], reopened: int) -> None:
     log, reference = Written(), EveryBatch()

@@ -80,6 +80,7 @@ def test_a_file_that_is_shorter_than_it_was_said_ends_where_it_ends(path: Path, 
         assert ahead == plain, size
 
 
+@pytest.mark.slow
 def test_damage_stops_the_walk_at_the_same_place(path: Path, written: bytes) -> None:
     for at in range(0, len(written), 61):
         path.write_bytes(written[:at] + bytes([written[at] ^ 0x80]) + written[at + 1 :])
@@ -124,6 +125,7 @@ def test_no_thread_outlives_a_walk_that_is_left_early(path: Path, written: bytes
 # ---- tables alone, and memory used again -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("large", [1, 300, 5000])
 def test_tables_alone_are_those_of_the_regions_wherever_a_file_ends(
     path: Path, written: bytes, monkeypatch: pytest.MonkeyPatch, large: int

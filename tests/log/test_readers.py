@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import struct
 import time
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,56 +18,15 @@ from pylog.log.durable_point import DELETED, mark_deleted
 from pylog.segment.names import DURABLE_POINT
 from pylog.store import Store
 from support.faults.neighbours import HookedFileSystem, last_segment, values
+from support.log import reading
 from support.log.durable_points import slot_of
+from support.log.reading import add, append, texts
 
-SMALL: dict[str, Any] = {"segment_bytes": 600, "index_interval_bytes": 100, "retention_ms": -1}
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "s"
-
-
-@pytest.fixture
-def store(path: Path) -> Iterator[Store]:
-    """A store that writes: one topic, of small segments."""
-    with pylog.open(path) as opened:
-        opened.create_topic("t", **SMALL)
-        yield opened
-
-
-@pytest.fixture
-def log(store: Store) -> pylog.Log:
-    made = store.log("t")
-    made.append(b"0")
-    return made
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    """The reader's: waiting costs no time."""
-    return ManualClock()
-
-
-@pytest.fixture
-def reader(path: Path, log: pylog.Log, clock: ManualClock) -> Iterator[pylog.Log]:
-    """The same partition in a store that only reads."""
-    with pylog.open(path, mode="r", clock=clock) as reading:
-        yield reading.log("t")
-
-
-def append(log: pylog.Log, numbers: Iterable[int]) -> None:
-    for number in numbers:
-        assert log.append(b"%d" % number) == number
-
-
-def texts(numbers: Iterable[int]) -> list[bytes | None]:
-    return [b"%d" % number for number in numbers]
-
-
-def add(directory: Path, data: bytes) -> None:
-    with last_segment(directory).open("ab") as file:
-        file.write(data)
+path = pytest.fixture(reading.path)
+store = pytest.fixture(reading.store)
+log = pytest.fixture(reading.log)
+clock = pytest.fixture(reading.clock)
+reader = pytest.fixture(reading.reader)
 
 
 # ---- live --------------------------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,63 +24,15 @@ from pylog.segment.names import DURABLE_POINT
 from pylog.store import Store
 from support.engines import engine_of, segments_of
 from support.faults.neighbours import Neighbour, last_segment, values
+from support.log import reading
 from support.log.durable_points import slot_of
-from support.reference.records import Batch, Record
+from support.log.reading import add, append, broker_batch, texts
 
-SMALL: dict[str, Any] = {"segment_bytes": 600, "index_interval_bytes": 100, "retention_ms": -1}
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "s"
-
-
-@pytest.fixture
-def store(path: Path) -> Iterator[Store]:
-    """A store that writes: one topic, of small segments."""
-    with pylog.open(path) as opened:
-        opened.create_topic("t", **SMALL)
-        yield opened
-
-
-@pytest.fixture
-def log(store: Store) -> pylog.Log:
-    made = store.log("t")
-    made.append(b"0")
-    return made
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    """The reader's: waiting costs no time."""
-    return ManualClock()
-
-
-@pytest.fixture
-def reader(path: Path, log: pylog.Log, clock: ManualClock) -> Iterator[pylog.Log]:
-    """The same partition in a store that only reads."""
-    with pylog.open(path, mode="r", clock=clock) as reading:
-        yield reading.log("t")
-
-
-def append(log: pylog.Log, numbers: Iterable[int]) -> None:
-    for number in numbers:
-        assert log.append(b"%d" % number) == number
-
-
-def texts(numbers: Iterable[int]) -> list[bytes | None]:
-    return [b"%d" % number for number in numbers]
-
-
-def add(directory: Path, data: bytes) -> None:
-    with last_segment(directory).open("ab") as file:
-        file.write(data)
-
-
-def broker_batch(offset: int, *sent: bytes, epoch: int = 0, **fields: Any) -> bytes:
-    """What a broker appends."""
-    records = [Record(delta, 0, None, value) for delta, value in enumerate(sent)]
-    return Batch(records, base_offset=offset, leader_epoch=epoch, base_timestamp=1_700_000_000_000, **fields).encoded()
+path = pytest.fixture(reading.path)
+store = pytest.fixture(reading.store)
+log = pytest.fixture(reading.log)
+clock = pytest.fixture(reading.clock)
+reader = pytest.fixture(reading.reader)
 
 
 # ---- headers that do not count -------------------------------------------------------------------------------------------------
@@ -428,6 +380,7 @@ errors
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["r", "rw"])
 def test_no_reader_dies_when_another_process_cuts_what_it_has_open(path: Path, log: pylog.Log, mode: str) -> None:
     """Sealed segments are mapped by stores that write; whoever touched a page that was cut off would die of SIGBUS."""

@@ -63,6 +63,7 @@ def last_segment(directory: Path) -> Path:
     return max((directory / "t-0").glob("*.log"))
 
 
+@pytest.mark.slow
 def test_a_write_torn_at_any_byte_costs_only_itself(tmp_path: Path) -> None:
     directory = crashed(tmp_path / "s", 8)
     segment = last_segment(directory)
@@ -232,6 +233,7 @@ def test_after_a_failed_sync_nothing_is_acknowledged_until_the_store_is_opened_a
         assert again.log("t").append(b"more") >= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", ["write", "sync", "create", "rename", "sync_directory"])
 def test_a_failure_of_any_call_while_rolling_loses_nothing_acknowledged(tmp_path: Path, call: str) -> None:
     for number in range(1, 40):

@@ -218,6 +218,7 @@ def filled(path: Path, configuration: dict[str, Any], todo: Sequence[tuple[str, 
     return model
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(configurations, steps)
 def test_any_records_in_any_batching_read_back_from_anywhere(configuration: dict[str, Any], todo: list[Any]) -> None:
@@ -262,6 +263,7 @@ def garble(path: Path, how: str, seed: int) -> None:
 GARBLES = ("remove", "truncate", "random", "zeros", "empty", "flip")
 
 
+@pytest.mark.slow
 @pytest.mark.damaged("it was damaged on purpose")
 @EXAMPLES
 @given(
@@ -409,6 +411,7 @@ class LogMachine(RuleBasedStateMachine):
 LogMachine.TestCase.settings = settings(max_examples=25, stateful_step_count=20, suppress_health_check=[HealthCheck.too_slow])
 
 
+@pytest.mark.slow
 @pytest.mark.damaged("it was damaged on purpose")
 class TestOneLogThroughItsLife(LogMachine.TestCase):
     """The machine above, as pytest finds it."""

@@ -278,6 +278,7 @@ def test_the_name_of_a_seal_is_known_to_belong_to_its_segment_and_never_taken_fo
 # ---- damage ------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_every_flipped_bit_that_a_batch_s_own_checksum_leaves_open_is_found_in_its_interval(tmp_path: Path) -> None:
     """All bits of offset, length, leader epoch, magic and checksum of each batch."""
     segment, seal = sealed(tmp_path)
@@ -296,6 +297,7 @@ def test_every_flipped_bit_that_a_batch_s_own_checksum_leaves_open_is_found_in_i
     assert first_mismatch(segment, seal) is None
 
 
+@pytest.mark.slow
 def test_every_flipped_bit_of_a_sealed_segment_is_found_by_the_batch_s_checksum_or_the_seal(tmp_path: Path) -> None:
     segment, seal = sealed(tmp_path)
     data = segment_bytes()

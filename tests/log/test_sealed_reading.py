@@ -44,6 +44,7 @@ def read_on(path: Path) -> tuple[dict[int, tuple[bytes, int]], int]:
     return found, errors
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("byte", range(PREFIX_SIZE))
 def test_a_flipped_bit_of_a_sealed_batch_header_is_never_served_and_costs_one_batch_only(tmp_path: Path, byte: int) -> None:
     segment = sealed_log(tmp_path)
@@ -61,6 +62,7 @@ def test_a_flipped_bit_of_a_sealed_batch_header_is_never_served_and_costs_one_ba
             assert found == {offset: held for offset, held in whole.items() if offset != batch}, (batch, bit)
 
 
+@pytest.mark.slow
 def test_two_flipped_bits_of_one_interval_are_refused_with_what_lies_between_its_marks(tmp_path: Path) -> None:
     segment = sealed_log(tmp_path)
     data = bytearray(segment.read_bytes())

@@ -15,6 +15,7 @@ from support.engines import engine_of
 from support.record.steps import check_steps_stay
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(st.lists(st.lists(st.sampled_from([300, 3000, 5000, 9000]), min_size=1, max_size=6), max_size=4))
 def test_a_step_stays_as_it_is_while_the_next_one_is_made(parts: list[list[int]]) -> None:

@@ -193,6 +193,7 @@ def test_an_exclusive_stores_partitions_need_no_lock_of_the_system_but_keep_thre
     assert lock.try_enter()
 
 
+@pytest.mark.slow
 def test_the_lock_of_a_process_that_dies_is_free_at_once(tmp_path: Path) -> None:
     with Neighbour() as other, pylog.open(tmp_path) as store:
         store.create_topic("t")

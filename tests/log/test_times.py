@@ -18,34 +18,14 @@ import pylog
 from pylog.clock import ManualClock
 from pylog.record.decoder import RecordDecoder
 from pylog.segment import age
-from pylog.testing import MemoryFileSystem
 from support.cli import call
+from support.log import times
+from support.log.times import ANY_TIME, HOUR, NOW, opened, values
+
+clock = pytest.fixture(times.clock)
+fs = pytest.fixture(times.fs)
 
 DAY = 86_400_000
-
-HOUR = 3_600_000
-
-NOW = 1_700_000_000_000
-
-ANY_TIME = {"message_timestamp_after_max_ms": 2**63 - 1}
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock(NOW)
-
-
-@pytest.fixture
-def fs(clock: ManualClock) -> MemoryFileSystem:
-    return MemoryFileSystem(clock=clock)
-
-
-def opened(fs: Any, clock: ManualClock, **options: Any) -> pylog.Store:
-    return pylog.open("/d", fs=fs, clock=clock, durability=pylog.Durability.OS, **options)
-
-
-def values(log: pylog.Log) -> list[bytes | None]:
-    return [record.value for record in log.records()]
 
 
 # ---- the age of records without a timestamp ------------------------------------------------------------------------------------
@@ -149,6 +129,7 @@ def test_what_another_store_appended_is_not_older_than_its_append(fs: Any, clock
         assert values(log) == []
 
 
+@pytest.mark.slow
 @pytest.mark.pair("retention by time", "second process")
 def test_what_another_process_appended_to_a_real_file_system_stays(tmp_path: Path) -> None:
     program = "import pylog, sys; store = pylog.open(sys.argv[1]); store.log('t').append(b'theirs', timestamp=-1); store.close()"
@@ -225,6 +206,7 @@ def test_truncation_makes_no_record_older_or_younger(fs: Any, clock: ManualClock
         assert values(log) == []
 
 
+@pytest.mark.slow
 @pytest.mark.pair("timestamps", "compaction")
 @pytest.mark.pair("retention by time", "compaction")
 @pytest.mark.parametrize("reopened", [False, True])

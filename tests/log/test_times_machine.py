@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -156,5 +157,5 @@ class Times(RuleBasedStateMachine):
         assert not left, "nothing holds retention up for good"
 
 
-TestTimes = Times.TestCase
+TestTimes = pytest.mark.slow(Times.TestCase)
 TestTimes.settings = settings(stateful_step_count=30)

@@ -12,32 +12,12 @@ import pytest
 
 import pylog
 from pylog.clock import ManualClock
-from pylog.testing import MemoryFileSystem
 from support.cli import call
+from support.log import times
+from support.log.times import ANY_TIME, HOUR, NOW, opened, values
 
-HOUR = 3_600_000
-
-NOW = 1_700_000_000_000
-
-ANY_TIME = {"message_timestamp_after_max_ms": 2**63 - 1}
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock(NOW)
-
-
-@pytest.fixture
-def fs(clock: ManualClock) -> MemoryFileSystem:
-    return MemoryFileSystem(clock=clock)
-
-
-def opened(fs: Any, clock: ManualClock, **options: Any) -> pylog.Store:
-    return pylog.open("/d", fs=fs, clock=clock, durability=pylog.Durability.OS, **options)
-
-
-def values(log: pylog.Log) -> list[bytes | None]:
-    return [record.value for record in log.records()]
+clock = pytest.fixture(times.clock)
+fs = pytest.fixture(times.fs)
 
 
 # ---- what appends take ---------------------------------------------------------------------------------------------------------

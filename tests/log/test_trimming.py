@@ -8,64 +8,24 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import pylog
 from pylog import Durability, ProducerBatch, TopicPartition
-from pylog.clock import ManualClock
 from pylog.directory.checkpoints import LOG_START, RECOVERY_POINT, EpochEntry, parse_offsets, read_epochs
 from pylog.fs import OsFileSystem
 from pylog.store import Store
 from support.faults.neighbours import HookedFileSystem, values
+from support.log import trimming
 from support.log.durable_points import slot_of
-from support.log.trimming import NOW, digit, sized
+from support.log.trimming import NOW, T, bases, digit, digits, ends, names, sized
 
-T = TopicPartition("t", 0)
-
-
-@pytest.fixture
-def fs() -> HookedFileSystem:
-    return HookedFileSystem()
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "s"
-
-
-@pytest.fixture
-def store(path: Path, fs: HookedFileSystem) -> Iterator[Store]:
-    with pylog.open(path, fs=fs, clock=ManualClock(NOW)) as opened:
-        yield opened
-
-
-@pytest.fixture
-def log(store: Store) -> pylog.Log:
-    """Fifteen records, five a segment: as Kafka's own tests have it."""
-    made = sized(store)
-    for number in range(15):
-        made.append(digit(number))
-    assert bases(made) == [0, 5, 10]
-    return made
-
-
-def digits(numbers: range) -> list[bytes | None]:
-    return [digit(number) for number in numbers]
-
-
-def bases(log: pylog.Log) -> list[int]:
-    return [segment.base_offset for segment in log.segments]
-
-
-def ends(log: pylog.Log) -> tuple[int, int, int]:
-    return log.start_offset, log.end_offset, log.durable_offset
-
-
-def names(directory: Path, pattern: str = "*") -> set[str]:
-    return {file.name for file in directory.glob(pattern)}
+fs = pytest.fixture(trimming.fs)
+path = pytest.fixture(trimming.path)
+store = pytest.fixture(trimming.store)
+log = pytest.fixture(trimming.log)
 
 
 def checkpoint(path: Path, name: str) -> dict[TopicPartition, int]:

@@ -14,41 +14,12 @@ from pylog.clock import ManualClock
 from pylog.errors import StorageFailedError
 from pylog.store import Store
 from support.faults.neighbours import HookedFileSystem, values
-from support.log.trimming import NOW, aged, digit, sized
+from support.log import trimming
+from support.log.trimming import NOW, T, aged, bases, digit, digits, ends, fail, sized
 
-T = TopicPartition("t", 0)
-
-
-@pytest.fixture
-def fs() -> HookedFileSystem:
-    return HookedFileSystem()
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "s"
-
-
-@pytest.fixture
-def store(path: Path, fs: HookedFileSystem) -> Iterator[Store]:
-    with pylog.open(path, fs=fs, clock=ManualClock(NOW)) as opened:
-        yield opened
-
-
-def digits(numbers: range) -> list[bytes | None]:
-    return [digit(number) for number in numbers]
-
-
-def bases(log: pylog.Log) -> list[int]:
-    return [segment.base_offset for segment in log.segments]
-
-
-def ends(log: pylog.Log) -> tuple[int, int, int]:
-    return log.start_offset, log.end_offset, log.durable_offset
-
-
-def fail() -> None:
-    raise StorageFailedError("cannot do it: no room, for a test", errno=28)
+fs = pytest.fixture(trimming.fs)
+path = pytest.fixture(trimming.path)
+store = pytest.fixture(trimming.store)
 
 
 # ---- retention ---------------------------------------------------------------------------------------------------------------
@@ -86,6 +57,7 @@ def test_the_clock_of_the_store_decides_where_no_time_is_given(path: Path) -> No
         assert bases(log) == [5, 10]
 
 
+@pytest.mark.slow
 def test_every_partition_of_every_topic_is_looked_after_opened_or_not(path: Path, store: Store) -> None:
     store.create_topic("many", partition_count=3, segment_bytes=200, retention_ms=1000)
     for number in range(3):

@@ -22,49 +22,13 @@ from pylog.testing.disk import Image
 from pylog.tools.verify import verify
 from support.engines import segments_of
 from support.faults.neighbours import HookedFileSystem, values
-from support.log.trimming import NOW, aged, digit, sized
+from support.log import trimming
+from support.log.trimming import NOW, aged, bases, digit, digits, fail, names, sized
 
-
-@pytest.fixture
-def fs() -> HookedFileSystem:
-    return HookedFileSystem()
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "s"
-
-
-@pytest.fixture
-def store(path: Path, fs: HookedFileSystem) -> Iterator[Store]:
-    with pylog.open(path, fs=fs, clock=ManualClock(NOW)) as opened:
-        yield opened
-
-
-@pytest.fixture
-def log(store: Store) -> pylog.Log:
-    """Fifteen records, five a segment: as Kafka's own tests have it."""
-    made = sized(store)
-    for number in range(15):
-        made.append(digit(number))
-    assert bases(made) == [0, 5, 10]
-    return made
-
-
-def digits(numbers: range) -> list[bytes | None]:
-    return [digit(number) for number in numbers]
-
-
-def bases(log: pylog.Log) -> list[int]:
-    return [segment.base_offset for segment in log.segments]
-
-
-def names(directory: Path, pattern: str = "*") -> set[str]:
-    return {file.name for file in directory.glob(pattern)}
-
-
-def fail() -> None:
-    raise StorageFailedError("cannot do it: no room, for a test", errno=28)
+fs = pytest.fixture(trimming.fs)
+path = pytest.fixture(trimming.path)
+store = pytest.fixture(trimming.store)
+log = pytest.fixture(trimming.log)
 
 
 def fail_sync() -> None:
@@ -81,6 +45,7 @@ def trims() -> list[tuple[str, Callable[[Store], object]]]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("how", "trim"), trims(), ids=lambda each: each if isinstance(each, str) else "")
 def test_what_a_reader_has_in_hand_it_reads_to_its_end(
     path: Path, store: Store, how: str, trim: Callable[[Store], object]
@@ -99,6 +64,7 @@ def test_what_a_reader_has_in_hand_it_reads_to_its_end(
     assert names(path / "t-0", "*.deleted") == set()
 
 
+@pytest.mark.slow
 def test_files_that_nobody_reads_go_at_once(path: Path, store: Store, log: pylog.Log) -> None:
     log.delete_records(10)
     gc.collect()
@@ -115,6 +81,7 @@ def test_renamed_files_go_at_the_latest_when_the_store_is_closed(path: Path, sto
     del records
 
 
+@pytest.mark.slow
 def test_a_reader_that_a_truncation_overtakes_gets_what_it_had_or_is_told_that_it_is_gone(log: pylog.Log) -> None:
     for first in range(15):
         records = log.records(first)
@@ -130,6 +97,7 @@ def test_a_reader_that_a_truncation_overtakes_gets_what_it_had_or_is_told_that_i
             log.append(digit(number))
 
 
+@pytest.mark.slow
 def test_threads_that_read_while_the_log_is_trimmed_see_what_was_written_or_that_it_is_gone(store: Store) -> None:
     log = sized(store)
     done, errors = threading.Event(), []
@@ -224,6 +192,7 @@ def deaths(trim: Callable[[Store], object]) -> Iterator[Image]:
             yield moment.state(death)[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "trim",
     [
@@ -289,6 +258,7 @@ def gap_and_nothing_else(store: Store) -> None:
     store.log("t").truncate(3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("made", [batch_and_a_segment_behind_it, gap_and_nothing_else])
 def test_a_truncation_amid_a_batch_that_a_crash_cuts_short_gives_no_offset_below_its_end_again_and_is_no_loss(
     made: Callable[[Store], None],
@@ -337,6 +307,7 @@ TRIMS = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", ["write", "rename", "create", "truncate", "remove"])
 @TRIMS
 def test_a_trim_that_there_is_no_room_for_can_be_done_once_there_is(
@@ -360,6 +331,7 @@ def test_a_trim_that_there_is_no_room_for_can_be_done_once_there_is(
     pytest.fail("the calls never came to an end")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", ["write", "sync", "rename", "create", "truncate", "sync_directory", "remove"])
 @TRIMS
 def test_a_trim_that_fails_half_way_loses_nothing_but_what_was_to_go(

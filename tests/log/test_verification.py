@@ -160,6 +160,7 @@ def bits_to_flip(data: bytes) -> list[int]:
     return sorted(headers | {8 * byte + byte % 8 for byte in range(len(data))})
 
 
+@pytest.mark.slow
 def test_every_flipped_bit_of_a_sealed_segment_is_named_with_its_place(tmp_path: Path) -> None:
     """All bits of offset, length, leader epoch, magic and checksum; and one of each byte that the checksums cover."""
     root, path = tmp_path, tmp_path / "t-0" / file_name(0, LOG)
@@ -221,6 +222,7 @@ def is_needed(variant: CorruptVariant, name: str) -> bool:
     return path.with_suffix(LOG).exists() and path.suffix != ".snapshot" and path.stem != last
 
 
+@pytest.mark.slow
 def test_damage_in_a_killed_brokers_directory_is_named(tmp_path: Path) -> None:
     (unclean,) = unclean_cases()
     root = unclean.crashed(tmp_path / "crashed")

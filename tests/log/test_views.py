@@ -127,6 +127,7 @@ def _quick_switches() -> Iterator[None]:
     sys.setswitchinterval(before)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_quick_switches")
 def test_a_time_search_finds_each_acknowledged_record_while_another_thread_rolls() -> None:
     with pylog.open("/s", fs=MemoryFileSystem(), durability=Durability.OS) as store:
@@ -180,6 +181,7 @@ def test_what_another_process_truncated_and_replaced_is_never_read(mode: str) ->
             assert all(offset >= 50 for offset in log.split_offsets(0, 60, 100))
 
 
+@pytest.mark.slow
 @pytest.mark.pair("truncation", "scan and follow")
 @pytest.mark.parametrize("segment_bytes", [5 << 20, 1 << 30], ids=["sealed", "active"])
 def test_an_iterator_held_over_a_truncation_of_another_process_gives_nothing_that_was_read_later(segment_bytes: int) -> None:
@@ -218,6 +220,7 @@ def _value(found: Any) -> bytes:
     return found if isinstance(found, bytes) else found.value
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_quick_switches")
 @pytest.mark.pair("roll", "scan and follow")
 @pytest.mark.pair("compaction", "scan and follow")

@@ -135,6 +135,7 @@ def test_the_tick_looks_for_expired_offsets_now_and_then_and_not_at_first(store:
         assert (store.offsets.groups() == ["g"]) is there
 
 
+@pytest.mark.slow
 def test_a_clock_that_was_ahead_once_does_not_keep_offsets_from_expiring(store: Store) -> None:
     store.tick(NOW + 365 * 86_400_000)
     store.offsets.commit("g", {T0: 1})

@@ -172,6 +172,7 @@ def _check_empty(store: Store) -> None:
     consumer.close()
 
 
+@pytest.mark.slow
 def test_no_question_about_groups_fails_while_another_process_makes_the_topic(tmp_path: Path) -> None:
     errors: list[BaseException] = []
     ended = threading.Event()

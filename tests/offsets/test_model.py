@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -100,6 +101,7 @@ class Machine:
         assert found == {name: self.model.offsets(name) for name in GROUPS}
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(0, 1), STEPS), max_size=25))
 def test_two_processes_and_a_reader_agree_with_the_model(steps: list[tuple[int, tuple[str, Any, Any]]]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ import pytest
 
 import pylog
 from pylog import Durability, OffsetAndMetadata, OffsetsConfig, TopicPartition
-from pylog.clock import ManualClock
 from pylog.fs import DirectoryEntry
 from pylog.log.maintenance import trimmer
 from pylog.offsets.schema import (
@@ -23,55 +21,19 @@ from pylog.offsets.schema import (
     group_key,
     offset_key,
     parse_offset,
-    partition_of_group,
 )
 from pylog.record.batch import scan_batches
 from pylog.record.format import BASE_OFFSET, LAST_OFFSET
 from pylog.store import Store
 from pylog.testing import MemoryFileSystem
+from support import offsets
 from support.engines import append_as_another_program, engine_of, writer_of
 from support.faults.neighbours import Neighbour
 from support.golden import data as golden_data
+from support.offsets import FEW, NOW, T0, T1, damage, offsets_log, opened, planted
 
-NOW = 1_700_000_000_000
-
-T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
-
-FEW = OffsetsConfig(topic_num_partitions=2)
-
-
-@pytest.fixture
-def fs() -> MemoryFileSystem:
-    return MemoryFileSystem()
-
-
-def opened(fs: MemoryFileSystem, **how: Any) -> Store:
-    return pylog.open("/s", **{"fs": fs, "clock": ManualClock(NOW), "offsets": FEW, **how})
-
-
-@pytest.fixture
-def store(fs: MemoryFileSystem) -> Iterator[Store]:
-    """A store with a topic of two partitions, ten records in each."""
-    with opened(fs) as made:
-        made.create_topic("t", partition_count=2)
-        for number in range(2):
-            made.log("t", number).append_many([b"x"] * 10)
-        yield made
-
-
-def offsets_log(store: Store, group: str) -> pylog.Log:
-    return store.log(OFFSETS_TOPIC, partition_of_group(group, 2))
-
-
-def planted(store: Store, group: str, *records: tuple[bytes | None, bytes | None]) -> None:
-    """Appends records beside the store's own interface, as another program would."""
-    append_as_another_program(offsets_log(store, group), *records)
-
-
-def damage(fs: MemoryFileSystem, path: str, position: int) -> None:
-    file = fs.open(path, write=True)
-    file.write(memoryview(b"\x77"), position)
-    file.close()
+fs = pytest.fixture(offsets.fs)
+store = pytest.fixture(offsets.store)
 
 
 def test_what_is_committed_is_fetched(store: Store) -> None:
@@ -130,6 +92,7 @@ def test_the_records_are_kafkas_and_a_commit_is_one_batch(store: Store, fs: Memo
     assert scan_batches(data).table[[BASE_OFFSET, LAST_OFFSET]].T.tolist() == [[0, 39]]
 
 
+@pytest.mark.slow
 def test_a_commit_too_large_for_one_batch_is_refused_as_a_whole(store: Store) -> None:
     store.create_topic("many", partition_count=300)
     with pytest.raises(pylog.RecordTooLargeError, match="an atomic batch"):
@@ -405,6 +368,7 @@ def test_threads_commit_for_the_same_group_and_the_last_record_counts(store: Sto
     } == found
 
 
+@pytest.mark.slow
 def test_a_process_killed_while_it_commits_leaves_all_of_a_commit_or_none(tmp_path: Path) -> None:
     with pylog.open(tmp_path / "s", offsets=FEW) as store:
         store.create_topic("t", partition_count=2)
@@ -439,6 +403,7 @@ def test_retention_waits_for_the_group_that_a_topic_names(fs: MemoryFileSystem) 
         assert store.tick(NOW + 5000) == 0
 
 
+@pytest.mark.slow
 def test_retention_deletes_nothing_while_the_offsets_are_damaged(fs: MemoryFileSystem) -> None:
     with opened(fs) as store:
         store.create_topic("t", segment_bytes=200, retention_ms=1000, retention_group="g")

@@ -25,6 +25,7 @@ runs = st.lists(st.tuples(one, st.integers(1, 5)), min_size=1, max_size=12).map(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("timed", [False, True])
 @given(runs, st.integers(1, 400))
 def test_records_in_any_order_of_partitions_are_parted_and_cut_in_their_order(timed: bool, sent: list[Sent], size: int) -> None:

@@ -65,6 +65,7 @@ def test_a_column_hashes_as_its_keys_do_in_java() -> None:
     assert hashes(column(list(VECTORS))).tolist() == [number & 0x7FFFFFFF for number in VECTORS.values()]
 
 
+@pytest.mark.slow
 @given(st.lists(st.binary(max_size=40) | st.none(), min_size=17, max_size=60), st.integers(0, 16))
 def test_the_kernel_hashes_what_the_plain_function_does_in_any_slice_of_a_column(keys: list[bytes | None], first: int) -> None:
     found = hashes(column(keys)[first:]).tolist()

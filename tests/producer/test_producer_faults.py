@@ -274,6 +274,7 @@ def test_a_batch_given_up_that_is_in_the_log_after_all_does_not_swallow_the_next
     assert values(store.log("t")) == [b"first", b"v", b"w"]
 
 
+@pytest.mark.slow
 def test_a_log_that_another_process_keeps_is_tried_again_until_the_time_is_over(tmp_path: Path) -> None:
     with pylog.open(tmp_path / "s", lock_timeout_ms=1) as store, Neighbour() as other:
         store.create_topic("t")
@@ -314,6 +315,7 @@ def test_whatever_goes_wrong_in_the_producers_thread_nobody_waits_for_ever(
 # ---- threads ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(
     st.lists(st.lists(st.integers(0, 4), min_size=1, max_size=40), min_size=1, max_size=4),

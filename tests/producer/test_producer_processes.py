@@ -28,6 +28,7 @@ def values(log: Log) -> list[bytes | None]:
 # ---- processes -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_records_acknowledged_before_a_kill_are_there_once_and_the_rest_is_a_prefix(tmp_path: Path) -> None:
     with pylog.open(tmp_path / "s") as store:
         store.create_topic("t", partition_count=2, segment_bytes=20_000)
@@ -85,12 +86,14 @@ def run(program: str, path: Path, *more: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_a_forked_childs_producer_raises_and_the_parents_is_closed_with_its_interpreter(tmp_path: Path) -> None:
     run(CHILD, tmp_path / "s")
     with pylog.open(tmp_path / "s") as store:
         assert values(store.log("t")) == [b"parent", bytes(5 << 20)]
 
 
+@pytest.mark.slow
 def test_a_child_does_not_end_in_a_lock_that_its_parents_threads_held(tmp_path: Path) -> None:
     program = """
 import os, sys, pylog, threading
@@ -177,6 +180,7 @@ if sys.argv[2] == "store":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["exit", "store"])
 def test_what_was_taken_is_in_the_log_when_a_callback_has_closed_the_producer_and_the_program_ends(
     tmp_path: Path, end: str
@@ -219,6 +223,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
 def test_what_a_child_of_multiprocessing_sent_is_in_the_log_when_it_returns(tmp_path: Path, method: str) -> None:
     with pylog.open(tmp_path / "s") as store:
@@ -232,6 +237,7 @@ def test_what_a_child_of_multiprocessing_sent_is_in_the_log_when_it_returns(tmp_
         assert values(store.log("t")) == [b"%d" % number for number in range(100)]
 
 
+@pytest.mark.slow
 def test_two_processes_produce_to_one_partition_and_each_keeps_its_order(tmp_path: Path) -> None:
     with pylog.open(tmp_path / "s", durability=Durability.OS) as store, Neighbour() as other:
         store.create_topic("t")

@@ -104,11 +104,13 @@ def run(script: str, *arguments: str) -> tuple[str, str, int]:
     return done.stdout, done.stderr, done.returncode
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("begin", ["one_ahead", "shared"])
 def test_an_interrupt_at_any_moment_ends_it_and_keeps_no_lock(begin: str) -> None:
     assert run(INTERRUPTED, begin) == ("all ended\n", "", 0)
 
 
+@pytest.mark.slow
 def test_one_that_is_left_unfinished_at_the_exit_makes_its_item_and_holds_nothing_up() -> None:
     assert run(LEFT) == ("made\n", "", 0)
 
@@ -297,6 +299,7 @@ def fail_in(_: Room) -> None:
     raise ZeroDivisionError
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", [0, 2], ids=["of the other thread", "of this one, while the other is at work"])
 def test_an_error_keeps_nothing_of_its_task_once_it_is_forgotten(before: int) -> None:
     def read() -> weakref.ref[Room]:
@@ -316,6 +319,7 @@ def test_an_error_keeps_nothing_of_its_task_once_it_is_forgotten(before: int) ->
         gc.enable()
 
 
+@pytest.mark.slow
 def test_a_thread_that_collects_what_had_forgotten_it_does_not_wait_for_itself() -> None:
     """The garbage collector runs in any thread."""
     may_go_on, collected = threading.Event(), threading.Event()

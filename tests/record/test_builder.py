@@ -339,6 +339,7 @@ def test_the_bound_on_a_record_is_never_below_its_batch() -> None:
         assert len(batch) <= rows.largest_record() <= len(batch) + 40
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", range(len(CODEC_NAMES)))
 @pytest.mark.parametrize("limit", [200, 1000, 10_000])
 def test_no_batch_is_larger_than_the_limit(codec: int, limit: int) -> None:
@@ -381,6 +382,7 @@ def test_a_step_stays_as_it_is_while_the_next_one_is_made(calls: list[list[int]]
             check_steps_stay(encoder.encode(rows, 0, 0))
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(
     st.lists(

@@ -8,31 +8,26 @@ import platform
 import random
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pylog.record import kernels, memory
 from pylog.record.memory import INTERPRETED
-from support.record import cases
+from support.record import cases, rooms
 from support.record.cases import HEAP
+from support.record.rooms import EXAMPLES, TWO_RECORDS, columns_in
 from support.reference import records as reference
 from support.reference.records import Column
 
-EXAMPLES = settings(max_examples=25 if INTERPRETED else 80)
+wrapping_integers = pytest.fixture(autouse=True)(rooms.wrapping_integers)
+
 
 int64s = st.integers(-(2**63), 2**63 - 1)
-
-
-@pytest.fixture(autouse=True)
-def wrapping_integers() -> Iterator[None]:
-    """Interpreted, sums wrap as the compiled ones do, but numpy would warn of it."""
-    with np.errstate(over="ignore"):
-        yield
 
 
 def address_of(array: Any) -> int:
@@ -111,6 +106,7 @@ def test_any_bytes_read_as_a_varint_or_are_refused(data: bytes, end: int) -> Non
     assert read(data, min(end, len(data))) == reference.read_varint(data, 0, min(end, len(data)))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(INTERPRETED, reason="65,536 calls")
 def test_all_varints_of_two_bytes() -> None:
     for first in range(256):
@@ -158,6 +154,7 @@ print([kernels.checksum(np.frombuffer(data, np.uint8), 3, end) for end in range(
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(INTERPRETED or not platform.machine().startswith("x86"), reason="there is one way to make checksums")
 @pytest.mark.parametrize("processor", LESSER_PROCESSORS)
 def test_processors_that_can_do_less_make_the_same_checksums(processor: str) -> None:
@@ -173,6 +170,7 @@ def test_a_checksum_of_a_range_beyond_the_buffer_is_one_of_what_is_there(data: b
     assert kernels.checksum(HEAP.input(data), position, end) == reference.checksum(data, position, end)
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(cases.damaged_batches(), st.integers(0, 2), st.integers(0, 6))
 def test_the_first_batch_that_does_not_match_its_checksum_is_found(data: bytes, first: int, end: int) -> None:
@@ -188,6 +186,7 @@ def test_a_batch_that_is_said_to_lie_outside_of_the_buffer_has_no_good_checksum(
         assert kernels.first_bad_crc(HEAP.input(TWO_RECORDS), table, 0, 2) == 1
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(cases.damaged_batches(), st.sampled_from([0, 5000]), st.booleans(), st.data())
 def test_a_mark_differs_where_the_prefixes_before_it_are_others_or_no_batch_ends(
@@ -223,16 +222,4 @@ def test_a_batch_that_is_said_to_lie_outside_of_the_buffer_is_compared_with_no_m
         assert kernels.compare_marks(*given) == kernels.BAD_HEADER
 
 
-# ---- vectors -------------------------------------------------------------------------------------------------------------------
-
-TWO_RECORDS = bytes.fromhex(  # storage-format A.2
-    "0000000000000000 00000055 ffffffff 02 e58cf1ff 0000 00000001 00000000000454c3 00000000000454c3"
-    "ffffffffffffffff ffff ffffffff 00000002 2000000008 6b657931 0c 76616c756531 00 2400e1bf220208 6b657932 0c 76616c756532 00"
-)
-
-
 # ---- reading -------------------------------------------------------------------------------------------------------------------
-
-
-def columns_in(data: bytes) -> list[Column]:
-    return reference.scan_batches(data, 0, len(data), verify=False, capacity=99)[0]

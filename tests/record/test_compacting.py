@@ -78,6 +78,7 @@ def test_the_reference_is_siphash_as_published() -> None:
     assert (high.to_bytes(8, "little") + low.to_bytes(8, "little")).hex() == "5493e99933b0a8117e08ec0f97cfc3d9"
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(st.binary(max_size=40), st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1))
 def test_digests_are_siphash(data: bytes, k0: int, k1: int) -> None:
@@ -151,6 +152,7 @@ def statuses(buffer: Any, table: Any, *, verify: bool) -> tuple[int, int]:
 fates = st.builds(Fate, *[st.booleans()] * 6) | st.just(Fate(no_horizon=True))
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(batches(), st.data(), st.integers(-1, 30), st.integers(0, 10**12))
 def test_what_is_left_of_batches_is_what_the_rules_say(found: list[Batch], data: Any, latest: int, horizon: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import random
 import struct
 import warnings
 from collections.abc import Callable, Iterator
@@ -29,44 +28,21 @@ from pylog.record.compression import (
     decompress,
 )
 from pylog.record.format import CODEC_GZIP, CODEC_LZ4, CODEC_NAMES, CODEC_NONE, CODEC_SNAPPY, CODEC_ZSTD
+from support.record.payloads import ALL, TEXT, XERIAL, each_codec, noise, packed, text, unpacked, zstd_frame
 from support.reference.legacy import lz4_stored, snappy_block, snappy_stored
 
 with warnings.catch_warnings():  # kafka-python reads its schemas in a way that Python deprecates
     warnings.simplefilter("ignore", DeprecationWarning)
     import kafka.codec
 
-ALL = range(len(CODEC_NAMES))
-
-REAL = (CODEC_GZIP, CODEC_SNAPPY, CODEC_LZ4, CODEC_ZSTD)
 
 SIZES = (0, 1, 32767, 32768, 32769, 65535, 65536, 65537, 1 << 20)
 
-each_codec = pytest.mark.parametrize("codec", REAL, ids=codec_name)
 
 # The payload of appendix A.2, two records, and of A.7, the lz4 frame around it.
 TWO_RECORDS = bytes.fromhex("20000000086b6579310c76616c756531002400e1bf2202086b6579320c76616c75653200")
 
 TWO_RECORDS_LZ4 = bytes.fromhex("04224d1860408224000080") + TWO_RECORDS + bytes(4)
-
-XERIAL = b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1)
-
-TEXT = b"".join(b'{"order":%d,"state":"paid"}' % (number * 7919 % 1000) for number in range(12))
-
-
-def noise(size: int) -> bytes:
-    return random.Random(size).randbytes(size)
-
-
-def text(size: int) -> bytes:
-    return (TEXT * (size // len(TEXT) + 1))[:size]
-
-
-def packed(codec: int, data: bytes, level: int | None = None) -> bytes:
-    return compress(codec, data, level=level).tobytes()
-
-
-def unpacked(codec: int, data: bytes, *, limit: int = 4 << 20, magic: int = 2) -> bytes:
-    return decompress(codec, data, limit=limit, magic=magic).tobytes()
 
 
 # ---- names and levels --------------------------------------------------------------------------------------------------------
@@ -409,12 +385,6 @@ def test_an_lz4_block_beyond_the_declared_size_is_damage() -> None:
 
 
 # ---- zstd and gzip -----------------------------------------------------------------------------------------------------------
-
-
-def zstd_frame(blocks: int, block_bytes: int = 128 << 10, window: int = 17) -> bytes:
-    """A frame without a content size, of blocks that repeat one byte, four bytes each; windows of 1 << window bytes."""
-    body = b"".join(struct.pack("<I", (i == blocks - 1) | 1 << 1 | block_bytes << 3)[:3] + b"A" for i in range(blocks))
-    return bytes.fromhex("28b52ffd00") + bytes(((window - 10) << 3,)) + body
 
 
 def test_zstd_frames_without_a_content_size_are_read() -> None:

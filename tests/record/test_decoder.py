@@ -198,6 +198,7 @@ def test_more_headers_than_expected_are_all_there() -> None:
 # ---- columns ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(cases.batches(), st.permutations(ALL_COLUMNS), st.integers(1, len(ALL_COLUMNS)), st.integers(0, 4))
 def test_any_columns_in_any_order(made: list[Batch], order: list[str], count: int, codec: int) -> None:
@@ -262,6 +263,7 @@ def test_batches_fed_one_by_one_gather_in_one_frame() -> None:
     assert list(decoder.finish()) == []
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(st.lists(st.booleans(), min_size=1, max_size=30), st.sampled_from([1, 3, 1000]))
 def test_a_frame_keeps_its_rows_whatever_is_decoded_after_it(kept: list[bool], max_rows: int) -> None:
@@ -371,6 +373,7 @@ def test_without_verification_a_wrong_checksum_is_not_looked_at() -> None:
     assert rows_of(frames_of(bytes(data), verify=False)) == expected_rows([plain_batch(0)])
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(cases.damaged_batches(), st.booleans())
 def test_decoding_any_damage_ends_in_rows_or_in_an_error_of_ours(data: bytes, verify: bool) -> None:

@@ -86,6 +86,7 @@ def decoded(data: bytes) -> list[Row]:
 # ---- one batch -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @EXAMPLES
 @example([(None, None, (), stamp) for stamp in (-1, limits.INT64_MAX, 0)], 0, 0, 0)  # 2^63 apart
 @given(rows, st.integers(0, 2**62), st.integers(0, limits.INT32_MAX), st.sampled_from([0, LOG_APPEND_TIME_BIT]))
@@ -96,6 +97,7 @@ def test_the_batch_and_its_column_are_the_kernels(made: list[Row], offset: int, 
     assert found.table.tolist() == table.tolist()
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(rows, st.builds(ProducerBatch, st.integers(0, 2**62), st.integers(0, 2**15 - 1), st.integers(0, limits.INT32_MAX)))
 def test_a_producers_numbers_are_those_that_a_finished_batch_is_stamped_with(made: list[Row], producer: ProducerBatch) -> None:
@@ -106,6 +108,7 @@ def test_a_producers_numbers_are_those_that_a_finished_batch_is_stamped_with(mad
     assert found.table.tolist() == stamped.table.tolist()
 
 
+@pytest.mark.slow
 @EXAMPLES
 @example([(None, None, (), stamp) for stamp in (-1, limits.INT64_MAX, 0)])
 @given(rows)
@@ -113,6 +116,7 @@ def test_the_records_are_read_back_as_they_were_given(made: list[Row]) -> None:
     assert decoded(bytes(encode_few(few(made), 0, 0, 0).data)) == made
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(rows, st.data())
 def test_a_slice_of_rows_is_the_records_in_it_and_so_is_a_slice_of_that(made: list[Row], data: st.DataObject) -> None:
@@ -126,6 +130,7 @@ def test_a_slice_of_rows_is_the_records_in_it_and_so_is_a_slice_of_that(made: li
         assert whole.largest_record() == max(few_rows([record]).largest_record() for record in few(made).records[first:end])
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(rows, st.data())
 def test_a_slice_of_arrow_columns_is_encoded_as_the_records_in_it(made: list[Row], data: st.DataObject) -> None:
@@ -172,6 +177,7 @@ def test_a_few_records_that_are_too_large_for_one_batch_become_several() -> None
 # ---- several calls' records together -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(st.lists(rows, min_size=1, max_size=4))
 def test_the_records_of_several_calls_are_those_of_one(calls: list[list[Row]]) -> None:
@@ -181,6 +187,7 @@ def test_the_records_of_several_calls_are_those_of_one(calls: list[list[Row]]) -
     assert by_kernel(joined, 0, 0, 0)[0] == by_kernel(together, 0, 0, 0)[0]
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(rows)
 def test_columns_and_plain_records_are_the_same_rows(made: list[Row]) -> None:
@@ -188,6 +195,7 @@ def test_columns_and_plain_records_are_the_same_rows(made: list[Row]) -> None:
     assert decoded(bytes(encode_few(few_of(columns_of(made)), 0, 0, 0).data)) == made
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(rows, st.integers(-1, NOW))
 def test_a_few_rows_are_stamped_and_measured_as_columns_are(made: list[Row], now_ms: int) -> None:

@@ -3,37 +3,21 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 
-import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pylog.record import kernels
-from pylog.record.memory import INTERPRETED
-from support.record import cases
+from support.record import cases, rooms
 from support.record.cases import joined
+from support.record.rooms import EXAMPLES, columns_in
 from support.reference import finding as reference_finding
 from support.reference import records as reference
 from support.reference.finding import Question
-from support.reference.records import Batch, Column
+from support.reference.records import Batch
 
-EXAMPLES = settings(max_examples=25 if INTERPRETED else 80)
-
-
-@pytest.fixture(autouse=True)
-def wrapping_integers() -> Iterator[None]:
-    """Interpreted, sums wrap as the compiled ones do, but numpy would warn of it."""
-    with np.errstate(over="ignore"):
-        yield
-
-
-# ---- reading -------------------------------------------------------------------------------------------------------------------
-
-
-def columns_in(data: bytes) -> list[Column]:
-    return reference.scan_batches(data, 0, len(data), verify=False, capacity=99)[0]
+wrapping_integers = pytest.fixture(autouse=True)(rooms.wrapping_integers)
 
 
 # ---- one record ----------------------------------------------------------------------------------------------------------------
@@ -58,6 +42,7 @@ Case = tuple[list[Batch], list[tuple[int, int]], int]
 stamps = st.sampled_from([-(2**63), -(2**63), -1, 0, 1000, 2**41, 2**42])
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(indexed(), st.integers(-3, 900), stamps, st.booleans())
 def test_a_record_is_found_by_its_offset_and_time(case: Case, relative: int, timestamp: int, controls: bool) -> None:
@@ -80,6 +65,7 @@ def test_a_record_is_found_by_its_offset_and_time(case: Case, relative: int, tim
         )
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(indexed(), cases.damage, st.booleans(), st.integers(0, 900), st.integers(0, 900), stamps, st.booleans())
 def test_a_record_in_damage_is_found_as_the_reference_finds_it(
@@ -100,6 +86,7 @@ def found_by_time(
     return cases.find_by_time(data, *tables, (len(index), len(times)), question, len(data))
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(indexed(), cases.damage, st.booleans(), st.data(), st.integers(0, 900), stamps)
 def test_a_record_is_found_by_a_time_index_as_the_reference_finds_it(
@@ -118,6 +105,7 @@ def test_a_record_is_found_by_a_time_index_as_the_reference_finds_it(
     )
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(indexed(), st.integers(0, 900), stamps)
 def test_a_true_time_index_leads_to_what_is_found_without_one(case: Case, relative: int, timestamp: int) -> None:
@@ -133,6 +121,7 @@ def test_a_true_time_index_leads_to_what_is_found_without_one(case: Case, relati
         assert found_by_time(data, entries, times, question) == without
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(indexed(), st.binary(max_size=48), st.integers(-2, 9), st.integers(0, 400))
 def test_an_index_of_any_bytes_never_leads_to_another_record(case: Case, index: bytes, count: int, relative: int) -> None:

@@ -23,6 +23,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["read", "write", "before"])
 def test_a_byte_outside_of_an_array_would_be_noticed(how: str) -> None:
     result = run(how)
@@ -30,6 +31,7 @@ def test_a_byte_outside_of_an_array_would_be_noticed(how: str) -> None:
     assert result.returncode == -signal.SIGSEGV
 
 
+@pytest.mark.slow
 def test_kernels_stay_inside_their_arrays() -> None:
     seed = 1 if os.environ.get("CI") else random.randrange(10**6)
     result = run("2500", str(seed))

@@ -30,6 +30,7 @@ def told_by(source: Path, cache: Path, before: str = "") -> tuple[int, int]:
     return int(checksum), int(hits)
 
 
+@pytest.mark.slow
 def test_a_kernel_is_compiled_anew_when_a_helper_in_another_file_has_changed(tmp_path: Path) -> None:
     shutil.copytree(PACKAGE, tmp_path / "pylog", ignore=shutil.ignore_patterns("__pycache__"))
     before, _ = told_by(tmp_path, tmp_path / "cache")
@@ -40,6 +41,7 @@ def test_a_kernel_is_compiled_anew_when_a_helper_in_another_file_has_changed(tmp
     assert (after != before, hits) == (True, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [0, 100])
 @pytest.mark.parametrize("ending", ["nbi", "nbc"])
 def test_a_cache_that_a_power_loss_cut_short_costs_one_compilation_and_heals(tmp_path: Path, ending: str, size: int) -> None:
@@ -50,6 +52,7 @@ def test_a_cache_that_a_power_loss_cut_short_costs_one_compilation_and_heals(tmp
     assert told_by(PACKAGE.parent, tmp_path) == (before, 1)
 
 
+@pytest.mark.slow
 def test_a_cache_that_takes_no_more_bytes_is_done_without(tmp_path: Path) -> None:
     limited = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))"
     before, _ = told_by(PACKAGE.parent, tmp_path / "whole")
@@ -75,6 +78,7 @@ os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
+@pytest.mark.slow
 def test_a_child_forked_while_another_thread_compiles_a_kernel_compiles_its_own(tmp_path: Path) -> None:
     """numba compiles under one lock of the whole process, which that thread would have kept in the child for ever."""
     given = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "NUMBA_DISABLE_JIT": "0"}
@@ -103,6 +107,7 @@ def origins(tree: ast.Module) -> dict[str, str]:
     return found
 
 
+@pytest.mark.slow
 def test_everything_that_kernels_are_made_of_is_in_the_digest_of_their_sources() -> None:
     covered = {f"pylog.{name.removesuffix('.py')}" for name in memory.SOURCES}
     taken: set[str] = set()

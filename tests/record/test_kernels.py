@@ -5,37 +5,26 @@ The same tests run compiled and, with NUMBA_DISABLE_JIT=1, as Python with every 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from pylog.record import encoding, kernels
-from pylog.record.memory import INTERPRETED
-from support.record import cases
+from support.record import cases, rooms
 from support.record.cases import ALL, HEAP, joined
+from support.record.rooms import EXAMPLES, TWO_RECORDS, columns_in
 from support.reference import records as reference
 from support.reference.records import Batch, Column, Input, Record, Rooms
 
-EXAMPLES = settings(max_examples=25 if INTERPRETED else 80)
-
-
-@pytest.fixture(autouse=True)
-def wrapping_integers() -> Iterator[None]:
-    """Interpreted, sums wrap as the compiled ones do, but numpy would warn of it."""
-    with np.errstate(over="ignore"):
-        yield
+wrapping_integers = pytest.fixture(autouse=True)(rooms.wrapping_integers)
 
 
 # ---- vectors -------------------------------------------------------------------------------------------------------------------
 
-TWO_RECORDS = bytes.fromhex(  # storage-format A.2
-    "0000000000000000 00000055 ffffffff 02 e58cf1ff 0000 00000001 00000000000454c3 00000000000454c3"
-    "ffffffffffffffff ffff ffffffff 00000002 2000000008 6b657931 0c 76616c756531 00 2400e1bf220208 6b657932 0c 76616c756532 00"
-)
 
 COMMIT = bytes.fromhex(  # A.4
     "0000000000000000 00000042 00000000 02 bda9896c 0030 00000000 0000000000000000 0000000000000000"
@@ -98,6 +87,7 @@ def check_scan(data: bytes, position: int, end: int, *, verify: bool, capacity: 
     assert cases.scan(data, position, end, verify=verify, capacity=capacity) == expected
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(cases.batches(), st.booleans(), st.integers(0, 5))
 def test_scanning_batches_gives_their_headers(made: list[Batch], verify: bool, capacity: int) -> None:
@@ -109,6 +99,7 @@ def test_scanning_batches_gives_their_headers(made: list[Batch], verify: bool, c
     assert all(column.crc_state == 1 for column in columns)
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(cases.damaged_batches(), st.booleans(), st.integers(0, 5), st.integers(-20, 20))
 def test_scanning_damage_stops_where_the_reference_stops(data: bytes, verify: bool, capacity: int, beyond: int) -> None:
@@ -121,6 +112,7 @@ def test_scanning_any_bytes_is_safe(data: bytes, position: int, end: int) -> Non
     check_scan(data, min(position, len(data)), end, verify=True, capacity=3)
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(cases.batches())
 def test_a_scan_goes_on_where_a_small_table_was_full(made: list[Batch]) -> None:
@@ -175,6 +167,7 @@ def test_lengths_and_formats_that_cannot_be_are_named(length: int, magic: int, s
     assert found[1] == (12 + length if status == kernels.OK else 0)
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(cases.damaged_batches(), st.integers(0, 50), st.integers(0, 20), st.sampled_from([2**40, 2**40, 200, 0]))
 def test_searching_behind_damage_finds_what_the_reference_finds(data: bytes, position: int, first: int, budget: int) -> None:
@@ -183,6 +176,7 @@ def test_searching_behind_damage_finds_what_the_reference_finds(data: bytes, pos
     assert cases.find_batch(data, position, len(data), first, budget) == expected
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(st.binary(max_size=90), cases.batches(most=2), st.binary(max_size=40))
 def test_a_good_batch_is_found_among_rubbish(before: bytes, made: list[Batch], behind: bytes) -> None:
@@ -221,14 +215,11 @@ def check_decode(data: bytes, columns: Sequence[Column], wanted: int, rooms: Roo
     return found
 
 
-def columns_in(data: bytes) -> list[Column]:
-    return reference.scan_batches(data, 0, len(data), verify=False, capacity=99)[0]
-
-
 def plenty(wanted: int, data: bytes) -> Rooms:
     return rooms_for(wanted, len(data), 2 * len(data) + 999, 2 * len(data) + 999)
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(cases.batches(), wanted_sets, st.booleans())
 def test_decoding_batches_gives_their_records(made: list[Batch], wanted: int, verify: bool) -> None:
@@ -238,6 +229,7 @@ def test_decoding_batches_gives_their_records(made: list[Batch], wanted: int, ve
     assert len(found.rows) == sum(len(batch.records) for batch in made)
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(cases.damaged_batches(), wanted_sets, st.booleans())
 def test_decoding_damage_ends_where_the_reference_ends(data: bytes, wanted: int, verify: bool) -> None:
@@ -262,6 +254,7 @@ def test_a_record_that_is_larger_than_its_batch_is_refused(field: int, extra: in
     check_decode(whole, columns_in(whole), ALL, plenty(ALL, whole), verify=True)
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(cases.batches(most=2), st.data())
 def test_a_table_that_lies_about_places_and_counts_is_refused(made: list[Batch], draw: st.DataObject) -> None:
@@ -272,6 +265,7 @@ def test_a_table_that_lies_about_places_and_counts_is_refused(made: list[Batch],
         check_decode(data, [column], ALL, plenty(ALL, data), verify=False)
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(cases.batches(), wanted_sets, st.integers(0, 9), st.integers(0, 900), st.integers(0, 900))
 def test_decoding_stops_before_an_output_is_too_small(made: list[Batch], wanted: int, rows: int, keys: int, values: int) -> None:
@@ -279,6 +273,7 @@ def test_decoding_stops_before_an_output_is_too_small(made: list[Batch], wanted:
     check_decode(data, columns_in(data), wanted, rooms_for(wanted, rows, keys, values), verify=False)
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(cases.batches(), wanted_sets)
 def test_decoding_goes_on_in_new_outputs_where_the_old_ones_were_full(made: list[Batch], wanted: int) -> None:
@@ -297,6 +292,7 @@ def test_decoding_goes_on_in_new_outputs_where_the_old_ones_were_full(made: list
     assert rows == cases.as_wanted(reference.decode_records(data, columns, verify=True), wanted)
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(cases.batches(), wanted_sets)
 def test_one_output_is_filled_by_many_calls(made: list[Batch], wanted: int) -> None:
@@ -339,6 +335,7 @@ def positions_in(data: bytes) -> tuple[list[int], list[tuple[reference.HeaderPai
     return [row.headers_at for row in rows], [row.headers for row in rows]
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(cases.batches())
 def test_decoding_headers_gives_names_and_values(made: list[Batch]) -> None:
@@ -350,6 +347,7 @@ def test_decoding_headers_gives_names_and_values(made: list[Batch]) -> None:
     assert outputs.state[5] == sum(value is None for row in expected for _, value in row)
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(cases.batches(), st.integers(0, 6), st.integers(0, 40), st.integers(0, 400))
 def test_headers_go_on_in_larger_outputs_where_small_ones_were_full(
@@ -369,6 +367,7 @@ def test_headers_go_on_in_larger_outputs_where_small_ones_were_full(
     assert large.state[5] == sum(value is None for row in expected for _, value in row)
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(cases.damaged_batches(), st.lists(st.integers(0, 10**6), min_size=1, max_size=4))
 def test_headers_that_changed_after_they_were_found_good_are_refused(data: bytes, places: list[int]) -> None:
@@ -398,6 +397,7 @@ def check_columns(encoded: list[bytes], columns: list[Column]) -> None:
         assert column == scanned._replace(position=column.position)
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(cases.inputs, st.sampled_from([0, 1, 50, 400, 10**6]), st.sampled_from([0, 3]), st.sampled_from([0, 8]), st.integers(1, 9))
 def test_encoding_gives_the_batches_of_the_reference(
@@ -409,6 +409,7 @@ def test_encoding_gives_the_batches_of_the_reference(
     check_columns(encoded, columns)
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(cases.inputs, st.integers(0, 700), st.integers(1, 3))
 def test_encoding_into_small_outputs_loses_and_doubles_nothing(inputs: list[Input], room: int, batches: int) -> None:
@@ -419,6 +420,7 @@ def test_encoding_into_small_outputs_loses_and_doubles_nothing(inputs: list[Inpu
     assert [(row.timestamp, row.key, row.value, row.headers) for row in rows] == [tuple(given) for given in inputs]
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(cases.inputs)
 def test_what_is_encoded_decodes_to_the_same(inputs: list[Input]) -> None:

@@ -288,6 +288,7 @@ messages = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(
     st.sampled_from([0, 1]),
     st.sampled_from([0, GZIP, SNAPPY, LZ4]),

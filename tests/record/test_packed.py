@@ -139,6 +139,7 @@ def joined(data: bytes, position: int, end: int, count: int) -> tuple[int, list[
     return status, ends.tolist(), buffer[: ends[-1]].tobytes()
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(values, st.data())
 def test_damaged_bytes_are_judged_as_the_reference_judges_them(given: list[bytes], data: st.DataObject) -> None:

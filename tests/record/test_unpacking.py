@@ -81,6 +81,7 @@ sizes = st.one_of(st.integers(0, 60), st.integers(0, 3000), st.integers(4800, 51
 kinds = st.sampled_from([GOOD] * 30 + [EMPTY, BAD_CRC, NO_FRAME, UNKNOWN_CODEC])
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(st.lists(st.tuples(sizes, sizes, kinds), min_size=1, max_size=40))
 @example([(4939, 0, GOOD)] * 9)  # each fills a room to its last byte

@@ -12,6 +12,10 @@ from pathlib import Path
 import pytest
 
 import pylog
+from pylog.clock import ManualClock
+
+NOW = 1_700_000_000_000
+RECORDS = [b"zero", b"one", b"two", b"three", b"four"]
 
 
 def listing(directory: Path) -> dict[str, tuple[int, str]]:
@@ -38,3 +42,20 @@ def refused(kind: type[pylog.PylogError], *told: str, unchanged: Path) -> Iterat
         assert part in str(caught.value)
     assert len(str(caught.value)) > 10
     assert listing(unchanged) == before
+
+
+def root(tmp_path: Path) -> Path:
+    """A closed store with a topic `t` of five records, each a batch, in two segments."""
+    path = tmp_path / "data"
+    with pylog.open(path, clock=ManualClock(NOW)) as store:
+        log = store.create_topic("t", segment_bytes=230) and store.log("t")
+        for value in RECORDS:
+            log.append(value)
+        assert len(log.segments) == 2
+    return path
+
+
+def store(root: Path) -> Iterator[pylog.Store]:
+    with pylog.open(root, clock=ManualClock(NOW)) as opened:
+        opened.log("t").append(b"five")
+        yield opened

@@ -149,6 +149,7 @@ def test_a_store_that_is_open_exclusively_keeps_other_processes_out() -> None:
 # ---- mappings ----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_mapped_file_is_not_cut_while_a_view_lives() -> None:
     fs = MemoryFileSystem()
     put(fs, "/a", b"0123456789")
@@ -161,6 +162,7 @@ def test_a_mapped_file_is_not_cut_while_a_view_lives() -> None:
     assert fs.read("/a", 99) == b"012"
 
 
+@pytest.mark.slow
 def test_mapped_bytes_are_not_changed_and_others_may_be() -> None:
     fs = MemoryFileSystem()
     put(fs, "/a", b"0123")
@@ -172,6 +174,7 @@ def test_mapped_bytes_are_not_changed_and_others_may_be() -> None:
     assert view.tobytes() == b"0123"
 
 
+@pytest.mark.slow
 def test_a_view_that_only_garbage_keeps_or_a_dead_process_had_does_not_count() -> None:
     fs = MemoryFileSystem()
     put(fs, "/a", b"0123")

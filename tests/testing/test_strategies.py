@@ -6,6 +6,7 @@ import subprocess
 import sys
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 
 import pylog
@@ -26,6 +27,7 @@ def found_in(log: pylog.Log) -> Found:
     return Found(log.start_offset, tuple(record for _, record in records))
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(strategies.topic_configs(), strategies.batches())
 def test_batches_are_taken_by_topics_of_all_configurations(config: dict[str, Any], batch: list[NewRecord]) -> None:
@@ -39,6 +41,7 @@ def test_batches_are_taken_by_topics_of_all_configurations(config: dict[str, Any
         assert found_in(log).records == tuple(stored(record) for record in wanted)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=80)
 @given(strategies.workloads())
 def test_a_power_loss_after_any_workload_leaves_what_its_model_promises(workload: list[Step]) -> None:
@@ -79,6 +82,7 @@ def perform(step: Step, store: pylog.Store, model: LogModel, fs: MemoryFileSyste
     return store
 
 
+@pytest.mark.slow
 def test_nothing_but_the_strategies_needs_hypothesis() -> None:
     told = "print('hypothesis' in sys.modules)"
     program = f"import sys, pylog.testing; {told}; pylog.testing.strategies; {told}"

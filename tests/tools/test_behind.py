@@ -81,6 +81,7 @@ def test_repair_takes_out_what_is_behind_the_end_and_a_broker_may_have_the_rest(
     plan_graduation(str(root))
 
 
+@pytest.mark.slow
 def test_a_log_that_somebody_has_open_may_have_a_write_under_way_behind_its_end(log: Path) -> None:
     root = log.parent.parent
     with Neighbour() as other:

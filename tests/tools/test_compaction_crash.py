@@ -58,6 +58,7 @@ def emptied(root: Path) -> list[int]:
     return [base for base in bases(root) if not (root / "prices-0" / file_name(base, LOG)).stat().st_size]
 
 
+@pytest.mark.slow
 def test_no_crash_of_a_compaction_is_called_a_loss(tmp_path: Path) -> None:
     root = filled(tmp_path / "s", 2 * KEYS + 1)
     fs = RecordingFileSystem(image=image_of(root, "s"))

@@ -49,6 +49,7 @@ def expected_of(left: list[Row], right: list[Row]) -> list[tuple[int, tuple[str,
     return found
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(ROWS, ROWS, st.integers(1, 5), st.booleans())
 def test_it_finds_what_a_comparison_of_records_finds(left: list[Row], changes: list[Row], size: int, prefix: bool) -> None:

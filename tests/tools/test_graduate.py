@@ -208,6 +208,7 @@ def test_what_would_go_wrong_with_a_broker_is_refused(
     assert files(shop) == before
 
 
+@pytest.mark.slow
 def test_a_directory_that_somebody_has_open_is_refused(shop: Path) -> None:
     found = plan_graduation(str(shop))
     with Neighbour() as other:

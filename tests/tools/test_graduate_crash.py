@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import pytest
+
 import pylog
 from pylog.testing import MemoryFileSystem, RecordingFileSystem
 from pylog.testing.disk import Image
@@ -56,6 +58,7 @@ def taken_back(fs: MemoryFileSystem) -> None:
         take_back(f"/{SHOP}", fs=fs)
 
 
+@pytest.mark.slow
 def test_the_power_may_go_at_any_moment_of_a_graduation():
     before = shop()
     fs = RecordingFileSystem(image=before)

@@ -53,6 +53,7 @@ def name_of(partition: GoldenPartition, kind: str) -> str:
     return f"{partition.version}/{partition.case.replace('/', '+')}/{partition.tp}.{kind}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", golden_data.VERSIONS)
 def test_every_golden_file_is_printed_as_by_kafka(version: str):
     for partition in golden_data.partitions(version):
@@ -98,6 +99,7 @@ def pieces(variant: CorruptVariant, kind: str) -> list[str]:
     return golden_data.tool_output(f"corrupt/{variant.base}/{variant.variant}.{kind}").split("Dumping ")[1:]
 
 
+@pytest.mark.slow
 def test_damaged_files_are_printed_as_by_kafka_where_its_tool_does_not_fail():
     compared = failed = 0
     for variant in golden_data.corrupt_variants():

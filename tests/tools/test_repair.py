@@ -67,6 +67,7 @@ def kept_locks(found: dict[str, bytes]) -> dict[str, bytes]:
     return {name: data for name, data in found.items() if name not in (".lock", "pylog.lock")}
 
 
+@pytest.mark.slow
 def test_skip_repairs_every_damaged_copy_and_loses_nothing_that_could_be_read(tmp_path: Path):
     for damaged in golden_data.corrupt_variants():
         if damaged.base != "mixed-codecs":
@@ -79,6 +80,7 @@ def test_skip_repairs_every_damaged_copy_and_loses_nothing_that_could_be_read(tm
         assert held(root, damaged) == without(written(damaged), done), damaged.id
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["truncate", "quarantine"])
 def test_the_other_policies_lose_what_they_say_and_leave_nothing_wrong(tmp_path: Path, policy: str):
     for name in TELLING:
@@ -154,6 +156,7 @@ def test_writing_goes_on_after_a_repair(tmp_path: Path, policy: str):
     assert verify(str(root)).ok
 
 
+@pytest.mark.slow
 def test_a_store_of_pylogs_own_is_repaired_with_its_seals_and_headers(tmp_path: Path):
     root = tmp_path / "shop"
     with pylog.open(root) as store:
@@ -252,6 +255,7 @@ def test_a_bad_sector_is_named_and_nothing_of_its_partition_is_changed(tmp_path:
     assert verify(str(root / "other-0")).ok == execute
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["skip", "truncate"])
 @pytest.mark.parametrize("fault", ["write ENOSPC", "create ENOSPC", "rename EIO", "remove EIO", "sync EIO", "sync_directory EIO"])
 def test_a_repair_that_fails_anywhere_is_finished_by_the_next_one(tmp_path: Path, policy: str, fault: str):
@@ -277,6 +281,7 @@ def test_a_repair_that_fails_anywhere_is_finished_by_the_next_one(tmp_path: Path
     assert failed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["skip", "truncate"])
 def test_a_read_that_fails_once_costs_no_record_that_a_repair_keeps(tmp_path: Path, policy: str):
     """It stops the repair, or what it was for is worked out otherwise."""

@@ -84,11 +84,13 @@ def judge_finished(image: Image, crash: Crash, damaged: CorruptVariant, staying:
     assert files_below(image, BACKUP)[MANIFEST], str(crash)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["skip", "truncate", "quarantine"])
 def test_the_power_may_go_at_any_moment_of_a_repair(policy: str):
     assert lose_power(policy) > 50
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", ["_copied", "_write_log", "settle"])
 def test_a_repair_without_its_syncs_is_found_out(function: str):
     def syncs(site: CallSite) -> bool:
@@ -150,6 +152,7 @@ def kills(recording: Recording) -> Iterator[tuple[Crash, Image]]:
             yield crash, moment.state(crash)[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("made", [brokers, own])
 @pytest.mark.parametrize("power", [False, True], ids=["killed", "power lost"])
 def test_a_partition_whose_emptying_is_cut_short_anywhere_keeps_its_end_and_is_emptied_by_the_next_run(

@@ -52,6 +52,7 @@ def test_everything_in_the_headers_is_counted(shop: Path) -> None:
     assert [each.end_offset for each in found.partitions] == [101, 100]
 
 
+@pytest.mark.slow
 def test_segments_add_up_to_their_partition(shop: Path) -> None:
     for partition in orders(shop).partitions:
         ends = [segment.end_offset for segment in partition.segments]
@@ -105,6 +106,7 @@ def test_progress_reaches_the_end(shop: Path) -> None:
     assert told == sorted(told)
 
 
+@pytest.mark.slow
 def test_what_is_damaged_is_left_out_and_told() -> None:
     for damaged in golden_data.corrupt_variants():
         if damaged.base != "mixed-codecs" or damaged.variant.startswith("cut-") or damaged.variant.endswith("-missing"):
@@ -168,6 +170,7 @@ def test_a_timeline_loses_no_record_however_it_is_cut_and_added_up(one: list[int
             assert span.records == sum(span.start <= stamp < span.end for stamp in timed)
 
 
+@pytest.mark.slow
 def test_a_timeline_stays_small() -> None:
     line = Timeline()
     stamps = np.arange(100_000, dtype=np.int64) * 977

@@ -30,6 +30,7 @@ def only(found: tuple[Affected, ...]) -> Affected:
     return one
 
 
+@pytest.mark.slow
 def test_every_damaged_copy_is_told_by_file_position_and_offsets():
     for damaged in golden_data.corrupt_variants():
         found = verify(str(damaged.directory))
@@ -70,6 +71,7 @@ def test_a_topics_id_that_may_not_be_read_is_unreadable_and_nobody_is_told_to_ha
     assert "copy the directory elsewhere first" in found.affected[0].advice
 
 
+@pytest.mark.slow
 def test_directories_of_brokers_are_sound():
     for case in golden_data.cases("4.3.0"):
         if case.partitions and case.name != "unclean":

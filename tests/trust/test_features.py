@@ -33,6 +33,7 @@ def test_a_rule_is_noted_with_its_pairs() -> None:
     assert Machine().step() == 1
 
 
+@pytest.mark.slow
 def test_a_test_with_an_unknown_feature_ends_the_collection_and_names_the_test(tmp_path: Path) -> None:
     (tmp_path / "test_odd.py").write_text("import pytest\n@pytest.mark.pair('roll', 'rolls')\ndef test_odd(): pass\n")
     command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider", "-c", ROOT / "pyproject.toml"]

@@ -25,14 +25,17 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_eight_threads_that_read_the_catalog_first_do_not_crash_a_fresh_process(directory: Path) -> None:
     assert first_calls.forked(directory, 1, 200, "topics", "topic") == []
 
 
+@pytest.mark.slow
 def test_eight_threads_make_the_first_calls_of_a_process(directory: Path) -> None:
     assert first_calls.forked(directory, 2, 14) == []
 
 
+@pytest.mark.slow
 def test_eight_threads_import_pylog_and_open_a_store_at_once(directory: Path) -> None:
     assert first_calls.forked(directory, 3, 3, imports=True) == []
 
@@ -53,6 +56,7 @@ def types_given_late(source: str) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_no_type_of_msgspec_is_prepared_at_its_first_use() -> None:
     """A decoder is created at import: `msgspec.json.Decoder(Type)` in the module, not in a function."""
     late = {}

@@ -45,6 +45,7 @@ def test_no_two_mutants_have_the_same_name() -> None:
     assert len(set(names)) == len(names)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", [mutant for mutant in MUTANTS if mutant.quick][:QUICK_AT_MOST], ids=lambda mutant: mutant.name)
 def test_a_quick_mutant_is_noticed(mutant: Mutant) -> None:
     assert survived(mutant) is None

@@ -14,6 +14,7 @@ def marked(first: str, second: str) -> object:
     return pytest.param(first, second, id=f"{first} then {second}", marks=pytest.mark.pair(first, second))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("first", "second"),
     [marked(*pair) for pair in itertools.permutations(CHANGES, 2)],

@@ -12,6 +12,7 @@ from support.trust.features import CANNOT_MEET, FEATURES
 from support.trust.pairs import PAGE, empty, excused_in_vain, page
 
 
+@pytest.mark.slow
 def test_the_matrix_is_that_of_the_marks_and_has_no_empty_cell() -> None:
     """In a process of its own, which collects the marked files whatever is collected here."""
     given = {**os.environ, "PYTHONPATH": os.pathsep.join(["tests", *sys.path])}

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pylog
-from pylog import Consumer, ConsumerRebalanceListener, TopicPartition
+from pylog import Consumer, ConsumerRebalanceListener, Durability, OffsetsConfig, TopicPartition
+from pylog.clock import ManualClock
+from pylog.testing import MemoryFileSystem
+
+PLACES = [TopicPartition("t", number) for number in range(4)]
 
 
 class Told(ConsumerRebalanceListener):
@@ -39,3 +46,27 @@ def taken(*consumers: Consumer) -> list[tuple[int, int]]:
         seen += [(record.partition, record.offset) for each in found for part in each.values() for record in part]
         quiet = 0 if any(found) else quiet + 1
     return seen
+
+
+def clock() -> ManualClock:
+    return ManualClock(1_700_000_000_000)
+
+
+def store(clock: ManualClock) -> Iterator[pylog.Store]:
+    """A topic of four partitions with ten records in each."""
+    few = OffsetsConfig(topic_num_partitions=1)
+    with pylog.open("/s", fs=MemoryFileSystem(), clock=clock, durability=Durability.OS, offsets=few) as opened:
+        opened.create_topic("t", partition_count=4)
+        for place in PLACES:
+            opened.log(*place).append_many([b"x"] * 10)
+        yield opened
+
+
+def member(store: pylog.Store, listener: ConsumerRebalanceListener | None = None, **options: Any) -> Consumer:
+    consumer = store.consumer(**{"group_id": "g", "auto_offset_reset": "earliest", "max_poll_records": 5, **options})
+    consumer.subscribe(["t"], listener=listener)
+    return consumer
+
+
+def owned(consumer: Consumer) -> set[int]:
+    return {place.partition for place in consumer.assignment()}
