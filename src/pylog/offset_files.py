@@ -27,7 +27,7 @@ def export_offsets(store: Store, path: PathLike, groups: Iterable[str] | None = 
     ...     _ = store.create_topic("orders")
     ...     store.offsets.commit("billing", {("orders", 0): 0})
     ...     export_offsets(store, directory + "/offsets.csv")
-    ...     import_offsets(store, directory + "/offsets.csv")[0].group
+    ...     import_offsets(store, directory + "/offsets.csv")[0].group_id
     'billing'
     """
     export_groups(map(store.group, store.groups() if groups is None else groups), path)

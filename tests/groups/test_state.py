@@ -195,10 +195,10 @@ def test_a_classic_group_of_others_than_consumers_is_refused_while_it_has_member
 
 
 def test_a_topic_of_a_broker_that_knew_no_ids_gets_one_from_its_name() -> None:
-    topic = pylog.Topic("old", None, 1, pylog.TopicConfig(), (0,))
+    topic = pylog.Topic("old", None, pylog.TopicConfig(), (0,))
     assert topic_info(topic) == topic_info(topic)
     assert len(topic_info(topic).topic_id) == 16
-    assert topic_info(topic).topic_id != topic_info(pylog.Topic("older", None, 1, pylog.TopicConfig(), (0,))).topic_id
+    assert topic_info(topic).topic_id != topic_info(pylog.Topic("older", None, pylog.TopicConfig(), (0,))).topic_id
 
 
 def test_a_record_of_a_group_that_cannot_be_read_changes_nothing() -> None:
