@@ -1,1 +1,1 @@
-"""A partition: its segments in order, its ends, how it is opened, read and written."""
+"""A partition's log: opening, recovery, appends, reads, retention and compaction."""

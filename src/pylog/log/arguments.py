@@ -1,4 +1,4 @@
-"""What callers give to a log, checked before anything is done with it."""
+"""Checks the arguments of a log's methods, and converts them."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ ISOLATIONS = ("read_uncommitted", "read_committed")
 
 
 def checked_items(items: Any) -> Sequence[Any]:
-    """A list of records, whatever is in it."""
+    """Returns a list of records; the items are not checked."""
     if isinstance(items, str | bytes | dict) or not isinstance(items, Sequence):
-        raise InvalidArgumentError(f"a list of records is wanted, not {type(items).__name__}")
+        raise InvalidArgumentError(f"expected a list of records, not {type(items).__name__}")
     return items
 
 
 def offset_given(name: str, given: Any) -> int:
-    """An offset, or a time, under the name of its argument."""
+    """Returns an offset or timestamp argument as an int. Raises if it is negative or not an integer."""
     if type(given) is int and 0 <= given <= limits.INT64_MAX:
         return given
     if not is_int(given) or not -limits.INT64_MAX <= given <= limits.INT64_MAX:
@@ -43,7 +43,7 @@ def offset_given(name: str, given: Any) -> int:
 
 
 def limit_of(config: TopicConfig) -> int:
-    """The largest batch that a topic takes, in bytes.
+    """Returns the largest batch size that a topic allows, in bytes.
 
     >>> limit_of(TopicConfig(max_message_bytes=1000, segment_bytes=100))
     100
@@ -52,7 +52,7 @@ def limit_of(config: TopicConfig) -> int:
 
 
 def limit_text(config: TopicConfig) -> str:
-    """The same for messages, with the option that sets the limit.
+    """Returns the limit for messages, with the option that sets it.
 
     >>> limit_text(TopicConfig(max_message_bytes=1000, segment_bytes=100))
     'segment_bytes=100 of the topic'
@@ -62,7 +62,7 @@ def limit_text(config: TopicConfig) -> str:
 
 
 def timestamp_bounds(config: TopicConfig, topic: str, warned: set[str] | None = None) -> TimestampBounds | None:
-    """Which timestamps a topic takes; None if it takes all.
+    """Returns the range of timestamps that a topic accepts; None if it accepts all.
 
     The time of the append replaces those of a topic with LogAppendTime. pylog itself stamps the records of internal topics.
     """
@@ -72,7 +72,7 @@ def timestamp_bounds(config: TopicConfig, topic: str, warned: set[str] | None = 
 
 
 def encoder_of(config: TopicConfig, name: str, timestamps: TimestampBounds | None = None) -> BatchEncoder:
-    """The encoder of a codec, as a topic wants it."""
+    """Returns an encoder for a codec and a topic's options."""
     return BatchEncoder(
         codec_id(name),
         config.level(name),
@@ -85,12 +85,12 @@ def encoder_of(config: TopicConfig, name: str, timestamps: TimestampBounds | Non
 
 
 class Encoders:
-    """A log's encoders, one a codec, each made when it is first used.
+    """A log's encoders, one for each codec, created on first use.
 
     Args:
         config: of the log's topic.
         topic: its name.
-        warned: topics for which a warning about timestamps was logged; None: none is.
+        warned: topics for which a warning about timestamps was logged; None to log none.
     """
 
     def __init__(self, config: TopicConfig, topic: str, warned: set[str] | None) -> None:
@@ -99,7 +99,7 @@ class Encoders:
         self._made: dict[int | None, BatchEncoder] = {}  # None: the topic's own
 
     def of(self, compression: str | None) -> BatchEncoder:
-        """The encoder of a codec by its name; of the topic's own for None."""
+        """Returns the encoder of a codec by its name; None is the topic's codec."""
         codec = None if compression is None else codec_id(compression)
         made = self._made.get(codec)
         return self._made.setdefault(codec, self._new(compression)) if made is None else made
@@ -111,20 +111,20 @@ class Encoders:
 
 
 def level_given(durability: Durability | None, default: Durability) -> Durability:
-    """The durability that a call asks for, or else the default."""
+    """Returns the durability argument, or else the default."""
     if durability is not None and not isinstance(durability, Durability):
         raise InvalidArgumentError(f"durability={durability!r} is not a pylog.Durability")
     return durability or default
 
 
 def check_positive(name: str, given: Any) -> None:
-    """Raises InvalidArgumentError for what is not an int of at least 1."""
+    """Raises InvalidArgumentError unless an argument is an int of at least 1."""
     if not is_int(given) or given < 1:
         raise InvalidArgumentError(f"{name}={given!r} is not a positive int")
 
 
 def is_committed(isolation_level: str) -> bool:
-    """Whether an isolation level hides what is not committed."""
+    """Returns whether an isolation level is `read_committed`. Raises for an unknown one."""
     if isolation_level not in ISOLATIONS:
         raise InvalidArgumentError(f"isolation_level={isolation_level!r} is not one of {', '.join(ISOLATIONS)}")
     return isolation_level == ISOLATIONS[1]
@@ -134,7 +134,7 @@ def check_scan(columns: Sequence[str], isolation_level: str, max_rows: int) -> b
     """Checks the arguments of a scan, without reading the log. Returns True for `read_committed`.
 
     Raises:
-        InvalidArgumentError: one of them is wrong.
+        InvalidArgumentError: an argument is invalid.
     """
     committed = is_committed(isolation_level)
     check_positive("max_rows", max_rows)
@@ -143,19 +143,19 @@ def check_scan(columns: Sequence[str], isolation_level: str, max_rows: int) -> b
 
 
 def checked_pieces(pieces: list[Piece], encoder: BatchEncoder, now_ms: int, whole: str | None) -> list[Piece]:
-    """Rows that fit into batches.
+    """Returns rows that fit into batches.
 
     Args:
-        pieces, encoder: the rows, and what they will be encoded by.
+        pieces, encoder: the rows and their encoder.
         now_ms: the wall clock, in milliseconds.
-        whole: whose batch they are, if they are to be one, such as "a producer's".
+        whole: if the rows must form one batch, its owner for messages, such as "a producer's".
 
     Raises:
-        RecordTooLargeError: they do not. InvalidRecordError: one has no key, and the topic is compacted.
+        RecordTooLargeError: they do not fit. InvalidRecordError: a row has no key, and the topic is compacted.
         InvalidTimestampError: a timestamp is too far from now.
     """
     if whole and pieces:
-        if len(pieces) > 1:  # joining them makes Python objects of every record
+        if len(pieces) > 1:  # joining them creates Python objects for all records
             encoder.check_one_batch(least_bound(pieces), sum(map(len, pieces)), whole)
         pieces = [joined_rows(pieces)]
         encoder.check_one_batch(pieces[0].size_bound, len(pieces[0]), whole)
@@ -165,8 +165,8 @@ def checked_pieces(pieces: list[Piece], encoder: BatchEncoder, now_ms: int, whol
 
 
 def pieces_of(items: Any, now_ms: int) -> list[Piece]:
-    """Rows from a list of records, or from a table; a producer has made them already."""
-    if type(items) is list:  # at once: asking Arrow takes half a microsecond
+    """Returns the rows of a list of records or a table; a producer passes rows."""
+    if type(items) is list:  # first: the check for Arrow takes half a microsecond
         return records_of(items, now_ms)
     if isinstance(items, Rows):
         return [items]
@@ -174,12 +174,12 @@ def pieces_of(items: Any, now_ms: int) -> list[Piece]:
 
 
 def records_of(items: Any, now_ms: int) -> list[Piece]:
-    """Rows from a list of records; none from an empty one."""
+    """Yields the rows of a list of records; none for an empty list."""
     return [rows_of(items, now_ms)] if checked_items(items) else []
 
 
 def rows_of(items: Sequence[Any], now_ms: int) -> Piece:
-    """Rows from a list of values, pairs, triples or quadruples."""
+    """Returns the rows of a list of values, pairs, triples or quadruples."""
     if len(items) <= limits.FEW_RECORDS:
         records = [_fields(item) for item in items]
         few = rows_from_few([(key, value, stamp, pairs) for key, value, pairs, stamp in records], now_ms)
@@ -193,7 +193,7 @@ def rows_of(items: Sequence[Any], now_ms: int) -> Piece:
 
 
 def _rows_of_tuples(records: Sequence[tuple[Any, ...]], now_ms: int) -> Rows:
-    """Rows from tuples of one length: key, value, and, where these are there, headers and timestamp."""
+    """Returns the rows of tuples of equal length: key, value, and optionally headers and timestamp."""
     columns = [[*map(itemgetter(index), records)] for index in range(len(records[0]))]
     keys, values, headers, stamps = (*columns, [], [])[:4]
     stamped = any(stamp is not None for stamp in stamps)
@@ -201,12 +201,12 @@ def _rows_of_tuples(records: Sequence[tuple[Any, ...]], now_ms: int) -> Rows:
 
 
 def _are_tuples(items: Sequence[Any]) -> bool:
-    """Whether there are only tuples, all of one length that a record can have."""
+    """Whether all items are tuples of one valid length."""
     return countOf(map(type, items), tuple) == len(items) and len(widths := set(map(len, items))) == 1 and widths <= {2, 3, 4}
 
 
 def _fields(item: Any) -> tuple[Any, Any, Any, Any]:
-    """Key, value, headers and timestamp of what stands for a record."""
+    """Returns key, value, headers and timestamp of an item."""
     if item is None or isinstance(item, bytes | bytearray | memoryview):
         return None, item, (), None
     if not isinstance(item, tuple) or not 2 <= len(item) <= 4:

@@ -1,4 +1,4 @@
-"""The marks of topic options in the headers of partitions. Imports no kernels: planning reads headers, too."""
+"""The marks of topic options in the headers of partitions. Imports no kernels, because planning reads headers too."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _NUMBERS: Final = (1 << EPOCH_BITS) - 1
 
 @functools.lru_cache(1024)
 def mark_of(config: TopicConfig) -> int:
-    """The mark that a header carries for a version of the options: 20 bits of a hash, never 0."""
+    """Returns the mark of a version of the options for headers: 20 bits of a hash, never 0."""
     changed = ",".join(f"{name}={value!r}" for name, value in sorted(config.changed().items()))
     return int.from_bytes(hashlib.blake2b(changed.encode(), digest_size=8).digest(), "little") % ((1 << _MARK_BITS) - 1) + 1
 
 
 def marked(epoch: int, mark: int) -> int:
-    """An epoch number with another mark.
+    """Returns an epoch number with another mark.
 
     >>> marked(6, 1) == (1 << 44) + 6
     True
@@ -30,5 +30,5 @@ def marked(epoch: int, mark: int) -> int:
 
 
 def mark_in(epoch: int) -> int:
-    """The mark of an epoch number; 0 in a header that an older pylog made."""
+    """Returns the mark of an epoch number; 0 in a header written by an older pylog."""
     return epoch >> EPOCH_BITS

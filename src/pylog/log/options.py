@@ -1,9 +1,9 @@
-"""A topic's options as one log acts by them.
+"""The options of a topic that one log currently applies.
 
 `Store.alter_topic` writes the catalog, then marks the header of each partition under that partition's lock. A writer whose header
 carries another mark than that of its options is out of date and loads the log again with the options as they stand. So an append
-need not read the catalog. Whatever deletes reads the catalog under the partition's lock, and gets a writer whose header carries
-that version's mark before it acts: from then on no other process appends by an older one, even if `alter_topic` was killed
+need not read the catalog. A deletion first reads the catalog under the partition's lock, and puts
+that version's mark into the header. From then on no other process appends by older options, even if `alter_topic` was killed
 between the catalog and the headers. `option_marks` computes the marks.
 """
 
@@ -16,17 +16,17 @@ from pylog.log.arguments import Encoders
 
 
 class Options:
-    """One version of a topic's options, with what a log makes of them once.
+    """One version of a topic's options, with the objects that a log derives from it.
 
     Args:
         config: the options.
-        level: the store's durability, which counts where the topic names none.
-        topic, warned: the topic's name, and the topics for which a warning about timestamps was logged; None: none is.
+        level: the store's durability, used if the topic has none.
+        topic, warned: the topic's name, and the topics for which a warning about timestamps was logged; None to log none.
 
     Attributes:
         config: as given.
-        durability: what an acknowledgement promises by default.
-        encoders: make batches by these options.
+        durability: the default level of an acknowledgement.
+        encoders: encode batches by these options.
     """
 
     __slots__ = ("config", "durability", "encoders")
@@ -38,16 +38,16 @@ class Options:
 
 
 class LiveOptions:
-    """The options that count for one log.
+    """The options that apply to one log.
 
     Args:
-        read: returns the topic's options as the catalog has them now.
+        read: returns the topic's current options from the catalog.
         level: the store's durability.
         topic, warned: as for `Options`.
 
     Attributes:
-        now: the version that counts. It is replaced under the log's lock and the partition's only, so that one change acts by one
-            version throughout.
+        now: the version in force. It is replaced only under the log's and the partition's lock, so that each change uses one
+            version.
     """
 
     def __init__(
@@ -62,11 +62,11 @@ class LiveOptions:
         self.now = Options(read(), *self._given)
 
     def read(self) -> TopicConfig:
-        """The options as the catalog has them now. Cost: one small read."""
+        """Returns the current options from the catalog. Cost: one small read."""
         return self._read()
 
     def refresh(self) -> bool:
-        """Takes the options as they stand; returns whether they are others than before. Under both locks.
+        """Applies the current options. Returns whether they have changed. The caller holds both locks.
 
         Raises:
             CorruptionError, UnsupportedFormatError: the catalog cannot be read. Cost: one small read.

@@ -1,8 +1,8 @@
-"""What producers did, as far as a log must know it: their last batches, open transactions, and the `.snapshot` files of both.
+"""The producer state of a log: each producer's last batches and open transaction, and the `.snapshot` files.
 
-A fold over batch headers (storage-format 6.14): one replay function serves opening, recovery and appending. The last stable
-offset is the first offset of the earliest open transaction, or the log's end. A batch that a producer sends again is found
-among its last five; a snapshot keeps the last one only, and what follows the snapshot is replayed.
+The state is a fold over batch headers (storage-format 6.14). One replay function serves loading, recovery and appends. The last
+stable offset is the first offset of the earliest open transaction, or the log's end. A batch that a producer sends again is
+recognised by its last five batches. A snapshot has only the last one; later batches are replayed.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ _ENTRY = struct.Struct(">qhiqiqiq")
 _FIELDS: Final = ["id", "epoch", "sequence", "last", "delta", "timestamp", "coordinator", "first"]
 _ROW: Final = np.dtype({"names": _FIELDS, "formats": [">i8", ">i2", ">i4", ">i8", ">i4", ">i8", ">i4", ">i8"]})
 assert _ROW.itemsize == _ENTRY.size
-_BATCHES_KEPT: Final = 5  # of each producer, as many as a Kafka client has under way at once
+_BATCHES_KEPT: Final = 5  # of each producer, the number of requests that a Kafka client may have in flight
 
 
 class Sequenced(NamedTuple):
-    """A batch that a producer numbered: the sequences of its first and last record, and their offsets."""
+    """The sequences and offsets of the first and last record of a producer's batch."""
 
     first_sequence: int
     last_sequence: int
@@ -57,7 +57,7 @@ class Sequenced(NamedTuple):
 
 
 class Producer(NamedTuple):
-    """One producer's entry, as a snapshot has it (storage-format 3.10), and earlier batches; -1 stands for none."""
+    """One producer's entry in a snapshot (storage-format 3.10), and its earlier batches; -1 means none."""
 
     producer_id: int
     epoch: int
@@ -71,7 +71,7 @@ class Producer(NamedTuple):
 
     @property
     def batches(self) -> tuple[Sequenced, ...]:
-        """The last batches of its epoch, at most five, newest last."""
+        """The last batches of the producer's epoch, at most five, newest last."""
         if self.last_sequence < 0:
             return ()
         first = (self.last_sequence - self.offset_delta) & limits.INT32_MAX
@@ -79,18 +79,17 @@ class Producer(NamedTuple):
 
     @property
     def next_sequence(self) -> int:
-        """The sequence that its next batch begins with: 0 at first, and 0 again behind 2^31 - 1."""
+        """The sequence of its next batch: 0 at first, and 0 again after 2^31 - 1."""
         return (self.last_sequence + 1) & limits.INT32_MAX
 
 
 class ProducerStateManager:
-    """The producers of a log after all records below `end_offset`.
+    """The state of a log's producers after all records below `end_offset`.
 
     Attributes:
-        end_offset: all records below it were taken.
-        noted: gives the time that a producer is idle from, in milliseconds, for the largest timestamp of its last batch. By
-            default that is the timestamp, as in Kafka. For batches without one, or with one in the future, a log that is open
-            notes the time of the append.
+        end_offset: all records below it were replayed.
+        noted: maps the largest timestamp of a producer's last batch to the time since which the producer is idle. By default it
+            is the timestamp, as in Kafka. For a missing or future timestamp, an open log uses the time of the append.
 
     >>> state = ProducerStateManager()
     >>> state.first_unstable_offset is None
@@ -99,7 +98,7 @@ class ProducerStateManager:
 
     def __init__(self, producers: Iterable[Producer] = (), end_offset: int = 0) -> None:
         self.end_offset = end_offset
-        self.noted: Callable[[int], int] = int  # largest timestamp of a batch → the time that its producer's idleness counts from
+        self.noted: Callable[[int], int] = int  # largest timestamp of a batch → start of its producer's idle time
         self._producers = {producer.producer_id: producer for producer in producers}
         self._open: SortedDict[int, int] = SortedDict(
             {entry.transaction_first_offset: key for key, entry in self._producers.items() if entry.transaction_first_offset >= 0}
@@ -107,7 +106,7 @@ class ProducerStateManager:
 
     @property
     def producers(self) -> list[Producer]:
-        """All entries, by producer id."""
+        """Returns all entries, by producer id."""
         return [self._producers[key] for key in sorted(self._producers)]
 
     @property
@@ -121,12 +120,12 @@ class ProducerStateManager:
         return int(self._open.peekitem(0)[0]) if self._open else None
 
     def keep(self, producer_ids: NDArray[np.int64], kept: dict[int, Producer | None]) -> None:
-        """Notes in `kept` how these producers' entries are, before they change for the first time. Cost: O(1) for each."""
+        """Saves these producers' entries in `kept`, before their first change. Cost: O(1) for each."""
         for key in set(producer_ids.tolist()):
             kept.setdefault(key, self._producers.get(key))
 
     def put_back(self, kept: dict[int, Producer | None], end_offset: int) -> None:
-        """Makes entries again what `keep` noted: the batches since then, from `end_offset` on, are not in the log after all.
+        """Restores the entries that `keep` saved: the later batches, from `end_offset` on, were not written.
 
         >>> state, kept = ProducerStateManager([Producer(7, 0)]), {}
         >>> state.keep(np.array([7, 8]), kept)
@@ -147,21 +146,21 @@ class ProducerStateManager:
                     self._open[entry.transaction_first_offset] = key
 
     def check(self, batch: ProducerBatch, count: int) -> Sequenced | None:
-        """Whether a batch, of no transaction, may be appended now.
+        """Checks whether a non-transactional batch may be appended.
 
         Args:
-            batch: its producer's numbers, checked.
-            count: records in it.
+            batch: its producer's numbers, validated.
+            count: the number of records.
 
         Returns:
-            None when it may; the batch in the log when it is there already, among the producer's last five.
+            None if it may; if it is one of the producer's last five batches, that batch in the log.
 
         Raises:
-            ProducerFencedError: the producer has a higher epoch now.
-            OutOfOrderSequenceError: the batch does not follow on from the last one, or not at 0 in a new epoch.
-            InvalidTransactionStateError: the producer has a transaction open.
+            ProducerFencedError: the log has a higher epoch of the producer.
+            OutOfOrderSequenceError: the batch does not follow the last one, or does not start at 0 in a new epoch.
+            InvalidTransactionStateError: the producer has an open transaction.
 
-        A producer that the log knows nothing of may begin anywhere. Cost: O(1). Spec: storage-format 6.14.2, 6.14.3.
+        A producer without state may start at any sequence. Cost: O(1). Spec: storage-format 6.14.2, 6.14.3.
 
         >>> state = ProducerStateManager([Producer(7, 0, last_sequence=9, last_offset=41, offset_delta=9)], end_offset=42)
         >>> state.check(ProducerBatch(7, 0, 10), 5) is None
@@ -181,7 +180,7 @@ class ProducerStateManager:
         return None
 
     def next_sequence(self, producer_id: int, epoch: int) -> int | None:
-        """The sequence that follows a producer's last batch of an epoch; None when nothing is known of it.
+        """Returns the next sequence of a producer in an epoch; None if there is no state.
 
         >>> ProducerStateManager([Producer(7, 0, last_sequence=9)]).next_sequence(7, 0)
         10
@@ -190,14 +189,14 @@ class ProducerStateManager:
         return known.next_sequence if known is not None and known.epoch == epoch else None
 
     def expire(self, now_ms: int, expiration_ms: int) -> list[int]:
-        """Forgets producers that have been idle so long, but none with an open transaction (groups-and-transactions 5.10).
+        """Removes the state of idle producers without an open transaction (groups-and-transactions 5.10).
 
         Args:
-            now_ms: the wall clock, in milliseconds. It is compared with the largest timestamp of each producer's last batch.
-            expiration_ms: idle for at least this long.
+            now_ms: the wall clock, in milliseconds; compared with the largest timestamp of each producer's last batch.
+            expiration_ms: the least idle time, in milliseconds.
 
         Returns:
-            The ids of those that are forgotten. Cost: O(number of producers).
+            The ids of the removed producers. Cost: O(number of producers).
 
         >>> state = ProducerStateManager([Producer(7, 0, timestamp=1000), Producer(8, 0, timestamp=1001)])
         >>> state.expire(now_ms=2000, expiration_ms=1000)
@@ -213,21 +212,21 @@ class ProducerStateManager:
         return idle
 
     def rest(self, end_offset: int, now_ms: int, expiration_ms: int) -> list[int]:
-        """Comes to the end of a segment: what a snapshot has there. Idle producers are forgotten, as `expire` does."""
+        """Prepares the state for a snapshot at the end of a segment: removes idle producers, as `expire` does."""
         self.end_offset = end_offset
         return self.expire(now_ms, expiration_ms)
 
     def replay(self, buffer: Bytes, table: Table) -> list[AbortedTransaction]:
-        """Takes batches that follow those already taken.
+        """Replays batches that follow the previous ones.
 
         Args:
-            buffer: where their bytes are: markers are read from it.
+            buffer: their bytes, to read markers from.
             table: the batches, POSITION counting from the buffer's start.
 
         Returns:
             The transactions that these batches abort.
 
-        Cost: O(1) for each batch that has a producer, nothing for others.
+        Cost: O(1) for each batch with a producer id, none for others.
         """
         aborted = []
         for batch in np.flatnonzero(table[PRODUCER_ID] >= 0).tolist():
@@ -264,7 +263,7 @@ class ProducerStateManager:
         )
 
     def _end_transaction(self, table: Table, batch: int, marker: ControlRecord) -> list[AbortedTransaction]:
-        """Closes a producer's transaction; an abort of one that has data is an entry of the transaction index (6.14.4)."""
+        """Ends a producer's transaction. Adds an entry for the transaction index if it was aborted and has data (6.14.4)."""
         key, offset = int(table[PRODUCER_ID, batch]), int(table[LAST_OFFSET, batch])
         epoch, timestamp = int(table[PRODUCER_EPOCH, batch]), self.noted(int(table[MAX_TIMESTAMP, batch]))
         old = self._producers.get(key, Producer(key, epoch))
@@ -283,22 +282,22 @@ class ProducerStateManager:
 
 
 def _check_follows(batch: ProducerBatch, known: Producer) -> None:
-    """A batch is of its producer's epoch or a higher one, begins where the last one ended, and breaks into no transaction."""
+    """Checks a batch's epoch and sequence, and that the producer has no open transaction."""
     numbers, place = batch._asdict(), f"producer {batch.producer_id}, epoch {batch.epoch}, sequence {batch.sequence}"
     if batch.epoch < known.epoch:
-        message = f"{place}: epoch {known.epoch} of this producer is in the log; end this one, another has taken over"
+        message = f"{place}: the log has epoch {known.epoch} of this producer; close this one, another instance has replaced it"
         raise ProducerFencedError(message, **numbers, expected=known.epoch)
     expected = known.next_sequence if batch.epoch == known.epoch else 0
     if batch.sequence != expected:
-        message = f"{place}: the log expects sequence {expected}; send what is missing, or begin a new epoch at sequence 0"
+        message = f"{place}: the log expects sequence {expected}; send the missing batches, or start a new epoch at sequence 0"
         raise OutOfOrderSequenceError(message, **numbers, expected=expected)
     if known.transaction_first_offset >= 0:
-        message = f"{place}: this producer has a transaction open since offset {known.transaction_first_offset}; end it first"
+        message = f"{place}: its transaction is open since offset {known.transaction_first_offset}; end that transaction first"
         raise InvalidTransactionStateError(message, offset=known.transaction_first_offset)
 
 
 def control_record(buffer: Bytes, table: Table, batch: int) -> ControlRecord | None:
-    """The control record of a batch; None when compaction emptied it."""
+    """Returns the control record of a batch; None if compaction emptied it."""
     decoder = RecordDecoder(("key", "value"), verify=False)
     single = np.ascontiguousarray(table[:, batch : batch + 1])
     for frame in (*decoder.feed(buffer, single), *decoder.finish()):
@@ -310,7 +309,7 @@ def control_record(buffer: Bytes, table: Table, batch: int) -> ControlRecord | N
 
 
 def encode_snapshot(state: ProducerStateManager) -> bytes:
-    """The bytes of a `.snapshot` file (storage-format 3.10).
+    """Returns the content of a `.snapshot` file (storage-format 3.10).
 
     >>> encode_snapshot(ProducerStateManager()).hex()
     '000148674bc700000000'
@@ -321,10 +320,10 @@ def encode_snapshot(state: ProducerStateManager) -> bytes:
 
 
 def parse_snapshot(data: bytes, offset: int, path: str) -> ProducerStateManager:
-    """A state from the bytes of a snapshot named `offset`.
+    """Parses a snapshot named by `offset`.
 
     Raises:
-        CorruptionError: another version, a wrong CRC, a wrong count, numbers that no log has.
+        CorruptionError: an unknown version, a wrong CRC or count, or impossible numbers.
     """
     return _state_of(data, offset, path, None)
 
@@ -336,20 +335,20 @@ class Idleness(NamedTuple):
     expiration_ms: int
 
 
-ONLY_OPEN: Final = Idleness(
-    limits.INT64_MAX, 0
-)  # for readers: of other producers than those of open transactions they need nothing
+ONLY_OPEN: Final = Idleness(limits.INT64_MAX, 0)  # for readers, which need only producers with open transactions
 
 
 def read_snapshot(fs: FileSystem, directory: str, offset: int, idle: Idleness | None = None) -> ProducerStateManager | None:
-    """Reads a producer snapshot; None where there is none.
+    """Reads a producer snapshot; None if there is none.
 
     Args:
-        fs, directory, offset: which.
-        idle: leaves out producers that have expired; those without a time have been idle from now on.
+        fs, directory, offset: identify the file.
+        idle: skips expired producers; those without a timestamp count as idle from now on.
 
     Raises:
-        CorruptionError: it cannot be used, whatever the reason. Cost: 1 µs for each producer that has not expired.
+        CorruptionError: the snapshot cannot be used.
+
+    Cost: 1 µs for each producer that has not expired.
     """
     path = join(directory, file_name(offset, SNAPSHOT))
     data, fault, *_ = read_derived(fs, path, limits.MAX_SNAPSHOT_BYTES)
@@ -372,7 +371,7 @@ def _state_of(data: bytes, offset: int, path: str, idle: Idleness | None) -> Pro
 
 
 def _are_possible(rows: Any, offset: int) -> bool:
-    """Whether entries can be those of a log's producers before an offset."""
+    """Whether entries are possible in a log that ends at an offset."""
     ids, firsts = rows["id"], rows["first"][rows["first"] >= 0]
     within = (rows["last"] >= -1) & (rows["last"] < offset) & (rows["first"] >= -1) & (rows["first"] < offset)
     counts = (rows["sequence"] >= -1) & (rows["delta"] >= 0) & (rows["delta"] <= rows["last"] + 1)
@@ -381,10 +380,10 @@ def _are_possible(rows: Any, offset: int) -> bool:
 
 
 def snapshot_entries(data: bytes, path: str) -> Iterator[Producer]:
-    """The entries of a snapshot, in the order of the file.
+    """Returns the entries of a snapshot, in file order.
 
     Raises:
-        CorruptionError: another version, a wrong CRC, a wrong count.
+        CorruptionError: an unknown version, a wrong CRC or count.
     """
     _check_snapshot(data, path)
     return (Producer(*fields) for fields in _ENTRY.iter_unpack(data[_HEAD.size :]))
@@ -401,7 +400,7 @@ def _check_snapshot(data: bytes, path: str) -> None:
 def load_snapshot(
     fs: FileSystem, directory: str, offsets: Iterable[int], start_offset: int, end_offset: int, idle: Idleness | None = None
 ) -> tuple[ProducerStateManager, list[str]]:
-    """The newest usable snapshot in (start, end], else an empty state at the log's start; and what was wrong with others."""
+    """Returns the newest usable snapshot in (start, end], else an empty state at the log start; and the faults of others."""
     complaints: list[str] = []
     for offset in sorted((offset for offset in offsets if start_offset < offset <= end_offset), reverse=True):
         try:
@@ -415,19 +414,19 @@ def load_snapshot(
 
 
 def write_snapshot(fs: FileSystem, directory: str, state: ProducerStateManager) -> None:
-    """Writes the snapshot of a state, named by its end offset; an offset of 0 has none (storage-format 3.10.4).
+    """Writes a snapshot, named by the state's end offset; offset 0 has none (storage-format 3.10.4).
 
-    Neither has one of more producers than are read: the batch headers after an older one are.
+    A state with more producers than a reader accepts is not written: the batch headers after an older snapshot replace it.
     """
     if state.end_offset > 0 and state.count <= (limits.MAX_SNAPSHOT_BYTES - _HEAD.size) // _ENTRY.size:
         write_atomically(fs, directory, file_name(state.end_offset, SNAPSHOT), encode_snapshot(state))
 
 
 def drop_snapshots(fs: FileSystem, directory: str, offsets: Iterable[int], end_offset: int) -> list[str]:
-    """Removes the snapshots after a log's end, which an unfinished truncation leaves; new records will reach their offsets.
+    """Removes snapshots after the log end, left by an unfinished truncation, because new records will reach their offsets.
 
     Returns:
-        The names of the files that were removed.
+        The names of the removed files.
     """
     stale = [file_name(offset, SNAPSHOT) for offset in offsets if offset > end_offset]
     for name in stale:

@@ -1,4 +1,4 @@
-"""What a reader sees of a log at one moment: frozen, published by one reference assignment, read without locks."""
+"""`LogState`: an immutable snapshot of a log for readers. A writer publishes a new one by assigning a reference; no locks."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ class LogState(msgspec.Struct, frozen=True):
 
     Attributes:
         segments: the segments of this state, oldest first. They never grow or shrink.
-        active: the segment that is appended to (or was, when the log was opened for reading), None in a log without any.
-        active_size: bytes of the active segment that are published.
-        start_offset: the smallest offset that may be read.
-        end_offset: the offset behind the last published record.
-        durable_offset: everything below is synced.
-        first_unstable_offset: first offset of the earliest open transaction, None without one.
-        epoch: the header's, when this was so: segments came, went or were replaced when it has moved.
-        truncation_count: how often the log had been truncated.
-        replacements: how often this process has seen files replaced or deleted by a program that does not write the header.
-        remote_start: where the log starts in a broker's remote tier; None of a log that is all here.
+        active: the active segment (in a log opened for reading, the last one); None if there are no segments.
+        active_size: published bytes of the active segment.
+        start_offset: the log start offset: the smallest offset that may be read.
+        end_offset: the offset after the last published record: log end offset and high watermark.
+        durable_offset: records below it are synced.
+        first_unstable_offset: first offset of the earliest open transaction, or None.
+        epoch: the header's epoch at that time. It changes when segments are added, deleted or replaced.
+        truncation_count: the number of truncations so far.
+        replacements: how often this process has noticed that a program without a header has replaced or deleted files.
+        remote_start: the log start offset in a broker's remote storage; None if the log is complete here.
     """
 
     segments: SegmentView
@@ -50,14 +50,14 @@ class LogState(msgspec.Struct, frozen=True):
 
     @property
     def remote_offsets(self) -> range:
-        """The offsets that only a broker's remote tier has."""
+        """The offsets that are only in a broker's remote storage."""
         return range(0) if self.remote_start is None else range(self.remote_start, self.start_offset)
 
     def earliest(self, partition: TopicPartition) -> int:
-        """Where reading from the beginning starts.
+        """Returns the offset where reading from the beginning starts.
 
         Raises:
-            OffsetOutOfRangeError: in a remote tier.
+            OffsetOutOfRangeError: it is in remote storage.
         """
         remote = self.remote_offsets
         if remote:
@@ -66,15 +66,15 @@ class LogState(msgspec.Struct, frozen=True):
 
     @property
     def stable_offset(self) -> int:
-        """Where `read_committed` reading ends (storage-format 6.7.2)."""
+        """The last stable offset, where `read_committed` reading ends (storage-format 6.7.2)."""
         return self.end_offset if self.first_unstable_offset is None else max(self.start_offset, self.first_unstable_offset)
 
     def size_of(self, segment: LogSegment) -> int:
-        """Bytes of a segment that this state may read."""
+        """Returns the number of bytes of a segment that this state may read."""
         return self.active_size if segment is self.active else segment.size
 
     def from_offset(self, offset: int) -> Iterator[tuple[LogSegment, int]]:
-        """The segments that may hold `offset` and later ones, each with the offset that its records lie below. O(log n)."""
+        """Yields the segment that may have `offset`, and later ones, each with the offset after its records. O(log n)."""
         found = self.segments.floor(offset) or self.segments.first
         while found is not None and found[0] < max(self.end_offset, 1):
             following = self.segments.higher(found[0])
@@ -82,12 +82,12 @@ class LogState(msgspec.Struct, frozen=True):
             found = following
 
     def end_of(self, segment: LogSegment) -> int:
-        """The offset that all records of a segment lie below: the next segment's base offset, or the log's end."""
+        """Returns the offset after a segment's records: the next segment's base offset, or the log end."""
         following = self.segments.higher(segment.base_offset)
         return self.end_offset if following is None else following[0]
 
     def described(self) -> tuple[SegmentInfo, ...]:
-        """The segments in numbers, oldest first. Cost: O(n)."""
+        """Returns offsets and sizes of the segments, oldest first. Cost: O(n)."""
         found = self.segments.values()
         ends = [*(segment.base_offset for segment in found[1:]), self.end_offset]
         return tuple(
@@ -96,7 +96,7 @@ class LogState(msgspec.Struct, frozen=True):
 
 
 def first_state(loaded: Loaded) -> LogState:
-    """The state of a log as it was found."""
+    """Returns the state of a log that was just loaded."""
     active = loaded.segments[-1] if loaded.segments else None
     if active is not None:
         active.builder = loaded.builder
@@ -117,7 +117,7 @@ def first_state(loaded: Loaded) -> LogState:
 
 
 def published_ends(loaded: Loaded) -> tuple[int, int]:
-    """The end that may be shown: what a process wrote under this boot and did not publish may be in memory only."""
+    """Returns the end that readers may see: unpublished bytes of this boot may be in memory only."""
     slot = loaded.slot
     if slot is None or not loaded.same_boot or slot.active_base != loaded.segments[-1].base_offset:
         return loaded.end, loaded.next_offset

@@ -1,7 +1,7 @@
-"""A partition in numbers: where it begins and ends, which segments it has and how large they are.
+"""`PartitionExtent`: the start, end and segments of a partition, for planning reads.
 
-That is all that who plans a read asks of most partitions. A log that is open has it; without one it costs a directory listing
-and the end of the last segment, found as opening finds it, and a segment is looked into only where a range is to be cut inside.
+An open log has these numbers. Otherwise they cost a directory listing and a search for the end of the last segment, as on
+opening. A segment's index is read only if a range is split inside it.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 
 
 class Indexed(Protocol):
-    """A segment, as far as who cuts a range asks it."""
+    """The part of a segment that range planning needs."""
 
     def offset_index(self) -> OffsetIndex: ...
 
 
 class PartitionExtent(NamedTuple):
-    """A partition at one moment.
+    """The extent of a partition at one moment.
 
     Attributes:
-        start_offset: the smallest offset that may be read.
-        end_offset: the offset behind the last published record.
+        start_offset: the log start offset.
+        end_offset: the offset after the last published record.
         bases: base offsets of its segments, ascending.
-        sizes: bytes of each that may be read.
-        segment: makes the segment of an index.
-        remote_offsets: those before the start that only a broker's remote tier has.
+        sizes: the readable bytes of each.
+        segment: opens the segment with an index.
+        remote_offsets: offsets before the start that are only in a broker's remote storage.
     """
 
     start_offset: int
@@ -45,7 +45,7 @@ class PartitionExtent(NamedTuple):
 
 
 def outline_of(state: LogState) -> PartitionExtent:
-    """The outline of a log that is open. Cost: O(n) in its segments."""
+    """Returns the extent of an open log. Cost: O(number of segments)."""
     segments = [segment for segment in state.segments.values() if segment.base_offset < max(state.end_offset, 1)]
     bases = [segment.base_offset for segment in segments]
     sizes = [state.size_of(segment) for segment in segments]
@@ -53,15 +53,15 @@ def outline_of(state: LogState) -> PartitionExtent:
 
 
 def outline_at(source: Source, clock: Clock) -> PartitionExtent:
-    """The outline of a partition that nobody has open, as `Log` would find it now.
+    """Returns the extent of a partition that is not open, as opening would find it now.
 
     Args:
         source: the partition.
-        clock: for waiting while segments come and go.
+        clock: for waiting while segments change.
 
     Raises:
-        UnknownTopicOrPartitionError: it is not there.
-        StorageFailedError: it cannot be read.
+        UnknownTopicOrPartitionError: the partition does not exist.
+        StorageFailedError: its files cannot be read.
     """
     from pylog.log.reading.follower import load_live  # the engine with its kernels: `glance` does without them where it can
     from pylog.log.state import published_ends

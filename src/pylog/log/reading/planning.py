@@ -1,4 +1,4 @@
-"""How large a range of a log is, where it can be cut, what of it is recent: from segment sizes and indexes, never from data."""
+"""Estimates the size of offset ranges and where to split them, from segment sizes and indexes, never from records."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ if TYPE_CHECKING:
     from pylog.segment.segment import LogSegment
 
 
-_Piece = tuple[int, int, int]  # the part of a range that lies in one segment: its index, its first byte, the byte behind it
+_Piece = tuple[int, int, int]  # the part of a range in one segment: its index, its first byte, the byte after it
 
 
 class Split(NamedTuple):
-    """A range's size in bytes, about, and the batch boundaries that cut it."""
+    """The approximate size of a range in bytes, and the batch boundaries that split it."""
 
     size: int
     offsets: list[int]
 
 
 def cut(outline: PartitionExtent, start: int, end: int, max_bytes: int) -> Split:
-    """The range's size, and where to cut it into parts of about `max_bytes`: what the two below say, in one walk."""
+    """Returns a range's size, and where to split it into parts of about `max_bytes`, in one walk."""
     pieces = _pieces(outline, start, end)
     size = _size(pieces)
     return Split(size, _inner(outline, pieces, start, end, max_bytes) if size > max_bytes else [])
 
 
 def size_between(outline: PartitionExtent, start: int, end: int) -> int:
-    """About how many bytes the records from `start` to before `end` take."""
+    """Returns the approximate size of the records from `start` up to, but not including, `end`, in bytes."""
     return _size(_pieces(outline, start, end))
 
 
@@ -42,7 +42,7 @@ def _size(pieces: Iterable[_Piece]) -> int:
 
 
 def split_offsets(outline: PartitionExtent, start: int, end: int, max_bytes: int) -> list[int]:
-    """Batch boundaries that cut a range into parts of about `max_bytes`; a part may span segments."""
+    """Returns batch boundaries that split a range into parts of about `max_bytes`; a part may span segments."""
     return _inner(outline, _pieces(outline, start, end), start, end, max_bytes)
 
 
@@ -51,13 +51,13 @@ def _inner(outline: PartitionExtent, pieces: Iterable[_Piece], start: int, end: 
 
 
 def first_cut(outline: PartitionExtent, start: int, end: int, max_bytes: int) -> int:
-    """The first of them, or `end`: so far `max_bytes` reach, about, but one batch at least."""
+    """Returns the first such boundary, or `end`: about `max_bytes` after the start, and at least one batch."""
     cuts = _cuts(outline, _pieces(outline, start, end), max_bytes)
     return next((offset for offset in cuts if start < offset < end), end)
 
 
 def _cuts(outline: PartitionExtent, pieces: Iterable[_Piece], max_bytes: int) -> Iterator[int]:
-    """The same in order, one after the other; some may come twice."""
+    """Yields the boundaries in order; some may occur twice."""
     used = 0
     for segment, first, end in pieces:
         size = end - first
@@ -67,14 +67,14 @@ def _cuts(outline: PartitionExtent, pieces: Iterable[_Piece], max_bytes: int) ->
         if size <= max_bytes or used >= max_bytes:
             yield outline.bases[segment]
             used = 0
-        if size > max_bytes:  # a segment that is not cut is not looked into
+        if size > max_bytes:  # a segment without a split needs no index
             used = yield from _cuts_inside(outline.segment(segment), first, end, max_bytes, used)
         else:
             used = size
 
 
 def _cuts_inside(segment: Indexed, first: int, end: int, max_bytes: int, used: int) -> Generator[int, None, int]:
-    """The cuts between two positions of a segment, `used` bytes before which are uncut; returns the bytes behind the last one."""
+    """Yields the splits between two positions of a segment, after `used` unsplit bytes. Returns the bytes after the last one."""
     index = segment.offset_index()
     begin = first - used
     while end - begin > max_bytes:
@@ -82,7 +82,7 @@ def _cuts_inside(segment: Indexed, first: int, end: int, max_bytes: int, used: i
         entry = None if offset is None else index.upper(offset)
         if entry is None or not max(begin, first) < entry.position < end:
             break
-        yield entry.offset + 1  # an entry names its batch's last offset, so the next batch begins here
+        yield entry.offset + 1  # an entry has its batch's last offset, so the next batch begins here
         begin = entry.position
     return end - begin
 
@@ -103,18 +103,18 @@ def _pieces(outline: PartitionExtent, start: int, end: int) -> list[_Piece]:
 
 
 def ranges_since(state: LogState, start: int, end: int, timestamp: int) -> Iterator[tuple[int, int]]:
-    """The parts of a range outside of which no record is as recent as `timestamp`, as far as the time indexes prove it.
+    """Yields the parts of a range that may have records as recent as `timestamp`, judged by the time indexes.
 
     Args:
         state: the log.
         start, end: the range, `end` exclusive.
-        timestamp: milliseconds.
+        timestamp: milliseconds since 1970.
 
     Yields:
-        Ranges of offsets, ascending; two may touch. Nothing is proved of a segment whose index had to be made again: damage may
-        have ended it early.
+        Ranges of offsets, ascending; two may touch. A segment whose index was rebuilt is always included: damage may have ended
+        its index early.
 
-    Cost: a look at the time index of each segment.
+    Cost: one search in the time index of each segment.
     """
     for segment, segment_end in state.from_offset(start):
         if segment.base_offset >= end:
@@ -125,8 +125,8 @@ def ranges_since(state: LogState, start: int, end: int, timestamp: int) -> Itera
 
 
 def _first_since(segment: LogSegment, timestamp: int) -> int:
-    """No record of the segment below this offset is as recent as `timestamp`."""
-    builder = segment.builder  # one look: sealing takes it away
+    """Returns an offset below which no record of the segment is as recent as `timestamp`."""
+    builder = segment.builder  # read once: sealing clears it
     largest = segment.time_index().last.timestamp if builder is None else builder.max_timestamp
     if segment.index_is_of_headers or largest < 0:
         return segment.base_offset

@@ -1,7 +1,7 @@
-"""Reading a log: forwards from an offset, one record, by time. Works on a published `LogState`; takes no lock, writes nothing.
+"""Scans a log forward from an offset. Works on a published `LogState`; takes no lock and writes nothing.
 
-Every batch that is handed out has a good CRC and fits between its neighbours. Damage raises a `CorruptionError` that says where
-reading can go on; what lies before it has been handed out by then.
+Every batch that is returned has a good CRC and fits between its neighbours. Damage raises a `CorruptionError` with the offset
+where reading can continue, after all records before it were returned.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from pylog.record.header import header_column
 from pylog.segment.batch_walk import Damage, crc_is_good, first_offsets, next_good_batch, offset_at, possible_markers, walk
 from pylog.segment.segment import LogSegment, vanished
 
-_STEPS: Final = 64  # batches between two entries of an index: as many as fit into Kafka's 4 KiB
+_STEPS: Final = 64  # batches between two index entries: the number that fits into Kafka's 4 KiB
 
 
 class Batches(NamedTuple):
-    """Good batches of one segment: POSITION counts from the buffer's start, which lies at `shift` in the file."""
+    """Good batches of one segment: POSITION counts from the buffer's start, which is at `shift` in the file."""
 
     segment: LogSegment
     buffer: Bytes
@@ -52,7 +52,7 @@ class Batches(NamedTuple):
 
 
 class TransactionEnd(NamedTuple):
-    """A marker: its offset, whose transaction it ends, and how."""
+    """A transaction marker: its offset, its producer, and whether it aborts."""
 
     offset: int
     producer_id: int
@@ -60,20 +60,20 @@ class TransactionEnd(NamedTuple):
 
 
 class OffsetRange(NamedTuple):
-    """What is to be read: offsets from `start` to before `end`."""
+    """The offsets to read, from `start` up to, but not including, `end`."""
 
     start: int
     end: int
 
 
 def good_batches(state: LogState, wanted: OffsetRange) -> Iterator[Batches]:
-    """The batches that hold the offsets wanted, in order, a region of a segment at a time; control batches among them.
+    """Yields the batches with the wanted offsets, in order, one region of a segment at a time, with control batches.
 
-    CRCs are left to who decodes the records.
+    The decoder of the records checks CRCs.
 
     Raises:
-        CorruptionError: at the first bytes wanted that are not the batch that should be there.
-        OffsetOutOfRangeError: a segment's file was removed meanwhile.
+        CorruptionError: at the first wanted bytes that are not the expected batch.
+        OffsetOutOfRangeError: a segment's file was deleted during the read.
     """
     reached = wanted.start
     for segment, segment_end in state.from_offset(wanted.start):
@@ -82,12 +82,12 @@ def good_batches(state: LogState, wanted: OffsetRange) -> Iterator[Batches]:
         try:
             for batches in _segment_batches(state, segment, segment_end, wanted._replace(start=reached)):
                 yield batches
-                reached = int(batches.table[LAST_OFFSET, -1]) + 1  # of a compaction that is at work old and new files are seen
+                reached = int(batches.table[LAST_OFFSET, -1]) + 1  # a running compaction may show old and new files
         except StorageFailedError as error:
             if not vanished(error):
                 raise
             offset = max(segment.base_offset, reached)
-            message = f"{segment.path} was removed while it was read: offset {offset} and those after it in this segment are gone"
+            message = f"{segment.path} was removed while it was read: offset {offset} and later ones in it were deleted"
             raise OffsetOutOfRangeError(message, path=segment.path, offset=offset) from error
 
 
@@ -96,7 +96,7 @@ def _segment_batches(state: LogState, segment: LogSegment, segment_end: int, wan
     size, offset = state.size_of(segment), segment.base_offset
     for buffer, table, shift, damage in walk(segment, position, size, segment_end):
         inside = (table[LAST_OFFSET] >= wanted.start) & (first_offsets(table) < wanted.end)
-        inside |= (table[MAGIC] < 2) & (table[LAST_OFFSET] >= wanted.start)  # where a wrapper begins is not known yet
+        inside |= (table[MAGIC] < 2) & (table[LAST_OFFSET] >= wanted.start)  # the first offset of a wrapper is not known yet
         if inside.any():
             yield Batches(segment, buffer, np.ascontiguousarray(table[:, inside]), shift)
         if damage is not None:
@@ -112,7 +112,7 @@ def _segment_batches(state: LogState, segment: LogSegment, segment_end: int, wan
 
 
 def _check_missed(state: LogState, segment: LogSegment, segment_end: int, wanted: OffsetRange, damage: Damage) -> None:
-    """Raises if damaged bytes may have held an offset that is wanted."""
+    """Raises if damaged bytes may have contained a wanted offset."""
     next_offset = segment_end if damage.next_offset is None else damage.next_offset
     if damage.offset >= wanted.end or next_offset <= max(wanted.start, damage.offset):
         return
@@ -121,7 +121,7 @@ def _check_missed(state: LogState, segment: LogSegment, segment_end: int, wanted
 
 
 def placed(error: PylogError, segment: LogSegment, next_offset: int | None) -> PylogError:
-    """The error with its file, and with what to do next. Its position is one in the file already."""
+    """Adds the file and the next readable offset to an error whose position is already one in the file."""
     follows = "nothing readable follows" if next_offset is None else f"reading can go on at offset {next_offset}"
     error.args = (f"{segment.path} at position {error.position}: {error}; {follows}",)
     error.path = segment.path
@@ -131,7 +131,7 @@ def placed(error: PylogError, segment: LogSegment, next_offset: int | None) -> P
 
 
 def crc_before(state: LogState, offset: int) -> int | None:
-    """The stored CRC of the batch that holds the offset before `offset`; None when the log begins there, or has lost it."""
+    """Returns the stored CRC of the batch before `offset`; None if the log begins there, or the batch was deleted."""
     if offset <= state.start_offset:
         return None
     crc = _stored_crc(state, offset - 1)
@@ -144,12 +144,12 @@ def crc_before(state: LogState, offset: int) -> int | None:
 
 
 def _stored_crc(state: LogState, offset: int) -> int | None:
-    """The CRC of the batch that holds an offset, from the headers behind the index's entry; None when that is a long way."""
+    """Returns the CRC of the batch with an offset, from headers after the index entry; None if the batch is too far away."""
     found = state.segments.floor(offset)
     if found is None:
         return None
     segment = found[1]
-    with contextlib.suppress(CorruptionError, StorageFailedError):  # the long way meets it again, and knows what it means
+    with contextlib.suppress(CorruptionError, StorageFailedError):  # the full search meets the error again, and handles it
         position, size = segment.locate(offset), state.size_of(segment)
         for _ in range(_STEPS):
             column = header_column(segment.file().read(position, max(0, min(HEADER_SIZE, size - position))), position)
@@ -165,13 +165,13 @@ def _stored_crc(state: LogState, offset: int) -> int | None:
 
 
 class TransactionOutcomes:
-    """How the transactions ended whose records are read: the first marker of their producer after them tells.
+    """The outcomes of the transactions being read: the producer's first marker after a record decides.
 
-    Markers are read from the batches, not from the transaction indexes: an index is derived, and one that lacks an entry would
-    make aborted records be served. Where damage may hide a marker, a sound transaction index of the damaged segment tells
-    (`TransactionProof`). Without that proof the outcome is unknown, and such a record is never served as committed.
+    Markers are read from the batches, not from the transaction indexes. An index is derived, and a missing entry would cause
+    aborted records to be served. If damage may hide a marker, a sound transaction index of the damaged segment can prove the
+    outcome (`TransactionProof`). Without that proof the outcome is unknown, and the record is never served as committed.
 
-    Cost: nothing in a stretch without transactions, else one more walk over the headers, ahead of the reader.
+    Cost: none in ranges without transactions, else a second walk over the headers, ahead of the reader.
     """
 
     def __init__(self, state: LogState, wanted: OffsetRange) -> None:
@@ -179,12 +179,12 @@ class TransactionOutcomes:
         self._wanted = wanted
         self._ahead: Iterator[Batches] | None = None
         self._markers: defaultdict[int, deque[tuple[int, bool]]] = defaultdict(deque)  # producer → (offset, aborted), ascending
-        self._damage: CorruptionError | None = None  # ended the walk
+        self._damage: CorruptionError | None = None  # the damage that ended the walk
         self._proof: TransactionProof | None = None  # for transactions whose marker the damage may hide
         self._rest: TransactionOutcomes | None = None  # the walk after the damage
 
     def aborted(self, table: Table) -> NDArray[np.bool_]:
-        """Returns which batches belong to an aborted transaction. The tables of a reading come in the order of their offsets.
+        """Returns which batches belong to an aborted transaction. Tables must be passed in offset order.
 
         Raises:
             CorruptionError: the outcome of a transaction is unknown, because damage may hide its marker.
@@ -215,7 +215,7 @@ class TransactionOutcomes:
         damage = self._damage
         if damage is None:
             return None  # the log has no marker that ends the transaction
-        if damage.next_offset is not None and offset >= damage.next_offset:  # a reading without checksums passes over damage
+        if damage.next_offset is not None and offset >= damage.next_offset:  # a read without checksums skips damage
             return self._after(damage.next_offset)._is_aborted(producer_id, offset)
         return self._hidden_outcome(producer_id, offset, damage)
 
@@ -252,7 +252,7 @@ class TransactionOutcomes:
         return self._rest
 
     def _go_on(self, offset: int) -> bool:
-        """Takes the markers of the next region; False at the end, or where damage may hide one."""
+        """Reads the markers of the next region. Returns False at the end, or if damage may hide a marker."""
         if self._damage is not None:
             return False
         if self._ahead is None:
@@ -271,14 +271,14 @@ class TransactionOutcomes:
             self._markers[end.producer_id].append((end.offset, not end.committed))
 
     def _unknown(self, table: Table, first: int) -> CorruptionError:
-        """The error for batches from `first` on; its `next_offset` is that of the first batch after them that can be judged."""
+        """Returns the error for batches from `first` on. Its `next_offset` is the first later offset with a known outcome."""
         offset, producer = max(int(first_offsets(table)[first]), self._wanted.start), int(table[PRODUCER_ID, first])
         last = first
         while last + 1 < table.shape[1] and self._is_unknown(table, last + 1):
             last += 1
         next_offset = int(table[LAST_OFFSET, last]) + 1
         told = f"whether producer {producer} committed or aborted its transaction at offset {offset} is unknown"
-        way_on = f"repair the log, or go on at offset {next_offset} without these records"
+        way_on = f"repair the log, or continue at offset {next_offset} without these records"
         if self._damage is None:
             found = self._state.segments.floor(offset)
             path = None if found is None else found[1].path
@@ -375,7 +375,7 @@ def _begins(state: LogState, entry: AbortedTransaction) -> bool:
 
 
 def transaction_ends(batches: Batches, offset: int) -> Iterator[TransactionEnd]:
-    """The markers from `offset` on.
+    """Yields the markers from `offset` on.
 
     Raises:
         CorruptionError: a batch that is or may be a marker does not match its checksum.
@@ -393,7 +393,7 @@ def transaction_ends(batches: Batches, offset: int) -> Iterator[TransactionEnd]:
 
 
 def all_transaction_ends(state: LogState, wanted: OffsetRange) -> Iterator[TransactionEnd]:
-    """The markers among the offsets wanted. Cost: a walk over the batches' headers.
+    """Yields the markers among the wanted offsets. Cost: a walk over the batches' headers.
 
     Raises:
         CorruptionError: damage may hide one.
@@ -403,9 +403,9 @@ def all_transaction_ends(state: LogState, wanted: OffsetRange) -> Iterator[Trans
 
 
 def visible(buffer: Bytes, table: Table, aborted: NDArray[np.bool_] | None) -> Table:
-    """The batches whose records a reader sees: no control batches and, for committed reading, none of aborted transactions.
+    """Selects the batches that a reader sees: no control batches and, with `read_committed`, none of aborted transactions.
 
-    What makes a batch invisible is believed only if its CRC is good; others are left to the decoder, which raises.
+    A batch is hidden only if its CRC is good; the decoder raises for the others.
     """
     keep = (table[ATTRIBUTES] & CONTROL_BIT) == 0
     if aborted is not None:
@@ -433,18 +433,18 @@ def scan(
     renew: Renew | None = None,
     check: Check | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Arrow batches of the records wanted, of at most `max_rows` rows each; memory does not grow with the range.
+    """Yields Arrow batches of the wanted records, of at most `max_rows` rows each. Memory does not grow with the range.
 
     Args:
-        state, wanted, columns: what is read of what.
-        committed: leave out what was aborted.
-        max_rows: of one Arrow batch.
-        verify: check each batch's CRC.
-        renew: given what went wrong, returns the log as it is now, to go on with, or raises.
-        check: is given the batches of each region after they were read, before their records are given; raises to refuse them.
+        state, wanted, columns: the log, the offsets and the columns to read.
+        committed: true to leave out aborted records.
+        max_rows: the largest number of rows in one Arrow batch.
+        verify: true to check each batch's CRC.
+        renew: receives an error, and returns the current state to continue with, or raises.
+        check: called with the batches of each region after they were read; raises to refuse their records.
 
     Raises:
-        InvalidArgumentError: at once, of columns that there are not.
+        InvalidArgumentError: at once, for unknown columns.
     """
     decoder = RecordDecoder(columns, start=wanted.start, end=wanted.end, max_rows=max_rows, verify=verify)
     reading = _Reading(wanted, decoder, committed, check)
@@ -452,16 +452,16 @@ def scan(
 
 
 class _Reading:
-    """Reading a range: how far it has come, so that it can go on in another state of the log."""
+    """A scan of a range, with its progress, so that it can continue in a newer state of the log."""
 
     def __init__(self, wanted: OffsetRange, decoder: RecordDecoder, committed: bool, check: Check | None) -> None:
-        self._wanted = wanted  # from where it goes on
+        self._wanted = wanted  # the remaining range
         self._decoder = decoder
         self._committed = committed
         self._check = check
 
     def frames_of_a_changing_log(self, state: LogState, renew: Renew) -> Iterator[pa.RecordBatch]:
-        """The same frames; when segments were replaced meanwhile the rest comes from those that are there now."""
+        """Yields the frames. If segments were replaced during the scan, it continues in the new ones."""
         while True:
             try:
                 yield from self.frames(state)
@@ -473,7 +473,7 @@ class _Reading:
                 return
 
     def frames(self, state: LogState) -> Iterator[pa.RecordBatch]:
-        """Frames from where it has come to."""
+        """Yields the frames of the remaining range."""
         outcomes = TransactionOutcomes(state, self._wanted) if self._committed else None
         try:
             for segment, buffer, table, shift in good_batches(state, self._wanted):
@@ -484,7 +484,7 @@ class _Reading:
                 try:
                     yield from self._decoder.feed(buffer, visible(buffer, known, aborted))
                 except PylogError as error:
-                    self._came_to(error.offset or 0)  # what lies before it was handed out
+                    self._came_to(error.offset or 0)  # the records before it were returned
                     error.position = (error.position or 0) + shift
                     raise _with_way_on(state, segment, error, self._wanted.start) from error
                 if unknown is not None:
@@ -501,7 +501,7 @@ class _Reading:
 
 
 def _with_way_on(state: LogState, segment: LogSegment, error: PylogError, start: int) -> PylogError:
-    """A decoder's error with the offset at which reading can go on: behind where this reading began, so that it ends."""
+    """Adds to a decoder's error the offset where reading can continue, after the start of this read, so that it ends."""
     found = next_good_batch(segment, error.position or 0, state.size_of(segment), max(error.offset or 0, start) + 1)
     if found is not None:
         return placed(error, segment, offset_at(segment, found))

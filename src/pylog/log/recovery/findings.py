@@ -1,4 +1,4 @@
-"""What the end of a log is worth: whole batches, a torn tail, or damage (reliability 3). Decisions only; nothing is written."""
+"""Decides whether bytes at the end of a log are a torn tail or damage (reliability 3). Pure functions; nothing is written."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from pylog.segment.continuity import OUT_OF_REACH
 
 
 class Finding(NamedTuple):
-    """Something about a partition's files that its owner should know.
+    """A fact about a partition's files that its owner should know.
 
     Attributes:
-        kind: "torn" (cut before the next write, and kept aside), "corrupt" (kept, not served), "rebuilt" (a derived file that
-            was not usable), "missing" (a derived file names records that are not there).
+        kind: "torn" (cut off before the next write, after a copy), "corrupt" (kept, not served), "rebuilt" (a derived file was
+            unusable), "missing" (a derived file names records that do not exist).
         path: the file.
-        position, size: the bytes concerned.
-        offset: the first offset concerned.
-        next_offset: where reading can go on, None when nothing follows.
-        message: all of that as a sentence.
+        position, size: the affected bytes.
+        offset: the first affected offset.
+        next_offset: where reading can continue; None if nothing follows.
+        message: the finding as a sentence.
     """
 
     kind: str
@@ -31,14 +31,14 @@ class Finding(NamedTuple):
 
 
 def is_torn(damage: Damage, *, durable_position: int, last_segment: bool, unsynced_bytes: int) -> bool:
-    """Whether bytes that are not batches are the tail of a write that was under way when the system stopped (reliability 3.3).
+    """Whether damaged bytes are an unfinished write at the time of a crash (reliability 3.3).
 
     Args:
-        damage: the first of them in its segment.
-        durable_position: everything below is known to have been synced.
-        last_segment: whether the segment is the log's last one; those before it were synced when it was made.
-        unsynced_bytes: how far apart two batches can be that were not synced yet; 0 when nothing is known of the writer, so that
-            any good batch behind the damage makes it corruption.
+        damage: the first damage in its segment.
+        durable_position: bytes below it are known to be synced.
+        last_segment: true for the log's last segment; earlier ones were synced by the roll.
+        unsynced_bytes: the largest distance of two unsynced batches. 0 if unknown: then any good batch after the damage means
+            corruption.
 
     >>> is_torn(Damage(90, 100, 7, None, ""), durable_position=90, last_segment=True, unsynced_bytes=0)
     True
@@ -46,5 +46,5 @@ def is_torn(damage: Damage, *, durable_position: int, last_segment: bool, unsync
     False
     """
     if damage.position < durable_position or not last_segment or damage.why == OUT_OF_REACH:
-        return False  # the last: a whole batch, which somebody wrote
+        return False  # at the end: a whole batch was written there
     return damage.next_offset is None or damage.end - damage.position <= unsynced_bytes

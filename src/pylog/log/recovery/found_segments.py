@@ -1,4 +1,4 @@
-"""The segments of a partition, as found in its directory. Each is made at its first use, because reading the end needs few."""
+"""The segments found in a partition's directory. Each is opened on first use, because finding the end needs few of them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pylog.segment.segment import LogSegment
 
 
 class FoundSegments(Sequence[LogSegment]):
-    """Segments in their order, made once.
+    """A sequence of segments, opened lazily.
 
     Args:
         bases: base offsets, ascending.
-        sizes: bytes of each file.
-        make: the segment of an index.
+        sizes: of each file, in bytes.
+        make: opens the segment with an index.
 
     >>> FoundSegments([0, 100], [1024, 10], lambda index: None).bases
     [0, 100]
@@ -29,7 +29,7 @@ class FoundSegments(Sequence[LogSegment]):
 
     @classmethod
     def known(cls, segments: Sequence[LogSegment]) -> FoundSegments:
-        """The same of segments that there are already."""
+        """Returns a sequence of segments that are already open."""
         bases, sizes = [segment.base_offset for segment in segments], [segment.size for segment in segments]
         return cls(bases, sizes, segments.__getitem__)
 
@@ -45,7 +45,7 @@ class FoundSegments(Sequence[LogSegment]):
         return self._one(where) if isinstance(where, int) else [self._one(each) for each in where]
 
     def __iter__(self) -> Iterator[LogSegment]:
-        return iter([self._one(index) for index in range(len(self.bases))])  # a third of what `Sequence` does for the same
+        return iter([self._one(index) for index in range(len(self.bases))])  # a third of the cost of `Sequence.__iter__`
 
     def _one(self, index: int) -> LogSegment:
         found = self._made.get(index)
@@ -54,11 +54,11 @@ class FoundSegments(Sequence[LogSegment]):
         return found
 
     def find(self, base_offset: int) -> LogSegment | None:
-        """The segment with a base offset, None when there is none."""
+        """Returns the segment with a base offset, or None."""
         index = bisect_left(self.bases, base_offset)
         return self._one(index) if self.bases[index : index + 1] == [base_offset] else None
 
     def up_to(self, base_offset: int) -> FoundSegments:
-        """Those up to the segment with a base offset, as its last one."""
+        """Returns the segments up to and including the one with a base offset."""
         count = bisect_left(self.bases, base_offset) + 1
         return FoundSegments(self.bases[:count], self.sizes[:count], self._one)

@@ -1,4 +1,4 @@
-"""Lines for what opening a partition found and did: see `pylog.trace`."""
+"""Logs the findings and actions of opening a partition: see `pylog.trace`."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _EVENTS: Final = {"torn": trace.TORN, "corrupt": trace.CORRUPT, "missing": trace
 
 
 def tell_of_loading(source: Source, loaded: Loaded, known: Collection[Finding]) -> None:
-    """Leaves a line for each finding, and one if the end of the log had to be scanned.
+    """Logs a line for each finding, and one if the end of the log was scanned.
 
     Args:
         source, loaded: the partition.
-        known: findings that have a line already.
+        known: findings that were already logged.
     """
     for finding in loaded.findings:
         if finding not in known:
@@ -29,9 +29,9 @@ def tell_of_loading(source: Source, loaded: Loaded, known: Collection[Finding]) 
 
 
 def _scanned(source: Source, loaded: Loaded) -> int:
-    """The bytes of the segments that were scanned."""
+    """Returns the bytes of the scanned segments."""
     sizes = [loaded.file_size]
-    if loaded.slot is None:  # a header vouches for all segments but the last one
+    if loaded.slot is None:  # with a header, only the last segment is scanned
         following = loaded.segments.bases[1:]
         sizes += [segment.size for segment, base in zip(loaded.segments, following, strict=False) if base > source.recovery_point]
     return sum(sizes)
@@ -39,5 +39,5 @@ def _scanned(source: Source, loaded: Loaded) -> int:
 
 def _reason(loaded: Loaded) -> str:
     if loaded.slot is None:
-        return "no clean-shutdown marker, and no header that is up to date"
+        return "no clean-shutdown marker, and no current header"
     return "the last process died, or another process has the log open"

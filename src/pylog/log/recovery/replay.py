@@ -15,7 +15,7 @@ def replay_segment(segment: LogSegment, size: int, state: ProducerStateManager) 
     """Replays a segment's batches at and above the state's end offset.
 
     Returns:
-        The transactions that they abort, and whether they are all of them: damage may hide markers.
+        The transactions that they abort, and whether the list is complete: damage may hide markers.
     """
     position = segment.locate(max(state.end_offset, segment.base_offset))
     aborted: list[AbortedTransaction] = []

@@ -1,7 +1,7 @@
-"""The end of a segment, told by the headers of its last batches where they are as they should be.
+"""Finds the end of a segment from the headers of its last batches, if they are as expected.
 
-Opening a log needs no more of most segments, and where batches are large their records would be nearly all that is read. What is
-out of the ordinary gets no answer here: a walk judges it, with the bytes before it.
+Opening a log needs no more for most segments, and avoids reading large batches. In all other cases there is no result, and a walk
+over the batches decides.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from pylog.segment.continuity import is_dense
 from pylog.segment.log_file import LogFile
 from pylog.segment.segment import LogSegment
 
-_CHUNK: Final = 8192  # bytes: the batches behind an index entry at Kafka's default interval, where they are small
-_MOST: Final = 64  # batches, or chunks of small ones: a segment without index entries is better walked
+_CHUNK: Final = 8192  # bytes: small batches after an index entry at Kafka's default interval
+_MOST: Final = 64  # batches, or chunks of small ones: for a segment without index entries a walk is better
 
 
 def sound_tail(segment: LogSegment, position: int, following: int | None) -> Table | None:
-    """The batches from a position to the segment's end, if nothing about them is to be judged.
+    """Returns the batches from a position to the segment's end, if all of them are as expected.
 
     Args:
         segment: the segment.
-        position: a batch's first byte, 0 or as its index gave it.
-        following: the offset behind the last batch, where something tells it.
+        position: a batch's first byte: 0, or from the index.
+        following: the offset after the last batch, if known.
 
     Returns:
-        The batch table, POSITION counting from the file's start; None unless every batch is of magic 2, each goes on where the
-        one before ends, with the same leader epoch, and the last one ends where the segment does.
+        The batch table, POSITION counting from the file's start. None unless all batches have magic 2 and the same leader epoch,
+        follow each other without gaps, and end with the segment.
 
-    Cost: a pread of some kilobytes for each large batch, or for some dozens of small ones.
+    Cost: a read of a few kilobytes for each large batch, or for a few dozen small ones.
     """
-    if segment.index_is_of_headers:  # it cannot vouch for what it was made from
+    if segment.index_is_of_headers:  # an index rebuilt from headers cannot confirm them
         return None
     file = segment.file()
     parts: list[Table] = []
@@ -53,7 +53,7 @@ def sound_tail(segment: LogSegment, position: int, following: int | None) -> Tab
 
 
 def _headers(file: LogFile, position: int, end: int) -> Table | None:
-    """The whole batches that a chunk holds, or the large one that begins it; None when there is none to be sure of."""
+    """Returns the whole batches in a chunk, or the large one at its start; None if there is none."""
     chunk = file.read(position, min(_CHUNK, end - position))
     scan = scan_batches(chunk)
     if scan.table.shape[1]:
@@ -64,7 +64,7 @@ def _headers(file: LogFile, position: int, end: int) -> Table | None:
 
 
 def _goes_on(segment: LogSegment, table: Table, following: int | None) -> bool:
-    """Whether the batches have no gap between them, nor before the first one, and nothing else that a walk would look into."""
+    """Whether the batches have no gap between or before them, and nothing else that requires a walk."""
     position, first, last = table[[POSITION, BASE_OFFSET, LAST_OFFSET], 0].tolist()
     vouched = position and segment.offset_index().lookup(last) == (last, position)
     floor = first if vouched else segment.base_offset

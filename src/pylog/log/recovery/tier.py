@@ -1,8 +1,9 @@
-"""Logs whose first part is in a Kafka broker's remote tier: which offsets that are, and what to say of them.
+"""Detects logs whose first records are in a Kafka broker's remote storage, and their offsets.
 
-With tiered storage a broker deletes segments from its disk that it has copied to remote storage. Its checkpoint keeps the log
-start offset, and the leader epochs still begin there, below the first segment. pylog reads what is local, from the local log
-start offset on. It keeps what leads the broker to the rest, and never starts later than asked without an error.
+With tiered storage, a broker deletes local segments that it has copied to remote storage. Its checkpoint keeps the log start
+offset, and the leader epochs still begin there, below the first segment. pylog reads the local log, from the local log start
+offset on. It keeps the files that lead the broker to the remote records, and raises an error instead of starting later than
+requested.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pylog.errors import CorruptionError, OffsetOutOfRangeError
 from pylog.fs import FileSystem, parent_of
 from pylog.segment.names import LOG, parse
 
-_METADATA: Final = "__remote_log_metadata-"  # a partition of the topic in which brokers note their remote segments
+_METADATA: Final = "__remote_log_metadata-"  # partitions of the topic with the brokers' remote segments
 _CACHE: Final = "remote-log-index-cache"  # a directory that a broker with remote storage creates
 _BROKERS: Final = "meta.properties"
 
@@ -24,15 +25,15 @@ _BROKERS: Final = "meta.properties"
 def remote_start(
     fs: FileSystem, root: str, log_start: int | None, epochs: Sequence[EpochEntry] | None, first_base: int
 ) -> int | None:
-    """The log start offset of a log whose first part is not in its directory; None of a log that is all there.
+    """Returns the log start offset of a log whose first records are remote; None if the log is complete.
 
     Args:
         fs, root: the log directory.
-        log_start: the partition's line in the checkpoint of log start offsets, None without one.
+        log_start: the partition's entry in the log start checkpoint, or None.
         epochs: its leader epochs.
         first_base: base offset of its first segment.
 
-    One sign alone proves nothing: the line may be stale after a crash, and leader epochs alone tell that segments are missing.
+    One sign is not sufficient: the checkpoint may be stale after a crash, and leader epochs alone mean missing segments.
     """
     if log_start is None or log_start >= first_base or not epochs or epochs[0].start_offset >= first_base:
         return None
@@ -40,11 +41,11 @@ def remote_start(
 
 
 def begins_in_tier(fs: FileSystem, directory: str, log_start: int | None) -> bool:
-    """Whether the first part of a partition that nobody has open is in a remote tier. Cost: nothing without a line.
+    """Whether the first records of a partition that is not open are in remote storage. Cost: none without `log_start`.
 
     Args:
         fs, directory: the partition.
-        log_start: its line in the checkpoint of log start offsets, None without one.
+        log_start: its entry in the log start checkpoint, or None.
     """
     if log_start is None:
         return False
@@ -55,22 +56,22 @@ def begins_in_tier(fs: FileSystem, directory: str, log_start: int | None) -> boo
 
 
 def is_brokers(fs: FileSystem, root: str) -> bool:
-    """Whether a log directory is a broker's: pylog has no remote tier."""
+    """Whether a log directory is a broker's: pylog has no remote storage."""
     return any(entry.name == _BROKERS for entry in fs.list(root)) or has_tier(fs, root)
 
 
 def has_tier(fs: FileSystem, root: str) -> bool:
-    """Whether a log directory has what a broker with remote storage leaves in it."""
+    """Whether a log directory has files of a broker with remote storage."""
     return any(entry.name == _CACHE or entry.name.startswith(_METADATA) for entry in fs.list(root))
 
 
 def in_tier(name: str, remote: range, offset: int) -> OffsetOutOfRangeError:
-    """The error for an offset that only the remote tier has.
+    """Returns the error for an offset that is only in remote storage.
 
     Args:
-        name: of the partition.
-        remote: the offsets there.
-        offset: the one asked for.
+        name: the partition's name.
+        remote: the offsets in remote storage.
+        offset: the requested offset.
     """
     there = f"{remote.start} to {remote.stop - 1}"
     told = f"offset {offset} of {name} is in a broker's remote tier, which has the offsets {there} and is not read by pylog"

@@ -1,4 +1,4 @@
-"""Keeping the bytes of a torn tail: what is cut off a log is never gone (reliability 3.3)."""
+"""Copies the bytes of a torn tail before they are cut off (reliability 3.3)."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pylog.segment.segment import LogSegment
 
 
 def set_aside(fs: FileSystem, segment: LogSegment, torn: Damage) -> str:
-    """Copies the torn tail of a segment into a new file beside it, durable when this returns; only then it may be cut off.
+    """Copies the torn tail of a segment into a new file in the same directory, durably. Only then may it be cut off.
 
     Args:
-        fs: where both are.
-        segment: the last one of its log.
-        torn: its tail.
+        fs: the file system.
+        segment: the last segment of its log.
+        torn: its torn tail.
 
     Returns:
         The new file's path.

@@ -1,13 +1,13 @@
-"""The file of the active segment, open for appending, and the zeros that are written ahead in it.
+"""The file of the active segment, open for appending, with preallocated zeros.
 
-A sync of a file that has grown waits for the file system's journal too, one of bytes that the file had already only for the
-disk (measured on two disks: 150 and 105 µs, 1.1 and 0.3 ms). So who appends at SYNC again and again gets zeros behind the log's
-end, as Kafka's `preallocate` makes them: they are written behind a commit that has used them up, and go when the segment is
-sealed or closed.
+A sync of a file that has grown also waits for the file system's journal. A sync of existing bytes waits only for the disk (150
+against 105 µs on one disk, 1.1 against 0.3 ms on another). So repeated appends at SYNC get zeros after the log end, like Kafka's
+`preallocate`. They are written after a commit that has used up the previous ones, and cut off when the segment is sealed or
+closed.
 
-Nothing relies on them. They are not part of the log: the header tells its end, and where it cannot a walk over the batches does.
-Who dies amid an append has left the first bytes of a batch, which are not zeros. What a crash leaves of them is cut off by
-whoever writes next, a broker too, unless the marker of a clean shutdown keeps it from looking: none is written above them.
+Nothing relies on them. They are not part of the log: its end is in the header, or is found by a walk over the batches. A process
+that died during an append has left the first bytes of a batch, which are not zeros. The next writer, which may be a broker, cuts
+off zeros that a crash has left. A clean-shutdown marker would prevent that, so none is written while there are zeros.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ _ZEROS: Final = memoryview(bytes(limits.PREALLOCATED_BYTES))
 
 
 class ActiveFile:
-    """The file of an active segment. Only under the partition's lock, but for `raw.sync()`.
+    """The file of an active segment. Used under the partition's lock, except for `raw.sync()`.
 
     Args:
-        file: open for writing; closed with this.
-        position: the log's end in it, in bytes.
+        file: open for writing; closed with this object.
+        position: the log end in the file, in bytes.
 
     Attributes:
-        raw: the same.
-        end: its size as far as this process knows, with the zeros behind the log's end.
+        raw: the file.
+        end: its size as known to this process, including the zeros after the log end.
     """
 
     def __init__(self, file: File, position: int) -> None:
         self.raw = file
         self.end = file.size()
-        self._sent = position  # what lies below was sent to the disk
-        self._synced = 0  # commits in a row that were
+        self._sent = position  # bytes below it were sent to the disk
+        self._synced = 0  # consecutive commits that were synced
 
     def put(self, data: memoryview, position: int, *, send_from: int) -> None:
-        """Writes behind the log's end, and sends to the disk what has not been sent if that is at least so many bytes."""
+        """Writes at the log end. Starts to write back to the disk once enough bytes are waiting."""
         self.raw.write(data, position)
         end = position + len(data)
         if end > self.end:
@@ -53,16 +53,16 @@ class ActiveFile:
             self._sent = end
 
     def after_commit(self, position: int, size: int, most: int, *, synced: bool) -> None:
-        """Writes zeros behind the log's end, if syncs follow each other and the next commit would find too few of them.
+        """Writes zeros after the log end, if commits are synced in a row and too few zeros are left for the next one.
 
-        The disk begins with them while the caller makes its next records ready; the sync of these waits for both, and brings the
-        file's new size to the disk. Where there is no room for the zeros they are left out.
+        The disk writes them while the caller prepares its next records. The next sync includes them and the file's new size. If
+        the disk is full, no zeros are written.
 
         Args:
-            position: the log's end.
-            size: bytes of this commit, and so likely of the next; large ones would be written twice for little.
-            most: bytes that the file may have with the zeros.
-            synced: whether it was synced.
+            position: the log end.
+            size: the bytes of this commit, and probably of the next. For large ones zeros are not worth their cost.
+            most: the largest size of the file with the zeros.
+            synced: whether this commit was synced.
         """
         self._synced = self._synced + 1 if synced else 0
         if self._synced < limits.PREALLOCATE_AFTER or size > limits.PREALLOCATE_UP_TO_BYTES or self.end - position >= size:
@@ -77,39 +77,39 @@ class ActiveFile:
             self.end = end
             self.raw.write_back(begin, end - begin)
         except StorageFailedError:
-            self._synced = -limits.PREALLOCATE_AGAIN  # for a moment they took what others may need
-            with contextlib.suppress(StorageFailedError):  # else whoever looks next finds them
+            self._synced = -limits.PREALLOCATE_AGAIN  # the disk is nearly full: pause
+            with contextlib.suppress(StorageFailedError):  # otherwise the next check finds them
                 self.raw.truncate(begin)
 
     def is_as_left(self, position: int) -> bool:
-        """Whether nobody else has written behind the log's end. Cost: a system call.
+        """Whether no other process has written after the log end. Cost: one system call.
 
-        Zeros tell as much as the file's size would: who cuts them off leaves none, and who dies as it writes a batch into them,
-        its first bytes.
+        Zeros are as conclusive as the file's size. A process that cuts them off leaves none. One that dies while it writes a
+        batch into them leaves the first bytes of the batch.
         """
         if self.end - position < LOG_OVERHEAD:
             return self.raw.size() == self.end and (position == self.end or self.is_blank_at(position))
         return self.raw.read(LOG_OVERHEAD, position) == _BLANK
 
     def is_blank_at(self, position: int) -> bool:
-        """Whether no batch begins at the log's end: who died as it wrote one has left its first bytes."""
+        """Whether no batch begins at the log end. A process killed during a write leaves a non-zero header there."""
         return _BLANK.startswith(self.raw.read(LOG_OVERHEAD, position))
 
     def cut(self, position: int) -> None:
-        """Cuts it; durable when this returns, because what is written next must not meet the old bytes."""
+        """Truncates the file, durably, because new batches must not be followed by old bytes."""
         self.raw.truncate(position)
         self.end, self._sent = position, min(self._sent, position)
         self.raw.sync()
 
     def trim(self, position: int) -> bool:
-        """Cuts off the zeros behind the log's end, durably too; whether there were any."""
+        """Cuts off the zeros after the log end, durably. Returns whether there were any."""
         there = self.end > position
         if there:
             self.cut(position)
         return there
 
     def set_time(self, mtime_ms: int) -> None:
-        """Sets its modification time: that of the last append, which zeros and cuts have changed. The owner alone may do that."""
+        """Restores the modification time of the last append, which zeros and truncation change. Only its owner may do that."""
         if mtime_ms > 0:
             with contextlib.suppress(StorageFailedError):
                 self.raw.set_mtime(mtime_ms)

@@ -1,8 +1,7 @@
-"""Batches that were finished elsewhere become a log's: encoded, compressed and checksummed by many, appended by one.
+"""Appends finished batches, which other processes have encoded, compressed and checksummed.
 
-What only the log knows is put in when its turn comes: base offset and leader epoch, which no CRC covers; and where that is
-wanted, the time of the append and a producer's numbers, which it does, so that it is computed anew. Each batch's CRC is checked
-before it is taken: what was damaged on its way never reaches the log.
+The log sets base offset and leader epoch, which the CRC does not cover. On request it also sets the time of the append and a
+producer's numbers, and then computes the CRC again. Each batch's CRC is checked first, so damaged batches never reach the log.
 """
 
 from __future__ import annotations
@@ -59,17 +58,17 @@ _PRODUCER: Final = struct.Struct(">qhi")  # id, epoch, base sequence
 
 @dataclass(frozen=True, slots=True)
 class BatchRange:
-    """Whole batches of one partition, one after the other in a file; a piece of a request to append.
+    """Whole batches of one partition, contiguous in a file, as a part of an append request.
 
     Attributes:
-        file: where they are.
-        position, size: bytes.
-        count: records that are to be appended.
-        skip: records at the beginning that are not; whole batches.
+        file: the file.
+        position, size: of the batches in the file, in bytes.
+        count: the number of records to append.
+        skip: the number of records at the beginning to leave out; whole batches.
         sequence: of the first record appended, if a producer numbers them.
-        append_time: what the batches are stamped with, in milliseconds; None leaves the records their times.
-        keeps_times: records keep their times whatever the topic says.
-        keyed: it is known that each record has a key; a compacted topic takes no other part.
+        append_time: the timestamp for all records, in milliseconds; None keeps their own.
+        keeps_times: true to keep the records' timestamps even with LogAppendTime.
+        keyed: true if each record is known to have a key, which a compacted topic requires.
     """
 
     file: File
@@ -87,19 +86,19 @@ class BatchRange:
 
     @property
     def size_bound(self) -> int:
-        """At least the bytes that are appended."""
+        """A lower bound of the bytes to append."""
         return self.size
 
     def stamped(self, now_ms: int) -> BatchRange:
-        """The same as a topic with LogAppendTime has it."""
+        """Returns the range as a topic with LogAppendTime stores it."""
         return self if self.keeps_times else replace(self, append_time=now_ms)
 
 
 class FinishedBatches:
-    """Makes the batches of parts ready for their log, in two buffers in turn, as a `BatchEncoder` does.
+    """Prepares finished batches for their log, in two alternating buffers, as a `BatchEncoder` does.
 
     Args:
-        config: the topic's options; None bounds no batch.
+        config: the topic's options; None sets no size limit.
     """
 
     def __init__(self, config: TopicConfig | None = None) -> None:
@@ -114,20 +113,20 @@ class FinishedBatches:
         leader_epoch: int,
         producer: ProducerBatch | None = None,
         *,
-        whole: bool = False,  # noqa: ARG002 - batches are what they are
+        whole: bool = False,  # noqa: ARG002 - finished batches are never split
     ) -> Iterator[Encoded]:
         """Yields the batches of a part, a few megabytes at a time, with consecutive offsets from `base_offset` on.
 
         Args:
-            part: where they are.
+            part: the batches.
             base_offset, leader_epoch: of the first batch.
-            producer: whose batches they become; their sequences go on from `part.sequence`.
-            whole: of no meaning here.
+            producer: the producer of the batches; their sequences start at `part.sequence`.
+            whole: ignored.
 
         Raises:
-            CorruptionError: the file does not hold what it should.
+            CorruptionError: the file does not have the expected batches.
 
-        Cost: one pass for the CRCs, another one where they change: some GB/s.
+        Cost: one pass to check CRCs, and a second one to change them: a few GB/s.
         """
         skip, offset = part.skip, base_offset
         for data, table in self._regions(part):
@@ -137,7 +136,7 @@ class FinishedBatches:
             if first == table.shape[1]:
                 continue
             if skip:
-                raise _damaged(part, part.position, "has no batch that begins where the log's last one of them ended")
+                raise _damaged(part, part.position, "has no batch that begins where the previous appended one ended")
             kept = np.ascontiguousarray(table[:, first:])
             self._check_sizes(kept, part)
             sequence = part.sequence + offset - base_offset
@@ -146,22 +145,22 @@ class FinishedBatches:
             offset = int(kept[LAST_OFFSET, -1]) + 1
             yield Encoded(data.data, kept)
         if offset != base_offset + part.count:
-            raise _damaged(part, part.position, f"holds {offset - base_offset} records where {part.count} were promised")
+            raise _damaged(part, part.position, f"has {offset - base_offset} records instead of {part.count}")
 
     def _check_sizes(self, table: Table, part: BatchRange) -> None:
-        """Raises RecordTooLargeError if a batch is larger than the topic allows by now."""
+        """Raises RecordTooLargeError if a batch exceeds the topic's current limit."""
         largest = int(table[SIZE].max())
         if self._config is not None and largest > limit_of(self._config):
             raise RecordTooLargeError(
-                f"{part.file.path}: a batch of {largest} bytes is more than {limit_text(self._config)}; run the job again",
+                f"{part.file.path}: a batch of {largest} bytes exceeds {limit_text(self._config)}; run the job again",
                 path=part.file.path,
             )
 
     def _regions(self, part: BatchRange) -> Iterator[tuple[Bytes, Table]]:
-        """The part's batches, checked, with the buffer that they are in."""
+        """Yields the batches of a range, checked, with their buffer."""
         position, end = part.position, part.position + part.size
         while position < end:
-            self._turn = 1 - self._turn  # once a region: the one before it is being written
+            self._turn = 1 - self._turn  # alternate: the previous region is still being written
             buffer, scan = self._scanned(part, position, end)
             torn_in_the_middle = scan.status == kernels.TORN and scan.position > 0 and position + buffer.size < end
             if scan.status not in (kernels.OK, kernels.FULL) and not torn_in_the_middle:
@@ -172,7 +171,7 @@ class FinishedBatches:
             position += scan.position
 
     def _scanned(self, part: BatchRange, position: int, end: int) -> tuple[Bytes, BatchScan]:
-        """What lies at a position, in this turn's buffer: a chunk, or the one batch that is larger."""
+        """Reads a chunk, or one larger batch, at a position into this turn's buffer."""
         room = limits.APPEND_CHUNK_BYTES
         while True:
             buffer = self._buffer_of(min(room, end - position))
@@ -183,19 +182,19 @@ class FinishedBatches:
             room = LOG_OVERHEAD + int.from_bytes(buffer[LENGTH_AT:LOG_OVERHEAD].tobytes(), "big")
 
     def _buffer_of(self, size: int) -> Bytes:
-        """As much of this turn's buffer."""
+        """Returns the first bytes of this turn's buffer."""
         if self._buffers[self._turn].size < size:
             self._buffers[self._turn] = np.empty(size, np.uint8)
         return self._buffers[self._turn][:size]
 
 
 def _damaged(part: BatchRange, position: int, why: str) -> CorruptionError:
-    message = f"{part.file.path} at position {position}: what was to be appended {why}; run the job again"
+    message = f"{part.file.path} at position {position}: the batches to append cannot be used: the file {why}; run the job again"
     return CorruptionError(message, path=part.file.path, position=position)
 
 
 def _number(table: Table, offset: int, leader_epoch: int, producer: ProducerBatch | None) -> None:
-    """Gives batches consecutive offsets, and a producer's numbers, in their table."""
+    """Assigns consecutive offsets, and a producer's numbers, in a batch table."""
     before = np.cumsum(table[COUNT]) - table[COUNT]
     table[BASE_OFFSET] = offset + before
     table[LAST_OFFSET] = table[BASE_OFFSET] + table[COUNT] - 1
@@ -206,7 +205,7 @@ def _number(table: Table, offset: int, leader_epoch: int, producer: ProducerBatc
 
 
 def _write_numbers(data: Bytes, table: Table, append_time: int | None, *, numbered: bool) -> None:
-    """Writes into the batches' headers what their table says (storage-format 1.6.4, 1.7)."""
+    """Writes the fields of a batch table into the batches' headers (storage-format 1.6.4, 1.7)."""
     if append_time is not None:
         table[ATTRIBUTES] |= LOG_APPEND_TIME_BIT
         table[MAX_TIMESTAMP] = append_time

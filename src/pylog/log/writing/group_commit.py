@@ -1,14 +1,15 @@
-"""Group commit: appends of several threads that wait for each other become one write, one sync, one publication.
+"""Group commit: concurrent appends of several threads share one write, one sync and one publication.
 
-A thread puts its request into the queue. The first one leads: it commits what is waiting and hands over to one that has come
-meanwhile. So a request waits for one commit, or two, and no thread takes a lock only to find its work done. Small requests of
-plain records become one batch together, as a producer's `linger` would make of them.
+Each thread adds its request to a queue. The first one leads: it commits the waiting requests, then passes the lead to a newer
+one. So a request waits for at most two commits, and no thread takes a lock only to find its work done. Small requests of plain
+records share a batch, as with a producer's `linger`.
 
-Those whose requests are settled wake one after the other, each woken by the one before, and the next leader last. Woken together
-they would all wait once more, for Python's global lock, and the leader among them after each of its system calls. Who comes back
-meanwhile waits for those behind it too: else it would lead for itself alone, and every other sync would be one append's. Where
-the disk is slow the leader also gives those who went on the time to come back, so that not every sync is of half the threads.
-Measured with two processors: 2 threads append 1.4 times as much a second as with a leader that waits for nobody, 8 threads 1.3
+Threads whose requests are settled wake in a chain, the next leader last. If all woke at once, they would compete for Python's
+global lock, and so would the leader after each system call. A thread that returns early waits for the others too. Otherwise it
+would lead alone, and every other sync would have one append. On a slow disk the leader also waits briefly for threads that have
+just been woken, so that a sync is not limited to half of the threads.
+
+Measured with two processors, against a leader that does not wait: 2 threads append 1.4 times as much a second, 8 threads 1.3
 times, 32 threads 1.2 times; 8 threads that work between appends, with syncs of one to three milliseconds, 1.2 times.
 """
 
@@ -35,7 +36,7 @@ from pylog.record.types import Acknowledgement, ProducerBatch
 
 
 class Encoder(Protocol):
-    """What makes batches of a request's pieces: of records, or of batches that were finished elsewhere (`splicing`)."""
+    """Encodes the pieces of a request as batches: records, or finished batches (`append_batches`)."""
 
     def encode(
         self, piece: Any, base_offset: int, leader_epoch: int, producer: ProducerBatch | None = None, *, whole: bool = False
@@ -46,26 +47,26 @@ _size_bound: Final = attrgetter("size_bound")
 
 
 class Request:
-    """One call to append.
+    """One append request.
 
     Args:
-        pieces: its records, as the encoder takes them.
-        encoder: makes batches of them.
-        level: the durability asked for.
-        producer: who sends it and in which order, None without idempotence.
-        whole: its records are one batch, and so there all or not at all; a producer's are.
+        pieces: its records, in the encoder's form.
+        encoder: encodes them.
+        level: the requested durability.
+        producer: the producer's numbers; None without idempotence.
+        whole: true if its records must form one batch, so that all or none are appended; always so for a producer.
 
     Attributes:
-        options: the version of the topic's options that the request was checked by; None before it was.
-        asked: the codec and the durability that the caller named, None for the topic's.
-        now_ms: the wall clock when it was made, in milliseconds.
-        count, size: records, and at least the bytes of their batches.
-        acknowledgement: once it is done.
-        error: why it failed.
-        done: whether one of the two is there, or its thread does not wait any more.
-        left: whether its thread does not wait any more.
-        thread: its thread, once it waits.
-        signal: released, once or more often, for its thread to go on; it then leaves, which wakes the next one.
+        options: the version of the topic's options that the request was checked by; None before the check.
+        asked: the caller's codec and durability; None for the topic's.
+        now_ms: the wall clock at its creation, in milliseconds.
+        count, size: the number of records, and a lower bound of the bytes of their batches.
+        acknowledgement: set when it is committed.
+        error: set when it has failed.
+        done: true if one of the two is set, or its thread no longer waits.
+        left: true if its thread no longer waits.
+        thread: its thread, once that waits.
+        signal: released, perhaps more than once, to wake its thread, which then leaves and wakes the next one.
     """
 
     __slots__ = (
@@ -118,22 +119,22 @@ class Request:
         self.signal.acquire()
 
     def wait(self) -> bool:
-        """Waits until it is woken, or some time has gone by: whoever should wake it may be in a handler of signals."""
+        """Waits until it is woken, or a timeout: the thread that must wake it may be in a signal handler."""
         return self.signal.acquire(timeout=limits.LONGEST_SLEEP_S)
 
     def acknowledge(self, offsets: range, level: Durability, *, duplicate: bool = False) -> None:
-        """It is in the log."""
+        """Settles the request as committed."""
         self.acknowledgement = Acknowledgement(offsets, level, duplicate)
         self.done = True
 
     def refuse(self, error: BaseException) -> None:
-        """It is not. What interrupts the thread that commits for others is theirs only as a failure."""
-        told = "the thread that wrote these records together with its own was interrupted: not acknowledged, they may be there"
+        """Settles the request as failed. An interrupt of the leader is a storage failure for the other threads."""
+        told = "the thread that wrote these records was interrupted; they are not acknowledged, but may be in the log"
         self.error = error if isinstance(error, Exception) else StorageFailedError(told, errno=errno.EINTR)
         self.done = True
 
     def result(self) -> Acknowledgement:
-        """The acknowledgement, or the error: a copy, because other threads raise it too."""
+        """Returns the acknowledgement, or raises the error: a copy, because other threads raise it too."""
         if self.error is not None:
             raise copy.copy(self.error) if isinstance(self.error, PylogError) else self.error
         assert self.acknowledgement is not None
@@ -141,30 +142,30 @@ class Request:
 
 
 class Requests:
-    """The requests that wait to be committed, whose thread does it, and whose threads are to go on.
+    """The waiting requests, the leader, and the threads to wake.
 
-    What is done under the guard may be begun a second time, after an interrupt in its midst.
+    After an interrupt, a step under the guard may be started a second time.
 
     Args:
-        clock: tells how long commits take.
+        clock: measures how long commits take.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._commit_began = clock.monotonic()  # of the one that is at work, or the last one
-        self._next_begins = 0.0  # at the earliest
-        self._in_turn_until = 0.0  # then all are woken: somebody else keeps Python's global lock
+        self._commit_began = clock.monotonic()  # of the current commit, or the last one
+        self._next_begins = 0.0  # the earliest time
+        self._in_turn_until = 0.0  # after that all are woken: another thread holds Python's global lock
         self._guard = threading.Lock()
         self._inside: dict[int, Request] = {}  # by thread
         self._waiting: deque[Request] = deque()
         self._taken: list[Request] = []
         self._to_wake: deque[Request] = deque()
-        self._woken: Request | None = None  # the last one, until it has left or something is committed
+        self._woken: Request | None = None  # the last woken one, until it has left or the next commit
         self._leader: Request | None = None
-        self._asleep: Request | None = None  # the leader, while nothing has been done to wake it
+        self._asleep: Request | None = None  # the leader, until it is woken
 
     def lead_alone(self, request: Request) -> bool:
-        """Takes a request for its thread to commit at once, if there is nobody else: `add`, `give_way` and `take` in one."""
+        """Lets a request's thread commit at once if no other one waits: `add`, `give_way` and `take` in one step."""
         request.thread = threading.get_ident()
         self._inside[request.thread] = request
         with self._guard:
@@ -176,7 +177,7 @@ class Requests:
         return True
 
     def add(self, request: Request) -> bool:
-        """Takes a request; whether its thread is to lead."""
+        """Adds a request. Returns whether its thread must lead."""
         request.thread = threading.get_ident()
         self._inside[request.thread] = request
         with self._guard:
@@ -185,12 +186,12 @@ class Requests:
                 return False
             self._leader = request
             waking = bool(self._to_wake) or self._woken is not None
-            if waking:  # they come back next: it waits for them, or it would sync alone and they behind it
+            if waking:  # woken threads return next: wait for them, or they would sync after this one
                 self._to_wake.append(request)
             return not waking
 
     def take(self) -> list[Request]:
-        """Those to commit together: in order, of one call's size at most, with nobody waiting for those left out."""
+        """Returns the requests to commit together, in order, up to the size of one call."""
         group: list[Request] = []
         size = 0
         self._commit_began = self._clock.monotonic()
@@ -206,7 +207,7 @@ class Requests:
         return group
 
     def leave(self, request: Request) -> None:
-        """Its thread does not wait any more; one that need not wait either is woken, and goes on likewise."""
+        """Notes that a request's thread no longer waits, and wakes the next settled one, which does the same."""
         with self._guard:
             request.done = request.left = True
             if self._leader is request:
@@ -221,14 +222,14 @@ class Requests:
         self._inside.pop(request.thread, None)
 
     def has_called(self) -> bool:
-        """Whether this thread is in the midst of a request: a handler that runs amid it would wait for itself."""
+        """True if this thread is inside an append: a signal handler that appended now would deadlock."""
         request = self._inside.get(threading.get_ident())
         return request is not None and (not request.left or self._guard.locked())
 
     def _hand_over(self) -> None:
-        """Makes the oldest one that waits the leader. What was taken and not settled is refused."""
+        """Passes the lead to the oldest waiting request. Refuses requests that were taken but not settled."""
         if len(self._taken) == 1 and self._taken[0] is self._leader and not self._waiting and not self._to_wake:
-            self._leader, self._taken = None, []  # it is alone, and need not look who else is there
+            self._leader, self._taken = None, []  # it is alone: no further check
             return
         for taken in self._taken:
             if not taken.done:
@@ -241,10 +242,10 @@ class Requests:
             self._next_begins = _next_begin(self._commit_began, ended)
         self._to_wake.extend(self._taken)
         self._taken = []
-        self._leader = self._asleep = self._waiting[0] if self._waiting else None  # both, or it would lead for nobody
+        self._leader = self._asleep = self._waiting[0] if self._waiting else None  # both in one step, for interrupts
 
     def _wake(self) -> None:
-        """Wakes the next one in turn, who has not left yet and will do the same; all of them when that takes too long."""
+        """Wakes the next settled request in the chain; all of them if the chain takes too long."""
         in_turn = self._clock.monotonic() < self._in_turn_until
         while self._to_wake:
             following = self._to_wake[0]
@@ -256,11 +257,11 @@ class Requests:
                 return
 
     def may_go_on(self, request: Request) -> bool:
-        """Whether a request is settled, or its thread is to lead: also when nobody has woken it."""
+        """Whether a request is settled, or its thread must lead, even if it was not woken."""
         return request.done or self._leader is request
 
     def give_way(self) -> None:
-        """Waits, before leading, until those who have just been woken had some time to come back."""
+        """Waits, before leading, to give threads that were just woken time to return."""
         seconds = self._next_begins - self._clock.monotonic() if self._next_begins else 0.0
         if seconds > 0:
             self._clock.sleep(min(seconds, limits.LONGEST_GIVING_WAY_S))
@@ -268,7 +269,7 @@ class Requests:
 
 
 def _next_begin(began: float, ended: float) -> float:
-    """When the commit behind one of several threads begins: after a tenth of what that took, unless it was quick."""
+    """Returns when the next commit begins: after a tenth of the time of the last one, unless that was quick."""
     took = ended - began
     return ended + min(0.1 * took, limits.LONGEST_GIVING_WAY_S) if took >= limits.SLOW_COMMIT_S else 0.0
 
@@ -277,9 +278,9 @@ class Group(msgspec.Struct, frozen=True):
     """Requests that are committed together.
 
     Attributes:
-        requests: with the offset that each begins at.
-        level: the highest one asked for: what all get.
-        size: at least the bytes of their batches.
+        requests: each with its first offset.
+        level: the highest requested durability, which applies to all.
+        size: a lower bound of the bytes of their batches.
     """
 
     requests: list[tuple[Request, int]]
@@ -288,12 +289,12 @@ class Group(msgspec.Struct, frozen=True):
 
     @property
     def end_offset(self) -> int:
-        """The offset behind the last record."""
+        """The offset after the last record."""
         last, first_offset = self.requests[-1]
         return first_offset + last.count
 
     def settle(self, end_offset: int, error: BaseException | None) -> None:
-        """Acknowledges what lies below the log's end, and refuses the rest."""
+        """Acknowledges requests below the log end, and fails the others."""
         for request, first in self.requests:
             if first + request.count <= end_offset:
                 request.acknowledge(range(first, first + request.count), self.level)
@@ -302,7 +303,7 @@ class Group(msgspec.Struct, frozen=True):
 
 
 def grouped(requests: Sequence[Request], end_offset: int) -> Group:
-    """A group whose first record gets `end_offset`."""
+    """Returns a group whose first record gets `end_offset`."""
     if len(requests) == 1:
         return Group([(requests[0], end_offset)], requests[0].level, requests[0].size)
     placed = []
@@ -317,14 +318,14 @@ def _strength(level: Durability) -> tuple[int, int]:
 
 
 def encoded_group(group: Group, leader_epoch: int, now_ms: int | None) -> Iterable[Encoded | EncodedBatch]:
-    """The batches of all requests, with consecutive offsets; with `now_ms` all records get this as their time of append."""
+    """Yields the batches of all requests, with consecutive offsets. With `now_ms`, sets that LogAppendTime."""
     if len(group.requests) > 1:
         return _encoded_together(group, leader_epoch, now_ms)
     return _encoded(*group.requests[0], leader_epoch, now_ms)
 
 
 def _encoded_together(group: Group, leader_epoch: int, now_ms: int | None) -> Iterator[Encoded | EncodedBatch]:
-    """The same of several requests: neighbours that are small share batches."""
+    """Yields the batches of several requests; small neighbours share batches."""
     together: list[Piece] = []
     for at, (request, first_offset) in enumerate(group.requests):
         if _is_small(request):
@@ -340,14 +341,14 @@ def _encoded_together(group: Group, leader_epoch: int, now_ms: int | None) -> It
 
 
 def _is_small(request: Request) -> bool:
-    """Whether its records may share batches with those of others: a single one is never parted."""
+    """Whether a request may share a batch with others. A single record is never split."""
     if request.producer is not None or not isinstance(request.encoder, BatchEncoder) or (request.whole and request.count > 1):
         return False
     return len(request.pieces) == 1 and request.count <= limits.FEW_RECORDS
 
 
 def _encoded(request: Request, offset: int, leader_epoch: int, now_ms: int | None) -> Iterable[Encoded | EncodedBatch]:
-    """The batches of one request."""
+    """Yields the batches of one request."""
     if len(request.pieces) > 1:
         return _encoded_pieces(request, offset, leader_epoch, now_ms)
     rows = request.pieces[0] if now_ms is None else request.pieces[0].stamped(now_ms)
@@ -384,10 +385,10 @@ def append_in_turn(requests: Requests, request: Request, lock: Any, commit: Call
             with lock:
                 while not request.done:
                     commit(requests.take())
-    finally:  # also when it was interrupted while it waited: nobody is to write it later
+    finally:  # even after an interrupt while it waited: it must not be written later
         try:
             requests.leave(request)
-        except BaseException:  # interrupted as it began: all others would wait for this thread for ever
+        except BaseException:  # interrupted at the start: the others would wait for this thread forever
             requests.leave(request)
             raise
         if trace.waiting:

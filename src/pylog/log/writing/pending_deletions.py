@@ -18,7 +18,7 @@ class PendingDeletions:
         self._waiting: list[tuple[weakref.ref[LogSegment], list[str]]] = []
 
     def add(self, segment: LogSegment, paths: list[str]) -> None:
-        """Takes the renamed files of a segment."""
+        """Adds the renamed files of a segment."""
         self._waiting.append((weakref.ref(segment), paths))
 
     def sweep(self, *, all_of_them: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""Requests to append, checked by a topic's options: when they are made, and again when others count as their turn comes."""
+"""Checks append requests by a topic's options: when they are created, and again if the options changed before their commit."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ def fitted(
     producer: ProducerBatch | None = None,
     atomic: bool = False,
 ) -> Request:
-    """A request for rows.
+    """Creates a request to append rows.
 
     Args:
-        options: the topic's, as far as the log knows them.
+        options: the topic's, as known to the log.
         now_ms: the wall clock, in milliseconds.
         pieces: the rows.
-        compression, durability: as the caller gave them; None is the topic's.
-        producer: numbers the batch; None without idempotence.
-        atomic: the rows are one batch.
+        compression, durability: the caller's arguments; None is the topic's.
+        producer: the numbers of the batch; None without idempotence.
+        atomic: true if the rows must form one batch.
 
     Raises:
-        InvalidArgumentError: no such codec or durability.
-        InvalidRecordError, InvalidTimestampError, RecordTooLargeError: the topic does not take one of the rows.
+        InvalidArgumentError: unknown codec or durability.
+        InvalidRecordError, InvalidTimestampError, RecordTooLargeError: the topic does not accept a row.
     """
     level = level_given(durability, options.durability)
     encoder = options.encoders.of(compression)
     if producer is not None or atomic:
         pieces = checked_pieces(pieces, encoder, now_ms, _whose(producer, atomic))
-    else:  # a call less for each append
+    else:  # saves a call for each append
         for rows in pieces:
             encoder.check(rows, now_ms)
     return Request(pieces, encoder, level, producer, atomic, options, (compression, durability), now_ms)
@@ -50,12 +50,12 @@ def fitted(
 def spliced(
     parts: Sequence[BatchRange], producer: ProducerBatch | None, durability: Durability | None, default: Durability
 ) -> Request:
-    """A request for batches that were finished elsewhere: it is checked when its turn comes. Raises InvalidArgumentError."""
+    """Creates a request to append finished batches, which are checked at their commit. Raises InvalidArgumentError."""
     return Request(parts, FinishedBatches(), level_given(durability, default), producer, asked=(None, durability))
 
 
 def refit(request: Request, options: Options) -> None:
-    """Makes a request one of other options. Raises as `fitted`, and nothing has changed then."""
+    """Changes a request to other options. Raises as `fitted`; the request is then unchanged."""
     compression, durability = request.asked
     if isinstance(request.encoder, FinishedBatches):
         _check_parts(request.pieces, options)
@@ -69,7 +69,7 @@ def refit(request: Request, options: Options) -> None:
 
 
 def _whose(producer: ProducerBatch | None, atomic: bool) -> str | None:
-    """How the error begins that rows do not fit into one batch; None if they may be several."""
+    """Returns the beginning of the error for rows that do not fit into one batch; None if several are allowed."""
     return "a producer's" if producer is not None else "an atomic" if atomic else None
 
 
@@ -77,6 +77,6 @@ def _check_parts(parts: Sequence[BatchRange], options: Options) -> None:
     for part in parts:
         if options.config.is_compacted and not part.keyed:
             raise InvalidRecordError(
-                f"{part.file.path} has records without a key, and the topic is compacted by now (cleanup_policy="
-                f"{options.config.cleanup_policy}); give each row a key, or take 'compact' out of that option"
+                f"{part.file.path} has records without a key, but the topic is now compacted (cleanup_policy="
+                f"{options.config.cleanup_policy}); give each row a key, or remove 'compact' from that option"
             )

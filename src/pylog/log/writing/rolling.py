@@ -1,4 +1,4 @@
-"""When a segment is full (storage-format 6.3), and how a roll is taken back that the disk has no room for."""
+"""Decides when to roll the active segment (storage-format 6.3), and undoes a roll if the disk is full."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from pylog.segment.segment import LogSegment
 
 
 class SegmentUse(msgspec.Struct, frozen=True, gc=False):
-    """How full the active segment is.
+    """The fill level of the active segment.
 
     Attributes:
         base_offset: of the segment.
-        size: bytes in it.
-        first_timestamp: largest timestamp of its first batch, -1 without one.
-        created_ms: wall clock when its first record was appended, or before.
-        entries_left: batches that its indexes are sure to have room for.
+        size: its size in bytes.
+        first_timestamp: the largest timestamp of its first batch; -1 without one.
+        created_ms: the wall clock when its first record was appended, or earlier.
+        entries_left: the number of batches that its indexes can certainly take.
     """
 
     base_offset: int
@@ -38,9 +38,9 @@ class SegmentUse(msgspec.Struct, frozen=True, gc=False):
 
 
 def batches_before_roll(use: SegmentUse, table: Table, config: TopicConfig, now_ms: int) -> int:
-    """How many of the batches about to be appended still belong into the active segment; 0 means: roll first.
+    """Returns how many of the next batches fit into the active segment; 0 means: roll first.
 
-    An empty segment takes at least one batch, whatever its size, so that appending always goes on.
+    An empty segment takes at least one batch, whatever its size, so that an append always succeeds.
 
     >>> table = np.zeros((15, 2), np.int64)
     >>> table[SIZE] = 100
@@ -56,17 +56,17 @@ def batches_before_roll(use: SegmentUse, table: Table, config: TopicConfig, now_
 
 
 def check_fits_at_all(size: int, config: TopicConfig, directory: str) -> None:
-    """Raises RecordTooLargeError when a batch of so many bytes, to be written to that directory, is more than a segment takes."""
+    """Raises RecordTooLargeError if a batch of `size` bytes exceeds `segment_bytes`."""
     if size > config.segment_bytes:
         raise RecordTooLargeError(
-            f"a batch of {size} bytes is more than segment_bytes={config.segment_bytes}; "
-            "raise that option of the topic, or send less",
+            f"a batch of {size} bytes exceeds segment_bytes={config.segment_bytes}; "
+            "raise that option of the topic, or append smaller records",
             path=directory,
         )
 
 
 def one_fits(use: SegmentUse, column: Sequence[int], config: TopicConfig, now_ms: int) -> bool:
-    """Whether one batch belongs into the segment, as `batches_before_roll` decides it, in a fraction of the time: a small append.
+    """Whether one batch fits into the segment. Same result as `batches_before_roll`, but faster, for small appends.
 
     >>> column = [0] * 15
     >>> column[SIZE] = 100
@@ -91,10 +91,10 @@ def one_fits(use: SegmentUse, column: Sequence[int], config: TopicConfig, now_ms
 
 
 def _in_time(use: SegmentUse, table: Table, config: TopicConfig, now_ms: int) -> NDArray[np.bool_]:
-    """Whether each batch comes within `roll_ms` of the first one (6.3.2).
+    """Whether each batch is within `roll_ms` of the first one (6.3.2).
 
     Their timestamps decide, or the wall clock if one of them has none. If the first one is in the future, both must agree. Kafka
-    compares timestamps only, so its segment does not roll by time until that future has come.
+    compares only timestamps, so its segment does not roll by time until that future time.
     """
     stamps = table[MAX_TIMESTAMP]
     start = use.first_timestamp if use.size else int(stamps[0])
@@ -106,7 +106,7 @@ def _in_time(use: SegmentUse, table: Table, config: TopicConfig, now_ms: int) ->
 
 
 def empty_segment(source: Source, base_offset: int, now_ms: int) -> LogSegment:
-    """The segment that is appended to next, its file made already."""
+    """Creates the next active segment with its file."""
     segment = LogSegment(
         source.fs,
         source.directory,
@@ -124,7 +124,7 @@ def empty_segment(source: Source, base_offset: int, now_ms: int) -> LogSegment:
 
 
 def take_back(fs: FileSystem, directory: str, base_offset: int) -> None:
-    """Removes the files of a segment that was not begun. A snapshot ahead of the log would tell of a loss."""
+    """Removes the files of a segment that was not started. A snapshot ahead of the log would look like a loss."""
     for suffix in (LOG, SNAPSHOT):
         path = join(directory, file_name(base_offset, suffix))
         if fs.exists(path):
