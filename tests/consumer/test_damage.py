@@ -92,7 +92,7 @@ def test_an_iteration_raises_at_the_damage_and_goes_on_behind_it(store: pylog.St
     def read_on() -> None:
         seen.extend(record.offset for record in consumer)
 
-    with pytest.raises(pylog.CorruptionError, match=r"t-0.*reading can go on at offset 40"):
+    with pytest.raises(pylog.CorruptionError, match=r"t-0.*reading can continue at offset 40"):
         read_on()
     assert seen == list(range(30))
     consumer.seek(T0, 95)

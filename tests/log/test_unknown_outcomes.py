@@ -187,7 +187,7 @@ def test_aborted_records_are_not_served_when_their_marker_is_damaged_and_the_ind
     assert errors[0].offset == 0
     assert errors[0].path == str(path / "t-0" / name_of(0, ".log"))
     assert "producer 7" in str(errors[0])
-    assert "go on at offset 1" in str(errors[0])
+    assert "continue at offset 1" in str(errors[0])
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda each: each.__name__)

@@ -122,7 +122,7 @@ def _check_missed(state: LogState, segment: LogSegment, segment_end: int, wanted
 
 def placed(error: PylogError, segment: LogSegment, next_offset: int | None) -> PylogError:
     """Adds the file and the next readable offset to an error whose position is already one in the file."""
-    follows = "nothing readable follows" if next_offset is None else f"reading can go on at offset {next_offset}"
+    follows = "nothing readable follows" if next_offset is None else f"reading can continue at offset {next_offset}"
     error.args = (f"{segment.path} at position {error.position}: {error}; {follows}",)
     error.path = segment.path
     if isinstance(error, CorruptionError):
