@@ -108,7 +108,7 @@ def stores_are_sound_when_they_close(request: pytest.FixtureRequest, monkeypatch
     def checking(store: Store) -> None:
         manager = store._manager
         is_open = not manager.is_closed and manager.process == os.getpid()
-        if is_open and manager.writable and type(manager.fs.base) is OsFileSystem:
+        if is_open and manager.writable and type(manager.fs.below.base) is OsFileSystem:
             with contextlib.suppress(PylogError):  # a log that has failed cannot be asked
                 found.extend(finding for finding in store.check().findings if finding.kind not in HARMLESS | {"leftover"})
         close(store)

@@ -16,6 +16,7 @@ __all__ = [
     "ClosedError",
     "CorruptionError",
     "DecompressionLimitError",
+    "DirectoryReplacedError",
     "FencedMemberError",
     "GroupIdNotFoundError",
     "GroupSubscribedToTopicError",
@@ -211,6 +212,14 @@ class StorageFailedError(PylogError):
         (True, False)
         """
         return self.errno in NO_ROOM | NO_DESCRIPTOR
+
+
+class DirectoryReplacedError(StorageFailedError):
+    """The directory, or a file of it, was removed, moved or replaced while it was open; nothing more is written to it.
+
+    A name leads to another file than the open one, as after a backup was restored. Close the store and open it again. Records
+    that were acknowledged before are in the removed files.
+    """
 
 
 class SyncFailedError(StorageFailedError):

@@ -27,7 +27,7 @@ from pylog.errors import (
     ReadOnlyError,
     UnknownTopicOrPartitionError,
 )
-from pylog.fs import Door, FileSystem, Gate, join, process_id
+from pylog.fs import Door, FileSystem, Gate, HeldDirectory, join, process_id
 from pylog.log.checking.check import check_store
 from pylog.log.checking.report import Partition, Report
 from pylog.log.checking.verification import Progress, verify_store
@@ -73,7 +73,8 @@ class LogManager:
         self.path = path
         self.mode = options.mode
         self.clock = clock
-        self.fs = fs = Door(fs, path)
+        self._door = Door(fs, path)
+        self.fs = fs = HeldDirectory(self._door, path)
         self.gate = Gate(f"the store {path}", path)
         self.failures = Failures(self._keep_failure if self.writable else None)
         self.topic_changes = 0
@@ -99,10 +100,11 @@ class LogManager:
         return self.mode == "rw"
 
     def check_writable(self) -> None:
-        """Raises ClosedError or ReadOnlyError unless the directory is open for writing."""
+        """Raises ClosedError, ReadOnlyError or DirectoryReplacedError unless the directory is open for writing."""
         self.gate.check()
         if not self.writable:
             raise ReadOnlyError(f"{self.path} is open for reading; open it with mode='rw'", path=self.path)
+        self.fs.check()
 
     def _keep_failure(self, count: int, error: BaseException) -> None:
         write_background_errors(self.fs, self.path, self.clock, count, error)
@@ -153,6 +155,7 @@ class LogManager:
         check_settable(config)
         with trace.HELD, self._guard:
             self.gate.check()
+            self._check_names(name)
             before, topic = self._root.changes.alter(name, config)
             self.topic_changes += 1
         self._root.changes.announce(topic)
@@ -186,11 +189,18 @@ class LogManager:
         self.check_writable()
         with trace.HELD, forgetting or nullcontext(), self._guard:
             self._root.changes.check_deletable(self.topic(name))
+            self._check_names(name)
             self._root.leave_clean_state()
             for log in self._let_go(name):
                 log.close()
             self._root.changes.delete(name)
             self.topic_changes += 1
+
+    def _check_names(self, topic: str) -> None:
+        """Raises DirectoryReplacedError if a log of a topic was open while its directory was replaced."""
+        for key, log in list(self._logs.items()):
+            if key.topic == topic and not log.is_deleted:
+                log.check_names()
 
     def _let_go(self, topic: str) -> Iterator[PartitionLog]:
         """Yields the logs of a topic, after removing each from the open logs and the background flush."""
@@ -206,7 +216,7 @@ class LogManager:
         """Returns a partition, opened on its first use."""
         self.gate.check()
         known = self._logs.get(TopicPartition(topic, partition)) if type(topic) is str and type(partition) is int else None
-        if known is not None and not known.is_deleted:  # the frequent case: no further check
+        if known is not None and not known.must_reopen:  # the frequent case: no further check
             return known
         key = self._partition(topic, partition)
         if not self.writable:
@@ -216,7 +226,7 @@ class LogManager:
         with trace.HELD, self._guard:
             self.gate.check()  # again: another thread may have closed the store
             known = self._logs.get(key)
-            if known is None or known.is_deleted:
+            if known is None or known.must_reopen:
                 if known is not None:
                     self._background.drop(known.flush_in_background)
                     self.uncleanable.discard(key)
@@ -295,12 +305,13 @@ class LogManager:
 
     def _source(self, key: TopicPartition) -> Source:
         directory = join(self.path, directory_name(key))
+        fs = HeldDirectory(self.fs, directory) if self.writable else self.fs
         check_partition_directory(self.fs, directory, write=self.writable)
         root, locks = self._root, self._locks
         topic_id = id_in_brokers_directory(self.fs, self.path, key)
         config = partial(self._known_catalog.config_of, key.topic, topic_id)
         return Source(
-            fs=self.fs,
+            fs=fs,
             clock=self.clock,
             directory=directory,
             partition=key,
@@ -394,7 +405,7 @@ class LogManager:
                 trace.later(trace.STORE_CLOSED, path=self.path, mode=self.mode)
                 self._close_logs()
             finally:
-                self.fs.shut()  # before the locks are released, so that no file is read that others may change
+                self._door.shut()  # before the locks are released, so that no file is read that others may change
                 self.release()
 
     def _close_logs(self) -> None:

@@ -9,7 +9,8 @@ from pylog import limits, trace
 from pylog.clock import Clock
 from pylog.directory.checkpoints import CLEAN_SHUTDOWN, CLEANER, LOG_START, NEW_MARKER, RECOVERY_POINT, Checkpoint
 from pylog.directory.locks import KAFKA_LOCK, StoreLocks
-from pylog.fs import FileSystem, join, read_derived, remove_derived, write_atomically
+from pylog.errors import DirectoryReplacedError
+from pylog.fs import HeldDirectory, join, read_derived, remove_derived, write_atomically
 from pylog.log.partition_log import PartitionLog
 from pylog.log.recovery import clean_shutdown
 from pylog.log.recovery.findings import Finding
@@ -44,7 +45,7 @@ class RootDirectory:
 
     changes: TopicChanges
 
-    def __init__(self, fs: FileSystem, path: str, options: StoreOptions, clock: Clock) -> None:
+    def __init__(self, fs: HeldDirectory, path: str, options: StoreOptions, clock: Clock) -> None:
         self._fs = fs
         self._path = path
         self.findings: list[Finding] = []
@@ -68,6 +69,7 @@ class RootDirectory:
         self._fs.check_directory(self._path, write=True)
         exclusive, timeout_ms = options.exclusive, options.lock_timeout_ms
         self.locks = StoreLocks(self._fs, self._path, clock, exclusive=exclusive, timeout_ms=timeout_ms)
+        self._fs.hold()
         self.changes = TopicChanges(self._fs, self._path, self.locks, self._checkpoints)
         try:
             self._report_checkpoints()
@@ -139,6 +141,11 @@ class RootDirectory:
             clean: whether each closed without leaving anything to recover.
         """
         assert self.locks is not None
+        try:
+            self._fs.check()
+        except DirectoryReplacedError as error:
+            trace.later(trace.DIRECTORY_REPLACED, path=self._path, reason=str(error))
+            return
         if self._fs.exists(join(self._path, CLEAN_SHUTDOWN)) or not self.locks.alone():
             return
         names = {partition: join(self._path, directory_name(partition)) for partition in self.partitions()}

@@ -80,6 +80,9 @@ CLEANING_ENDED: Final = Event("compaction", "given up", "Gave up the compaction 
 UNCLEANABLE: Final = Event("compaction", "uncleanable", "Will not compact a log again before it is opened again", logging.WARNING)
 
 TRUNCATED: Final = Event("log", "truncated", "Truncated a log")
+DIRECTORY_REPLACED: Final = Event(
+    "log", "directory replaced", "Found another directory or file under the name of an open one", logging.ERROR
+)
 WRITING_FAILED: Final = Event("log", "failed", "Stopped all writes to a log", logging.ERROR)
 PRODUCERS_EXPIRED: Final = Event("log", "producers expired", "Removed the state of idle producers")
 

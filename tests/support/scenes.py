@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -196,6 +197,17 @@ def a_sync_fails(path: Path) -> None:
     store.log("orders").append(b"x")
     fs.faults = Faults({"sync": {1}})
     with pytest.raises(pylog.StorageFailedError):
+        store.log("orders").append(b"x")
+    store.close()
+
+
+@scene("DIRECTORY_REPLACED")
+def a_directory_is_removed(path: Path) -> None:
+    store = opened(path)
+    store.create_topic("orders")
+    store.log("orders").append(b"x")
+    shutil.rmtree(path / "orders-0")
+    with pytest.raises(pylog.DirectoryReplacedError):
         store.log("orders").append(b"x")
     store.close()
 

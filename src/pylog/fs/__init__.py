@@ -10,6 +10,7 @@ following links, and closed on exec. A failed sync is never retried. Only files 
 from pylog.fs.derived import DerivedFile, MappedFile, is_no_file, map_derived, read_derived, read_start, remove_derived, set_aside
 from pylog.fs.door import Door
 from pylog.fs.gate import Gate
+from pylog.fs.held import HeldDirectory
 from pylog.fs.outside import replace_file
 from pylog.fs.pages import ResidentPages
 from pylog.fs.processes import ProcessName, parent_process
@@ -37,6 +38,7 @@ __all__ = [
     "File",
     "FileSystem",
     "Gate",
+    "HeldDirectory",
     "LockByte",
     "LockFile",
     "MappedFile",

@@ -78,6 +78,10 @@ class Door:
     def exists(self, path: str) -> bool:
         return self._call(self.base.exists, path)
 
+    def identity(self, path: str) -> tuple[int, int] | None:
+        """Needs no gate: nothing is opened."""
+        return self.base.identity(path)
+
     def link_target(self, path: str) -> str | None:
         return self._call(self.base.link_target, path)
 

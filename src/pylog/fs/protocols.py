@@ -20,6 +20,7 @@ class DirectoryEntry(NamedTuple):
         size: in bytes; 0 for a link.
         mtime_ms: modification time, in milliseconds.
         is_link: true for a symbolic link. A dangling link is neither a file nor a directory.
+        inode: of an entry that has a size; else 0.
     """
 
     name: str
@@ -28,6 +29,7 @@ class DirectoryEntry(NamedTuple):
     size: int
     mtime_ms: int
     is_link: bool = False
+    inode: int = 0
 
 
 class File(Protocol):
@@ -83,6 +85,10 @@ class FileSystem(Protocol):
         ...
 
     def exists(self, path: str) -> bool: ...
+
+    def identity(self, path: str) -> tuple[int, int] | None:
+        """Returns device and inode of what a path leads to, links followed; None if there is nothing. Cost: one `stat`."""
+        ...
 
     def read(self, path: str, limit: int) -> bytes | None: ...
 

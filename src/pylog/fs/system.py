@@ -26,7 +26,7 @@ from pylog.fs.derived import is_no_file, remove_derived, set_aside
 from pylog.fs.locks import OsLockFile, above_standard
 from pylog.fs.protocols import Bytes, DirectoryEntry, FileSystem
 
-_Fields = tuple[str, bool, bool, int, int, bool]  # of a directory entry, in their order
+_Fields = tuple[str, bool, bool, int, int, bool, int]  # of a directory entry, in their order
 _entry: Callable[[_Fields], DirectoryEntry] = functools.partial(tuple.__new__, DirectoryEntry)  # at half the cost
 _SYNC_FILE_RANGE_WRITE: Final = 2  # starts only: waiting would consume the error that the sync must report
 _NO_LINKS: Final = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # O_NONBLOCK: opening a planted FIFO must not wait
@@ -245,7 +245,7 @@ class OsFileSystem:
             for entry in entries:
                 name = entry.name
                 if sizes not in name:
-                    add((name, False, True, 0, 0, False) if entry.is_file(follow_symlinks=False) else _unsized(entry))
+                    add((name, False, True, 0, 0, False, 0) if entry.is_file(follow_symlinks=False) else _unsized(entry))
                     continue
                 try:
                     status = entry.stat(follow_symlinks=False)
@@ -253,16 +253,30 @@ class OsFileSystem:
                     continue
                 kind = stat.S_IFMT(status.st_mode)
                 if kind == stat.S_IFREG:
-                    add((name, False, True, status.st_size, status.st_mtime_ns // 1_000_000, False))
+                    add((name, False, True, status.st_size, status.st_mtime_ns // 1_000_000, False, status.st_ino))
                 elif kind == stat.S_IFLNK:
                     add(_linked(entry))
                 else:
-                    add((name, kind == stat.S_IFDIR, False, status.st_size, status.st_mtime_ns // 1_000_000, False))
+                    add(
+                        (name, kind == stat.S_IFDIR, False, status.st_size, status.st_mtime_ns // 1_000_000, False, status.st_ino)
+                    )
         found.sort(key=itemgetter(0))
         return list(map(_entry, found))
 
     def exists(self, path: str) -> bool:
         return os.path.lexists(path)
+
+    def identity(self, path: str) -> tuple[int, int] | None:
+        """Returns device and inode of what a path leads to; None if there is nothing. Cost: one `stat`, 1 µs."""
+        try:
+            status = os.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                return None
+            raise _failed("inspect", error, path) from error
+        return status.st_dev, status.st_ino
 
     def link_target(self, path: str) -> str | None:
         """Returns the target of a symbolic link, with all links resolved; None for any other path, or a missing one. Cost: 1 µs.

@@ -212,6 +212,17 @@ class DurablePointFile:
         return self._file.read(2 * SLOT_SIZE, 0) != self._seen
 
     @property
+    def file(self) -> File:
+        """The open file."""
+        return self._file
+
+    def says_deleted(self) -> bool:
+        """Whether the file now says that the partition is being deleted. Any thread may ask. Cost: one pread."""
+        data = self._read()
+        slots = [parse_slot(data[start : start + SLOT_SIZE], self._file.path) for start in (0, SLOT_SIZE)]
+        return any(slot is not None and slot.flags & DELETED for slot in slots)
+
+    @property
     def same_boot(self) -> bool:
         """Whether the newest slot is of this boot of the operating system, and of this very file."""
         return self.slot is not None and self.slot.boot_mark == self.boot_mark and any(self.boot_mark)

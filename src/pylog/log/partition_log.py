@@ -118,6 +118,20 @@ class PartitionLog:
         return self._follower.gone or (self._writer is not None and self._writer.gone)
 
     @property
+    def must_reopen(self) -> bool:
+        """Whether the partition was deleted, and the store should open another log if one of this name exists again.
+
+        Not if its directory was replaced while it was open: it then takes no writes until the store is closed.
+        """
+        return self.is_deleted and (self._writer is None or self._writer.source.held.failure is None)
+
+    def check_names(self) -> None:
+        """Raises DirectoryReplacedError if the log's names lead to other files than those that it has open for writing."""
+        if self._writer is not None:
+            with self._gate:
+                self._writer.check_names()
+
+    @property
     def recovery_report(self) -> tuple[Finding, ...]:
         """What was found when the log was loaded: a torn tail, damage, derived files that had to be built again."""
         return tuple((self._writer or self._follower).loaded.findings)

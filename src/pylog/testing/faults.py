@@ -226,6 +226,9 @@ class FaultyFileSystem:
     def exists(self, path: str) -> bool:
         return self._fs.exists(path)
 
+    def identity(self, path: str) -> tuple[int, int] | None:
+        return self._fs.identity(path)
+
     def link_target(self, path: str) -> str | None:
         return self._fs.link_target(path)
 

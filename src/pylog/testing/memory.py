@@ -327,13 +327,18 @@ class MemoryFileSystem:
         is_file, is_link = isinstance(node, FileNode), isinstance(node, LinkNode)
         leads_to = self.disk.find(node.target, follow=True) if isinstance(node, LinkNode) else node
         size = len(node.data) if isinstance(node, FileNode) else 0
-        return DirectoryEntry(name, isinstance(leads_to, DirectoryNode), is_file, size, node.mtime_ms, is_link)
+        return DirectoryEntry(name, isinstance(leads_to, DirectoryNode), is_file, size, node.mtime_ms, is_link, node.number)
 
     def symlink(self, target: str, path: str) -> None:
         """Creates a symbolic link to an absolute path, durably."""
         with self._running():
             directory, name = self._free_place(path)
             directory.names[name] = directory.durable[name] = LinkNode(self.disk.next_number(), target)
+
+    def identity(self, path: str) -> tuple[int, int] | None:
+        """Returns device and inode of what a path leads to; None if there is nothing."""
+        node = self.disk.find(path, follow=True)
+        return None if node is None else (_DEVICE, node.number)
 
     def link_target(self, path: str) -> str | None:
         """Returns the target of a symbolic link; None if the path is not a link."""

@@ -202,6 +202,9 @@ class View:
     def exists(self, path: str) -> bool:
         return self.fs.exists(path)
 
+    def identity(self, path: str) -> tuple[int, int] | None:
+        return self.fs.identity(path)
+
     def link_target(self, path: str) -> str | None:
         return self.fs.link_target(path)
 

@@ -345,4 +345,22 @@ DIRECTORY: Final[tuple[Mutant, ...]] = (
         tests=("tests/test_tiered.py::test_the_plan_of_a_reset_names_the_remote_tier",),
         why="A group silently starts after the records in the remote tier.",
     ),
+    Mutant(
+        name="names_are_taken_for_open_files",
+        file="pylog/fs/held.py",
+        text="        if now_ms != self._checked_ms:\n            self.check()\n",
+        replacement="        if now_ms != self._checked_ms:\n",
+        tests=(
+            "tests/test_directory_replaced.py::test_the_next_store_of_a_replaced_directory_has_the_records_that_are_there_now[restored-False]",
+        ),
+        why="Appends are acknowledged into a directory that was removed or restored, and nobody finds them.",
+    ),
+    Mutant(
+        name="segments_are_deleted_by_name",
+        file="pylog/fs/held.py",
+        text="known is not None and (found :=",
+        replacement="known is None and (found :=",
+        tests=("tests/test_directory_replaced.py::test_a_sealed_segment_that_was_replaced_is_not_deleted_by_its_name",),
+        why="Retention deletes a restored segment that has the name of the one that it knows.",
+    ),
 )

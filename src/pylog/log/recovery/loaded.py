@@ -9,7 +9,7 @@ from pylog.clock import Clock, SystemClock
 from pylog.config import TopicConfig
 from pylog.directory.checkpoints import Checkpoint, EpochEntry
 from pylog.directory.locks import ByteLock
-from pylog.fs import FileSystem
+from pylog.fs import FileSystem, HeldDirectory
 from pylog.index.builder import SegmentIndexBuilder
 from pylog.log.durable_point import DELETED, DurablePoint
 from pylog.log.options import LiveOptions
@@ -57,6 +57,12 @@ class Source:
     root_lock: ByteLock | None = None
     cleaning_lock: ByteLock | None = None
     clock: Clock = field(default_factory=SystemClock)
+
+    @property
+    def held(self) -> HeldDirectory:
+        """The file system of a partition that is open for writing: it refuses changes once the directory was replaced."""
+        assert isinstance(self.fs, HeldDirectory)
+        return self.fs
 
     @property
     def config(self) -> TopicConfig:

@@ -19,6 +19,7 @@ from pylog.directory.locks import ByteLock, is_owned, under
 from pylog.errors import (
     ClosedError,
     CorruptionError,
+    DirectoryReplacedError,
     IllegalStateError,
     InvalidTransactionStateError,
     ProducerError,
@@ -42,7 +43,7 @@ from pylog.metrics import Counters
 from pylog.record.ahead import one_ahead
 from pylog.record.types import Acknowledgement
 from pylog.segment.names import LOG
-from pylog.segment.segment import OpenFiles
+from pylog.segment.segment import OpenFiles, vanished
 
 
 class LogContext(NamedTuple):
@@ -102,6 +103,7 @@ class PartitionWriter:
         self.pending_deletions = PendingDeletions(source.fs)
         assert source.lock is not None
         self._partition_lock: ByteLock = source.lock
+        self._held = source.held
         self.lock = threading.RLock()
         self.requests = Requests(clock)
         self.writer: LogWriter | None = None
@@ -130,11 +132,13 @@ class PartitionWriter:
 
     def _load(self) -> None:
         if self.writer is not None:
+            self._check_names()
             self.writer.abandon()
             self.writer = None
         self.source.options.refresh()
         try:
-            loaded = load(self.source)
+            with self._held.loading():
+                loaded = load(self.source)
             if not loaded.follows(self.loaded):
                 raise deleted(self.source)
         except UnknownTopicOrPartitionError:
@@ -144,6 +148,37 @@ class PartitionWriter:
         self.loaded = loaded
         self._context.found(loaded.findings)
         self._set_state(first_state(loaded))
+
+    def _check_names(self) -> None:
+        """Raises DirectoryReplacedError if the log's names lead to other files than its writer's. Under both locks."""
+        with self.noticing():
+            try:
+                self._held.check()
+            except StorageFailedError as error:
+                if isinstance(error, DirectoryReplacedError) or not vanished(error):
+                    raise  # else another process has deleted it, or its segments: loading finds that out
+
+    def check_names(self) -> None:
+        """The same for a caller without the locks."""
+        with self._both_locks():
+            self._check_names()
+
+    @contextmanager
+    def noticing(self) -> Iterator[None]:
+        """Gives the writer up if it turns out that the log's directory was replaced: reading goes on with what is there now."""
+        try:
+            yield
+        finally:
+            if self._held.failure is not None and self.writer is not None:
+                self._give_up(self.writer)
+
+    def _give_up(self, writer: LogWriter) -> None:
+        checked, end = writer.checked_offset, writer.state.end_offset
+        facts = {"path": self.source.directory, "checked_end": checked, "acknowledged_end": end, "reason": self._held.failure}
+        trace.later(trace.DIRECTORY_REPLACED, self.source.partition, **facts)
+        writer.abandon()
+        self.writer, self._unclean = None, True
+        self.close_count += 1
 
     def _hides_records(self) -> bool:
         """Whether loading has found more than may be shown: what a dead process wrote last, or all since a sync failed."""
@@ -155,6 +190,7 @@ class PartitionWriter:
 
     def _current(self) -> LogWriter:
         """The writer of the log as it is now. Under both locks."""
+        self._held.check_alive()
         self.take_changes()
         if self.writer is None:
             self._agree()  # the header speaks to writers only
@@ -170,6 +206,7 @@ class PartitionWriter:
 
         The writer goes: the next one marks the header, so that no other process goes on by older options. Cost: one small read.
         """
+        self._check_names()
         if self.writer is not None:
             self.writer.check_alive()
         if not self.source.options.refresh():
@@ -226,10 +263,10 @@ class PartitionWriter:
         """Whether nobody has written since the log was loaded: header, length and zeros of the last file are what they were."""
         header = open_header(self.source.fs, self.source.directory)
         if header is not None:
-            slot = header.refresh()
+            slot, same_boot = header.refresh(), header.same_boot
             header.close()
-            if slot != self.loaded.found:
-                return False
+            if slot != self.loaded.found or same_boot != self.loaded.same_boot:
+                return False  # written, or another file with the same content
         elif self.loaded.found is not None:
             return False
         if not self.loaded.segments:
@@ -265,7 +302,8 @@ class PartitionWriter:
 
     def _close_idle_writer(self, writer: LogWriter) -> None:
         try:
-            self._close_writer(writer)
+            with self.noticing():
+                self._close_writer(writer)
         except StorageFailedError:
             if writer.failure is not None:
                 return  # it says so to the next caller
@@ -316,6 +354,8 @@ class PartitionWriter:
                 else:
                     for group in self._groups(self._fitting(requests), writer):
                         self._commit_group(group, writer)
+                if self._held.failure is not None:
+                    self._give_up(writer)
         except BaseException as error:
             lock.restore(before)
             for request in requests:
@@ -399,6 +439,7 @@ class PartitionWriter:
     def flush(self) -> None:
         """Makes everything published durable, whoever wrote it; what is hidden since a sync failed is written again for that."""
         with self._both_locks():
+            self._check_names()
             self.take_changes()
             if self.loaded.corrupt is None and (self._hides_records() or self._state.durable_offset < self._state.end_offset):
                 self._current().flush()
@@ -412,6 +453,7 @@ class PartitionWriter:
         with self.lock:
             if self.gone or (self.writer is not None and self.writer.failure is not None):
                 return
+            self._check_names()
             self.take_changes_of_others(wait=False)  # what a process that died since has left is this one's to flush
             writer = self.writer
             if writer is None:
@@ -447,7 +489,8 @@ class PartitionWriter:
         """The same for a change of segments: one that fails in the middle ends writing, as a failed sync does."""
         with self.current() as writer:
             try:
-                yield writer
+                with self.noticing():
+                    yield writer
             except StorageFailedError as error:
                 writer.break_off(error, "a change of its segments failed")
                 raise
@@ -474,7 +517,7 @@ class PartitionWriter:
             try:
                 if self.writer is None:
                     return not self._unclean and (self.close_count > 0 or self.loaded.sound)
-                with self._partition_lock.entered():
+                with self._partition_lock.entered(), self.noticing():
                     return self._close_writer(self.writer)
             finally:
                 self._context.writers.closed(self)

@@ -21,16 +21,16 @@ from pylog import limits, trace
 from pylog.clock import Clock
 from pylog.config import Durability
 from pylog.directory import checkpoints
-from pylog.errors import NO_ROOM, ClosedError, StorageFailedError
+from pylog.errors import NO_ROOM, ClosedError, DirectoryReplacedError, StorageFailedError
 from pylog.fs import join
 from pylog.index.builder import SegmentIndexBuilder
 from pylog.log.durable_point import FAILED, DurablePoint, DurablePointFile, SyncPoint, epoch_after, make_header, unsynced_bound
 from pylog.log.producer_state import Producer, ProducerStateManager, drop_snapshots, write_snapshot
 from pylog.log.recovery.loaded import Loaded, Source
 from pylog.log.recovery.loader import epochs_of
-from pylog.log.recovery.torn_tail import set_aside
 from pylog.log.state import LogState
 from pylog.log.writing.active_file import ActiveFile
+from pylog.log.writing.readying import cut_tail, make_durable
 from pylog.log.writing.rolling import SegmentUse, batches_before_roll, check_fits_at_all, empty_segment, one_fits, take_back
 from pylog.metrics import Counters
 from pylog.record import kernels
@@ -68,6 +68,7 @@ class LogWriter:
         epochs, leader_epoch: the leader epochs, and the one that new batches carry.
         failure: why nothing can be written any more, or None.
         unreported: the error of a flush in the background, for the next call to raise.
+        checked_offset: the records before it were acknowledged while the names of the log's files led to them.
         is_catching_up: it has seen a change of another process and not published it yet.
     """
 
@@ -82,6 +83,7 @@ class LogWriter:
     ) -> None:
         self._source, self._loaded = source, loaded
         self._fs, self._directory, self._config = source.fs, source.directory, source.config
+        self._held, self._put_ms = source.held, 0  # when it last wrote
         self._publish, self._clock, self._counters = publish, clock, counters
         self.failure: str | None = None
         self._stale = self.is_catching_up = False  # `_stale`: what it knows may not be what is there
@@ -99,6 +101,9 @@ class LogWriter:
             trace.later(trace.SNAPSHOTS_REMOVED, self._source.partition, end=self._next_offset, files=stale)
         self._assign_epoch()
         self.header = self._take_header()
+        header, is_changed = self.header, lambda: self.is_catching_up or self.header.changed()
+        self._held.hold_files(header.file, self.file.raw, is_deleted=header.says_deleted, is_changed=is_changed)
+        self.checked_offset = self._next_offset  # as far as the names are known to have led to what is acknowledged
         self.set_state(
             active_size=self._written,
             end_offset=self._next_offset,
@@ -119,28 +124,12 @@ class LogWriter:
         note_begun(loaded.segments[-2:], self._clock.now_ms())
         self._written, self._next_offset = loaded.end, loaded.next_offset  # with what is not published yet
         self.file = ActiveFile(self._fs.open(active.path, write=True), self._written)
-        if loaded.torn is not None:
-            path = set_aside(self._fs, active, loaded.torn)
-            self.file.cut(loaded.torn.position)
-            torn = loaded.torn
-            facts = {"path": active.path, "position": torn.position, "bytes": torn.end - torn.position, "offset": torn.offset}
-            trace.later(trace.TORN_KEPT, self._source.partition, **facts, kept=path)
-        else:
-            self.file.trim(self._written)  # another process that writes into the zeros sees that they are gone
+        cut_tail(self._source, loaded, active, self.file, self._written)
         if not loaded.clean or not self._source.clean:  # who died may have cut it, and not synced that
-            self._make_durable()
+            make_durable(self._source, loaded, active, self.file, self._written)
         known = loaded.digest if loaded.digest is not None and loaded.digest.position == self._written else None
         self._digest = known or digest_of(active, self._written, self._config.index_interval_bytes)
         self._first_timestamp = active.first_timestamp()
-
-    def _make_durable(self) -> None:
-        """What loading kept may be in memory only. After a failed sync its pages look clean, so they are written again first."""
-        slot = self._loaded.slot
-        if slot is not None and self._loaded.same_boot and slot.active_base == self.active.base_offset:
-            start = slot.durable_position if slot.flags & FAILED else slot.published_position
-            self.active.file().copy(start, self._written, self.file.raw, start)
-        self.file.raw.sync()
-        self._fs.sync_directory(self._directory)
 
     def _take_header(self) -> DurablePointFile:
         """The header, as it is when it says just what is true, else with a new slot before the first byte (reliability 12)."""
@@ -357,6 +346,7 @@ class LogWriter:
         """Writes behind what is written. What will be synced is sent to the disk early: by this call, or by a roll to come."""
         later = limits.WRITE_BACK_BYTES if self._rolls else limits.INT64_MAX
         self.file.put(data, self._written, send_from=0 if self._syncs else later)
+        self._put_ms = now_ms
         self._counters.bytes += len(data)
         self.active.appends.note(now_ms)
 
@@ -413,6 +403,8 @@ class LogWriter:
                 self.file.raw.sync()
                 self._counters.synced(self._clock.monotonic() - began)
             self.header.put(said)
+            if self._held.check_at(self._put_ms, always=durable):
+                self.checked_offset = offset
         except StorageFailedError as error:
             self.break_off(error, "what was written could not be made durable and published")
             raise
@@ -453,7 +445,9 @@ class LogWriter:
 
     def break_off(self, error: StorageFailedError, what: str) -> None:
         """Ends writing after a failure amid a change; for want of room or of descriptors the log is only loaded again."""
-        if error.passes:
+        if isinstance(error, DirectoryReplacedError):
+            self.failure = str(error)  # and nothing is written: the header may be in the directory that is there now
+        elif error.passes:
             self._stale = True
         else:
             self.fail(f"{what} ({error})")
@@ -505,6 +499,7 @@ class LogWriter:
     def _turn_to(self, begun: LogState, sealed: LogSegment, size: int) -> None:
         """Publishes the new segment. It is there, and what lies before it durable, whether the header can be told or not."""
         self.state = begun
+        self._held.hold_active(self.file.raw)
         try:
             self.end_change(unsynced_bytes=self._unsynced_bytes, **self._ends())
         finally:
@@ -532,6 +527,7 @@ class LogWriter:
 
     def begin_change(self, *, durably: bool = False, **fields: Any) -> None:
         """Says that segments are made, go or are replaced: others look again when it is over."""
+        self._held.check()
         write = self.header.write_both if durably else self.header.write
         write(epoch=self._slot_now.epoch + 1, **fields)
 
@@ -586,6 +582,7 @@ class LogWriter:
         """Flushes, writes the derived files, closes. Returns whether the partition is left as after a clean shutdown."""
         try:
             if self.failure is None:
+                self._held.check()
                 self.flush()
                 self.file.trim(self._written)
                 self._write_derived()
@@ -596,5 +593,6 @@ class LogWriter:
 
     def abandon(self) -> None:
         """Closes the files and writes nothing: the log is loaded again, or another process goes on with it."""
+        self._held.release()
         self.file.close()
         self.header.close()

@@ -1,0 +1,244 @@
+"""Guards a directory that is open for writing: its names must still lead to the files that are open.
+
+People restore a backup over a running store, rename its directory, or remove it. The open files stay usable, but nobody finds
+them by name any more, and each name leads to a file that the store does not know. So every call that creates, renames, cuts or
+removes a file by name goes through `HeldDirectory`, which first compares device and inode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from pylog.errors import DirectoryReplacedError, StorageFailedError
+from pylog.fs.protocols import Bytes, DirectoryEntry, File, FileSystem, LockFile
+
+_ENOENT: Final = 2
+_LOG: Final = ".log"  # in the names of segments
+Identity = tuple[int, int]
+_NOTHING: Final = (0, 0)  # of a directory that was removed at that moment
+
+
+def _never() -> bool:
+    return False
+
+
+class HeldDirectory:
+    """A file system for the files of one directory. Once the directory is held, changes by name are refused if it was replaced.
+
+    Args:
+        fs: the file system. If it is a `HeldDirectory` too, of the directory above, that one is checked as well.
+        directory: the directory.
+
+    Attributes:
+        below: the file system given.
+        failure: why the directory takes no more changes; None while it does. It stays set: the owner must close and open again.
+    """
+
+    def __init__(self, fs: FileSystem, directory: str) -> None:
+        self.below = fs
+        self._directory = directory
+        self._check_above: Callable[[], None] | None = fs.check if isinstance(fs, HeldDirectory) else None
+        self._identity: Identity | None = None
+        self._header: tuple[str, Identity] | None = None
+        self._active: tuple[str, Identity] | None = None
+        self._is_deleted: Callable[[], bool] = _never
+        self._is_changed: Callable[[], bool] = _never
+        self._inodes: dict[str, int] = {}  # of the segments that were loaded or created, by name
+        self._is_loading = False
+        self._checked_ms = -1
+        self.failure: str | None = None
+
+    # ---- what is held --------------------------------------------------------------------------------------------------------
+
+    def hold(self) -> None:
+        """Holds the directory that the path leads to now."""
+        self._identity = self.below.identity(self._directory) or _NOTHING
+
+    def hold_files(self, header: File, active: File, *, is_deleted: Callable[[], bool], is_changed: Callable[[], bool]) -> None:
+        """Holds the directory and its two files that are open for writing.
+
+        Args:
+            header: the shared header. Other processes write into it, but never replace it.
+            active: the active segment. Another process that truncates the log may replace it, and says so in the header.
+            is_deleted: tells whether another process has marked the directory as deleted.
+            is_changed: tells whether another process has written into the header.
+        """
+        self._header = header.path, header.identity()
+        self.hold_active(active)
+        self._is_deleted, self._is_changed = is_deleted, is_changed
+        self.hold()
+
+    def hold_active(self, active: File) -> None:
+        """Holds another active segment."""
+        self._active = active.path, active.identity()
+
+    def release(self) -> None:
+        """Holds nothing any more. A failure stays."""
+        self._identity = self._header = self._active = None
+
+    @contextmanager
+    def loading(self) -> Iterator[None]:
+        """Notes the inodes of the segments that are listed inside: later changes by their names are for these files only."""
+        self._is_loading = True
+        try:
+            yield
+        finally:
+            self._is_loading = False
+
+    # ---- checks --------------------------------------------------------------------------------------------------------------
+
+    def check_alive(self) -> None:
+        """Raises DirectoryReplacedError if that was noticed before. Costs no system call."""
+        if self.failure is not None:
+            raise self._error()
+
+    def check_at(self, now_ms: int, *, always: bool) -> bool:
+        """Checks the names before an acknowledgement, unless that was done in the same millisecond. Returns whether it did.
+
+        Args:
+            now_ms: the wall clock, in milliseconds.
+            always: check at least the active segment's name, which costs one `stat`, about 1 µs.
+
+        Raises:
+            DirectoryReplacedError, StorageFailedError: as `check`.
+        """
+        if now_ms != self._checked_ms:
+            self.check()
+            self._checked_ms = now_ms
+            return True
+        if always and self._active is not None and self.below.identity(self._active[0]) != self._active[1]:
+            self.check()
+        return always
+
+    def check(self) -> None:
+        """Checks that all names lead to the files that are held. Cost: one `stat` for each, and those of the directory above.
+
+        Raises:
+            DirectoryReplacedError: they do not.
+            StorageFailedError: another pylog process has deleted the directory, or is changing its segments.
+        """
+        self.check_alive()
+        if self._check_above is not None:
+            self._check_with_above(self._check_above)
+        if self._identity is None:
+            return
+        for held in ((self._directory, self._identity), self._header):
+            if held is not None and (found := self.below.identity(held[0])) != held[1]:
+                self._refuse(held[0], found, self._is_deleted)
+        if self._active is not None and (found := self.below.identity(self._active[0])) != self._active[1]:
+            self._refuse(self._active[0], found, self._is_changed)
+
+    def _check_with_above(self, check: Callable[[], None]) -> None:
+        try:
+            check()
+        except DirectoryReplacedError as error:
+            self.failure = str(error)
+            raise
+
+    def _check_name(self, path: str) -> None:
+        """Also checks that a segment's name leads to the file that the log knows under it."""
+        self.check()
+        known = self._inodes.get(self._name_in(path))
+        if known is not None and (found := self.below.identity(path)) is not None and found[1] != known:
+            self._refuse(path, found, self._is_changed)
+
+    def _refuse(self, path: str, found: Identity | None, is_others_change: Callable[[], bool]) -> None:
+        if is_others_change():
+            told = f"{path} was deleted or replaced by another pylog process; try again"
+            raise StorageFailedError(told, path=path, errno=_ENOENT)
+        what = "the directory" if path == self._directory else path
+        how = "removed or moved away" if found is None else "replaced"
+        self.failure = (
+            f"{self._directory}: {what} was {how} while it was open, as when a backup is restored; nothing more is written: "
+            "close the store and open it again"
+        )
+        raise self._error()
+
+    def _error(self) -> DirectoryReplacedError:
+        assert self.failure is not None
+        return DirectoryReplacedError(self.failure, path=self._directory)
+
+    def _name_in(self, path: str) -> str:
+        """A path's name in the directory; empty for a path elsewhere."""
+        parent, _, name = path.rpartition("/")
+        return name if parent == self._directory else ""
+
+    # ---- changes by name -----------------------------------------------------------------------------------------------------
+
+    def open(self, path: str, *, write: bool = False) -> File:
+        if write:
+            self._check_name(path)
+        return self.below.open(path, write=write)
+
+    def create(self, path: str) -> File:
+        self.check()
+        file = self.below.create(path)
+        name = self._name_in(path)
+        if _LOG in name:
+            self._inodes[name] = file.identity()[1]
+        return file
+
+    def rename(self, source: str, target: str) -> None:
+        self._check_name(source)
+        self.below.rename(source, target)
+        if self._active is not None and self._active[0] in (source, target):  # by a truncation: its own log has moved it
+            self._active = None
+        inode = self._inodes.pop(self._name_in(source), None)
+        self._inodes.pop(self._name_in(target), None)
+        if inode is not None:
+            self._inodes[self._name_in(target)] = inode
+
+    def remove(self, path: str) -> None:
+        self._check_name(path)
+        self.below.remove(path)
+        if self._active is not None and self._active[0] == path:
+            self._active = None
+        self._inodes.pop(self._name_in(path), None)
+
+    def remove_tree(self, path: str) -> None:
+        self.check()
+        self.below.remove_tree(path)
+
+    def make_directory(self, path: str) -> None:
+        self.check()
+        self.below.make_directory(path)
+
+    # ---- everything else -----------------------------------------------------------------------------------------------------
+
+    def list(self, path: str, *, sizes: str = "") -> list[DirectoryEntry]:
+        entries = self.below.list(path, sizes=sizes)
+        if self._is_loading and sizes == _LOG and path == self._directory:
+            self._inodes = {entry.name: entry.inode for entry in entries if sizes in entry.name and entry.is_file}
+        return entries
+
+    def map(self, path: str) -> Bytes:
+        return self.below.map(path)
+
+    def exists(self, path: str) -> bool:
+        return self.below.exists(path)
+
+    def identity(self, path: str) -> Identity | None:
+        return self.below.identity(path)
+
+    def link_target(self, path: str) -> str | None:
+        return self.below.link_target(path)
+
+    def read(self, path: str, limit: int) -> bytes | None:
+        return self.below.read(path, limit)
+
+    def sync_directory(self, path: str) -> None:
+        self.below.sync_directory(path)
+
+    def check_directory(self, path: str, *, write: bool, follow: bool = True) -> None:
+        self.below.check_directory(path, write=write, follow=follow)
+
+    def open_locks(self, path: str) -> LockFile:
+        return self.below.open_locks(path)
+
+    def lock_owner(self, path: str) -> int | None:
+        return self.below.lock_owner(path)
+
+    def boot_id(self) -> bytes:
+        return self.below.boot_id()
