@@ -1,0 +1,35 @@
+"""`--fast` takes the tests that have none of the marks, and says how many it left out."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from support.packaging.built import PROJECT
+
+
+def collected(*arguments: str) -> str:
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *arguments]
+    given = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    return subprocess.run(command, cwd=PROJECT, env=given, capture_output=True, text=True, check=False).stdout
+
+
+@pytest.mark.slow
+def test_fast_tests_read_directories_of_one_broker_version_and_need_no_broker() -> None:
+    told = collected("--fast", "tests/log/test_golden.py", "tests/test_tiers.py", "tests/kafka", "tests/campaign")
+    lines = [line for line in told.splitlines() if "::" in line]
+    assert lines
+    assert all("[4.3.0/" in line for line in lines if line.startswith("tests/log/test_golden.py") and "[" in line)
+    assert {line.partition("::")[0] for line in lines} == {"tests/log/test_golden.py"}
+    assert "deselected" in told.splitlines()[-1]
+
+
+@pytest.mark.slow
+def test_without_the_option_all_tests_are_taken() -> None:
+    told = collected("tests/log/test_golden.py", "tests/test_tiers.py")
+    assert all(f"[{version}/" in told for version in ("2.8.2", "3.9.1", "4.3.0"))
+    assert "tests/test_tiers.py::" in told
+    assert "deselected" not in told
