@@ -27,7 +27,7 @@ from pylog.record.types import (
 
 
 class Log:
-    """One partition of a topic: an ordered list of segments. Got from `Store.log`, closed with its store.
+    """One partition of a topic: an ordered list of segments. Obtained from `Store.log`; closed with its store.
 
     Every method may be called from any thread.
 
@@ -57,7 +57,7 @@ class Log:
 
     @property
     def config(self) -> TopicConfig:
-        """The topic's options as they stand, whichever process altered them last. Cost: one small read."""
+        """The topic's current options, even if another process altered them. Cost: one small read."""
         return self._partition_log.config
 
     # ---- append --------------------------------------------------------------------------------------------------------------
@@ -78,11 +78,12 @@ class Log:
             key: bytes or None.
             headers: pairs of (str, bytes or None).
             timestamp: milliseconds since 1970; None is now. -1 means none.
-            durability: the level of this acknowledgement; the store's by default.
+            durability: the level of this acknowledgement; by default, the store's.
 
         Raises:
-            InvalidRecordError, InvalidTimestampError, RecordTooLargeError: nothing was written. (A compacted topic needs keys.)
-            ReadOnlyError, ClosedError, CorruptionError: the log takes no writes.
+            InvalidRecordError, InvalidTimestampError, RecordTooLargeError: nothing was written. (A compacted topic requires
+                keys.)
+            ReadOnlyError, ClosedError, CorruptionError: the log accepts no writes.
             StorageFailedError: the record is not acknowledged.
 
         Cost: one write, and at `Durability.SYNC` one fdatasync.
@@ -96,16 +97,16 @@ class Log:
 
         Args:
             items: each a value, a pair (key, value), or a triple or quadruple (key, value, headers, timestamp).
-            compression: a codec's name; the topic's by default.
+            compression: the name of a codec; by default, the topic's.
             durability: as for `append`.
 
         Returns:
-            The offsets, in the order given.
+            The offsets, in the order of the items.
 
         Raises:
             As `append`.
 
-        Cost: some 50 ns a record of plain values, on top of the write.
+        Cost: about 50 ns a record of plain values, plus the write.
         """
         now_ms = self._clock.now_ms()
         return self._partition_log.append(now_ms, records_of(items, now_ms), compression, durability).offsets
@@ -115,8 +116,8 @@ class Log:
 
         Args:
             data: the rows. `key` and `value` are binary or string, `timestamp` a timestamp or int64 milliseconds (null or
-                missing: now), `headers` list<struct<key: string, value: binary>>. Any may be missing; others are refused.
-            compression: a codec's name; the topic's by default.
+                missing: now), `headers` list<struct<key: string, value: binary>>. Each is optional; other columns are refused.
+            compression: the name of a codec; by default, the topic's.
             durability: as for `append`.
 
         Returns:
@@ -139,22 +140,22 @@ class Log:
         producer: ProducerBatch | None = None,
         atomic: bool = False,
     ) -> Acknowledgement:
-        """Appends records and tells what the acknowledgement is worth; with `producer` at most once, however often it is sent.
+        """Appends records and returns the details of the acknowledgement. With `producer`, a repeated batch is appended only
+        once.
 
         Args:
             items: as for `append_many`, or as for `append_arrow`.
             compression, durability: as for these.
-            producer: the producer's id and epoch and the sequence of the first record. What the log has already under these
-                numbers is acknowledged again, with the offsets that it has (storage-format 6.14).
-            atomic: make one batch of them, so that they are there all or not at all, whatever crashes; a producer's always are.
+            producer: the producer's id and epoch, and the sequence of the first record. If the log already has a batch with
+                these numbers, its offsets are acknowledged again (storage-format 6.14).
+            atomic: true to append one batch, so that a crash leaves all records or none. A producer's batches always are.
 
         Returns:
-            The offsets, the level that was reached (with others in one group commit it can be a higher one than asked for), and
-            whether it was there already.
+            The offsets, the durability (a group commit may raise it), and whether the batch was a duplicate.
 
         Raises:
-            OutOfOrderSequenceError, ProducerFencedError: it may not follow what the producer sent before.
-            RecordTooLargeError: with `producer` or `atomic`, all records together are more than `max_message_bytes`. As `append`.
+            OutOfOrderSequenceError, ProducerFencedError: the sequence or the epoch does not follow the producer's last batch.
+            RecordTooLargeError: with `producer` or `atomic`, the batch exceeds `max_message_bytes`. As `append`.
 
         >>> import pylog, tempfile
         >>> store = pylog.open(tempfile.mkdtemp())
@@ -171,50 +172,51 @@ class Log:
         return self._partition_log.append(now_ms, pieces_of(items, now_ms), compression, durability, given, atomic)
 
     def flush(self) -> None:
-        """Makes every record appended so far durable, those of other processes too.
+        """Makes every record appended so far durable, including those of other processes.
 
         Raises:
-            StorageFailedError: the sync failed; the log takes no more writes until it is opened again.
+            StorageFailedError: the sync failed; the log accepts no more writes until it is opened again.
         """
         self._partition_log.flush()
 
     def exclusively(self) -> AbstractContextManager[None]:
-        """Keeps every other thread and process from changing the log: what is read inside holds for what is appended inside.
-        All others wait meanwhile: keep it short, and change no other log there.
+        """Locks the log against changes by other threads and processes, so that a read and an append can be one step.
+
+        All others wait: keep it short, and change no other log inside.
 
         Raises:
-            ReadOnlyError, ClosedError: the log takes no writes. StoreLockedError: another process kept it locked for too long.
+            ReadOnlyError, ClosedError: the log accepts no writes. StoreLockedError: another process held the lock for too long.
         """
         return self._partition_log.exclusively()
 
     # ---- trimming ------------------------------------------------------------------------------------------------------------
 
     def delete_records(self, before: int) -> int:
-        """Deletes the records below an offset: it becomes the log's start, and segments wholly below it go.
+        """Deletes the records below an offset, which becomes the log start. Segments entirely below it are deleted.
 
         Args:
-            before: an offset up to the log's end; at or below its start nothing happens.
+            before: an offset up to the log end; at or below the log start, nothing happens.
 
         Returns:
-            The log's start.
+            The log start offset.
 
         Raises:
-            OffsetOutOfRangeError: it lies behind the end.
+            OffsetOutOfRangeError: the offset is past the log end.
             InvalidArgumentError: the topic's cleanup_policy does not contain "delete". As `append`.
 
-        Spec: storage-format 6.6.2; unlike there it is durable when this returns.
+        Spec: storage-format 6.6.2; unlike in Kafka, the change is durable when this returns.
         """
         return self._partition_log.delete_records(before)
 
     def truncate(self, end: int) -> None:
-        """Deletes the records from an offset on; the next record gets that offset. Durable when it returns.
+        """Deletes the records from an offset on, durably. The next record gets that offset.
 
         Args:
-            end: an offset from the log's start on; at or behind its end nothing happens. Within a batch the whole batch goes, and
-                the offsets below `end` that it held are a gap.
+            end: an offset at or after the log start; at or after the log end, nothing happens. If it is inside a batch, the whole
+                batch is deleted, and its offsets below `end` become a gap.
 
         Raises:
-            OffsetOutOfRangeError: it lies before the log's start. As `append`.
+            OffsetOutOfRangeError: the offset is before the log start. As `append`.
 
         Spec: storage-format 6.5.
         """
@@ -223,12 +225,13 @@ class Log:
     # ---- read ----------------------------------------------------------------------------------------------------------------
 
     def read(self, offset: int) -> Record:
-        """The record at an offset; where compaction or a marker left a gap, the next one.
+        """Returns the record at an offset. In a gap left by compaction or a marker, returns the next one.
 
         Raises:
-            OffsetOutOfRangeError: before `start_offset`, or at or behind `end_offset`. CorruptionError: its batch is damaged.
+            OffsetOutOfRangeError: the offset is below `start_offset`, or not below `end_offset`.
+            CorruptionError: its batch is damaged.
 
-        Cost: O(log n) and one batch: some 6 µs from a mapped segment.
+        Cost: O(log n) and one batch: about 6 µs from a mapped segment.
         """
         known = type(offset) is int and 0 <= offset <= limits.INT64_MAX
         return self._partition_log.read(offset if known else offset_given("offset", offset))
@@ -243,21 +246,21 @@ class Log:
         max_rows: int = limits.SCAN_ROWS,
         verify: bool = True,
     ) -> Iterator[pa.RecordBatch]:
-        """Arrow batches of the records from `start` to before `end`, forwards, in bounded memory.
+        """Yields the records from `start` up to, but not including, `end` as Arrow batches, in bounded memory.
 
         Args:
-            start: an offset from `start_offset` to `end_offset`; the log's start by default.
-            end: exclusive; by default the end at the time of the call (`read_committed`: the stable offset).
+            start: an offset from `start_offset` to `end_offset`; by default, the log start.
+            end: exclusive; by default, the log end at the time of the call (`read_committed`: the last stable offset).
             columns: of `offset` int64, `timestamp` timestamp[ms, UTC], `timestamp_type` int8, `key`, `value` binary, `headers`
                 list<struct<key: string, value: binary>>, `leader_epoch` int32, `producer_id` int64, `producer_epoch` int16,
-                `sequence` int32, in the order wanted. What is not asked for is not decoded.
+                `sequence` int32, in the requested order. Other columns are not decoded.
             isolation_level: `read_committed` hides aborted and open transactions.
-            max_rows: of one Arrow batch.
-            verify: check each batch's CRC.
+            max_rows: the largest number of rows of one Arrow batch.
+            verify: true to check each batch's CRC.
 
         Raises:
             OffsetOutOfRangeError, InvalidArgumentError: at once.
-            CorruptionError: while iterating, after everything before the damage; its `next_offset` is where to go on.
+            CorruptionError: during iteration, after all records before the damage. Continue at its `next_offset`.
 
         Cost: tens of millions of records a second; memory for one Arrow batch.
         """
@@ -268,28 +271,28 @@ class Log:
     def records(
         self, start: int | None = None, end: int | None = None, *, isolation_level: str = "read_uncommitted", verify: bool = True
     ) -> Iterator[Record]:
-        """The same as `Record` objects, in offset order.
+        """Yields the records of a range as `Record` objects, in offset order.
 
         Raises:
             As `scan`.
 
-        Cost: some 0.2 µs a record.
+        Cost: about 0.2 µs a record.
         """
         return self._partition_log.records(start, end, isolation_level=isolation_level, verify=verify)
 
     def offset_for_timestamp(self, timestamp: int, *, isolation_level: str = "read_uncommitted") -> OffsetAndTimestamp | None:
-        """The first record with `timestamp` or a later one, as Kafka's `offsetsForTimes` answers (storage-format 5.8).
+        """Returns the first record at or after a timestamp, like Kafka's `offsetsForTimes` (storage-format 5.8).
 
         Args:
             timestamp: milliseconds since 1970.
-            isolation_level: under `read_committed` an answer at or behind the stable offset is None.
+            isolation_level: `read_committed` returns None instead of a record at or after the last stable offset.
 
         Returns:
-            Its offset, timestamp and leader epoch, or None if no record is that recent. A record without a timestamp is never the
-            answer. Kafka answers None in some cases where there is such a record (storage-format 5.8.2).
+            The record's offset, timestamp and leader epoch, or None. A record without a timestamp is never returned. In some
+            cases Kafka returns None although such a record exists (storage-format 5.8.2).
 
         Raises:
-            CorruptionError: a batch that had to be looked at is damaged.
+            CorruptionError: a batch that the search needs is damaged.
 
         Cost: O(log n) and one batch.
         """
@@ -298,17 +301,17 @@ class Log:
     # ---- follow --------------------------------------------------------------------------------------------------------------
 
     def wait_for(self, offset: int, timeout_ms: int | None = None, *, durable: bool = False) -> int:
-        """Waits until the log has a record at `offset`, without a lock and without spinning.
+        """Waits until the log has a record at `offset`. Holds no lock and does not spin.
 
         Args:
-            offset: of the record waited for.
-            timeout_ms: at most so long, in milliseconds; None: for ever.
-            durable: wait until it outlives a power loss.
+            offset: the offset of the record.
+            timeout_ms: milliseconds to wait; None waits indefinitely.
+            durable: true to wait until the record would survive a power loss.
 
         Returns:
-            The log's end (with `durable`, its durable end); at or below `offset` when the time is over.
+            The log end offset (with `durable`, the durable end); at most `offset` if the timeout has expired.
 
-        Cost: a pread each 0.1 ms at first, each millisecond later on.
+        Cost: a read every 0.1 ms at first, later every millisecond.
         """
         return self._partition_log.wait_for(offset, timeout_ms, durable=durable)
 
@@ -322,17 +325,17 @@ class Log:
         timeout_ms: int | None = None,
         durable: bool = False,
     ) -> Iterator[pa.RecordBatch]:
-        """Arrow batches from `start` on, for ever: at the end it waits for what comes, whichever process appends it.
+        """Yields Arrow batches from `start` on, without end: at the log end it waits for appends of any process.
 
         Args:
-            start: an offset; by default the end at the time of the call, so that only news come.
+            start: an offset; by default, the log end at the time of the call, so that only new records are returned.
             columns, isolation_level, max_rows: as for `scan`.
-            timeout_ms: end when nothing new has come for so long; None: never.
-            durable: hand out only what outlives a power loss.
+            timeout_ms: end after this many milliseconds without a new record; None never ends.
+            durable: true to return only records that would survive a power loss.
 
         Raises:
-            OffsetOutOfRangeError: at once, if `start` is not from the log's start to its end; later, if retention was faster, or
-                the log was truncated below what was read already. As `scan`.
+            OffsetOutOfRangeError: at once, if `start` is not between log start and log end. Later, if retention has overtaken the
+                reader, or the log was truncated below its position. As `scan`.
 
         >>> import pylog, tempfile
         >>> store = pylog.open(tempfile.mkdtemp())
@@ -349,18 +352,18 @@ class Log:
     # ---- planning ------------------------------------------------------------------------------------------------------------
 
     def size_between(self, start: int, end: int) -> int:
-        """About how many bytes the records from `start` to before `end` take. From indexes only: O(log n)."""
+        """Returns the approximate size of the records from `start` up to `end`, in bytes. Uses only indexes: O(log n)."""
         return self._partition_log.size_between(start, end)
 
     def split_offsets(self, start: int, end: int, max_bytes: int) -> list[int]:
-        """Offsets that cut the records from `start` to before `end` into parts of about `max_bytes` each.
+        """Returns offsets that split the records from `start` up to `end` into parts of about `max_bytes` each.
 
         Args:
             start, end: a range within the log.
-            max_bytes: bytes on the disk of one part.
+            max_bytes: the size of one part on disk.
 
         Returns:
-            Batch boundaries strictly between `start` and `end`, ascending; from index files only, never from data.
+            Batch boundaries strictly between `start` and `end`, ascending. Reads index files, never records.
 
         Raises:
             InvalidArgumentError: `max_bytes` is not positive.
@@ -372,35 +375,35 @@ class Log:
 
     @property
     def start_offset(self) -> int:
-        """The smallest offset that can be read here: of a log in a broker's remote tier the local log start offset."""
+        """The log start offset. If a broker's remote storage has earlier records, the local log start offset."""
         return self._partition_log.snapshot().start_offset
 
     @property
     def remote_offsets(self) -> range:
-        """The offsets before `start_offset` that only a Kafka broker's remote tier has; empty for a log that is all here.
+        """The offsets before `start_offset` that are only in a Kafka broker's remote storage; empty if the log is complete.
 
-        Reading without a start, and by time, raises OffsetOutOfRangeError if it would have to begin there.
+        A read without a start, or by time, raises OffsetOutOfRangeError if it would begin there.
         """
         return self._partition_log.snapshot().remote_offsets
 
     @property
     def end_offset(self) -> int:
-        """The offset that the next record will get, whichever process appended last. Cost: one pread."""
+        """The log end offset, which the next record will get, even if another process appended last. Cost: one read."""
         return self._partition_log.snapshot().end_offset
 
     @property
     def durable_offset(self) -> int:
-        """All records below outlive a power loss."""
+        """Records below this offset survive a power loss."""
         return self._partition_log.snapshot().durable_offset
 
     @property
     def stable_offset(self) -> int:
-        """Where `read_committed` reading ends: before the earliest open transaction (storage-format 6.7.2)."""
+        """The last stable offset: `read_committed` reading ends before the earliest open transaction (storage-format 6.7.2)."""
         return self._partition_log.snapshot(committed=True).stable_offset
 
     @property
     def segments(self) -> tuple[SegmentInfo, ...]:
-        """The log's segments in numbers, oldest first: offsets, size, path. Cost: O(n), and one pread.
+        """Returns offsets, size and path of each segment, oldest first. Cost: O(number of segments), and one read.
 
         >>> import pylog, tempfile
         >>> with pylog.open(tempfile.mkdtemp()) as store:
@@ -413,5 +416,5 @@ class Log:
 
     @property
     def recovery_report(self) -> tuple[Finding, ...]:
-        """What was found when the log was loaded: a torn tail, damage, derived files that had to be made again."""
+        """The findings from loading the log: a torn tail, damage, rebuilt derived files."""
         return self._partition_log.recovery_report

@@ -1,7 +1,7 @@
-"""`PartitionLog`: the engine of one partition, as Kafka's UnifiedLog. Any number of readers, one writer at a time.
+"""`PartitionLog`: the engine of one partition, like Kafka's UnifiedLog. Any number of readers, one writer at a time.
 
 It owns the state that readers see. While this process writes, its `PartitionWriter` publishes each new state; until then a
-`Follower` takes what other processes append. Everything inside pylog reads and appends through this class; `pylog.log.log.Log`
+`Follower` adds the appends of other processes. Everything inside pylog reads and appends through this class; `pylog.log.log.Log`
 documents the part of it that users need.
 """
 
@@ -53,12 +53,12 @@ class PartitionLog:
     Args:
         source: the partition.
         clock: for timestamps and for waiting.
-        context: what the log needs of its owner.
+        context: the callbacks to the log's owner.
 
     Attributes:
         partition: the topic and the number.
-        directory: where the files are.
-        counters: of the records that this process has appended.
+        directory: the partition's directory.
+        counters: of the records appended by this process.
         clock: as given.
         scan, records, follow, wait_for, offset_for_timestamp, size_between, split_offsets: the methods of the log's `Queries`.
     """
@@ -76,7 +76,7 @@ class PartitionLog:
         self._closed = False
         self._gate = Gate(lookup.name(source.partition), source.directory, again="its store")
         self._pid = process_id()
-        self._close_count = 0  # of the writer, that the follower knows of
+        self._close_count = 0  # closed writers that the follower has noticed
         self._state: LogState
         self._writer: PartitionWriter | None = None
         if source.writable:
@@ -100,7 +100,7 @@ class PartitionLog:
         return f"PartitionLog({lookup.name(self.partition)}, offsets {self.known.start_offset} to {self.known.end_offset})"
 
     def _follow_on(self, loaded: Loaded) -> None:
-        """Follows from what was loaded, until this process writes."""
+        """Starts following from the loaded state, until this process writes."""
         self._followed = loaded
         self._follower = Follower(self._source, self.clock, loaded, self._publish)
 
@@ -133,18 +133,18 @@ class PartitionLog:
 
     @property
     def recovery_report(self) -> tuple[Finding, ...]:
-        """What was found when the log was loaded: a torn tail, damage, derived files that had to be built again."""
+        """The findings from loading the log: a torn tail, damage, rebuilt derived files."""
         return tuple((self._writer or self._follower).loaded.findings)
 
     # ---- state ---------------------------------------------------------------------------------------------------------------
 
     @property
     def known(self) -> LogState:
-        """The state that was published last. Asks nobody."""
+        """The last published state, without a refresh."""
         return self._state
 
     def snapshot(self, *, committed: bool = False, wait: bool = False, at_least: int | None = None) -> LogState:
-        """Refreshes the state and returns it. What this process is changing now is left out.
+        """Refreshes the state and returns it. A change that this process is making is not included.
 
         Args:
             committed: also find the open transactions.
@@ -240,12 +240,12 @@ class PartitionLog:
         """Appends rows: one acknowledgement, one sync.
 
         Args:
-            now_ms: the wall clock when the rows were made, in milliseconds.
+            now_ms: the wall clock when the rows were created, in milliseconds.
             pieces: the rows.
             compression, durability: None is the topic's.
-            producer: numbers the batch; None without idempotence.
-            atomic: the rows are one batch.
-            by_owner: the caller is the part of pylog that owns the records of this internal topic.
+            producer: the numbers of the batch; None without idempotence.
+            atomic: true if the rows must form one batch.
+            by_owner: true if the caller is the part of pylog that owns this internal topic.
 
         Raises:
             As `Log.append_batch`.
@@ -260,7 +260,7 @@ class PartitionLog:
                 raise
             request = fitted(self._source.options.now, *given)  # the topic was altered meanwhile
         if not request.pieces:
-            self.writer()  # a log that takes no writes refuses an empty append too
+            self.writer()  # a log that accepts no writes also refuses an empty append
             end = self.end_offset
             return Acknowledgement(range(end, end), request.level, duplicate=False)
         return self._committed(request)
@@ -268,14 +268,14 @@ class PartitionLog:
     def append_batches(
         self, parts: Sequence[BatchRange], producer: ProducerBatch | None = None, durability: Durability | None = None
     ) -> Acknowledgement:
-        """Appends batches that were finished elsewhere. `writing.append_batches` gives them their offsets."""
+        """Appends finished batches. `writing.append_batches` assigns their offsets."""
         self._gate.check()
         if self._is_internal:
             raise self._internal_topic()
         return self._committed(spliced(parts, producer, durability, self._source.options.now.durability))
 
     def _committed(self, request: Request) -> Acknowledgement:
-        """Has the writer commit a request."""
+        """Lets the writer commit a request."""
         inside, me = self._gate.inside, get_ident()
         inside.append(me)
         try:
@@ -295,8 +295,8 @@ class PartitionLog:
             inside.remove(me)
 
     def _internal_topic(self) -> InvalidTopicError:
-        """The error for a change of one of Kafka's internal topics. A broker refuses clients too: one record of another kind can
-        hide all others. Retention and compaction are as for every topic.
+        """Returns the error for a change of one of Kafka's internal topics. As in a broker, only their owner may append: one
+        malformed record can hide all others. Retention and compaction work as for every topic.
         """
         return InvalidTopicError(
             f"{self.partition.topic} is one of Kafka's internal topics: only the store itself adds and deletes its records. "
@@ -305,54 +305,55 @@ class PartitionLog:
         )
 
     def writer(self) -> PartitionWriter:
-        """The writing side of the partition, for retention and compaction. Raises ReadOnlyError, ClosedError."""
+        """Returns the writer of the partition, for retention and compaction. Raises ReadOnlyError, ClosedError."""
         self._gate.check()
         if self._writer is None:
             raise ReadOnlyError(f"{self.directory} is open for reading; use mode='rw'", path=self.directory)
         return self._writer
 
     def next_sequence(self, producer_id: int, epoch: int) -> int | None:
-        """The sequence that a producer's next batch has; None if the log remembers none of this epoch."""
+        """Returns the sequence of a producer's next batch; None if the log has no batch of this epoch."""
         with self._gate:
             return self.writer().next_sequence(producer_id, epoch)
 
     def exclusively(self) -> AbstractContextManager[None]:
-        """Keeps every other thread and process from changing the log: what is read inside holds for what is appended inside.
-        All others wait meanwhile: keep it short, and change no other log there.
+        """Locks the log against changes by other threads and processes, so that a read and an append can be one step.
+
+        All others wait: keep it short, and change no other log inside.
         """
         return self.writer().exclusively()
 
     @contextmanager
     def at_rest(self) -> Iterator[bool]:
-        """Keeps every other thread and process from changing the log, as `exclusively`. Gives false if one is compacting it."""
+        """Locks the log against changes, as `exclusively`. Yields False if it is being compacted."""
         writer = self.writer()
         cleaning = self._source.cleaning_lock
         with nullcontext(True) if cleaning is None else cleaning.if_free() as idle, writer.exclusively():
             yield idle
 
     def flush(self) -> None:
-        """Makes every record appended so far durable, those of other processes too.
+        """Makes every record appended so far durable, including those of other processes.
 
         Raises:
-            StorageFailedError: the sync failed; the log takes no more writes until it is opened again.
+            StorageFailedError: the sync failed; the log accepts no more writes until it is opened again.
         """
         with self._gate:
             if self._writer is not None:
                 self._writer.flush()
 
     def flush_in_background(self) -> None:
-        """The same for a background thread: appends go on meanwhile."""
+        """Flushes in a background thread, while appends continue."""
         try:
             with self._gate:
                 self.writer().flush_in_background()
         except ClosedError:
-            if not self._gate.is_shut:  # else its close has flushed it
+            if not self._gate.is_shut:  # otherwise `close` has flushed it
                 raise
 
     # ---- changes of segments -------------------------------------------------------------------------------------------------
 
     def delete_records(self, before: int) -> int:
-        """Deletes the records below an offset and returns the log's start. Raises as `Log.delete_records`."""
+        """Deletes the records below an offset and returns the log start. Raises as `Log.delete_records`."""
         if self._is_internal:
             raise self._internal_topic()
         with self._gate:
@@ -366,13 +367,13 @@ class PartitionLog:
             trimmer.truncate(self.writer(), offset_given("end", end))
 
     def retain(self, now_ms: int, group: str | None, committed: int | None, *, dry_run: bool = False) -> Retained | None:
-        """Deletes the segments that retention does not keep, or plans that. None if the topic waits for another group.
+        """Deletes the segments that retention does not keep, or plans to. Returns None if the topic waits for another group.
 
         Args:
             now_ms: the wall clock, in milliseconds.
             group: the retention group that `committed` was read for; None without one.
-            committed: the offset that this group will read next; None if it has committed none.
-            dry_run: write nothing.
+            committed: the committed offset of this group, or None.
+            dry_run: true to write nothing.
         """
         with self._gate.explaining():  # `close` waits for the partition's lock, not for the gate
             if not dry_run:
@@ -382,14 +383,14 @@ class PartitionLog:
             return plan if config.retention_group == group else None
 
     def cleaning(self, throttle: Throttle, buffer_size: int, now_ms: int) -> Task:
-        """The log as compaction takes it (see `Task`). Raises as `writer`."""
+        """Returns the log as a compaction `Task`. Raises as `writer`."""
         refreshed = partial(self.snapshot, committed=True, wait=True)
         return Task(self.writer(), self._source, refreshed, throttle, buffer_size, now_ms)
 
     # ---- read ----------------------------------------------------------------------------------------------------------------
 
     def read(self, offset: int) -> Record:
-        """The record at an offset, or the next one. `offset` is an int that is not negative. Raises as `Log.read`."""
+        """Returns the record at an offset, or the next one. `offset` is not negative. Raises as `Log.read`."""
         inside, me = self._gate.inside, get_ident()
         inside.append(me)  # what `with self._gate` does, in half the time
         try:
@@ -410,10 +411,10 @@ class PartitionLog:
     # ---- checks ----------------------------------------------------------------------------------------------------------------
 
     def for_checks(self, *, quiet: bool) -> Partition:
-        """The log as it is now, for `Store.check` and `Store.verify`.
+        """Returns the current log for `Store.check` and `Store.verify`.
 
         Args:
-            quiet: no other process has it open for writing.
+            quiet: true if no other process has it open for writing.
         """
         state = self.snapshot(wait=True)  # a report compares the state with the files
         writer = None if self._writer is None else self._writer.writer

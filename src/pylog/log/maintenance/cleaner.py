@@ -1,11 +1,11 @@
-"""Compaction of one log: of each key the last record stays (storage-format 7). `compaction` has the policy, `replacing` the swap.
+"""Compacts a log: only the last record of each key stays (storage-format 7). See `compaction_policy` and `segment_swap`.
 
-A round reads the dirty section once and notes each key's last record, as far as memory goes; then it copies all segments from the
-log's first up to there, without what is superseded, and puts each finished group in the place of its sources. It runs beside
-appends and readers: it holds the partition's cleaning lock, and the partition's own only for a look before, and for each swap.
+A round reads the dirty section once and notes each key's last record, until its memory is full. Then it copies all segments up to
+that point without superseded records, and replaces each group of source segments by the copy. Appends and reads continue: it
+holds the partition's cleaning lock throughout, and the partition's own lock only for an initial check and for each swap.
 
-What is dropped is always superseded by a record in a sealed segment, which is synced. Groups are swapped in the order of their
-offsets, so whatever is missing after a crash was superseded by something that is still there.
+A dropped record is always superseded by a record in a sealed, synced segment. Groups are swapped in offset order, so after a
+crash every missing record is superseded by one that still exists.
 """
 
 from __future__ import annotations
@@ -69,18 +69,18 @@ from pylog.segment.age import begun, is_older
 from pylog.segment.batch_walk import Damage, WalkedRange, walk
 from pylog.segment.segment import LogSegment, vanished
 
-_OLD_RECORD_BYTES: Final = 8  # of batches that do not say how many records they have: compressed ones take less than plain ones
+_OLD_RECORD_BYTES: Final = 8  # for batches without a record count; compressed records are smaller
 
 
 class Compaction(NamedTuple):
-    """What a compaction did.
+    """The result of a compaction.
 
     Attributes:
-        partition: of which log.
-        first_dirty, end: it was clean up to the one offset before, and is up to the other one now.
-        records, kept: how many it read, over all rounds, and how many of them stayed.
-        read, written: bytes of the segments that it copied.
-        rounds: how often it went over the log; more than once when its memory did not hold all keys.
+        partition: the partition.
+        first_dirty, end: the clean section ended at the first offset before, and ends at the second one now.
+        records, kept: the number of records read, over all rounds, and of those that stayed.
+        read, written: bytes read from and written to the copied segments.
+        rounds: the number of passes; more than one if the memory did not hold all keys.
     """
 
     partition: TopicPartition
@@ -94,12 +94,12 @@ class Compaction(NamedTuple):
 
 
 class Throttle:
-    """Holds all compactions of a store to one rate together, and ends them when the store closes. Thread-safe.
+    """Limits the total rate of a store's compactions, and ends them when the store closes. Thread-safe.
 
     Args:
         clock: for waiting.
-        rate: bytes a second, read and written; None is as fast as it goes. Time in which nothing is compacted is not made up for.
-        ended: whether the store is being closed.
+        rate: bytes a second, read and written; None for no limit. Idle time is not made up for.
+        ended: true while the store is being closed.
     """
 
     def __init__(self, clock: Clock, rate: float | None, ended: Callable[[], bool]) -> None:
@@ -107,10 +107,10 @@ class Throttle:
         self._rate = rate
         self._ended = ended
         self._guard = threading.Lock()
-        self._paid = clock.monotonic()  # when the bytes of all threads so far may have passed
+        self._paid = clock.monotonic()  # the time to which the bytes so far are paid for
 
     def passed(self, size: int) -> None:
-        """Takes note of some bytes, and waits until they may have passed.
+        """Counts bytes, and waits as the rate requires.
 
         Raises:
             ClosedError: the store is being closed.
@@ -118,14 +118,14 @@ class Throttle:
         due = self._due(size)
         while True:
             if self._ended():
-                raise ClosedError("the store is closed while it is compacted; what is not swapped in is given up")
+                raise ClosedError("the store was closed during compaction; unfinished segments are discarded")
             early = due - self._clock.monotonic()
             if early <= 0:
                 return
             self._clock.sleep(min(early, 0.1))
 
     def _due(self, size: int) -> float:
-        """When some bytes of this thread may have passed, after those of all threads that came before."""
+        """Returns when this thread may continue, after the bytes of all earlier calls."""
         now = self._clock.monotonic()
         if self._rate is None:
             return now
@@ -136,13 +136,13 @@ class Throttle:
 
 @dataclass(frozen=True)
 class Task:
-    """One log to be compacted.
+    """One log to compact.
 
     Attributes:
         mutator, source: the log's.
-        refresh: gives its state now.
-        throttle: holds the work to a rate.
-        buffer_size: bytes for the keys of one round.
+        refresh: returns its current state.
+        throttle: limits the rate.
+        buffer_size: memory for the keys of one round, in bytes.
         now_ms: the wall clock, in milliseconds.
     """
 
@@ -155,17 +155,17 @@ class Task:
 
 
 def clean(task: Task) -> Compaction:
-    """Compacts all of a log that can be, in as many rounds as it takes.
+    """Compacts a log as far as possible, in one or more rounds.
 
     Raises:
-        StoreLockedError: another process or thread is at it, for longer than the store waits.
-        CorruptionError: a segment is damaged: it stays as it is, and those behind it too.
-        StorageFailedError: there is no room for the copy (nothing has changed then), or the swap failed.
-        UnknownTopicOrPartitionError: the partition was deleted meanwhile.
-        IllegalStateError: the first part of the log is in a broker's remote tier.
+        StoreLockedError: another process or thread is compacting it, for longer than the store waits.
+        CorruptionError: a segment is damaged; it and the segments after it are unchanged.
+        StorageFailedError: there is no room for the copy (then nothing has changed), or the swap failed.
+        UnknownTopicOrPartitionError: the partition was deleted during the compaction.
+        IllegalStateError: the first records of the log are in a broker's remote storage.
         ClosedError: the store is being closed.
 
-    When records are cut off or deleted meanwhile it ends early. Cost: two passes over the dirty section and one over the rest.
+    Ends early if records are truncated or deleted in between. Cost: two passes over the dirty section and one over the others.
     """
     assert task.source.cleaning_lock is not None
     with trace.HELD, task.source.cleaning_lock.entered():
@@ -173,16 +173,16 @@ def clean(task: Task) -> Compaction:
 
 
 def clean_due(tasks: Iterable[Task], spoiled: set[TopicPartition]) -> list[Compaction]:
-    """Compacts the logs that are dirty enough, or dirty for too long, the filthiest first (storage-format 7.3).
+    """Compacts the logs that are dirty enough, or dirty for too long, the dirtiest first (storage-format 7.3).
 
     Args:
         tasks: the logs.
-        spoiled: those that are damaged, or take no writes any more: they are left out, and noted here.
+        spoiled: logs that are damaged or accept no more writes. They are skipped, and new ones added.
 
     Raises:
-        What the first of those that failed raised, when all others are done.
+        The first error, after all other logs were compacted.
 
-    A log that another process or thread is compacting is left to it.
+    A log that another process or thread is compacting is skipped.
     """
     errors: list[PylogError] = []
     found = []
@@ -193,11 +193,11 @@ def clean_due(tasks: Iterable[Task], spoiled: set[TopicPartition]) -> list[Compa
                 found += [_clean(task)] if free else []
             except UnknownTopicOrPartitionError:
                 continue  # deleted meanwhile
-            except IllegalStateError as error:  # nothing is wrong with the log
+            except IllegalStateError as error:  # the log itself is sound
                 _leave(task, spoiled, error)
             except PylogError as error:
                 errors.append(error)
-                if not isinstance(error, StorageFailedError | StoreLockedError):  # those may pass
+                if not isinstance(error, StorageFailedError | StoreLockedError):  # those may be temporary
                     _leave(task, spoiled, error)
     if errors:
         raise errors[0]
@@ -210,7 +210,7 @@ def _leave(task: Task, spoiled: set[TopicPartition], error: PylogError) -> None:
 
 
 def _due(tasks: list[Task]) -> list[Task]:
-    """Those that are due, the filthiest first. What goes while it is looked at is not, now."""
+    """Returns the due logs, the dirtiest first. Skips logs that are deleted during the check."""
     due = []
     for task in tasks:
         try:
@@ -234,7 +234,7 @@ def _clean(task: Task) -> Compaction:
         trace.later(trace.CLEANING_ENDED, task.source.partition, reason=str(error))
         if isinstance(error, StorageFailedError) and vanished(error):
             with contextlib.suppress(ClosedError, CorruptionError, StorageFailedError, _ChangedError):
-                _view(task)  # raises that the partition was deleted meanwhile, if that is why
+                _view(task)  # raises if the partition was deleted
         raise
 
 
@@ -269,12 +269,12 @@ def _tell(done: Compaction) -> None:
         bytes_read=done.read,
         bytes_written=done.written,
         rounds=done.rounds,
-        reason="of each key the last record stays",
+        reason="only the last record of each key stays",
     )
 
 
 def dirt_of(state: LogState, source: Source, now_ms: int) -> LogToClean:
-    """How dirty a log is. Cost: O(segments), and a look into those whose age decides."""
+    """Measures how dirty a log is. Cost: O(segments), and a read of those whose age decides."""
     facts: list[CompactableSegment] = []
     before: LogSegment | None = None
     for base, segment in state.segments:
@@ -287,21 +287,21 @@ def dirt_of(state: LogState, source: Source, now_ms: int) -> LogToClean:
 
 
 class _ChangedError(Exception):
-    """What the cleaning stands on was cut off or deleted meanwhile."""
+    """Records that the compaction relies on were truncated or deleted."""
 
 
-# ---- what is looked at -------------------------------------------------------------------------------------------------------
+# ---- the view of a log -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _View:
-    """A log as it was when a round began.
+    """A log at the start of a round.
 
     Attributes:
-        state: its segments stay readable for as long as the round goes on, whatever takes their names.
-        dirt: what is to be done.
-        producers: as they were, by id.
-        options: the topic's; the round ends when others count.
+        state: its segments stay readable during the round, even if their files are renamed or deleted.
+        dirt: the section to compact.
+        producers: the entries of producers, by id.
+        options: the topic's; the round ends if they change.
     """
 
     state: LogState
@@ -310,7 +310,7 @@ class _View:
     options: Options
 
     def segments(self, end: int) -> list[tuple[LogSegment, int]]:
-        """The segments with a base below `end`, each with the base of the one behind it."""
+        """Returns the segments with a base below `end`, each with the base of the next one."""
         pairs = pairwise(self.state.segments)
         return [(segment, following) for (base, segment), (following, _) in pairs if base < end]
 
@@ -318,14 +318,14 @@ class _View:
 def _view(task: Task) -> _View:
     with task.mutator.current() as writer:
         if not task.source.config.is_compacted:
-            raise _ChangedError  # the topic was altered since somebody saw that it is compacted
+            raise _ChangedError  # the topic was altered since the caller checked that it is compacted
         _check_local(writer.state, task.source.directory)
         producers = {producer.producer_id: producer for producer in writer.producers.producers}
         return _View(writer.state, dirt_of(writer.state, task.source, task.now_ms), producers, task.source.options.now)
 
 
 def _check_local(state: LogState, path: str) -> None:
-    """Raises IllegalStateError if a log begins in a remote tier. Kafka compacts no such log: the broker keeps copies."""
+    """Raises IllegalStateError if a log begins in remote storage. Kafka compacts no such log."""
     remote = state.remote_offsets
     if remote:
         there = f"{path} is not compacted: its offsets {remote.start} to {remote.stop - 1} are in a broker's remote tier"
@@ -334,11 +334,11 @@ def _check_local(state: LogState, path: str) -> None:
 
 
 def _stretches(segment: LogSegment, following: int) -> Iterator[WalkedRange]:
-    """The batches of a whole segment.
+    """Yields the batches of a whole segment.
 
     Raises:
-        CorruptionError: any of it is not what was written.
-        _ChangedError: retention took the segment before it was opened.
+        CorruptionError: the segment is damaged.
+        _ChangedError: retention deleted the segment before it was opened.
     """
     try:
         for stretch in walk(segment, 0, segment.size, following):
@@ -358,31 +358,31 @@ def _damaged(segment: LogSegment, damage: Damage, following: int) -> PylogError:
 
 
 def _last_batches(table: Table, producers: dict[int, Producer]) -> NDArray[np.bool_]:
-    """Which batches are their producer's last: they stay, be it empty, for what they say of it (storage-format 7.6.6)."""
+    """Marks each producer's last batch, which is kept, even if empty, to preserve its sequence (storage-format 7.6.6)."""
     found = np.zeros(table.shape[1], np.bool_)
     for batch in np.flatnonzero(table[PRODUCER_ID] >= 0).tolist() if producers else ():
         producer = producers.get(int(table[PRODUCER_ID, batch]))
         if producer is not None and producer.last_offset >= 0:
             found[batch] = producer.last_offset == int(table[LAST_OFFSET, batch])
-        elif producer is not None:  # it has only ended transactions: a marker holds its epoch
+        elif producer is not None:  # it has only markers: the last one has its epoch
             marker = bool(table[ATTRIBUTES, batch] & CONTROL_BIT)
             found[batch] = marker and producer.epoch == int(table[PRODUCER_EPOCH, batch])
     return found
 
 
 class _Transactions:
-    """Which markers are needed no more: those of transactions of which no batch is left (storage-format 7.7).
+    """Finds markers that are no longer needed: those of transactions without batches (storage-format 7.7).
 
     Attributes:
-        aborted: the aborted transactions that still have batches, since somebody took them.
+        aborted: the aborted transactions that still have batches, until they are taken.
     """
 
     def __init__(self) -> None:
-        self._open: dict[int, int] = {}  # producer → first offset of its transaction, as far as batches of it are left
+        self._open: dict[int, int] = {}  # producer → first offset of its transaction, if batches of it are left
         self.aborted: list[AbortedTransaction] = []
 
     def removable(self, buffer: Bytes, table: Table) -> NDArray[np.bool_]:
-        """Which control batches are not needed. The tables come in the order of the log."""
+        """Returns which control batches are not needed. Tables must be passed in log order."""
         found = np.zeros(table.shape[1], np.bool_)
         for batch in np.flatnonzero((table[ATTRIBUTES] & (CONTROL_BIT | TRANSACTIONAL_BIT)) != 0).tolist():
             if table[MAGIC, batch] < 2:
@@ -411,7 +411,7 @@ class _Transactions:
 
 
 class _Round:
-    """One pass over the dirty section, and one over all segments up to where that got."""
+    """One pass over the dirty section, and one over all segments up to the end of the first pass."""
 
     def __init__(self, task: Task, view: _View) -> None:
         self._task = task
@@ -422,7 +422,7 @@ class _Round:
         self._outcomes = TransactionOutcomes(view.state, OffsetRange(0, view.dirt.first_uncleanable))
 
     def run(self, done: Compaction) -> Compaction:
-        """Goes over the log; returns what was done so far with this round added."""
+        """Runs the round. Returns the result so far, including this round."""
         end = self._index()
         segments = self._view.segments(end)
         entries = [(len(segment.offset_index()), len(segment.time_index())) for segment, _ in segments]
@@ -437,7 +437,7 @@ class _Round:
         return done._replace(end=end, rounds=done.rounds + 1)
 
     def _index(self) -> int:
-        """Takes the keys of the dirty section; returns the offset that it got to (storage-format 7.5)."""
+        """Indexes the keys of the dirty section. Returns the offset where it ended (storage-format 7.5)."""
         first, end = self._view.dirt.first_dirty, self._view.dirt.first_uncleanable
         outcomes = TransactionOutcomes(self._view.state, OffsetRange(first, end))
         for segment, following in self._view.segments(end):
@@ -451,11 +451,11 @@ class _Round:
                     if not self._keys.enter(stretch.buffer, table, counts):
                         return self._keys.latest + 1
                 self._task.throttle.passed(_size_of(table))
-            self._keys.latest = following - 1  # a gap at a segment's end holds nothing up
+            self._keys.latest = following - 1  # a gap at a segment's end is skipped
         return end
 
     def _rewrite(self, segments: list[tuple[LogSegment, int]], done: Compaction) -> Compaction:
-        """Makes one segment of some, and puts it in their place, if that changes anything."""
+        """Merges segments into one and replaces them, if that changes anything."""
         task, sources = self._task, [segment for segment, _ in segments]
         survivors = Survivors(self._keys, min(task.now_ms + task.source.config.delete_retention_ms, limits.INT64_MAX))
         self._transactions.aborted = []
@@ -486,7 +486,7 @@ class _Round:
             with self._task.mutator.changing() as writer:
                 self._check_sources(writer, sources)
                 made.swap_in(writer)
-        except (_ChangedError, UnknownTopicOrPartitionError):  # nothing was swapped: the log is another one
+        except (_ChangedError, UnknownTopicOrPartitionError):  # nothing was swapped: the log has changed
             made.discard()
             raise
 
@@ -497,11 +497,11 @@ class _Round:
             raise _ChangedError
 
     def _is_cut(self, writer: LogWriter) -> bool:
-        """Whether the log was truncated: then the record that superseded another one may be gone."""
+        """Whether the log was truncated: then the superseding record of another one may have been deleted."""
         return writer.state.truncation_count != self._view.state.truncation_count
 
     def _note(self, end: int) -> None:
-        """Says how far the log is clean, which a truncation may take back at any time."""
+        """Writes the end of the clean section to the checkpoint. A truncation may lower it at any time."""
         source = self._task.source
         assert source.root_lock is not None
         with self._task.mutator.current() as writer:
@@ -513,7 +513,7 @@ class _Round:
     # ---- batches ---------------------------------------------------------------------------------------------------------
 
     def _pieces(self, segments: list[tuple[LogSegment, int]], survivors: Survivors) -> Iterator[Bytes]:
-        """The bytes of the new segment."""
+        """Yields the bytes of the new segment."""
         for segment, following in segments:
             number, before = self._numbers.get(segment.base_offset), survivors.records
             for stretch in _stretches(segment, following):
@@ -525,13 +525,13 @@ class _Round:
         yield from survivors.finish()
 
     def _fates(self, segment: LogSegment, buffer: Bytes, table: Table) -> NDArray[np.int64]:
-        """What is to become of batches, as a whole (storage-format 7.6.4)."""
+        """Decides for whole batches what is kept (storage-format 7.6.4)."""
         control = (table[ATTRIBUTES] & CONTROL_BIT) != 0
         stamped = ((table[ATTRIBUTES] & DELETE_HORIZON_BIT) != 0) & (table[MAGIC] == 2)
         over = stamped & (table[BASE_TIMESTAMP] <= self._task.now_ms)
         removable = control & self._transactions.removable(buffer, table)
         retained = _last_batches(table, self._view.producers)
-        retained |= table[LAST_OFFSET] + 1 == self._view.dirt.first_uncleanable  # the log's end is known without the next segment
+        retained |= table[LAST_OFFSET] + 1 == self._view.dirt.first_uncleanable  # keeps the log end known
         discarded = self._outcomes.aborted(table) | (removable & over)
         if self._old_tombstones_go(segment):
             over |= table[MAGIC] < 2
@@ -546,7 +546,7 @@ class _Round:
         return sum((np.where(holds, flag, 0) for flag, holds in judged), np.zeros(table.shape[1], np.int64))
 
     def _old_tombstones_go(self, segment: LogSegment) -> bool:
-        """Whether tombstones of formats 0 and 1 in a segment are too old: the times of appends decide (storage-format 7.6.5)."""
+        """Whether tombstones of formats 0 and 1 in a segment have expired, by the time of the append (storage-format 7.6.5)."""
         clean, now_ms = self._view.segments(self._view.dirt.first_dirty), self._task.now_ms
         if not clean:
             return False
@@ -556,7 +556,7 @@ class _Round:
 
 @contextlib.contextmanager
 def _placing(segment: LogSegment, stretch: WalkedRange, following: int) -> Iterator[None]:
-    """Gives an error about a batch its place in the file."""
+    """Adds the position in the file to an error about a batch."""
     try:
         yield
     except CorruptionError as error:
@@ -569,7 +569,7 @@ def _size_of(table: Table) -> int:
 
 
 def _records_of(view: _View) -> int:
-    """About how many records the dirty section has. Cost: one pass over its headers."""
+    """Returns the approximate number of records in the dirty section. Cost: one pass over its headers."""
     total = 0
     for segment, following in view.segments(view.dirt.first_uncleanable):
         if following > view.dirt.first_dirty:

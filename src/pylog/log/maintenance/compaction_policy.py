@@ -1,7 +1,7 @@
-"""What of a log may be compacted, when that is due, which segments become one: pure functions (storage-format 7.2, 7.3, 7.6.2).
+"""Decides what to compact, when, and which segments to merge. Pure functions (storage-format 7.2, 7.3, 7.6.2).
 
-A compacted log has a clean section, which ends where compaction has got to, a dirty one, and one that may not be compacted yet:
-from the active segment, the first open transaction, or the first segment that is too young on. All bounds are segments' bases.
+A compacted log has a clean section, a dirty section, and an uncleanable one. The uncleanable section starts at the active
+segment, the first open transaction, or the first segment that is too young. All bounds are base offsets of segments.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from pylog.config import TopicConfig
 
 
 class CompactableSegment(NamedTuple):
-    """What compaction must know of a segment.
+    """The facts about a segment that compaction needs.
 
     Attributes:
         base_offset: of the segment.
-        size: bytes in it.
-        is_older: whether all its records are older than an age in milliseconds, at a time (see `segment.age`).
-        begun: gives since when it has had records, at a time. Both are functions, because the answer may need files: they are
-            asked only where it decides.
+        size: its size in bytes.
+        is_older: returns whether all its records are older than an age in milliseconds, at a time (see `segment.age`).
+        begun: returns the time of its first record. Both are functions, called only if the result matters, because they may read
+            files.
     """
 
     base_offset: int
@@ -32,13 +32,13 @@ class CompactableSegment(NamedTuple):
 
 
 class LogToClean(NamedTuple):
-    """How dirty a log is.
+    """The clean and dirty sections of a log.
 
     Attributes:
-        first_dirty: everything below is compacted; this and what follows may hold records that are superseded.
-        first_uncleanable: the base of the first segment that may not be compacted yet; `first_dirty` when nothing may be.
-        clean_bytes, dirty_bytes: of the segments before and between the two; one that holds both counts twice.
-        overdue: something dirty is older than `max_compaction_lag_ms`.
+        first_dirty: records below it are compacted; later ones may be superseded.
+        first_uncleanable: the base of the first segment that may not be compacted yet; `first_dirty` if none may be.
+        clean_bytes, dirty_bytes: sizes of the segments before and between the two; a segment with both counts twice.
+        overdue: true if a dirty record is older than `max_compaction_lag_ms`.
     """
 
     first_dirty: int
@@ -49,12 +49,12 @@ class LogToClean(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """The dirty share of what can be compacted, from 0 to 1."""
+        """The dirty ratio of the cleanable sections, 0 to 1."""
         total = self.clean_bytes + self.dirty_bytes
         return self.dirty_bytes / total if total else 0.0
 
     def is_due(self, config: TopicConfig) -> bool:
-        """Whether the log is dirty enough, or dirty for long enough (storage-format 7.3.2)."""
+        """True if the log is dirty enough, or has been dirty for long enough (storage-format 7.3.2)."""
         return self.ratio > config.min_cleanable_dirty_ratio or (self.overdue and self.dirty_bytes > 0)
 
 
@@ -73,7 +73,7 @@ def dirt(
     Args:
         segments: in order; the last one is the active one.
         config: the topic's.
-        checkpoint: how far it was compacted before; None for never.
+        checkpoint: the end of the clean section; None if it was never compacted.
         start_offset, end_offset, stable_offset: of the log.
         now_ms: the wall clock, in milliseconds.
 
@@ -96,7 +96,7 @@ def dirt(
 
 
 def _first_young(dirty: Sequence[CompactableSegment], config: TopicConfig, now_ms: int) -> int:
-    """The base of the first segment with a record younger than `min_compaction_lag_ms` (7.2.2)."""
+    """Returns the base of the first segment with a record younger than `min_compaction_lag_ms` (7.2.2)."""
     if not config.min_compaction_lag_ms:
         return limits.INT64_MAX
     age_ms = config.min_compaction_lag_ms - 1
@@ -104,7 +104,7 @@ def _first_young(dirty: Sequence[CompactableSegment], config: TopicConfig, now_m
 
 
 def _is_overdue(dirty: Sequence[CompactableSegment], config: TopicConfig, now_ms: int) -> bool:
-    """Whether something has been dirty for longer than `max_compaction_lag_ms` (7.3.3)."""
+    """Whether a record has been dirty for longer than `max_compaction_lag_ms` (7.3.3)."""
     if config.max_compaction_lag_ms == limits.INT64_MAX:
         return False
     return min((segment.begun(now_ms) for segment in dirty), default=now_ms) < now_ms - config.max_compaction_lag_ms
@@ -114,7 +114,7 @@ def _is_overdue(dirty: Sequence[CompactableSegment], config: TopicConfig, now_ms
 
 
 class SegmentExtent(NamedTuple):
-    """How much room a segment takes: of its file, and of the entries in its two indexes, in bytes."""
+    """The sizes of a segment: its file, and the entries of its two indexes, in bytes."""
 
     base_offset: int
     size: int
@@ -123,15 +123,15 @@ class SegmentExtent(NamedTuple):
 
 
 def groups(segments: Sequence[SegmentExtent], end: int, config: TopicConfig) -> list[range]:
-    """Which neighbours become one segment: as many as fit, from the oldest on (storage-format 7.6.2).
+    """Groups neighbouring segments to merge: as many as fit, oldest first (storage-format 7.6.2).
 
     Args:
-        segments: those to be compacted, in order.
-        end: the base of the segment behind the last of them.
-        config: its `segment_bytes` and `segment_index_bytes` bound a segment.
+        segments: the segments to compact, in order.
+        end: the base of the segment after them.
+        config: its `segment_bytes` and `segment_index_bytes` limit a segment.
 
     Returns:
-        The groups, as indexes into `segments`. One that is too large alone is a group of its own.
+        The groups, as indexes into `segments`. A segment that is already too large forms its own group.
 
     >>> small = [SegmentExtent(base, 40, 8, 12) for base in (0, 10, 20)]
     >>> groups(small, 30, TopicConfig(segment_bytes=100))
@@ -149,7 +149,7 @@ def groups(segments: Sequence[SegmentExtent], end: int, config: TopicConfig) -> 
 
 
 def _fits(members: Sequence[SegmentExtent], segment: SegmentExtent, segment_end: int, config: TopicConfig) -> bool:
-    """Whether a segment still fits behind others; offsets in indexes have 31 bits."""
+    """Whether a segment still fits into a group; offsets in indexes have 31 bits."""
     _, size, offset_bytes, time_bytes = (sum(column) for column in zip(*members, segment, strict=True))
     reach = segment_end - 1 - members[0].base_offset
     return (

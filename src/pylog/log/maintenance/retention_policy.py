@@ -1,8 +1,8 @@
-"""Which segments are old enough to go: pure functions (storage-format 6.11.2 to 6.11.5).
+"""Decides which segments retention deletes. Pure functions (storage-format 6.11.2 to 6.11.5).
 
-Segments go from the oldest on, in three passes as in Kafka: what lies below the log's start offset, what is too much, what is
-too old. A topic can name a consumer group that retention waits for: what the second and third pass would take stays while it
-holds records that the group has not committed, up to a bound. What `delete_records` took from the log goes in any case.
+Segments are deleted oldest first, in three passes as in Kafka: below the log start offset, by size, by age. A topic can name a
+consumer group that retention waits for. Then the second and third pass keep segments with uncommitted records of the group, up to
+a bound. Segments below the log start, which `delete_records` may have raised, are deleted in any case.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from pylog.config import TopicConfig
 
 
 class Reason(enum.StrEnum):
-    """Why a segment goes.
+    """The reason for deleting a segment.
 
-    `START_OFFSET`: it lies below the log's start. `SIZE`, `TIME`: the log is larger, the segment older than the topic keeps.
-    `GROUP_BYTES`: one of these, and the group has not read it, but what waits for the group exceeds its bound.
+    `START_OFFSET`: it is below the log start. `SIZE`, `TIME`: the log is too large, or the segment too old.
+    `GROUP_BYTES`: the same, and the group has not read it, but the size kept for the group exceeds its bound.
     """
 
     START_OFFSET = "start_offset"
@@ -30,13 +30,13 @@ class Reason(enum.StrEnum):
 
 
 class RetainedSegment(NamedTuple):
-    """What retention must know of a segment.
+    """The facts about a segment that retention needs.
 
     Attributes:
         base_offset: of the segment.
-        size: bytes in it.
-        is_older: whether all its records are older than an age in milliseconds, at a time (see `segment.age`). A function,
-            because the answer may need an index or the batches: it is asked only where it decides.
+        size: its size in bytes.
+        is_older: returns whether all its records are older than an age in milliseconds, at a time (see `segment.age`). A
+            function, called only if the result matters, because it may read an index or batches.
     """
 
     base_offset: int
@@ -46,12 +46,12 @@ class RetainedSegment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What is to be done to a log.
+    """The planned deletions of a log.
 
     Attributes:
-        reasons: why each of the oldest segments goes, one reason a segment.
-        roll_first: all segments go, the active one too: a new one must be there before.
-        new_start_offset: the log's start afterwards.
+        reasons: one for each segment to delete, oldest first.
+        roll_first: true if all segments are deleted, including the active one, which requires a roll first.
+        new_start_offset: the log start offset afterwards.
     """
 
     reasons: tuple[Reason, ...]
@@ -60,7 +60,7 @@ class Decision:
 
     @property
     def count(self) -> int:
-        """How many of the oldest segments go."""
+        """The number of segments to delete."""
         return len(self.reasons)
 
 
@@ -74,20 +74,20 @@ def deletable(
     now_ms: int,
     committed: int | None = None,
 ) -> Decision:
-    """Decides which segments go.
+    """Decides which segments to delete.
 
     Args:
         segments: in order; the last one is the active one.
-        config: its `cleanup_policy` and `retention_*` options count.
+        config: its `cleanup_policy` and `retention_*` options apply.
         start_offset, end_offset: of the log.
-        high_watermark: no segment with offsets at or above it goes.
+        high_watermark: segments with offsets at or above it are kept.
         now_ms: the wall clock, in milliseconds.
-        committed: the next offset that `config.retention_group` will read; None when it has committed none.
+        committed: the committed offset of `config.retention_group`, or None.
 
     Returns:
-        How many of the oldest go, and why. Doing it, and asking again, finds nothing more.
+        The number of segments to delete, with reasons. A second call after the deletion finds nothing.
 
-    Cost: O(number of segments); the ages of those that go, and of one more.
+    Cost: O(number of segments), and the ages of the deleted ones and of one more.
 
     >>> old, young = (lambda age, now: now - 0 > age), (lambda age, now: now - 900 > age)
     >>> segments = [RetainedSegment(0, 100, old), RetainedSegment(10, 100, old), RetainedSegment(20, 50, young)]
@@ -97,7 +97,7 @@ def deletable(
     """
     ends = [*(segment.base_offset for segment in segments[1:]), end_offset]
     may_go = _may_go(segments, ends, high_watermark)
-    below = _leading((end <= start_offset for end in ends[:-1]), may_go)  # ends[-1] is the active one's: it does not go for this
+    below = _leading((end <= start_offset for end in ends[:-1]), may_go)  # ends[-1] is the active one's, which is kept
     reasons = [Reason.START_OFFSET] * below
     if "delete" in config.cleanup_policy.split(","):
         asked = _size_and_time(segments[below:], may_go - below, config, now_ms)
@@ -107,15 +107,15 @@ def deletable(
 
 
 def _may_go(segments: Sequence[RetainedSegment], ends: list[int], high_watermark: int) -> int:
-    """How many may go at all: those below the high watermark, but no empty active segment, which would only be made again."""
+    """Returns how many may be deleted: those below the high watermark, except an empty active segment."""
     count = _leading((end <= high_watermark for end in ends), len(segments))
     return count - 1 if 0 < count == len(segments) and segments[-1].size == 0 else count
 
 
 def _size_and_time(segments: Sequence[RetainedSegment], may_go: int, config: TopicConfig, now_ms: int) -> list[Reason]:
-    """What the second and the third pass take.
+    """Returns the deletions of the second and third pass.
 
-    The log never shrinks below `retention_bytes`; one young segment keeps all behind it.
+    The log never shrinks below `retention_bytes`; one young segment keeps all later ones.
     """
     excess = sum(segment.size for segment in segments) - config.retention_bytes
     sums = accumulate(segment.size for segment in segments)
@@ -128,7 +128,7 @@ def _size_and_time(segments: Sequence[RetainedSegment], may_go: int, config: Top
 def _after_waiting(
     asked: list[Reason], segments: Sequence[RetainedSegment], ends: list[int], config: TopicConfig, committed: int | None
 ) -> list[Reason]:
-    """What is left of that when retention waits for a group: what it has read, and the oldest of what exceeds the bound."""
+    """Limits deletions if retention waits for a group: segments that it has read, and the oldest ones beyond the bound."""
     if config.retention_group is None:
         return asked
     read = 0 if committed is None else _leading((end <= committed for end in ends), len(asked))
@@ -139,5 +139,5 @@ def _after_waiting(
 
 
 def _leading(answers: Iterable[bool], limit: int) -> int:
-    """How many of the first `limit` are true before one is not; no more of them are looked at."""
+    """Returns how many of the first `limit` values are true before a false one. Reads no more of them."""
     return sum(1 for _ in takewhile(bool, islice(answers, limit)))

@@ -1,15 +1,17 @@
-"""Putting a compacted segment in the place of its sources, so that a crash leaves the old ones or the new one (reliability 4).
+"""Replaces source segments by a compacted one. A crash leaves either the old ones or the new one (reliability 4).
 
-The new segment is complete and synced under names that end in `.cleaned`. Then, under the partition's lock and an odd epoch: its
-files are renamed to `.swap`, which decides it → directory synced → `.log` renamed over the first source's, the files of the
-other sources removed, oldest first → directory synced → the rest renamed, the seal among them. At no moment is an offset in no
-file, and as long as sources may be left the seal, which names them, is there as `.swap`: a process that opens the log removes
-them. A broker's loader finishes the swap too, or undoes it.
+First the new segment is written and synced under names that end in `.cleaned`. Then, under the partition's lock and an odd epoch:
 
-Compressed batches that lose records can grow. If they outgrow a segment, its sources are replaced by several segments. Their
-files are renamed to `.swap` from the last segment to the first: as long as a `.cleaned` file of the first is left, a loader
-removes all of them. Each seal names the sources from its own
-segment's base to the next one's.
+1. Its files are renamed to `.swap`, which is the decision. The directory is synced.
+2. `.log` is renamed over the first source's, and the files of the other sources are removed, oldest first. The directory is
+synced. 3. The remaining files are renamed, the seal among them.
+
+Every offset is in some file at any moment. While sources may be left, the seal, which names them, exists as `.swap`: a process
+that opens the log removes them. A broker's loader also finishes the swap, or undoes it.
+
+Compressed batches can grow when they lose records. If they outgrow a segment, several segments replace the sources. Their files
+are renamed to `.swap` from the last segment to the first: while a `.cleaned` file of the first is left, a loader removes all of
+them. Each seal names the sources from its own segment's base to the next one's.
 """
 
 from __future__ import annotations
@@ -32,19 +34,19 @@ from pylog.segment.seal import HeaderDigest, encode_seal, make_seal
 from pylog.segment.segment import LogSegment, vanished
 from pylog.segment.times import AppendTimes
 
-LARGEST_BYTES: Final = limits.MAX_SEGMENT_BYTES  # of a segment, whatever becomes of its batches
+LARGEST_BYTES: Final = limits.MAX_SEGMENT_BYTES  # the largest size of a segment
 
 
 class CleanedSegment:
-    """What compaction writes for the place of some segments: one segment, or several where one has no room.
+    """The output of a compaction that replaces some segments: one segment, or several if one is too small.
 
     Args:
         source: the partition.
-        replaced: the segments that it is made from, in order.
+        replaced: the source segments, in order.
         end: the base of the segment after them.
 
     Raises:
-        StorageFailedError: from every method: there is no room, or something else is wrong.
+        StorageFailedError: from every method, if the disk is full or fails.
     """
 
     def __init__(self, source: Source, replaced: Sequence[LogSegment], end: int) -> None:
@@ -55,11 +57,11 @@ class CleanedSegment:
 
     @property
     def size(self) -> int:
-        """Bytes of all its batches."""
+        """The size of all its batches, in bytes."""
         return sum(output.size for output in self._outputs)
 
     def append(self, batches: Bytes) -> None:
-        """Writes whole batches after those that are there."""
+        """Appends whole batches."""
         output = self._outputs[-1]
         if output.size + batches.size <= LARGEST_BYTES and self._end - 1 - output.base <= limits.MAX_RELATIVE_OFFSET:
             output.append(batches)
@@ -68,37 +70,37 @@ class CleanedSegment:
             first, size = table.item(POSITION, column), table.item(SIZE, column)
             last_offset = table.item(LAST_OFFSET, column)
             if not self._outputs[-1].has_room(size, last_offset):
-                whole = table.item(MAGIC, column) == 2  # older batches do not tell their first offset
+                whole = table.item(MAGIC, column) == 2  # older batches have no first offset
                 base = table.item(BASE_OFFSET, column) if whole else self._outputs[-1].next_offset
                 self._outputs.append(_Output(self._source, base))
             self._outputs[-1].append(batches[first : first + size])
 
     def finish(self, aborted: Sequence[AbortedTransaction]) -> None:
-        """Writes the files that belong to it, and syncs all. It has the age of its youngest source (storage-format 7.6.13)."""
+        """Writes the other files, and syncs all. The age is that of the youngest source (storage-format 7.6.13)."""
         for output, end in self._with_ends():
             own = [segment for segment in self._replaced if output.base <= segment.base_offset < end]
             entries = [entry for entry in aborted if output.base <= entry.last_offset < end]
             output.finish(end, self._appended(), own, entries)
-        self._source.fs.sync_directory(self._source.directory)  # as long as one name ends so, nothing is decided
+        self._source.fs.sync_directory(self._source.directory)  # while a `.cleaned` name exists, nothing is decided
 
     def _with_ends(self) -> Iterator[tuple[_Output, int]]:
-        """Its segments, each with the base of the one after it."""
+        """Returns its segments, each with the base of the next one."""
         ends = [output.base for output in self._outputs[1:]] + [self._end]
         return zip(self._outputs, ends, strict=True)
 
     def _appended(self) -> int:
-        """When the last record was appended; 0 if that is not known: then the file has the time of its making."""
+        """Returns when the last record was appended; 0 if unknown, which leaves the file's creation time."""
         return AppendTimes.of_several(segment.appends for segment in self._replaced).file_ms
 
     def discard(self) -> None:
-        """Removes the files that were written, as far as they are there: the partition may have been deleted."""
+        """Removes the written files that exist; the partition may have been deleted."""
         for output in self._outputs:
             output.discard()
 
     def swap_in(self, writer: LogWriter) -> None:
-        """Takes the place of the sources. Under the partition's lock; whatever fails ends writing."""
+        """Replaces the sources. The caller holds the partition's lock; an error ends all writing."""
         for segment in self._replaced:
-            segment.keep()  # for those who read them now
+            segment.keep()  # for current readers
         directory = self._source.directory
         writer.begin_change()
         for output in reversed(self._outputs):
@@ -107,9 +109,9 @@ class CleanedSegment:
         for output in self._outputs:
             output.give_suffix(output.names[:1], SWAP, "")
         self._remove_others()
-        self._source.fs.sync_directory(directory)  # the seal says no more what is to be removed
+        self._source.fs.sync_directory(directory)  # before the seal, which names the sources, is renamed
         for output in self._outputs:
-            output.give_suffix(output.names[1:], SWAP, "")  # whoever opens the log does it too, so nothing waits for the disk
+            output.give_suffix(output.names[1:], SWAP, "")  # no sync: opening the log repeats it
         writer.end_change()
         gone = {segment.base_offset for segment in self._replaced}
         staying = [item for item in writer.state.segments if item[0] not in gone]
@@ -117,7 +119,7 @@ class CleanedSegment:
         writer.set_state(segments=SegmentView(sorted([*staying, *made])))
 
     def _remove_others(self) -> None:
-        """Removes the files of all sources whose names are not taken, and the producer snapshots beside them."""
+        """Removes the files of all sources whose names are not reused, and their producer snapshots."""
         names = {entry.name for entry in self._source.fs.list(self._source.directory)}
         taken = {output.base for output in self._outputs}
         for segment in self._replaced:
@@ -126,7 +128,7 @@ class CleanedSegment:
 
 
 def _each(batches: Bytes) -> Iterator[tuple[Table, int]]:
-    """Batches one by one: tables, and the column of each."""
+    """Yields the batches one by one: table and column."""
     at = 0
     while at < batches.size:
         scan = scan_batches(batches, at)
@@ -136,13 +138,13 @@ def _each(batches: Bytes) -> Iterator[tuple[Table, int]]:
 
 
 class _Output:
-    """One segment while compaction writes it.
+    """A segment that compaction is writing.
 
     Attributes:
         base: its base offset.
-        size: bytes written.
+        size: the bytes written.
         next_offset: the offset after its last batch.
-        names: of its files, without their endings; `.log` first.
+        names: of its files, without suffixes; `.log` first.
     """
 
     def __init__(self, source: Source, base: int) -> None:
@@ -153,7 +155,7 @@ class _Output:
         self.next_offset = base
         interval = source.config.index_interval_bytes
         self._digest, self._builder = HeaderDigest(interval), SegmentIndexBuilder(base, interval)
-        for suffix in (LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX, SEAL):  # of a compaction that was given up
+        for suffix in (LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX, SEAL):  # left by an abandoned compaction
             path = self._path(suffix)
             if source.fs.exists(path):
                 remove_derived(source.fs, path)
@@ -168,9 +170,9 @@ class _Output:
         return fits or not self.size
 
     def append(self, batches: Bytes) -> None:
-        """Writes whole batches after those that are there."""
+        """Appends whole batches."""
         self._file.write(batches.data, self.size)
-        self._file.write_back(self.size, batches.size)  # it will be synced: the disk need not wait until then
+        self._file.write_back(self.size, batches.size)  # start the write-back before the sync
         at = 0
         while at < batches.size:
             table = (scan := scan_batches(batches, at)).table
@@ -186,7 +188,7 @@ class _Output:
         Args:
             end: the base of the segment after it.
             mtime_ms: when its last record was appended; 0 if that is not known.
-            replaced: the sources whose bases are from its own to `end`.
+            replaced: the sources with bases from its own up to `end`.
             aborted: the transactions that end in it.
         """
         if mtime_ms > 0:
@@ -201,7 +203,7 @@ class _Output:
         self._write(INDEX, self._builder.offset_bytes())
         self._write(TIME_INDEX, self._builder.time_bytes())
         old = join(self._source.directory, file_name(self.base, TRANSACTION_INDEX))
-        if aborted or self._source.fs.exists(old):  # else the old one would stay
+        if aborted or self._source.fs.exists(old):  # otherwise the old one would stay
             self._write(TRANSACTION_INDEX, transactions.encoded())
         bases = [segment.base_offset for segment in replaced]
         self._write(SEAL, encode_seal(make_seal(self.base, end, self._digest, bases, inode=inode)))
@@ -220,7 +222,7 @@ class _Output:
             file.close()
 
     def discard(self) -> None:
-        """Removes its files, as far as they are there."""
+        """Removes those of its files that exist."""
         self._file.close()
         for name in self.names:
             try:
@@ -230,13 +232,13 @@ class _Output:
                     raise
 
     def give_suffix(self, names: Sequence[str], old: str, new: str) -> None:
-        """Gives some of its files another ending."""
+        """Changes the suffix of some of its files."""
         for name in names:
             path = join(self._source.directory, name)
             self._source.fs.rename(path + old, path + new)
 
     def opened(self, mtime_ms: int) -> LogSegment:
-        """The segment, once its files have their names."""
+        """Returns the segment, once its files have their final names."""
         source = self._source
         return LogSegment(
             source.fs,

@@ -1,6 +1,6 @@
-"""Changes that make a partition shorter, each under the partition's locks: `delete_records`, retention, truncation.
+"""Shortens a partition under its locks: `delete_records`, retention, truncation.
 
-This module checks and reports. `trimming` has the steps, and `retention` the policy.
+This module checks and reports. `trimming` has the steps, and `retention_policy` the decisions.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ def retain(mutator: PartitionWriter, now_ms: int, group: str | None, committed: 
     Args:
         mutator: of the partition.
         now_ms: the wall clock, in milliseconds.
-        group, committed: the retention group and the offset that it has committed, None for nothing.
+        group, committed: the retention group and its committed offset, or None.
 
     Returns:
-        What was deleted; None, and nothing was, if the topic's retention waits for another group by now.
+        The deleted segments. None, without a deletion, if the topic's retention now waits for another group.
     """
     source = mutator.source
     with mutator.inspecting() as state:
@@ -64,7 +64,7 @@ def _expire_producers(mutator: PartitionWriter, now_ms: int) -> None:
 
 
 def truncate(mutator: PartitionWriter, end: int) -> None:
-    """Cuts the log off at an offset. As `Log.truncate`."""
+    """Truncates the log at an offset. As `Log.truncate`."""
     with mutator.changing() as writer:
         if end < writer.state.start_offset:
             raise _beyond(mutator, writer, "truncated to", end)

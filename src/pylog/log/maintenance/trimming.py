@@ -1,9 +1,9 @@
-"""Making a log shorter: at its start by retention and `delete_records`, at its end by `truncate` (reliability 4).
+"""The steps that shorten a log: at its start for retention and `delete_records`, at its end for `truncate` (reliability 4).
 
-All of it runs under the partition's lock, between an odd and an even epoch of the header, and leaves at every step files that
-loading understands: what goes is renamed before it is removed, what is lowered is lowered durably first.
+All steps run under the partition's lock, between an odd and an even epoch of the header. A crash after any step leaves files that
+loading handles: files are renamed before they are removed, and numbers are lowered durably first.
 
-No file is changed that a reader may have mapped: segments go by rename and unlink, and a sealed one that must become shorter is
+No file that a reader may have mapped is changed: segments are renamed and unlinked, and a sealed one that must become shorter is
 copied and replaced.
 """
 
@@ -38,11 +38,11 @@ from pylog.segment.segment import LogSegment, inode_of
 
 
 def raise_start(writer: LogWriter, source: Source, offset: int, reason: str) -> None:
-    """Raises the log's start; no bytes go. The checkpoint, which is authoritative, comes first."""
+    """Raises the log start; deletes no bytes. The checkpoint, which is authoritative, is written first."""
     assert source.root_lock is not None
     old = writer.state.start_offset
     if offset > writer.state.durable_offset:
-        writer.flush()  # the log does not begin behind what is known to be on the disk
+        writer.flush()  # the log start must not be past the durable end
     with source.root_lock.entered():
         source.log_starts.update({source.partition: offset})
     writer.begin_change(log_start_offset=offset)
@@ -53,7 +53,7 @@ def raise_start(writer: LogWriter, source: Source, offset: int, reason: str) -> 
 
 
 class Retained(NamedTuple):
-    """What retention deletes from one partition.
+    """The segments that retention deletes from one partition.
 
     Attributes:
         partition: the partition.
@@ -71,23 +71,23 @@ class Retained(NamedTuple):
 
     @property
     def segments(self) -> int:
-        """How many segments are deleted."""
+        """The number of deleted segments."""
         return len(self.reasons)
 
     def of_nothing(self) -> Retained:
-        """The same where nothing is deleted."""
+        """Returns a result without deletions."""
         return self._replace(reasons=(), bytes=0, new_start_offset=self.start_offset)
 
 
 def planned(source: Source, state: LogState, now_ms: int, committed: int | None, config: TopicConfig | None = None) -> Retained:
-    """What retention would delete from a log.
+    """Returns the segments that retention would delete from a log.
 
     Args:
         source, state: the log.
         now_ms: wall clock.
-        committed: what the topic's `retention_group` has committed, None for nothing. An offset beyond the log's end is of a log
-            that was truncated or created again, and counts as nothing.
-        config: the topic's options; those that count for the log by default.
+        committed: the committed offset of the topic's `retention_group`, or None. An offset past the log end belongs to a log
+            that was truncated or created again, and counts as None.
+        config: the topic's options; by default, those of the log.
     """
     return _planned(source, state, decide(state, config or source.config, now_ms, committed))
 
@@ -95,13 +95,13 @@ def planned(source: Source, state: LogState, now_ms: int, committed: int | None,
 def apply_retention(
     writer: LogWriter, source: Source, pending: PendingDeletions, now_ms: int, committed: int | None, *, only_start: bool = False
 ) -> Retained:
-    """Deletes the segments that the topic does not keep.
+    """Deletes the segments that retention does not keep.
 
     Args:
         writer, source, pending: of the log.
         now_ms: wall clock.
         committed: as for `planned`.
-        only_start: only what lies below the log's start.
+        only_start: true to delete only segments below the log start.
     """
     config = dataclasses.replace(source.config, retention_ms=-1, retention_bytes=-1) if only_start else source.config
     decision = decide(writer.state, config, now_ms, committed)
@@ -121,17 +121,15 @@ def _planned(source: Source, state: LogState, decision: Decision) -> Retained:
 
 
 def decide(state: LogState, config: TopicConfig, now_ms: int, committed: int | None) -> Decision:
-    """What retention would delete from a log, by a topic's options. As `planned`.
+    """Returns the segments that retention would delete by a topic's options. As `planned`.
 
-    Nothing of a log whose first part is in a remote tier: only the broker knows which local segments are there too.
+    Deletes nothing if the first records are in remote storage: only the broker knows which local segments are copied.
     """
     if state.remote_offsets:
         return Decision((), False, state.start_offset)
     sizes = [(segment, state.size_of(segment)) for _, segment in state.segments]
     for segment, _ in sizes:
-        segment.appends.last(
-            now_ms
-        )  # a file time that cannot be right is noticed now, not when the segments before it are deleted
+        segment.appends.last(now_ms)  # read now, to notice an impossible file time before earlier segments are deleted
     facts = [RetainedSegment(segment.base_offset, size, partial(is_older, segment, size)) for segment, size in sizes]
     ends = {"start_offset": state.start_offset, "end_offset": state.end_offset, "high_watermark": state.end_offset}
     known = None if committed is not None and committed > state.end_offset else committed
@@ -154,7 +152,7 @@ def _delete_oldest(writer: LogWriter, source: Source, pending: PendingDeletions,
 
 
 def _deletions(state: LogState, config: TopicConfig, decision: Decision, going: Sequence[LogSegment]) -> list[dict[str, object]]:
-    """What a line says of the segments that are deleted: one for each range of them that has the same reason."""
+    """Yields the facts for log lines: one for each range of deleted segments with the same reason."""
     if not trace.wanted(trace.SEGMENTS_DELETED):
         return []
     found: list[dict[str, object]] = []
@@ -175,13 +173,13 @@ def _deletions(state: LogState, config: TopicConfig, decision: Decision, going: 
 
 
 def _limit(reason: Reason, config: TopicConfig) -> dict[str, object]:
-    """The option that a reason comes from, and its value."""
+    """Returns the option behind a reason, and its value."""
     names = {Reason.SIZE: "retention_bytes", Reason.TIME: "retention_ms", Reason.GROUP_BYTES: "retention_group_max_bytes"}
     return {names[reason]: getattr(config, names[reason])} if reason in names else {}
 
 
 def _rename_away(source: Source, pending: PendingDeletions, going: list[LogSegment]) -> None:
-    """Gives the files of segments names that no loader takes for segments, the log's name first; durable when it returns."""
+    """Renames the files of segments for deletion, `.log` first, durably. Loaders ignore the new names."""
     names = {entry.name for entry in source.fs.list(source.directory)}
     for segment in going:
         renamed: list[str] = []
@@ -189,7 +187,7 @@ def _rename_away(source: Source, pending: PendingDeletions, going: list[LogSegme
             old, new = join(source.directory, name), join(source.directory, name + DELETED)
             source.fs.rename(old, new)
             renamed.append(new)
-        source.fs.sync_directory(source.directory)  # one after the other: a crash must not leave a hole between two segments
+        source.fs.sync_directory(source.directory)  # one by one: a crash must not leave a gap between two segments
         segment.renamed(DELETED)
         pending.add(segment, renamed)
 
@@ -198,16 +196,16 @@ def _rename_away(source: Source, pending: PendingDeletions, going: list[LogSegme
 
 
 def truncate(writer: LogWriter, source: Source, pending: PendingDeletions, end: int) -> None:
-    """Cuts the log off: no record at or above `end` remains, and the next one gets that offset. The log is to be loaded again.
+    """Truncates the log: deletes records from `end` on; the next record gets that offset. The log must be loaded again.
 
     Args:
         writer, source, pending: of the log.
-        end: below the log's end; within a batch, that batch goes as a whole and leaves a gap (storage-format 6.5.2).
+        end: below the log end; inside a batch, the whole batch is deleted, which leaves a gap (storage-format 6.5.2).
     """
     before = writer.state
     later = [segment for _, segment in writer.state.segments if segment.base_offset > end]
     found = writer.state.segments.floor(end)
-    assert found is not None  # it is not below the log's start
+    assert found is not None  # `end` is not below the log start
     target = found[1]
     position = _position_of(target, writer.state.size_of(target), end)
     copy = None if target is writer.active else _shortened(source, target, position)
@@ -222,8 +220,8 @@ def truncate(writer: LogWriter, source: Source, pending: PendingDeletions, end: 
         "header_digest": digest_of(target, position).value,
     }
     writer.flush()
-    _lower_checkpoints(source, end)  # they may always understate
-    _remove_snapshots(source, end)  # one behind the end would tell of a loss: where no byte goes the header alone lowers that
+    _lower_checkpoints(source, end)  # they may be too low at any time
+    _remove_snapshots(source, end)  # one past the end would look like a loss
     writer.begin_change(durably=True, **lowered)
     _rename_away(source, pending, list(reversed(later)))
     if copy is None:
@@ -246,7 +244,7 @@ def truncate(writer: LogWriter, source: Source, pending: PendingDeletions, end: 
 
 
 def _position_of(segment: LogSegment, size: int, end: int) -> int:
-    """Where the first batch that reaches `end` begins, or the end of the segment's bytes."""
+    """Returns the position of the first batch that reaches `end`, or the end of the segment."""
     for region in segment.regions(segment.locate(end), size):
         reaching = np.flatnonzero(region.table[LAST_OFFSET] >= end)
         if reaching.size:
@@ -266,7 +264,7 @@ def _lower_checkpoints(source: Source, end: int) -> None:
 
 
 def _remove_snapshots(source: Source, end: int) -> None:
-    """Producer snapshots of what is gone must not be taken for the state of what comes."""
+    """Removes producer snapshots past the end, because new records will reach their offsets."""
     names = [entry.name for entry in source.fs.list(source.directory)]
     parsed = [(name, found) for name in names if (found := parse(name)) is not None]
     going = [name for name, found in parsed if found.suffix == SNAPSHOT and not found.state and found.offset > end]
@@ -278,7 +276,7 @@ def _remove_snapshots(source: Source, end: int) -> None:
 
 
 def _remove_indexes(source: Source, target: LogSegment) -> None:
-    """Those of the last segment that stays: they are made again when the log is loaded."""
+    """Removes the derived files of the last remaining segment; loading rebuilds them."""
     names = {entry.name for entry in source.fs.list(source.directory)}
     for name in files_of(target.base_offset, names):
         if name != target.log_name and parse(name) is not None and not name.endswith(SNAPSHOT):
@@ -287,11 +285,12 @@ def _remove_indexes(source: Source, target: LogSegment) -> None:
 
 
 def _shortened(source: Source, target: LogSegment, position: int) -> str:
-    """A sealed file may be mapped by readers: it is not cut, but copied and replaced. Returns the copy's path.
+    """Copies a sealed file, which readers may have mapped, instead of truncating it. Returns the copy's path.
 
-    Also when no byte of it goes: it will be cut one day, and readers that map it now may still do so then. The copy is made
-    before anything is changed, and the header speaks of it from then on: after a cut within a batch only that tells where the log
-    ends, and whoever finds the copy beside a last segment that is still the old one finishes the truncation (`loader`).
+    A copy is made even if no byte is removed: as the active segment it may be truncated later, while current readers still map
+    the old file. The copy is made before any other change, and the header refers to it from then on: after a truncation inside a
+    batch only the header has the log end, and a process that finds the copy next to the old last segment completes the
+    truncation (`loader`).
     """
     temporary = target.path + TEMPORARY
     if source.fs.exists(temporary):
