@@ -90,9 +90,8 @@ def _remove_golden_directory() -> None:
 
 
 @pytest.fixture(autouse=True)
-def lines_are_not_held() -> None:
-    """An interrupt at the end of a `trace.HELD` block, as some tests raise it, keeps back the lines of its thread."""
-    trace.HELD.depth = 0
+def no_line_is_left_of_another_test() -> None:
+    """A line that waits when an interrupt ends a test is logged by the next call that logs one, in another test."""
     trace.waiting.clear()
 
 

@@ -16,6 +16,7 @@ import pylog
 from pylog import trace
 from pylog.clock import ManualClock
 from pylog.testing import MemoryFileSystem
+from support.faults.interruptions import interrupted_at_step
 from support.scenes import (
     NOW,
     SCENES,
@@ -169,21 +170,79 @@ def test_a_handler_that_raises_breaks_nothing(tmp_path: Path, lines: Lines, caps
         assert store.log("orders").start_offset == store.log("orders").end_offset == 10
 
 
-def test_no_line_is_given_to_a_handler_while_this_thread_holds_a_lock() -> None:
-    with trace.HELD, trace.HELD:
+def test_no_line_is_given_to_a_handler_while_this_thread_holds_a_lock(lines: Lines) -> None:
+    with trace.TELLING, trace.holding(), trace.TELLING, trace.holding():
         trace.later(trace.STORE_CLOSED, path="a")
         trace.tell()
-        assert trace.HELD.depth == 2
-    seen: list[int] = []
+        assert trace.is_holding()
+        assert len(trace.waiting) == 1
+    assert not trace.waiting
+    seen: list[bool] = []
 
     def look() -> None:
-        seen.append(trace.HELD.depth)
+        seen.append(trace.is_holding())
 
     thread = threading.Thread(target=look)
-    with trace.HELD:
+    with trace.TELLING, trace.holding():
         thread.start()
         thread.join()
-    assert seen == [0]
+    assert seen == [False]
+
+
+def test_an_interrupt_at_any_step_of_an_append_and_a_tick_holds_no_later_line_back(tmp_path: Path, lines: Lines) -> None:
+    with opened(tmp_path) as store:
+        store.create_topic("orders", segment_bytes=200)
+        source = str(Path(trace.__file__).parent)
+        for number in range(3, 2000, 41):
+
+            def work() -> None:
+                store.log("orders").append(b"x" * 50)
+                store.alter_topic("orders", retention_ms=10**9 + number)  # noqa: B023 - called at once
+                store.tick()
+
+            if not interrupted_at_step(number, work, source):
+                break
+            assert not trace.is_holding()
+            lines.records.clear()
+            trace.line(trace.STORE_CLOSED, path=str(number))
+            assert [found.pylog["path"] for found in lines.of(trace.STORE_CLOSED)] == [str(number)]
+
+
+def test_a_line_says_once_that_retention_waits_for_a_group_and_once_that_it_does_so_no_more(tmp_path: Path, lines: Lines) -> None:
+    clock = ManualClock(NOW)
+    with opened(tmp_path, clock=clock) as store:
+        store.create_topic("orders", segment_bytes=500, retention_ms=1000, retention_group="g")
+        log = store.log("orders")
+        fill(log)
+        clock.advance(60_000)
+        for _ in range(3):
+            store.tick()
+        (waiting,) = lines.of(trace.GROUP_AWAITED)
+        assert waiting.pylog["group"] == "g"
+        assert waiting.pylog["committed"] == "none"
+        assert waiting.pylog["first"] == 0
+        assert waiting.pylog["segments"] > 1
+        store.offsets.commit("g", {("orders", 0): log.end_offset})
+        for _ in range(3):
+            store.tick()
+        assert len(lines.of(trace.GROUP_AWAITED)) == len(lines.of(trace.GROUP_AWAITED_NO_MORE)) == 1
+        fill(log)
+        clock.advance(60_000)
+        store.tick()
+        assert [found.pylog["committed"] for found in lines.of(trace.GROUP_AWAITED)] == ["none", 10]
+
+
+def test_a_static_member_that_closes_leaves_a_line(tmp_path: Path, lines: Lines) -> None:
+    with opened(tmp_path) as store:
+        store.create_topic("orders")
+        with store.consumer("orders", group_id="g", group_instance_id="one", session_timeout_ms=45_000) as consumer:
+            consumer.poll(timeout_ms=0)
+        (closed,) = lines.of(trace.STATIC_MEMBER_CLOSED)
+        assert (closed.pylog["group"], closed.pylog["instance"], closed.pylog["session_timeout_ms"]) == ("g", "one", 45_000)
+        assert not lines.of(trace.MEMBER_LEFT)
+        with store.consumer("orders", group_id="g") as consumer:
+            consumer.poll(timeout_ms=0)
+        assert len(lines.of(trace.STATIC_MEMBER_CLOSED)) == 1
 
 
 def test_appends_and_polls_leave_no_line(tmp_path: Path, lines: Lines) -> None:

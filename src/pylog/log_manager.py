@@ -90,7 +90,7 @@ class LogManager:
         self._readers: WeakSet[PartitionLog] = WeakSet()  # in a store that is open for reading
         self._known_catalog = KnownCatalog(fs, path)
         self._background = Background(self.failures)
-        with trace.HELD:
+        with trace.TELLING, trace.holding():
             self._root = RootDirectory(fs, path, options, clock)
         self._locks = self._root.locks
 
@@ -128,7 +128,7 @@ class LogManager:
         check_settable(config)
         count = check_partition_count(partition_count)
         check_topic_name(name)
-        with trace.HELD, self._guard:
+        with trace.TELLING, trace.holding(), self._guard:
             self.gate.check()  # again: another thread may have closed the store, and another process opened it
             self._root.leave_clean_state()
             topic = self._root.changes.create(name, count, checked)
@@ -142,7 +142,7 @@ class LogManager:
         """Adds partitions to a topic."""
         self.check_writable()
         count = check_partition_count(partition_count)
-        with trace.HELD, self._guard:
+        with trace.TELLING, trace.holding(), self._guard:
             check_more(self.fs, self.path, self.topic(name), count)
             self._root.leave_clean_state()
             topic = self._root.changes.add_partitions(name, count)
@@ -153,7 +153,7 @@ class LogManager:
         """Changes a topic's configuration, durably, and in every open log."""
         self.check_writable()
         check_settable(config)
-        with trace.HELD, self._guard:
+        with trace.TELLING, trace.holding(), self._guard:
             self.gate.check()
             self._check_names(name)
             before, topic = self._root.changes.alter(name, config)
@@ -187,7 +187,7 @@ class LogManager:
             forgetting: entered before the deletion and left after it, to delete data that depends on the topic.
         """
         self.check_writable()
-        with trace.HELD, forgetting or nullcontext(), self._guard:
+        with trace.TELLING, trace.holding(), forgetting or nullcontext(), self._guard:
             self._root.changes.check_deletable(self.topic(name))
             self._check_names(name)
             self._root.leave_clean_state()
@@ -223,7 +223,7 @@ class LogManager:
             reader = self._open_log(key)
             self._readers.add(reader)
             return reader
-        with trace.HELD, self._guard:
+        with trace.TELLING, trace.holding(), self._guard:
             self.gate.check()  # again: another thread may have closed the store
             known = self._logs.get(key)
             if known is None or known.must_reopen:
@@ -268,7 +268,7 @@ class LogManager:
             told = f"{directory_name(key)} is incomplete: its creator is running or died; a writer completes it"
             raise UnknownTopicOrPartitionError(told, path=self.path)
         self._root.leave_clean_state()
-        with trace.HELD, self._guard:
+        with trace.TELLING, trace.holding(), self._guard:
             self.gate.check()
             self._root.changes.complete(key)
 
@@ -396,7 +396,7 @@ class LogManager:
             self._close()
 
     def _close(self) -> None:
-        with trace.HELD, self._guard:
+        with trace.TELLING, trace.holding(), self._guard:
             if self.is_closed:
                 return
             self.is_closed = True

@@ -7,7 +7,7 @@ attribute `pylog` of the log record, a dict with the event's name. The loggers a
 
 A handler is the user's code: it may be slow, may raise, and may append to the store that the line is about. So no handler runs
 while the thread holds a log's lock. The modules below `pylog.log` call `later`, which queues the line; the outermost block that
-holds a lock (`HELD`) passes it to the handlers once the lock is free.
+holds a lock (`with TELLING, holding(), the_lock:`) passes it to the handlers once the lock is free.
 """
 
 from __future__ import annotations
@@ -74,6 +74,8 @@ LEFTOVERS_REMOVED: Final = Event("topics", "leftovers removed", "Removed unfinis
 
 START_RAISED: Final = Event("retention", "start raised", "Raised the start of a log")
 SEGMENTS_DELETED: Final = Event("retention", "deleted", "Deleted segments")
+GROUP_AWAITED: Final = Event("retention", "waiting", "Keeps segments that a group has not read")
+GROUP_AWAITED_NO_MORE: Final = Event("retention", "waiting ended", "Keeps no more segments for a group")
 
 CLEANED: Final = Event("compaction", "cleaned", "Compacted a log")
 CLEANING_ENDED: Final = Event("compaction", "given up", "Gave up the compaction of a log")
@@ -109,6 +111,7 @@ STAGING_REMOVED: Final = Event("recovery", "staging files removed", "Removed sta
 
 MEMBER_JOINED: Final = Event("groups", "joined", "A member joined its group")
 MEMBER_LEFT: Final = Event("groups", "left", "A member left its group")
+STATIC_MEMBER_CLOSED: Final = Event("groups", "static member closed", "A static member was closed and stays in its group")
 MEMBER_EXPELLED: Final = Event("groups", "expelled", "Removed a member from its group")
 MEMBER_FENCED: Final = Event("groups", "fenced", "A member is no longer in its group", logging.WARNING)
 REBALANCED: Final = Event("groups", "rebalanced", "Assigned the partitions of a group again")
@@ -141,21 +144,26 @@ class _Line(NamedTuple):
     facts: dict[str, Any]
 
 
-class _Held(threading.local):
-    """A block in which this thread holds locks; lines wait until the outermost such block ends."""
+class _OfThread(threading.local):
+    """Held by this thread while it holds locks. Nobody else sees it, so it never blocks."""
 
-    depth = 0
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+
+
+class _Telling:
+    """Logs the queued lines at the end of a block, unless this thread still holds locks."""
 
     def __enter__(self) -> None:
-        self.depth += 1
+        pass
 
     def __exit__(self, *_: object) -> None:
-        self.depth -= 1
-        if waiting and not self.depth:
+        if waiting:
             tell()
 
 
-HELD: Final = _Held()
+_OF_THREAD: Final = _OfThread()
+TELLING: Final = _Telling()
 waiting: Final[deque[_Line]] = deque()  # queued by `later`, in the order of the events
 
 
@@ -179,7 +187,7 @@ def line(event: Event, partition: tuple[str, int] | None = None, /, **facts: obj
 
 
 def later(event: Event, partition: tuple[str, int] | None = None, /, **facts: object) -> None:
-    """Like `line`, but the line waits for the next `tell` even if this thread is in no `HELD` block. Cost: 1 µs."""
+    """Like `line`, but the line waits for the next `tell` even if this thread holds no locks. Cost: 1 µs."""
     if not wanted(event):
         return
     known = {} if partition is None else {"topic": partition[0], "partition": partition[1]}
@@ -187,18 +195,30 @@ def later(event: Event, partition: tuple[str, int] | None = None, /, **facts: ob
     waiting.append(_Line(event, known))
 
 
+def holding() -> threading.RLock:
+    """Returns a block in which this thread holds locks; lines wait until the outermost such block ends.
+
+    Enter it with `with TELLING, holding(), ...`. It is a lock of the interpreter, which no interrupt leaves half entered or half
+    left: a counter kept in Python would hold back the lines of its thread forever after an interrupt at the wrong moment.
+    """
+    return _OF_THREAD.lock
+
+
+def is_holding() -> bool:
+    """Returns whether this thread holds locks."""
+    return bool(_OF_THREAD.lock._is_owned())  # type: ignore[attr-defined]  # every release of CPython has it
+
+
 def tell() -> None:
     """Logs the queued lines, unless this thread holds locks."""
-    if HELD.depth:
+    if is_holding():
         return
-    HELD.depth += 1  # lines of a handler that uses pylog are logged by this loop
-    try:
-        while waiting:
-            _log(waiting.popleft())
-    except IndexError:  # another thread has logged it
-        pass
-    finally:
-        HELD.depth -= 1
+    with holding():  # lines of a handler that uses pylog are logged by this loop
+        try:
+            while waiting:
+                _log(waiting.popleft())
+        except IndexError:  # another thread has logged it
+            pass
 
 
 def _log(waited: _Line) -> None:

@@ -149,6 +149,18 @@ def retention_deletes(path: Path) -> None:
         store.tick()
 
 
+@scene("GROUP_AWAITED", "GROUP_AWAITED_NO_MORE")
+def retention_waits_for_a_group(path: Path) -> None:
+    clock = ManualClock(NOW)
+    with opened(path, clock=clock) as store:
+        store.create_topic("orders", segment_bytes=200, retention_ms=1000, retention_group="billing")
+        fill(store.log("orders"))
+        clock.advance(60_000)
+        store.tick()
+        store.offsets.commit("billing", {("orders", 0): store.log("orders").end_offset})
+        store.tick()
+
+
 @scene("CLEANED")
 def compaction_cleans(path: Path) -> None:
     with opened(path) as store:
@@ -310,6 +322,14 @@ def a_store_is_handed_over(path: Path) -> None:
         fill(store.log("orders"))
     carry_out(plan_graduation(str(path)))
     take_back(str(path))
+
+
+@scene("STATIC_MEMBER_CLOSED")
+def a_static_member_closes(path: Path) -> None:
+    with opened(path) as store:
+        store.create_topic("orders")
+        with store.consumer("orders", group_id="billing", group_instance_id="one", session_timeout_ms=45_000) as consumer:
+            consumer.poll()
 
 
 @scene("MEMBER_JOINED", "MEMBER_LEFT", "REBALANCED", "ASSIGNED", "REVOKED")

@@ -531,6 +531,10 @@ class GroupMember:
         if process_id() != self._pid:
             return
         member_id, is_static = self._member_id, self._options.group_instance_id is not None
+        if is_static and self._heartbeat is not None:
+            timeout, instance = self._options.session_timeout_ms, self._options.group_instance_id
+            facts = {"group": self._group, "member": member_id, "instance": instance, "session_timeout_ms": timeout}
+            trace.line(trace.STATIC_MEMBER_CLOSED, **facts, reason="its partitions wait for it until its session times out")
         try:
             if self._heartbeat is not None and not is_static:
                 with contextlib.suppress(ClosedError):  # the store is closed: the other members find that this one is not alive

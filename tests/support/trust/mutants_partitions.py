@@ -383,4 +383,30 @@ PARTITIONS: Final[tuple[Mutant, ...]] = (
         ),
         why="A flipped bit in a transaction index makes aborted records be served.",
     ),
+    Mutant(
+        name="an_interrupted_load_passes_for_a_load",
+        file="pylog/log/writing/partition_writer.py",
+        text="        state = first_state(loaded)\n",
+        replacement="        self.loaded = loaded\n        state = first_state(loaded)\n",
+        tests=(
+            "tests/log/test_interrupts.py::test_a_log_that_is_loaded_again_is_whole_or_loaded_once_more_wherever_an_interrupt_comes",
+        ),
+        why="After an interrupt the log writes by a state from before another process changed it.",
+    ),
+    Mutant(
+        name="retention_waits_without_a_line",
+        file="pylog/log/maintenance/trimmer.py",
+        text="        _tell_of_waiting(mutator, state, decision, committed)\n",
+        replacement="",
+        tests=("tests/test_trace.py::test_a_line_says_once_that_retention_waits_for_a_group_and_once_that_it_does_so_no_more",),
+        why="Nothing says why retention deletes nothing.",
+    ),
+    Mutant(
+        name="an_interrupt_holds_lines_back",
+        file="pylog/trace.py",
+        text="    with holding():  # lines of a handler that uses pylog are logged by this loop\n        try:\n",
+        replacement="    _OF_THREAD.lock.acquire()\n    if True:\n        try:\n",
+        tests=("tests/test_trace.py::test_an_interrupt_at_any_step_of_an_append_and_a_tick_holds_no_later_line_back",),
+        why="After an interrupt a thread logs no line any more.",
+    ),
 )

@@ -168,7 +168,7 @@ def clean(task: Task) -> Compaction:
     Ends early if records are truncated or deleted in between. Cost: two passes over the dirty section and one over the others.
     """
     assert task.source.cleaning_lock is not None
-    with trace.HELD, task.source.cleaning_lock.entered():
+    with trace.TELLING, trace.holding(), task.source.cleaning_lock.entered():
         return _clean(task)
 
 
@@ -188,7 +188,7 @@ def clean_due(tasks: Iterable[Task], spoiled: set[TopicPartition]) -> list[Compa
     found = []
     for task in _due([task for task in tasks if task.source.partition not in spoiled]):
         assert task.source.cleaning_lock is not None
-        with trace.HELD, task.source.cleaning_lock.if_free() as free:
+        with trace.TELLING, trace.holding(), task.source.cleaning_lock.if_free() as free:
             try:
                 found += [_clean(task)] if free else []
             except UnknownTopicOrPartitionError:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate, islice, takewhile
 from typing import NamedTuple
 
@@ -52,11 +52,13 @@ class Decision:
         reasons: one for each segment to delete, oldest first.
         roll_first: true if all segments are deleted, including the active one, which requires a roll first.
         new_start_offset: the log start offset afterwards.
+        waiting: how many segments after those are kept only because the retention group has not read them.
     """
 
     reasons: tuple[Reason, ...]
     roll_first: bool
     new_start_offset: int
+    waiting: int = field(default=0, compare=False)  # it says why nothing is done
 
     @property
     def count(self) -> int:
@@ -99,11 +101,13 @@ def deletable(
     may_go = _may_go(segments, ends, high_watermark)
     below = _leading((end <= start_offset for end in ends[:-1]), may_go)  # ends[-1] is the active one's, which is kept
     reasons = [Reason.START_OFFSET] * below
+    waiting = 0
     if "delete" in config.cleanup_policy.split(","):
         asked = _size_and_time(segments[below:], may_go - below, config, now_ms)
         reasons += _after_waiting(asked, segments[below:], ends[below:], config, committed)
+        waiting = below + len(asked) - len(reasons)
     count = len(reasons)
-    return Decision(tuple(reasons), 0 < count == len(segments), max([start_offset, *ends[:count]]))
+    return Decision(tuple(reasons), 0 < count == len(segments), max([start_offset, *ends[:count]]), waiting)
 
 
 def _may_go(segments: Sequence[RetainedSegment], ends: list[int], high_watermark: int) -> int:

@@ -5,10 +5,14 @@ This module checks and reports. `trimming` has the steps, and `retention_policy`
 
 from __future__ import annotations
 
+from itertools import islice
+
 from pylog import trace
 from pylog.errors import IllegalStateError, InvalidArgumentError, OffsetOutOfRangeError
 from pylog.log.maintenance import trimming
+from pylog.log.maintenance.retention_policy import Decision
 from pylog.log.reading.lookup import out_of_range
+from pylog.log.state import LogState
 from pylog.log.writing.partition_writer import PartitionWriter
 from pylog.log.writing.writer import LogWriter
 
@@ -47,12 +51,36 @@ def retain(mutator: PartitionWriter, now_ms: int, group: str | None, committed: 
             return None
         mutator.pending_deletions.sweep()
         _expire_producers(mutator, now_ms)
-        plan = trimming.planned(source, state, now_ms, committed)
+        decision = trimming.decide(state, source.config, now_ms, committed)
+        _tell_of_waiting(mutator, state, decision, committed)
+        plan = trimming.plan_of(source, state, decision)
         if mutator.loaded.corrupt is not None or not plan.segments:
             return plan.of_nothing()
         with mutator.changing() as writer:
             waits = source.config.retention_group == group
             return trimming.apply_retention(writer, source, mutator.pending_deletions, now_ms, committed) if waits else None
+
+
+def _tell_of_waiting(mutator: PartitionWriter, state: LogState, decision: Decision, committed: int | None) -> None:
+    """Logs when retention begins or ends to keep segments for a group, and not on each call."""
+    group = mutator.source.config.retention_group if decision.waiting else None
+    if group == mutator.awaited_group:
+        return
+    before, mutator.awaited_group = mutator.awaited_group, group
+    if group is None:
+        trace.later(trace.GROUP_AWAITED_NO_MORE, mutator.source.partition, group=before, committed=committed)
+        return
+    kept = [segment for _, segment in islice(state.segments, decision.count, decision.count + decision.waiting)]
+    trace.later(
+        trace.GROUP_AWAITED,
+        mutator.source.partition,
+        group=group,
+        committed="none" if committed is None else committed,
+        first=kept[0].base_offset,
+        segments=len(kept),
+        bytes=sum(map(state.size_of, kept)),
+        reason="the group has not read them",
+    )
 
 
 def _expire_producers(mutator: PartitionWriter, now_ms: int) -> None:

@@ -89,7 +89,7 @@ def planned(source: Source, state: LogState, now_ms: int, committed: int | None,
             that was truncated or created again, and counts as None.
         config: the topic's options; by default, those of the log.
     """
-    return _planned(source, state, decide(state, config or source.config, now_ms, committed))
+    return plan_of(source, state, decide(state, config or source.config, now_ms, committed))
 
 
 def apply_retention(
@@ -105,7 +105,7 @@ def apply_retention(
     """
     config = dataclasses.replace(source.config, retention_ms=-1, retention_bytes=-1) if only_start else source.config
     decision = decide(writer.state, config, now_ms, committed)
-    plan = _planned(source, writer.state, decision)
+    plan = plan_of(source, writer.state, decision)
     if decision.count:
         if decision.roll_first:
             writer.roll()
@@ -114,7 +114,8 @@ def apply_retention(
     return plan
 
 
-def _planned(source: Source, state: LogState, decision: Decision) -> Retained:
+def plan_of(source: Source, state: LogState, decision: Decision) -> Retained:
+    """Returns what a decision deletes from a log."""
     going = [segment for _, segment in islice(state.segments, decision.count)]
     size, start = sum(map(state.size_of, going)), state.start_offset
     return Retained(source.partition, decision.reasons, size, start, max(start, decision.new_start_offset))

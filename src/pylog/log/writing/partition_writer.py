@@ -77,6 +77,7 @@ class PartitionWriter:
     Attributes:
         source, clock: as given.
         pending_deletions: files of deleted segments that readers still use.
+        awaited_group: the group for which retention keeps segments, as the last log line has it.
         lock: the log's, taken before the partition's.
         loaded: the partition as it was loaded last.
         requests: appends that wait.
@@ -101,6 +102,7 @@ class PartitionWriter:
         self._context = context
         self._counters = counters
         self.pending_deletions = PendingDeletions(source.fs)
+        self.awaited_group: str | None = None
         assert source.lock is not None
         self._partition_lock: ByteLock = source.lock
         self._held = source.held
@@ -125,7 +127,7 @@ class PartitionWriter:
     @contextmanager
     def _both_locks(self) -> Iterator[None]:
         """The log's lock, then the partition's; when it ends both are as before, even if an interrupt comes as it ends."""
-        with trace.HELD, self.lock, self._partition_lock.entered():
+        with trace.TELLING, trace.holding(), self.lock, self._partition_lock.entered():
             yield
 
     # ---- is it still what it was? --------------------------------------------------------------------------------------------
@@ -144,10 +146,11 @@ class PartitionWriter:
         except UnknownTopicOrPartitionError:
             self.gone = True
             raise
+        state = first_state(loaded)
         tell_of_loading(self.source, loaded, self.loaded.findings)
-        self.loaded = loaded
         self._context.found(loaded.findings)
-        self._set_state(first_state(loaded))
+        self._set_state(state)
+        self.loaded = loaded  # last: after an interrupt before this the log is loaded again
 
     def _check_names(self) -> None:
         """Raises DirectoryReplacedError if the log's names lead to other files than its writer's. Under both locks."""
