@@ -252,13 +252,14 @@ class PartitionLog:
         """
         if self._is_internal and not by_owner:
             raise self._internal_topic()
-        given = now_ms, pieces, compression, durability, producer, atomic
+        source = self._source
         try:
-            request = fitted(self._source.options.now, *given)
+            request = fitted(source.options.now, now_ms, pieces, compression, durability, producer, atomic)
         except (InvalidRecordError, RecordTooLargeError):
             if not self.writer().agree():
                 raise
-            request = fitted(self._source.options.now, *given)  # the topic was altered meanwhile
+            options = source.options.now  # the topic was altered meanwhile
+            request = fitted(options, now_ms, pieces, compression, durability, producer, atomic)
         if not request.pieces:
             self.writer()  # a log that accepts no writes also refuses an empty append
             end = self.end_offset
