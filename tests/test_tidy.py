@@ -88,6 +88,9 @@ LATE_IMPORTS: Mapping[str, str] = {  # "module -> import" inside a function, bel
 
 MODULE_LINES = 600
 FUNCTION_LINES = 70
+FIRST_LEVEL: Mapping[str, tuple[int, int]] = {
+    "log": (12, 35)
+}  # room: how many names it has at its first level, and arrows between
 REASONS_TO_BE_LONG: Mapping[str, str] = {  # "pylog.room.module" or "pylog.room.module.function": why it stays in one piece
     "pylog.record.kernels.decode_records": "one loop over bytes; state handed to helpers costs a third of its speed",
     "pylog.record.compacting.index_keys": "as decode_records",
@@ -200,6 +203,21 @@ def circles(modules: Modules) -> Iterator[str]:
         together = sorted(other for other in reached[name] if name in reached[other])
         if together and name == together[0]:
             yield f"{', '.join(together)} import each other in a circle"
+
+
+def crowded_rooms(modules: Modules, most: Mapping[str, tuple[int, int]] = FIRST_LEVEL) -> Iterator[str]:
+    """Rooms with too many names at their first level, or too many imports between these."""
+    for part, (names, arrows) in most.items():
+        inside = {name: module for name, module in modules.items() if name.startswith(f"{FACADE}.{part}.")}
+        found = {name.split(".")[2] for name in inside}
+        drawn = {
+            (name.split(".")[2], other.split(".")[2])
+            for name, module in inside.items()
+            for other in imported_modules(module, modules)
+            if other in inside and other.split(".")[2] != name.split(".")[2]
+        }
+        if len(found) > names or len(drawn) > arrows:
+            yield f"{FACADE}.{part} has {len(found)} names and {len(drawn)} arrows; {names} and {arrows} are allowed"
 
 
 def imported_modules(module: Module, modules: Modules) -> set[str]:
@@ -322,6 +340,10 @@ def test_no_modules_import_each_other_in_a_circle_whatever_hides_it():
 
 
 @pytest.mark.slow
+def test_the_first_level_of_a_room_shows_few_names_and_few_arrows():
+    assert_none(crowded_rooms(house()))
+
+
 def test_an_import_inside_a_function_has_a_reason():
     assert sorted(set(late_imports(house())) ^ set(LATE_IMPORTS)) == []
 
@@ -414,6 +436,13 @@ def test_a_circle_of_modules_is_found(source: str):
     others = {"log__b": "from pylog.log.a import A", "log__c": "from pylog.log import b"}
     assert list(circles(planted(log__a=source, **others)))
     assert not list(circles(planted(log__a="from pylog.errors import PylogError", errors="", **others)))
+
+
+def test_a_crowded_room_is_found():
+    crowd = planted(log__a="from pylog.log.b.c import C", log__b__c="", log__d="from pylog.log.a import A")
+    assert not list(crowded_rooms(crowd, {"log": (3, 2)}))
+    assert list(crowded_rooms(crowd, {"log": (2, 2)}))
+    assert list(crowded_rooms(crowd, {"log": (3, 1)}))
 
 
 def test_an_import_inside_a_function_is_found():

@@ -17,7 +17,7 @@ from pylog.clock import ManualClock
 from pylog.log.reading import planning
 from pylog.log.reading.lookup import TimeSearch
 from pylog.log.reading.outline import outline_of
-from pylog.log.segment_view import SegmentView
+from pylog.log.state import SegmentView
 from pylog.testing import MemoryFileSystem
 from support.engines import engine_of
 

@@ -10,15 +10,11 @@ import pyarrow as pa
 
 from pylog import limits
 from pylog.arguments import is_int
-from pylog.config import Durability, TopicConfig
-from pylog.directory.checkpoints import INTERNAL_TOPICS
 from pylog.errors import InvalidArgumentError, OffsetOutOfRangeError
-from pylog.record.builder import BatchEncoder, rows_from_arrow, rows_from_few, rows_from_records, rows_from_values
-from pylog.record.compression import codec_id
+from pylog.record.builder import rows_from_arrow, rows_from_few, rows_from_records, rows_from_values
 from pylog.record.decoder import schema_of
-from pylog.record.few import Piece, joined_rows, least_bound
+from pylog.record.few import Piece
 from pylog.record.rows import Rows
-from pylog.record.timestamps import TimestampBounds
 
 ISOLATIONS = ("read_uncommitted", "read_committed")
 
@@ -40,81 +36,6 @@ def offset_given(name: str, given: Any) -> int:
         error = OffsetOutOfRangeError if name != "timestamp" else InvalidArgumentError
         raise error(f"{name}={given} is negative")
     return int(given)
-
-
-def limit_of(config: TopicConfig) -> int:
-    """Returns the largest batch size that a topic allows, in bytes.
-
-    >>> limit_of(TopicConfig(max_message_bytes=1000, segment_bytes=100))
-    100
-    """
-    return min(config.max_message_bytes, config.segment_bytes)
-
-
-def limit_text(config: TopicConfig) -> str:
-    """Returns the limit for messages, with the option that sets it.
-
-    >>> limit_text(TopicConfig(max_message_bytes=1000, segment_bytes=100))
-    'segment_bytes=100 of the topic'
-    """
-    name = "segment_bytes" if config.segment_bytes < config.max_message_bytes else "max_message_bytes"
-    return f"{name}={limit_of(config)} of the topic"
-
-
-def timestamp_bounds(config: TopicConfig, topic: str, warned: set[str] | None = None) -> TimestampBounds | None:
-    """Returns the range of timestamps that a topic accepts; None if it accepts all.
-
-    The time of the append replaces those of a topic with LogAppendTime. pylog itself stamps the records of internal topics.
-    """
-    if config.log_append_time or topic in INTERNAL_TOPICS:
-        return None
-    return TimestampBounds(topic, config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms, warned)
-
-
-def encoder_of(config: TopicConfig, name: str, timestamps: TimestampBounds | None = None) -> BatchEncoder:
-    """Returns an encoder for a codec and a topic's options."""
-    return BatchEncoder(
-        codec_id(name),
-        config.level(name),
-        log_append_time=config.log_append_time,
-        max_message_bytes=limit_of(config),
-        limit_text=limit_text(config),
-        keyed=config.is_compacted,
-        timestamps=timestamps,
-    )
-
-
-class Encoders:
-    """A log's encoders, one for each codec, created on first use.
-
-    Args:
-        config: of the log's topic.
-        topic: its name.
-        warned: topics for which a warning about timestamps was logged; None to log none.
-    """
-
-    def __init__(self, config: TopicConfig, topic: str, warned: set[str] | None) -> None:
-        self._config = config
-        self._timestamps = timestamp_bounds(config, topic, warned)
-        self._made: dict[int | None, BatchEncoder] = {}  # None: the topic's own
-
-    def of(self, compression: str | None) -> BatchEncoder:
-        """Returns the encoder of a codec by its name; None is the topic's codec."""
-        codec = None if compression is None else codec_id(compression)
-        made = self._made.get(codec)
-        return self._made.setdefault(codec, self._new(compression)) if made is None else made
-
-    def _new(self, compression: str | None) -> BatchEncoder:
-        if compression is None:
-            return self.of(self._config.codec)
-        return encoder_of(self._config, compression, self._timestamps)
-
-
-def level_given(durability: Durability | None, default: Durability) -> Durability:
-    """Returns the durability argument, or else the default."""
-    if durability is not None and not isinstance(durability, Durability):
-        raise InvalidArgumentError(f"durability={durability!r} is not a pylog.Durability")
-    return durability or default
 
 
 def check_positive(name: str, given: Any) -> None:
@@ -140,28 +61,6 @@ def check_scan(columns: Sequence[str], isolation_level: str, max_rows: int) -> b
     check_positive("max_rows", max_rows)
     schema_of(columns)
     return committed
-
-
-def checked_pieces(pieces: list[Piece], encoder: BatchEncoder, now_ms: int, whole: str | None) -> list[Piece]:
-    """Returns rows that fit into batches.
-
-    Args:
-        pieces, encoder: the rows and their encoder.
-        now_ms: the wall clock, in milliseconds.
-        whole: if the rows must form one batch, its owner for messages, such as "a producer's".
-
-    Raises:
-        RecordTooLargeError: they do not fit. InvalidRecordError: a row has no key, and the topic is compacted.
-        InvalidTimestampError: a timestamp is too far from now.
-    """
-    if whole and pieces:
-        if len(pieces) > 1:  # joining them creates Python objects for all records
-            encoder.check_one_batch(least_bound(pieces), sum(map(len, pieces)), whole)
-        pieces = [joined_rows(pieces)]
-        encoder.check_one_batch(pieces[0].size_bound, len(pieces[0]), whole)
-    for rows in pieces:
-        encoder.check(rows, now_ms)
-    return pieces
 
 
 def pieces_of(items: Any, now_ms: int) -> list[Piece]:

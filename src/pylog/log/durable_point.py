@@ -10,6 +10,7 @@ It is pylog's own, and derived: a directory without one is loaded as Kafka's.
 from __future__ import annotations
 
 import errno
+import functools
 import hashlib
 import struct
 from collections.abc import Iterator
@@ -24,7 +25,6 @@ from pylog.config import Durability, TopicConfig
 from pylog.directory.brokers import modified
 from pylog.errors import StorageFailedError, UnsupportedFormatError
 from pylog.fs import File, FileSystem, is_no_file, join, process_id, read_start, set_aside
-from pylog.log.option_marks import EPOCH_BITS, mark_in, mark_of, marked
 from pylog.record.checksum import crc32c
 from pylog.segment.names import DURABLE_POINT
 
@@ -38,6 +38,32 @@ _LAST_COUNTER: Final = 1 << 62  # counting from 0 no process gets there
 
 FAILED: Final = 1  # a sync failed: what lies above the durable end proves nothing
 DELETED: Final = 2  # the partition is being deleted: nothing may be written any more
+
+# Marks of topic options, in the upper bits of an epoch number: see `options`.
+EPOCH_BITS: Final = 44  # of a header's epoch number; the bits above hold the mark
+_MARK_BITS: Final = 20
+_NUMBERS: Final = (1 << EPOCH_BITS) - 1
+
+
+@functools.lru_cache(1024)
+def mark_of(config: TopicConfig) -> int:
+    """Returns the mark of a version of the options for headers: 20 bits of a hash, never 0."""
+    changed = ",".join(f"{name}={value!r}" for name, value in sorted(config.changed().items()))
+    return int.from_bytes(hashlib.blake2b(changed.encode(), digest_size=8).digest(), "little") % ((1 << _MARK_BITS) - 1) + 1
+
+
+def marked(epoch: int, mark: int) -> int:
+    """Returns an epoch number with another mark.
+
+    >>> marked(6, 1) == (1 << 44) + 6
+    True
+    """
+    return (epoch & _NUMBERS) | (mark << EPOCH_BITS)
+
+
+def mark_in(epoch: int) -> int:
+    """Returns the mark of an epoch number; 0 in a header written by an older pylog."""
+    return epoch >> EPOCH_BITS
 
 
 class DurablePoint(msgspec.Struct, frozen=True, gc=False):

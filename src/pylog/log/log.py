@@ -13,7 +13,7 @@ from pylog.config import Durability, TopicConfig
 from pylog.log.arguments import check_positive, offset_given, pieces_of, records_of
 from pylog.log.partition_log import PartitionLog
 from pylog.log.recovery.findings import Finding
-from pylog.log.segment_view import SegmentInfo
+from pylog.log.state import SegmentInfo
 from pylog.record.builder import rows_from_arrow, rows_from_record
 from pylog.record.decoder import DEFAULT_COLUMNS
 from pylog.record.types import (
@@ -206,7 +206,7 @@ class Log:
 
         Spec: storage-format 6.6.2; unlike in Kafka, the change is durable when this returns.
         """
-        return self._partition_log.delete_records(before)
+        return self._partition_log.delete_records(offset_given("before", before))
 
     def truncate(self, end: int) -> None:
         """Deletes the records from an offset on, durably. The next record gets that offset.
@@ -220,7 +220,7 @@ class Log:
 
         Spec: storage-format 6.5.
         """
-        self._partition_log.truncate(end)
+        self._partition_log.truncate(offset_given("end", end))
 
     # ---- read ----------------------------------------------------------------------------------------------------------------
 

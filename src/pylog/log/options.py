@@ -4,7 +4,7 @@
 carries another mark than that of its options is out of date and loads the log again with the options as they stand. So an append
 need not read the catalog. A deletion first reads the catalog under the partition's lock, and puts
 that version's mark into the header. From then on no other process appends by older options, even if `alter_topic` was killed
-between the catalog and the headers. `option_marks` computes the marks.
+between the catalog and the headers. `durable_point` computes the marks.
 """
 
 from __future__ import annotations
@@ -12,7 +12,86 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pylog.config import Durability, TopicConfig
-from pylog.log.arguments import Encoders
+from pylog.directory.checkpoints import INTERNAL_TOPICS
+from pylog.errors import InvalidArgumentError
+from pylog.record.builder import BatchEncoder
+from pylog.record.compression import codec_id
+from pylog.record.timestamps import TimestampBounds
+
+
+def limit_of(config: TopicConfig) -> int:
+    """Returns the largest batch size that a topic allows, in bytes.
+
+    >>> limit_of(TopicConfig(max_message_bytes=1000, segment_bytes=100))
+    100
+    """
+    return min(config.max_message_bytes, config.segment_bytes)
+
+
+def limit_text(config: TopicConfig) -> str:
+    """Returns the limit for messages, with the option that sets it.
+
+    >>> limit_text(TopicConfig(max_message_bytes=1000, segment_bytes=100))
+    'segment_bytes=100 of the topic'
+    """
+    name = "segment_bytes" if config.segment_bytes < config.max_message_bytes else "max_message_bytes"
+    return f"{name}={limit_of(config)} of the topic"
+
+
+def timestamp_bounds(config: TopicConfig, topic: str, warned: set[str] | None = None) -> TimestampBounds | None:
+    """Returns the range of timestamps that a topic accepts; None if it accepts all.
+
+    The time of the append replaces those of a topic with LogAppendTime. pylog itself stamps the records of internal topics.
+    """
+    if config.log_append_time or topic in INTERNAL_TOPICS:
+        return None
+    return TimestampBounds(topic, config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms, warned)
+
+
+def encoder_of(config: TopicConfig, name: str, timestamps: TimestampBounds | None = None) -> BatchEncoder:
+    """Returns an encoder for a codec and a topic's options."""
+    return BatchEncoder(
+        codec_id(name),
+        config.level(name),
+        log_append_time=config.log_append_time,
+        max_message_bytes=limit_of(config),
+        limit_text=limit_text(config),
+        keyed=config.is_compacted,
+        timestamps=timestamps,
+    )
+
+
+class Encoders:
+    """A log's encoders, one for each codec, created on first use.
+
+    Args:
+        config: of the log's topic.
+        topic: its name.
+        warned: topics for which a warning about timestamps was logged; None to log none.
+    """
+
+    def __init__(self, config: TopicConfig, topic: str, warned: set[str] | None) -> None:
+        self._config = config
+        self._timestamps = timestamp_bounds(config, topic, warned)
+        self._made: dict[int | None, BatchEncoder] = {}  # None: the topic's own
+
+    def of(self, compression: str | None) -> BatchEncoder:
+        """Returns the encoder of a codec by its name; None is the topic's codec."""
+        codec = None if compression is None else codec_id(compression)
+        made = self._made.get(codec)
+        return self._made.setdefault(codec, self._new(compression)) if made is None else made
+
+    def _new(self, compression: str | None) -> BatchEncoder:
+        if compression is None:
+            return self.of(self._config.codec)
+        return encoder_of(self._config, compression, self._timestamps)
+
+
+def level_given(durability: Durability | None, default: Durability) -> Durability:
+    """Returns the durability argument, or else the default."""
+    if durability is not None and not isinstance(durability, Durability):
+        raise InvalidArgumentError(f"durability={durability!r} is not a pylog.Durability")
+    return durability or default
 
 
 class Options:

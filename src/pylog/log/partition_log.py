@@ -27,7 +27,6 @@ from pylog.errors import (
     StorageFailedError,
 )
 from pylog.fs import Gate, process_id
-from pylog.log.arguments import offset_given
 from pylog.log.checking.report import Partition
 from pylog.log.maintenance import trimmer
 from pylog.log.maintenance.cleaner import Task, Throttle
@@ -358,14 +357,14 @@ class PartitionLog:
         if self._is_internal:
             raise self._internal_topic()
         with self._gate:
-            return trimmer.delete_records(self.writer(), offset_given("before", before))
+            return trimmer.delete_records(self.writer(), before)
 
     def truncate(self, end: int) -> None:
         """Deletes the records from an offset on. Raises as `Log.truncate`."""
         if self._is_internal:
             raise self._internal_topic()
         with self._gate:
-            trimmer.truncate(self.writer(), offset_given("end", end))
+            trimmer.truncate(self.writer(), end)
 
     def retain(self, now_ms: int, group: str | None, committed: int | None, *, dry_run: bool = False) -> Retained | None:
         """Deletes the segments that retention does not keep, or plans to. Returns None if the topic waits for another group.

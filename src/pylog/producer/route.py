@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from pylog.errors import PylogError, RecordTooLargeError
-from pylog.log.arguments import limit_of, limit_text, timestamp_bounds
+from pylog.log.options import limit_of, limit_text, timestamp_bounds
 from pylog.partitioner import Partitioner
 from pylog.producer.config import ProducerConfig
 from pylog.producer.numbering import Numbering

@@ -21,7 +21,7 @@ from pylog.clock import Clock
 from pylog.config import TopicConfig
 from pylog.directory.checkpoints import check_topic_name
 from pylog.errors import InvalidArgumentError, InvalidRecordError, UnknownTopicOrPartitionError
-from pylog.log.arguments import Encoders
+from pylog.log.options import Encoders
 from pylog.partitioner import DefaultPartitioner
 from pylog.record.builder import plain_batch, rows_from_arrow
 from pylog.record.types import TopicPartition

@@ -13,8 +13,7 @@ from pylog.directory.checkpoints import LOG_START, Checkpoint, new_topic_id, par
 from pylog.directory.locks import StoreLocks
 from pylog.errors import IllegalStateError
 from pylog.fs import FileSystem, join
-from pylog.log.durable_point import mark_options
-from pylog.log.option_marks import mark_of
+from pylog.log.durable_point import mark_of, mark_options
 from pylog.log.recovery.tier import begins_in_tier
 from pylog.record.types import TopicPartition
 from pylog.segment.names import PARTITION_METADATA

@@ -284,7 +284,7 @@ PARTITIONS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         name="view_grows_with_a_roll",
-        file="pylog/log/segment_view.py",
+        file="pylog/log/state.py",
         text="        view = object.__new__(SegmentView)\n",
         replacement="        view = self\n",
         tests=(

@@ -25,7 +25,7 @@ from pylog.fs import File, join, remove_derived
 from pylog.index.builder import SegmentIndexBuilder
 from pylog.index.transaction_index import AbortedTransaction, TransactionIndex
 from pylog.log.recovery.loaded import Source
-from pylog.log.segment_view import SegmentView
+from pylog.log.state import SegmentView
 from pylog.log.writing.writer import LogWriter
 from pylog.record.batch import Bytes, Table, scan_batches
 from pylog.record.format import BASE_OFFSET, LAST_OFFSET, MAGIC, POSITION, SIZE

@@ -23,8 +23,7 @@ from pylog.directory import checkpoints
 from pylog.fs import join, remove_derived
 from pylog.log.maintenance.retention_policy import Decision, Reason, RetainedSegment, deletable
 from pylog.log.recovery.loaded import Source
-from pylog.log.segment_view import SegmentView
-from pylog.log.state import LogState
+from pylog.log.state import LogState, SegmentView
 from pylog.log.writing.pending_deletions import PendingDeletions
 from pylog.log.writing.writer import LogWriter
 from pylog.record.format import LAST_OFFSET, POSITION

@@ -17,7 +17,7 @@ from pylog import limits
 from pylog.config import TopicConfig
 from pylog.errors import CorruptionError, RecordTooLargeError
 from pylog.fs import File
-from pylog.log.arguments import limit_of, limit_text
+from pylog.log.options import limit_of, limit_text
 from pylog.record import kernels
 from pylog.record.batch import WHY, BatchScan, Bytes, Table, scan_batches
 from pylog.record.builder import Encoded

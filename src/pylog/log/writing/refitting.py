@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from pylog.config import Durability
 from pylog.errors import InvalidRecordError
-from pylog.log.arguments import checked_pieces, level_given
-from pylog.log.options import Options
+from pylog.log.options import Options, level_given
 from pylog.log.writing.append_batches import BatchRange, FinishedBatches
 from pylog.log.writing.group_commit import Request
-from pylog.record.few import Piece
+from pylog.record.builder import BatchEncoder
+from pylog.record.few import Piece, joined_rows, least_bound
 from pylog.record.types import ProducerBatch
 
 
@@ -80,3 +80,25 @@ def _check_parts(parts: Sequence[BatchRange], options: Options) -> None:
                 f"{part.file.path} has records without a key, but the topic is now compacted (cleanup_policy="
                 f"{options.config.cleanup_policy}); give each row a key, or remove 'compact' from that option"
             )
+
+
+def checked_pieces(pieces: list[Piece], encoder: BatchEncoder, now_ms: int, whole: str | None) -> list[Piece]:
+    """Returns rows that fit into batches.
+
+    Args:
+        pieces, encoder: the rows and their encoder.
+        now_ms: the wall clock, in milliseconds.
+        whole: if the rows must form one batch, its owner for messages, such as "a producer's".
+
+    Raises:
+        RecordTooLargeError: they do not fit. InvalidRecordError: a row has no key, and the topic is compacted.
+        InvalidTimestampError: a timestamp is too far from now.
+    """
+    if whole and pieces:
+        if len(pieces) > 1:  # joining them creates Python objects for all records
+            encoder.check_one_batch(least_bound(pieces), sum(map(len, pieces)), whole)
+        pieces = [joined_rows(pieces)]
+        encoder.check_one_batch(pieces[0].size_bound, len(pieces[0]), whole)
+    for rows in pieces:
+        encoder.check(rows, now_ms)
+    return pieces
