@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 from weakref import WeakSet
 
-from pylog import limits, trace
+from pylog import trace
 from pylog.arguments import is_int
 from pylog.background import Background, Failures
 from pylog.background_errors import remove_background_errors, write_background_errors
@@ -27,7 +27,7 @@ from pylog.errors import (
     ReadOnlyError,
     UnknownTopicOrPartitionError,
 )
-from pylog.fs import Door, FileSystem, Gate, HeldDirectory, join, process_id
+from pylog.fs import FILES, WRITERS, Door, FileSystem, Gate, HeldDirectory, join, process_id
 from pylog.log.checking.check import check_store
 from pylog.log.checking.report import Partition, Report
 from pylog.log.checking.verification import Progress, verify_store
@@ -41,7 +41,6 @@ from pylog.log.writing.partition_writer import LogContext
 from pylog.options import StoreOptions
 from pylog.record.types import TopicPartition
 from pylog.root_directory import RootDirectory
-from pylog.segment.segment import OpenFiles
 from pylog.topics.catalog import KnownCatalog
 from pylog.topics.checking import check_catalog
 from pylog.topics.listing import find_topic, find_topics, id_in_brokers_directory, is_kraft_brokers
@@ -83,8 +82,6 @@ class LogManager:
         self.process = process_id()
         self._options = options
         self._guard = threading.RLock()
-        self._open_files = OpenFiles()
-        self._open_writers = OpenFiles(limits.OPEN_WRITERS)
         self._warned: set[str] = set()
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._readers: WeakSet[PartitionLog] = WeakSet()  # in a store that is open for reading
@@ -316,7 +313,7 @@ class LogManager:
             directory=directory,
             partition=key,
             options=LiveOptions(config, self._options.durability, key.topic, self._warned),
-            open_files=self._open_files,
+            open_files=FILES,
             writable=self.writable,
             clean=root.marker is not None,
             ours=root.marker == NEW_MARKER,
@@ -331,9 +328,7 @@ class LogManager:
 
     def _open_log(self, key: TopicPartition) -> PartitionLog:
         root = self._root
-        context = LogContext(
-            self._options.exclusive, root.leave_clean_state, root.findings.extend, self._flush_every, self._open_writers
-        )
+        context = LogContext(self._options.exclusive, root.leave_clean_state, root.findings.extend, self._flush_every, WRITERS)
         return PartitionLog(self._source(key), self.clock, context)
 
     def query_lock(self, query: str) -> AbstractContextManager[object]:

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pylog
-from pylog.fs import OsFileSystem
+from pylog.fs import FILES, OsFileSystem
 from pylog.record.batch import Table, scan_batches
 from pylog.record.format import POSITION, SIZE
 from pylog.segment.batch_walk import walk
@@ -35,7 +35,7 @@ from pylog.segment.seal import (
     read_seal,
     write_seal,
 )
-from pylog.segment.segment import LogSegment, OpenFiles
+from pylog.segment.segment import LogSegment
 from support.golden.data import GoldenPartition, partitions
 
 FS = OsFileSystem()
@@ -63,7 +63,7 @@ def ends_of(table: Table) -> list[int]:
 def segment_at(directory: Path, base_offset: int = 0) -> LogSegment:
     """The segment that lies in a directory, read anew each time it is looked at."""
     size = (directory / file_name(base_offset, LOG)).stat().st_size
-    return LogSegment(FS, str(directory), base_offset, size=size, mtime_ms=0, open_files=OpenFiles())
+    return LogSegment(FS, str(directory), base_offset, size=size, mtime_ms=0, open_files=FILES)
 
 
 def sealed(directory: Path, interval_bytes: int = INTERVAL) -> tuple[LogSegment, Seal]:

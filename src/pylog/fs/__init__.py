@@ -11,6 +11,7 @@ from pylog.fs.derived import DerivedFile, MappedFile, is_no_file, map_derived, r
 from pylog.fs.door import Door
 from pylog.fs.gate import Gate
 from pylog.fs.held import HeldDirectory
+from pylog.fs.open_files import FILES, WRITERS, OpenFiles
 from pylog.fs.outside import replace_file
 from pylog.fs.pages import ResidentPages
 from pylog.fs.processes import ProcessName, parent_process
@@ -31,6 +32,8 @@ from pylog.fs.system import (
 )
 
 __all__ = [
+    "FILES",
+    "WRITERS",
     "Bytes",
     "DerivedFile",
     "DirectoryEntry",
@@ -42,6 +45,7 @@ __all__ = [
     "LockByte",
     "LockFile",
     "MappedFile",
+    "OpenFiles",
     "OsFileSystem",
     "ProcessName",
     "ResidentPages",

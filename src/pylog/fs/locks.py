@@ -20,6 +20,7 @@ import weakref
 from typing import Final
 
 from pylog.errors import StorageFailedError
+from pylog.fs.open_files import advice, opening, raise_if_none_left
 from pylog.fs.ownership import create_file
 
 _STANDARD_ERROR: Final = 2
@@ -63,7 +64,7 @@ def above_standard(descriptor: int) -> int:
 def _opened_or_created(path: str) -> int:
     while True:  # another process may create it meanwhile, and a stopping broker removes its own
         with contextlib.suppress(FileNotFoundError):
-            return os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+            return opening(os.open, path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
         with contextlib.suppress(FileExistsError):
             return create_file(path, os.O_RDWR)
 
@@ -83,7 +84,8 @@ class OsLockFile:
         try:
             self._descriptor = above_standard(_opened_or_created(path))
         except OSError as error:
-            raise StorageFailedError(f"cannot open {path}: {error.strerror}", path=path, errno=error.errno) from error
+            why = advice(error) or error.strerror
+            raise StorageFailedError(f"cannot open {path}: {why}", path=path, errno=error.errno) from error
         if not stat.S_ISREG(os.fstat(self._descriptor).st_mode):
             self.close()
             raise StorageFailedError(f"{path} is not a regular file, so it cannot be used as a lock file; remove it", path=path)
@@ -164,10 +166,11 @@ class OsLockByte:
 def owner(path: str) -> int | None:
     """Returns the process whose lock on a file would stop a writer; 0 if it is not reported, None if there is no lock."""
     try:
-        descriptor = os.open(
-            path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+        descriptor = opening(
+            os.open, path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
         )  # O_NONBLOCK: a pipe must not block
-    except OSError:
+    except OSError as error:
+        raise_if_none_left(error, path)  # otherwise a broker at work would not be noticed
         return None  # no lock file, or one that this user may not open: no lock can be detected
     try:
         kind, pid = _answer(fcntl.fcntl(descriptor, _GET, _request(fcntl.F_WRLCK, 0, 0)))

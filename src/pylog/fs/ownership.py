@@ -15,6 +15,8 @@ import os
 import stat
 from typing import Final
 
+from pylog.fs.open_files import opening
+
 FILE_MODE: Final = 0o666
 DIRECTORY_MODE: Final = 0o777
 _ROOT: Final = 0
@@ -31,7 +33,7 @@ def create_file(path: str, access: int) -> int:
 
     Cost: one system call more for root than for other users; two more in a directory of another owner.
     """
-    descriptor = os.open(path, access | _NEW, FILE_MODE)
+    descriptor = opening(os.open, path, access | _NEW, FILE_MODE)
     try:
         if os.geteuid() == _ROOT:
             _take_owner(descriptor, path, FILE_MODE)
@@ -45,7 +47,7 @@ def make_directory(path: str) -> None:
     """Creates a directory, which must not exist."""
     os.mkdir(path, DIRECTORY_MODE)
     if os.geteuid() == _ROOT:
-        descriptor = os.open(path, _OLD | os.O_DIRECTORY)
+        descriptor = opening(os.open, path, _OLD | os.O_DIRECTORY)
         try:
             _take_owner(descriptor, path, DIRECTORY_MODE | stat.S_ISGID)
         finally:
@@ -81,7 +83,7 @@ def _keep(source: str, old: os.stat_result) -> None:
     if same or not stat.S_ISREG(new.st_mode) or (old.st_uid != new.st_uid and old.st_uid == _ROOT):
         return
     with contextlib.suppress(PermissionError):  # a file that belongs to another user
-        descriptor = os.open(source, _OLD)
+        descriptor = opening(os.open, source, _OLD)
         try:
             if os.fstat(descriptor).st_nlink == 1:  # otherwise the name may be another user's link to a different file
                 os.fchown(descriptor, old.st_uid, old.st_gid)

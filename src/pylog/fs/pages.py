@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import mmap
 import threading
+import weakref
 from collections import OrderedDict
 
 import numpy as np
 
 from pylog import limits
+from pylog.fs.mapping import Mapping
 from pylog.fs.protocols import Bytes
 from pylog.fs.system import on_fork
 
@@ -19,13 +20,13 @@ class ResidentPages:
 
     A touched page counts as this process's memory until it is unmapped, although it belongs to the page cache. Scans report each
     region they have finished; beyond the limit the oldest regions are released. Touching them again costs a page fault
-    (0.055 s a GiB) and is always correct.
+    (0.055 s a GiB) and is always correct. Mappings are not kept from being unmapped.
     """
 
     def __init__(self, budget: int = limits.MAPPED_RESIDENT_BYTES) -> None:
         self._budget = budget
         self._resident = 0
-        self._regions: OrderedDict[tuple[int, int], tuple[mmap.mmap, int]] = OrderedDict()
+        self._regions: OrderedDict[tuple[int, int], tuple[weakref.ref[Mapping], int]] = OrderedDict()
         self._guard = threading.Lock()
         on_fork(self)
 
@@ -44,20 +45,17 @@ class ResidentPages:
             key = (id(mapping), start)
             old = self._regions.pop(key, None)
             self._resident += end - start - (old[1] if old else 0)
-            self._regions[key] = (mapping, end - start)
+            self._regions[key] = (weakref.ref(mapping), end - start)
             while self._resident > self._budget and len(self._regions) > 1:
-                (_, first), (oldest, size) = self._regions.popitem(last=False)
+                (_, first), (kept, size) = self._regions.popitem(last=False)
                 self._resident -= size
-                _hand_back(oldest, first, size)
+                oldest = kept()  # a file that was unmapped has given back its pages
+                if oldest is not None:
+                    oldest.give_back(first, size)
 
 
-def _mapping_of(view: Bytes) -> mmap.mmap | None:
+def _mapping_of(view: Bytes) -> Mapping | None:
     base = view.base
     while isinstance(base, np.ndarray):
         base = base.base
-    return base if isinstance(base, mmap.mmap) else None
-
-
-def _hand_back(mapping: mmap.mmap, start: int, size: int) -> None:
-    with contextlib.suppress(ValueError, OSError):  # the mapping was closed, or the system lacks this advice: harmless
-        mapping.madvise(mmap.MADV_DONTNEED, start, min(size, len(mapping) - start))
+    return base if isinstance(base, Mapping) else None

@@ -8,6 +8,8 @@ import socket
 import sys
 from typing import NamedTuple
 
+from pylog.fs.open_files import system_file
+
 
 class ProcessName(NamedTuple):
     """Identifies a process uniquely, even if its process number is used again.
@@ -80,9 +82,8 @@ def _started(pid: int) -> int:
     if sys.platform == "darwin":
         return 0
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return int(file.read().rpartition(b")")[2].split()[19])
-    except (OSError, IndexError, ValueError):
+        return int((system_file(f"/proc/{pid}/stat") or b"").rpartition(b")")[2].split()[19])
+    except (IndexError, ValueError):
         return 0
 
 

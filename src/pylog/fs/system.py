@@ -7,7 +7,6 @@ import ctypes
 import errno
 import fcntl
 import functools
-import mmap
 import os
 import shutil
 import stat
@@ -24,6 +23,8 @@ from pylog.errors import NotALogDirectoryError, StorageFailedError, SyncFailedEr
 from pylog.fs import locks, ownership
 from pylog.fs.derived import is_no_file, remove_derived, set_aside
 from pylog.fs.locks import OsLockFile, above_standard
+from pylog.fs.mapping import Mapping
+from pylog.fs.open_files import advice, opening, system_file
 from pylog.fs.protocols import Bytes, DirectoryEntry, FileSystem
 
 _Fields = tuple[str, bool, bool, int, int, bool, int]  # of a directory entry, in their order
@@ -47,7 +48,7 @@ def _failed(
     doing: str, error: OSError, path: str, position: int | None = None, kind: type[StorageFailedError] = StorageFailedError
 ) -> StorageFailedError:
     where = path if position is None else f"{path} at position {position}"
-    message = f"cannot {doing} {where}: {os.strerror(error.errno or 0)}"
+    message = f"cannot {doing} {where}: {advice(error) or os.strerror(error.errno or 0)}"
     if error.errno == errno.EROFS:
         message = f"cannot {doing} {where}: the file system is read-only; mount it for writing"
     if error.errno == errno.ELOOP and os.path.islink(path):
@@ -61,11 +62,7 @@ def _boot_id() -> bytes:
     if sys.platform == "darwin":
         done = subprocess.run(["/usr/sbin/sysctl", "-n", "kern.bootsessionuuid"], capture_output=True, check=False)
         return done.stdout.strip()
-    try:
-        with open("/proc/sys/kernel/random/boot_id", "rb") as file:
-            return file.read().strip()
-    except OSError:
-        return b""
+    return (system_file("/proc/sys/kernel/random/boot_id") or b"").strip()
 
 
 @functools.cache
@@ -170,7 +167,7 @@ class OsFile:
 
 
 def _opened(path: str, flags: int) -> int:
-    descriptor = above_standard(os.open(path, flags | _NO_LINKS))
+    descriptor = above_standard(opening(os.open, path, flags | _NO_LINKS))
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(errno.EINVAL, "not a regular file")
@@ -180,7 +177,7 @@ def _opened(path: str, flags: int) -> int:
 @contextlib.contextmanager
 def _directory(path: str) -> Iterator[int]:
     """Opens a directory: names below its descriptor are resolved without walking its path again."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    descriptor = opening(os.open, path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield descriptor
     finally:
@@ -227,10 +224,9 @@ class OsFileSystem:
             if size == 0:
                 return np.empty(0, np.uint8)
             with reported("map", path):
-                mapping = mmap.mmap(file._descriptor, size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
+                return opening(Mapping, file._descriptor, size, also=(errno.ENOMEM,)).array()
         finally:
             file.close()
-        return np.frombuffer(mapping, np.uint8)
 
     def list(self, path: str, *, sizes: str = "") -> list[DirectoryEntry]:
         """Lists a directory in the order of names. An entry that disappears meanwhile is left out.
@@ -241,7 +237,7 @@ class OsFileSystem:
         """
         found: list[_Fields] = []
         add = found.append
-        with reported("list", path), _directory(path) as descriptor, os.scandir(descriptor) as entries:
+        with reported("list", path), _directory(path) as descriptor, opening(os.scandir, descriptor) as entries:
             for entry in entries:
                 name = entry.name
                 if sizes not in name:
@@ -334,7 +330,7 @@ class OsFileSystem:
             if os.path.islink(path):
                 os.unlink(path)
             else:
-                shutil.rmtree(path)
+                opening(shutil.rmtree, path)
 
     def sync_directory(self, path: str) -> None:
         with reported("open", path), _directory(path) as descriptor, reported("sync directory", path, kind=SyncFailedError):

@@ -8,18 +8,15 @@ an index are hints: they are checked, and if one does not fit, the segment is wa
 from __future__ import annotations
 
 import contextlib
-import threading
-import weakref
-from collections import OrderedDict
 from collections.abc import Collection, Iterator
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from pylog import limits, trace
 from pylog.errors import StorageFailedError
-from pylog.fs import Bytes, FileSystem, join, map_derived, read_derived, write_atomically
+from pylog.fs import Bytes, FileSystem, OpenFiles, join, map_derived, read_derived, write_atomically
 from pylog.index.builder import SegmentIndexBuilder
 from pylog.index.files import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
 from pylog.index.offset_index import OffsetIndex, OffsetPosition
@@ -47,38 +44,6 @@ from pylog.segment.times import AppendTimesAtFirstUse, Examined
 _EMPTY: Bytes = np.empty(0, np.uint8)
 
 
-class Owner(Protocol):
-    """An object that keeps a file open until it is asked to release it."""
-
-    def release(self) -> None: ...
-
-
-class OpenFiles:
-    """Limits how many files a store keeps open: beyond the limit the file opened first is released.
-
-    It keeps no owner alive: a deleted segment is freed when its last reader drops it.
-    """
-
-    def __init__(self, capacity: int = limits.OPEN_FILES) -> None:
-        self._capacity = capacity
-        self._open: OrderedDict[int, weakref.ref[Owner]] = OrderedDict()
-        self._guard = threading.Lock()
-
-    def opened(self, owner: Owner) -> None:
-        """Adds an owner that has opened its file."""
-        with self._guard:
-            self._open[id(owner)] = weakref.ref(owner)
-            while len(self._open) > self._capacity:
-                oldest = self._open.popitem(last=False)[1]()
-                if oldest is not None:
-                    oldest.release()  # a reader inside it keeps the file until it has finished
-
-    def closed(self, owner: Owner) -> None:
-        """Removes an owner that has closed its file."""
-        with self._guard:
-            self._open.pop(id(owner), None)
-
-
 class LogSegment:
     """One segment, sealed or active.
 
@@ -88,7 +53,7 @@ class LogSegment:
         base_offset: no record of the segment has a smaller offset.
         size: bytes of whole batches in a sealed segment.
         mtime_ms: when its file last changed, in milliseconds.
-        open_files: the store's limit on open files.
+        open_files: counts it while it has its file open, and may ask it to release that.
         sealed: whether the segment is closed for appends.
         mapped: whether its file may be mapped once the segment is sealed.
         writable: whether rebuilt indexes may be written.
@@ -109,6 +74,7 @@ class LogSegment:
     _kept = False
     _offset_index: OffsetIndex | None = None
     _time_index: TimeIndex | None = None
+    _is_index_mapped = False
     _transactions: TransactionIndex | None = None
     _transactions_whole = False  # what its file had could be read, and was not empty
 
@@ -165,10 +131,13 @@ class LogSegment:
             self._open_files.opened(self)
         return file
 
-    def release(self) -> None:
-        """Releases the open file; the next use opens it again."""
+    def release(self) -> bool:
+        """Releases the open file and mapped indexes; the next use opens them again. A reader keeps those that it is using."""
         if not self._kept:
             self._file = None
+            if self._is_index_mapped:
+                self._offset_index = self._time_index = None
+        return True
 
     def keep(self) -> None:
         """Opens all its files, for readers that still use it: their names will be deleted or reused."""
@@ -245,6 +214,7 @@ class LogSegment:
             time_index, bad_times = TimeIndex.from_bytes(self.base_offset, time_bytes)
             if not bad_offsets and not bad_times and self._plausible(offset_index, time_index):
                 self._offset_index, self._time_index = offset_index, time_index
+                self._is_index_mapped = self._mapped and self.sealed
                 return offset_index, time_index
         builder = self.rebuild_indexes()
         return builder.offset_index(), builder.time_index()
@@ -314,7 +284,7 @@ class LogSegment:
             if count < region.table.shape[1]:
                 break
         builder.finish()
-        self.index_is_of_headers = True
+        self.index_is_of_headers, self._is_index_mapped = True, False
         self._offset_index, self._time_index = builder.offset_index(), builder.time_index()
         if self._writable and self.sealed:
             with contextlib.suppress(StorageFailedError):  # a full disk, or another process doing the same, does not stop reads
@@ -420,8 +390,9 @@ class LogSegment:
 
     def close(self) -> None:
         """Closes its files for good."""
-        self._open_files.closed(self)
-        self._file = self._offset_index = self._time_index = self._transactions = None  # mappings hold descriptors
+        if self._file is not None:
+            self._open_files.closed(self)
+        self._file = self._offset_index = self._time_index = self._transactions = None  # what is mapped is unmapped
 
 
 def ordered_batches(region: Region, base_offset: int) -> int:

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from pylog import limits
 from pylog.errors import InvalidArgumentError, NotALogDirectoryError, StorageFailedError
-from pylog.fs import FileSystem, absolute, base_name, join, parent_of
+from pylog.fs import FILES, FileSystem, absolute, base_name, join, parent_of
 from pylog.segment.names import LOG, parse
-from pylog.segment.segment import LogSegment, OpenFiles
+from pylog.segment.segment import LogSegment
 
 
 class NamedFile(NamedTuple):
@@ -98,7 +98,7 @@ def segment_at(fs: FileSystem, file: NamedFile) -> tuple[LogSegment, int | None]
         base,
         size=own[0].size,
         mtime_ms=own[0].mtime_ms,
-        open_files=OpenFiles(1),
+        open_files=FILES,
         sealed=bool(later),
         log_name=file.name,
     )

@@ -19,7 +19,7 @@ from pylog.directory.checkpoints import (
 )
 from pylog.directory.locks import KAFKA_LOCK
 from pylog.errors import NotALogDirectoryError, PylogError
-from pylog.fs import FileSystem, absolute, base_name, join, parent_of, read_derived, resolved
+from pylog.fs import FILES, WRITERS, FileSystem, absolute, base_name, join, parent_of, read_derived, resolved
 from pylog.log.checking.report import Look, Partition
 from pylog.log.options import LiveOptions
 from pylog.log.partition_log import PartitionLog
@@ -27,7 +27,6 @@ from pylog.log.recovery.loaded import Source
 from pylog.log.writing.partition_writer import LogContext
 from pylog.record.types import TopicPartition
 from pylog.segment.names import LOG, parse
-from pylog.segment.segment import OpenFiles
 from pylog.topics.catalog import Catalog, read_catalog
 from pylog.topics.listing import partitions_in
 from pylog.topics.partitions import check_partition_directory
@@ -123,7 +122,7 @@ def _source(fs: FileSystem, target: PartitionDirectory) -> Source:
         directory=target.directory,
         partition=target.key,
         options=LiveOptions(lambda: target.config),
-        open_files=OpenFiles(),
+        open_files=FILES,
         writable=False,
         clean=marker is not None,
         ours=marker == NEW_MARKER,
@@ -143,7 +142,7 @@ def _nothing(*_: object) -> None:
     """Does nothing: a log that is only read does not call its store."""
 
 
-_ALONE: Final = LogContext(False, _nothing, _nothing, _nothing, OpenFiles())
+_ALONE: Final = LogContext(False, _nothing, _nothing, _nothing, WRITERS)
 
 
 def sizes_of(fs: FileSystem, target: PartitionDirectory) -> dict[str, int]:

@@ -21,13 +21,13 @@ import numpy as np
 from pylog import limits
 from pylog.clock import Clock
 from pylog.errors import InvalidArgumentError
-from pylog.fs import FileSystem, base_name
+from pylog.fs import FILES, FileSystem, base_name
 from pylog.log.checking.report import BEHIND, HARMLESS, Partition
 from pylog.record.checksum import crc32c
 from pylog.record.format import HEADER_CHECKED, HEADER_FRONT, HEADER_SIZE, LAST_OFFSET, LEADER_EPOCH, LOG_OVERHEAD, POSITION, SIZE
 from pylog.segment import names
 from pylog.segment.batch_walk import Damage, WalkedRange, walk
-from pylog.segment.segment import LogSegment, OpenFiles
+from pylog.segment.segment import LogSegment
 from pylog.tools.lost_markers import LostEnd, lost_ends
 from pylog.tools.partitions import PartitionDirectory, look_at, sizes_of
 from pylog.tools.verify import Affected, verify
@@ -414,7 +414,6 @@ def segments_of(
     sizes = {found.offset: (name, size) for name, size in sizes_of(fs, target).items() if (found := _plain_log(name))}
     bases = sorted(sizes)
     following = dict(zip(bases, [*bases[1:], None], strict=False))
-    open_files = OpenFiles()
     return [
         (
             LogSegment(
@@ -423,7 +422,7 @@ def segments_of(
                 base,
                 size=sizes[base][1],
                 mtime_ms=0,
-                open_files=open_files,
+                open_files=FILES,
                 sealed=following[base] is not None,
                 interval_bytes=interval_bytes,
                 log_name=sizes[base][0],

@@ -14,7 +14,7 @@ import numpy as np
 
 from pylog.clock import Clock
 from pylog.errors import InvalidArgumentError, PylogError
-from pylog.fs import FileSystem, join, read_derived
+from pylog.fs import FILES, FileSystem, join, read_derived
 from pylog.index.transaction_index import AbortedTransaction, TransactionIndex
 from pylog.log.checking.check import LogWatch, check_ends, check_files
 from pylog.log.checking.report import Ends, Look, Partition, Report, about, ask, of_error, read_ends
@@ -24,7 +24,7 @@ from pylog.record.decoder import RecordDecoder
 from pylog.record.format import POSITION, SIZE
 from pylog.segment.batch_walk import WalkedRange, walk
 from pylog.segment.names import SNAPSHOT, TRANSACTION_INDEX, file_name
-from pylog.segment.segment import LogSegment, OpenFiles, limit_of
+from pylog.segment.segment import LogSegment, limit_of
 
 Progress = Callable[[int, int, str], None]
 
@@ -139,7 +139,7 @@ def _own_copy(segment: LogSegment, size: int, *, sealed: bool) -> LogSegment:
         segment.base_offset,
         size=size,
         mtime_ms=segment.appends.file_ms,
-        open_files=OpenFiles(1),
+        open_files=FILES,
         sealed=sealed,
         log_name=segment.log_name,
         pending=segment.pending,

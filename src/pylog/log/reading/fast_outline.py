@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from pylog import limits
 from pylog.errors import PylogError
-from pylog.fs import File, FileSystem, join, read_derived
+from pylog.fs import FILES, File, FileSystem, join, read_derived
 from pylog.index.offset_index import OffsetIndex
 from pylog.index.time_index import TimeIndex, TimestampOffset
 from pylog.log.durable_point import DurablePoint, open_header
@@ -213,9 +213,9 @@ class _Segment:
         index = _offset_index(self._fs, self._directory, self._base, self._size)
         if index is not None and self._is_of_this(index):
             return index
-        from pylog.segment.segment import LogSegment, OpenFiles
+        from pylog.segment.segment import LogSegment
 
-        segment = LogSegment(self._fs, self._directory, self._base, size=self._size, mtime_ms=0, open_files=OpenFiles())
+        segment = LogSegment(self._fs, self._directory, self._base, size=self._size, mtime_ms=0, open_files=FILES)
         return segment.offset_index()
 
     def _is_of_this(self, index: OffsetIndex) -> bool:

@@ -231,9 +231,10 @@ class Follower:
         self._source.open_files.closed(self)
         self._header = None
 
-    def release(self) -> None:
+    def release(self) -> bool:
         """Lets go of the header; the next refresh opens it again."""
         self._header = None
+        return True
 
     def forget(self) -> None:
         """Loads the partition again at the next refresh, because this process has written it meanwhile."""

@@ -9,7 +9,7 @@ from pylog.clock import Clock, SystemClock
 from pylog.config import TopicConfig
 from pylog.directory.checkpoints import Checkpoint, EpochEntry
 from pylog.directory.locks import ByteLock
-from pylog.fs import FileSystem, HeldDirectory
+from pylog.fs import FileSystem, HeldDirectory, OpenFiles
 from pylog.index.builder import SegmentIndexBuilder
 from pylog.log.durable_point import DELETED, DurablePoint
 from pylog.log.options import LiveOptions
@@ -19,7 +19,6 @@ from pylog.log.recovery.found_segments import FoundSegments
 from pylog.record.types import TopicPartition
 from pylog.segment.batch_walk import Damage
 from pylog.segment.seal import HeaderDigest
-from pylog.segment.segment import OpenFiles
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,7 @@ class Source:
     Attributes:
         fs, directory, partition: the partition.
         options: its topic's options, as its log acts by them.
-        open_files: the store's bound on open files.
+        open_files: limits the files that this process keeps open for reading.
         writable: open for writing.
         clean: the log directory was shut down cleanly (its marker was there); a partition with a header knows better.
         ours: the marker is pylog's own: no broker was here since, so a partition's header knows better than the checkpoints.

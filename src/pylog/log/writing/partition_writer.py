@@ -28,6 +28,7 @@ from pylog.errors import (
     StorageFailedError,
     UnknownTopicOrPartitionError,
 )
+from pylog.fs import OpenFiles
 from pylog.log.durable_point import mark_failed, open_header
 from pylog.log.recovery.findings import Finding
 from pylog.log.recovery.found_segments import FoundSegments
@@ -43,7 +44,7 @@ from pylog.metrics import Counters
 from pylog.record.ahead import one_ahead
 from pylog.record.types import Acknowledgement
 from pylog.segment.names import LOG
-from pylog.segment.segment import OpenFiles, vanished
+from pylog.segment.segment import vanished
 
 
 class LogContext(NamedTuple):
@@ -54,7 +55,7 @@ class LogContext(NamedTuple):
         before_first_write: called before anything is written.
         found: takes what loading finds.
         flush_every: (milliseconds, task): runs a flush that often.
-        writers: bounds how many logs are ready for writing at a time.
+        writers: counts the logs that are ready for writing, and limits them.
     """
 
     exclusive: bool
@@ -291,10 +292,15 @@ class PartitionWriter:
                 next_offset=found.next_offset,
             )
 
-    def release(self) -> None:
-        """Closes the writer, if the log is at rest: other logs need its descriptors. The next write makes another one."""
+    def release(self) -> bool:
+        """Closes the writer, if the log is at rest: other logs need its descriptors. The next write makes another one.
+
+        Returns:
+            Whether the writer is closed, or there is none.
+        """
         if not is_owned(self.lock):
             under(self.lock, self._close_idle_writer_if_free, wait=False)
+        return self.writer is None
 
     def _close_idle_writer_if_free(self) -> None:
         if self.writer is None or self.writer.failure is not None:
