@@ -310,6 +310,7 @@ def test_run_refuses_methods_that_are_to_be_awaited(store: pylog.Store) -> None:
     asyncio.run(consume())
 
 
+@pytest.mark.slow
 def test_stop_iteration_of_a_listener_ends_the_call(store: pylog.Store) -> None:
     class Empty(pylog.ConsumerRebalanceListener):
         def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:

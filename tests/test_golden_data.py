@@ -27,6 +27,7 @@ def test_the_manifests_hold_every_record_that_the_index_counts():
     assert (expected, committed) == (55_093, 53_216)
 
 
+@pytest.mark.slow
 def test_every_partition_directory_has_the_files_and_times_that_were_captured():
     for partition in golden_data.partitions():
         files = {path.name: path.stat().st_size for path in partition.directory.iterdir()}
@@ -64,6 +65,7 @@ def test_there_are_114_damaged_copies_each_beside_its_pristine_partition():
         assert contents(variant.directory) != contents(variant.pristine.directory), variant.id
 
 
+@pytest.mark.slow
 def test_unclean_directories_are_fresh_for_each_test(tmp_path: Path):
     (unclean,) = golden_data.unclean_cases()
     first = unclean.crashed(tmp_path / "first")

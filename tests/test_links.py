@@ -279,6 +279,7 @@ def test_a_strangers_link_is_not_followed(root: Path, monkeypatch: pytest.Monkey
         assert "not followed" in told(lambda: store.log("t", 2))
 
 
+@pytest.mark.slow
 @pytest.mark.damaged("it was damaged on purpose")
 def test_repair_mends_a_partition_behind_a_link_in_place(root: Path) -> None:
     with pylog.open(root) as store:

@@ -51,6 +51,7 @@ def test_the_wheel_ships_pylog_and_its_spark_door_with_their_types_and_licence(w
     assert {name for name in names if name.endswith(".py")} == in_sources
 
 
+@pytest.mark.slow
 def test_the_wheel_brings_the_program(wheel: Path) -> None:
     assert contents(wheel)[f"{DISTRIBUTION}/entry_points.txt"].decode().split("\n")[:2] == [
         "[console_scripts]",

@@ -124,6 +124,7 @@ def test_pandas_takes_a_table(shop: Path) -> None:
     assert frame["timestamp"].dt.tz is not None
 
 
+@pytest.mark.slow
 def test_polars_takes_a_table(shop: Path) -> None:
     import polars as pl
 

@@ -133,6 +133,7 @@ def test_a_topic_whose_creation_failed_half_way_is_whole_or_absent_when_opened_a
         pytest.fail("the calls never came to an end")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", ["write", "sync", "create", "rename", "sync_directory"])
 def test_a_topic_whose_deletion_failed_half_way_is_whole_or_gone_when_opened_again(tmp_path: Path, call: str) -> None:
     for number in range(1, 40):

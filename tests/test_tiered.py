@@ -132,6 +132,7 @@ def test_lost_first_segments_are_missing_where_no_tier_has_them(root: Path) -> N
         store.log("t").records()
 
 
+@pytest.mark.slow
 @pytest.mark.pair("broker's directory", "delete_records")
 @pytest.mark.pair("broker's directory", "truncation")
 @pytest.mark.pair("broker's directory", "retention by time")
@@ -245,6 +246,7 @@ def test_a_repair_keeps_what_leads_the_broker_to_its_tier_and_says_so(damaged: P
         assert store.log("t").remote_offsets == range(LOCAL)
 
 
+@pytest.mark.slow
 @pytest.mark.pair("broker's directory", "groups")
 @pytest.mark.parametrize(
     ("target", "wanted"),

@@ -48,6 +48,7 @@ CHANGES: dict[str, Callable[[Store], object]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.pair("aborted transactions", "second process")
 def test_the_stable_offset_is_found_although_segments_go_while_transactions_are_looked_for(
@@ -65,6 +66,7 @@ def test_the_stable_offset_is_found_although_segments_go_while_transactions_are_
         assert set(values) == {VALUE}
 
 
+@pytest.mark.slow
 @pytest.mark.pair("compaction", "broker's directory")
 @pytest.mark.damaged("its first segment is deleted by hand")
 def test_a_reader_that_saw_a_segment_go_without_the_header_goes_on_after_each_later_compaction(path: str, writer: Store) -> None:
@@ -112,6 +114,7 @@ def test_the_files_of_a_compaction_that_goes_on_are_no_findings(tmp_path: Path, 
         assert [str(report) for report in reports if not report.ok] == []
 
 
+@pytest.mark.slow
 @pytest.mark.damaged("a byte is overwritten")
 def test_a_change_that_a_dead_process_began_delays_a_report_and_does_not_prevent_it(path: str, writer: Store) -> None:
     writer.close()

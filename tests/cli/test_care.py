@@ -64,6 +64,7 @@ def test_what_was_aborted_is_not_copied_unless_asked_for(tmp_path: Path) -> None
     assert copied["records"] == counts["read_uncommitted"] > counts["read_committed"]
 
 
+@pytest.mark.slow
 def test_a_copy_is_not_mixed_with_what_is_there(shop: Path, tmp_path: Path) -> None:
     assert call("copy", shop, "orders", tmp_path / "b").code == 0
     refused = call("copy", shop, "orders", tmp_path / "b")

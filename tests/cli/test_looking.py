@@ -163,6 +163,7 @@ def test_without_yes_nothing_is_written(shop: Path) -> None:
     assert not (shop / "meta.properties").exists()
 
 
+@pytest.mark.slow
 def test_a_directory_graduates_and_comes_back(shop: Path) -> None:
     done = call("graduate", shop, "--yes", "--json").json
     assert done["executed"]

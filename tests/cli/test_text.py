@@ -28,6 +28,7 @@ def harmless(text: str) -> bool:
 # ---- escaping ----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(hostile_bytes)
 @example(b"\xc2\x9b")
 @example(b"\x9b")

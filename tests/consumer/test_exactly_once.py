@@ -90,6 +90,7 @@ def test_killed_between_any_two_steps_no_row_is_there_twice_and_none_is_missing(
     assert line > 30
 
 
+@pytest.mark.slow
 def test_who_was_overtaken_writes_nothing(example: ModuleType, path: Path, tmp_path: Path) -> None:
     database = sqlite3.connect(tmp_path / "ledger.db")
     with pylog.open(path) as store, store.consumer(group_id="ledger", auto_offset_reset="earliest") as stopped:
@@ -106,6 +107,7 @@ def test_who_was_overtaken_writes_nothing(example: ModuleType, path: Path, tmp_p
     database.close()
 
 
+@pytest.mark.slow
 def test_the_example_runs(example: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     example.main()
     assert capsys.readouterr().out.splitlines() == [

@@ -157,6 +157,7 @@ def test_wherever_a_signals_handler_closes_the_consumer_it_leaves_and_commits_wh
     assert number > 3
 
 
+@pytest.mark.slow
 def test_a_handler_may_close_the_consumer_twice_and_amid_its_closing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     consumer = store.consumer("t", group_id="g", auto_offset_reset="earliest")
     consumer.poll(max_records=8)
@@ -174,6 +175,7 @@ def test_a_handler_may_close_the_consumer_twice_and_amid_its_closing(store: Stor
         consumer.poll()
 
 
+@pytest.mark.slow
 def test_a_handler_that_polls_or_commits_amid_a_call_is_told_to_set_a_flag(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     consumer = store.consumer("t", group_id="g", auto_offset_reset="earliest")
     poll = GroupMember.poll

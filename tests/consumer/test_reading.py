@@ -391,6 +391,7 @@ def test_a_truncation_far_behind_what_is_being_read_changes_nothing_before_it(st
         assert seen == [*range(6_000), *range(7_000, 7_010)]
 
 
+@pytest.mark.slow
 def test_a_file_that_is_gone_is_told_and_not_waited_for(tmp_path: Path) -> None:
     with pylog.open(tmp_path, durability=Durability.OS) as made:
         made.create_topic("t", segment_bytes=1000)

@@ -19,6 +19,7 @@ PLACES = st.builds(TopicPartition, TOPICS, st.integers(0, 2**31 - 1))
 PLANS = st.dictionaries(PLACES, st.integers(0, 2**63 - 1), max_size=5)
 
 
+@pytest.mark.slow
 @given(NAMES, PLANS.filter(bool))
 def test_a_plan_read_back_is_the_same(group: str, offsets: dict[TopicPartition, int]) -> None:
     assert parse_plan(format_plan(offsets), "f", group) == offsets

@@ -51,6 +51,7 @@ def expected(target: ResetTarget, bounds: Bounds, records: list[tuple[int, int]]
 KINDS = st.sampled_from(["earliest", "latest", "current", "offset", "shift", "time"])
 
 
+@pytest.mark.slow
 @given(logs(), KINDS, st.integers(-80, 80))
 def test_a_plan_is_kafkas_and_tells_when_it_is_not_what_was_asked_for(log: Any, kind: Any, value: int) -> None:
     bounds, records = log

@@ -67,6 +67,7 @@ def test_counting_entries_at_most_a_key_looks_at_the_field_asked_for(entries: En
     assert files.count_at_most(packed(">ii", entries), 8, field, len(entries), key) == expected
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(st.binary(max_size=100), st.integers(-3, 30), int64s)
 def test_searches_of_any_bytes_end_and_stay_inside(data: bytes, count: int, key: int) -> None:

@@ -136,6 +136,7 @@ def test_what_is_taken_of_a_file(data: bytes, count: int, damaged: bool) -> None
     assert (len(index), found) == (count, damaged)
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(st.binary(max_size=200), st.integers(0, 2**32))
 def test_any_bytes_give_an_index_in_order(data: bytes, log_size: int) -> None:

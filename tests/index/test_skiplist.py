@@ -166,6 +166,7 @@ def steps(arrays: Any, key: int) -> int:
     return count
 
 
+@pytest.mark.slow
 def test_kernels_refuse_what_would_lie_outside_of_their_arrays() -> None:
     arrays = SkipList([(0, "a")])._arrays
     small = np.zeros(0, np.int64)

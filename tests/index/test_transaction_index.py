@@ -82,6 +82,7 @@ def transactions(draw: st.DrawFn) -> list[AbortedTransaction]:
     ]
 
 
+@pytest.mark.slow
 @given(transactions(), st.integers(0, 70), st.integers(0, 80))
 def test_collecting_agrees_with_reading_entry_by_entry(entries: Entries, fetch_offset: int, upper_bound: int) -> None:
     found, complete = index_of(*entries).collect(fetch_offset, upper_bound)

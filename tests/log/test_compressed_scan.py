@@ -32,6 +32,7 @@ def read(log: pylog.Log, start: int = 0) -> list[tuple[int, bytes, bytes]]:
     return [row for frame in frames for row in zip(frame["offset"], frame["key"], frame["value"], strict=True)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_long_run_of_compressed_batches_reads_back_in_order(tmp_path: Path, codec: str) -> None:
     table = written(tmp_path, codec)

@@ -140,6 +140,7 @@ def test_a_killed_brokers_directory_loses_nothing_that_is_still_in_the_file(
                 assert not errors, errors
 
 
+@pytest.mark.slow
 @pytest.mark.damaged("a damaged directory of a broker")
 def test_where_the_broker_threw_good_records_away_they_are_kept(unclean: UncleanCase, tmp_path: Path) -> None:
     """A flipped bit made the broker drop everything behind it; only the damaged batch is unreadable."""
@@ -156,6 +157,7 @@ def test_where_the_broker_threw_good_records_away_they_are_kept(unclean: Unclean
                     log.append(b"never behind damage")
 
 
+@pytest.mark.slow
 @pytest.mark.damaged("a damaged directory of a broker")
 def test_a_torn_tail_is_kept_aside_and_appending_goes_on(unclean: UncleanCase, tmp_path: Path) -> None:
     directory = unclean.crashed(tmp_path)

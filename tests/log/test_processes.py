@@ -463,6 +463,7 @@ def test_a_topic_made_again_after_a_process_died_in_its_deletion_is_not_deleted_
         assert values(one.log("t")) == [b"new"]
 
 
+@pytest.mark.slow
 def test_housekeeping_goes_on_beside_topics_that_others_delete(one: Store, two: Store) -> None:
     for name in ("a", "b", "c"):
         one.create_topic(name, segment_bytes=200, retention_ms=1000)

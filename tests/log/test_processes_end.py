@@ -399,6 +399,7 @@ def test_a_failed_store_is_gone_on_from_by_another_one(path: Path) -> None:
             one.log("t").append(b"never")
 
 
+@pytest.mark.slow
 @pytest.mark.damaged("it was damaged on purpose")
 def test_nothing_is_written_to_a_partition_whose_header_says_that_it_is_deleted(path: Path, one: Store) -> None:
     """The deleting process has marked it, and not renamed it yet."""

@@ -65,6 +65,7 @@ def both(path: Path, position: int, end: int) -> tuple[object, object]:
     return found
 
 
+@pytest.mark.slow
 def test_wherever_a_file_ends_the_same_batches_are_found(path: Path, written: bytes) -> None:
     for end in (*range(0, 2000, 13), *range(2000, len(written), 131), len(written)):
         ahead, plain = both(path, 0, end)

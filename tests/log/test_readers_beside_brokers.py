@@ -243,6 +243,7 @@ fcntl.lockf(file, fcntl.LOCK_EX)
 """
 
 
+@pytest.mark.slow
 def test_a_reader_beside_a_broker_sees_what_it_appends(path: Path, store: Store, log: pylog.Log, clock: ManualClock) -> None:
     """Whoever has the directory open writes there, so no note of it is waited for."""
     store.close()

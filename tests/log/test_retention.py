@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -241,12 +242,14 @@ configs = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(logs(), configs)
 def test_every_decision_is_the_references(log_of: tuple[list[RetainedSegment], dict[str, Any]], config: TopicConfig) -> None:
     segments, log = log_of
     assert deletable(segments, config, **log).reasons == reference(segments, config, log)
 
 
+@pytest.mark.slow
 @given(logs(), configs)
 def test_done_once_there_is_nothing_left_to_do(log_of: tuple[list[RetainedSegment], dict[str, Any]], config: TopicConfig) -> None:
     segments, log = log_of
@@ -259,6 +262,7 @@ def test_done_once_there_is_nothing_left_to_do(log_of: tuple[list[RetainedSegmen
     assert again == Decision((), roll_first=False, new_start_offset=decision.new_start_offset)
 
 
+@pytest.mark.slow
 @given(logs(), configs)
 def test_the_log_starts_where_its_first_segment_does_or_later(
     log_of: tuple[list[RetainedSegment], dict[str, Any]], config: TopicConfig

@@ -213,6 +213,7 @@ fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 """
 
 
+@pytest.mark.slow
 def test_a_broker_keeps_pylog_from_writing_at_once_and_is_named(tmp_path: Path) -> None:
     with Neighbour() as broker:
         broker.run(AS_A_BROKER, path=str(tmp_path / KAFKA_LOCK))

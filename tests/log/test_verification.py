@@ -549,6 +549,7 @@ def test_a_rate_that_is_none_is_refused(root: Path, rate_limit: float) -> None:
         verify(root, rate_limit=rate_limit)
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_log(tmp_path: Path) -> None:
     with pylog.open(tmp_path, durability=pylog.Durability.OS) as store:
         store.create_topic("t", segment_bytes=16 << 20)

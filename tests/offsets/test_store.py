@@ -80,6 +80,7 @@ def test_the_topic_is_made_as_kafka_makes_it() -> None:
         assert (topic.partition_count, topic.config.cleanup_policy, topic.config.segment_bytes) == (50, "compact", 104_857_600)
 
 
+@pytest.mark.slow
 def test_the_records_are_kafkas_and_a_commit_is_one_batch(store: Store, fs: MemoryFileSystem) -> None:
     store.create_topic("many", partition_count=40)
     places = [TopicPartition("many", number) for number in range(40)]
@@ -229,6 +230,7 @@ def test_what_another_process_commits_or_deletes_is_seen_at_once(store: Store, f
         assert [each.offsets.groups() for each in (store, other, reading)] == [[]] * 3
 
 
+@pytest.mark.slow
 def test_rolled_and_truncated_offsets_are_replayed(fs: MemoryFileSystem) -> None:
     tiny = OffsetsConfig(topic_num_partitions=1, topic_segment_bytes=300)
     with (

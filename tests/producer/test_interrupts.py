@@ -80,6 +80,7 @@ def close(producer: Producer, sent: Sent) -> None:
     producer.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", [send_small, send_large, send_large_when_full, send_and_wait, send_and_flush])
 def test_wherever_an_interrupt_comes_the_producer_goes_on(store: Store, call: Callable[[Producer, Sent], None]) -> None:
     for number in itertools.count(1):

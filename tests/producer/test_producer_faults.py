@@ -210,6 +210,7 @@ def test_after_a_failed_sync_every_record_fails_and_none_is_acknowledged() -> No
         assert again.log("t").read(offset).value == b"goes on"
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(st.lists(st.sampled_from(["send", "send", "fail", "heal", "flush"]), max_size=30), st.integers(1, 3))
 def test_what_is_acknowledged_is_there_once_and_what_failed_is_not_whatever_writes_fail(steps: list[str], fault: int) -> None:

@@ -370,6 +370,7 @@ def test_rows_larger_than_the_buffer_are_encoded_in_several_steps(codec: int, mo
     assert [value for _, _, value, _ in decoded(batches)] == values
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(st.lists(st.lists(st.sampled_from([300, 3000, 5000, 9000]), min_size=1, max_size=6), max_size=4))
 def test_a_step_stays_as_it_is_while_the_next_one_is_made(calls: list[list[int]]) -> None:

@@ -94,6 +94,7 @@ def marked(dead: Any) -> set[int]:
     return set(np.flatnonzero(np.unpackbits(dead, bitorder="little")).tolist())
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(batches(), st.integers(0, 20), st.integers(1, 8), st.sampled_from([4, 12, 2048]))
 def test_the_last_record_of_each_key_is_the_one_that_is_not_marked(
@@ -121,6 +122,7 @@ def test_the_last_record_of_each_key_is_the_one_that_is_not_marked(
         assert marked(dead) == expected.dead
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(batches(), st.integers(0, 400), st.integers(1, 255))
 def test_a_damaged_batch_is_refused_by_both_kernels(found: list[Batch], at: int, flipped: int) -> None:

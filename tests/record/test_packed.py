@@ -44,6 +44,7 @@ def column_says(given: Any) -> tuple[list[int], bytes]:
     return ends, column.data[: ends[-1]].tobytes()
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(values)
 def test_the_column_is_the_one_that_arrow_makes(given: list[bytes]) -> None:

@@ -150,6 +150,7 @@ def test_what_brokers_wrote_is_counted_as_their_records_are(name: str) -> None:
 STAMPS = st.lists(st.integers(-1, 2**42), max_size=60)
 
 
+@pytest.mark.slow
 @given(STAMPS, STAMPS)
 def test_a_timeline_loses_no_record_however_it_is_cut_and_added_up(one: list[int], other: list[int]) -> None:
     lines = []
