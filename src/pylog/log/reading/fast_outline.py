@@ -1,8 +1,8 @@
-"""A partition's outline without the engine: from the names in its directory, its header and the batch headers at its end.
+"""The extent of a partition without the engine: from its file names, its header and the batch headers at its end.
 
-Who plans reads of ten thousand partitions, or starts a process to plan one, asks for little of each, and nearly all are in
-order. So this takes no kernel and makes no segments, and judges nothing: whatever is not as it should be, or is just being
-changed, gets no answer, and who asks opens the partition as `outline_at` does. What it does answer is the same.
+A plan for ten thousand partitions, or in a new process, needs little of each, and nearly all are in order. So this module uses no
+kernels and opens no segments. If anything is unusual or just changing, it returns no result, and the caller opens the partition
+as `outline_at` does. Otherwise the results are the same.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from pylog.record.format import BASE_OFFSET, HEADER_SIZE, LAST_OFFSET, LEADER_EP
 from pylog.record.header import header_column
 from pylog.segment.names import DURABLE_POINT, INDEX, LOG, TIME_INDEX, file_name, plain_plan
 
-_MOST: Final = 64  # batches behind an index entry; at Kafka's default interval even small ones are fewer
+_MOST: Final = 64  # batches after an index entry; at Kafka's default interval there are always fewer
 
 
 class Glance(NamedTuple):
-    """What a glance found.
+    """The result of a glance.
 
     Attributes:
         outline: of the partition.
-        slot: what its header says, None without one.
+        slot: of its header, or None.
     """
 
     outline: PartitionExtent
@@ -39,23 +39,23 @@ class Glance(NamedTuple):
 
 
 def glance(fs: FileSystem, directory: str, log_start: int, *, ours: bool) -> Glance | None:
-    """A partition's outline, as an open log has it, where nothing about it is out of the ordinary.
+    """Returns a partition's extent, as an open log has it, if nothing about it is unusual.
 
     Args:
         fs, directory: the partition.
-        log_start: Kafka's checkpointed log start, 0 without one.
-        ours: no broker was here since pylog, so that the header knows the start better than the checkpoint.
+        log_start: Kafka's log start checkpoint; 0 without an entry.
+        ours: true if no broker has run since pylog, so that the header's start is newer than the checkpoint's.
 
     Returns:
-        What was found; None where a partition must be opened to say more, or to say what is wrong with it.
+        The result, or None if the partition must be opened.
 
-    Cost: one listing, the index of the last segment, and the headers behind its last entry; half of what opening costs.
+    Cost: one directory listing, the index of the last segment, and the headers after its last entry; half the cost of opening.
     """
     try:
-        if fs.link_target(directory) is not None:  # whether it may be followed is not seen at a glance
+        if fs.link_target(directory) is not None:  # whether the link is safe is checked on opening
             return None
         fs.check_directory(directory, write=False)
-        slot = _slot_of(fs, directory)  # before the files are listed: what it publishes is among them (11a)
+        slot = _slot_of(fs, directory)  # before the files are listed, so that all published segments are listed (11a)
         outline = _outline(fs, directory, slot, log_start, ours=ours)
         return Glance(outline, slot) if outline is not None and _slot_of(fs, directory) == slot else None
     except PylogError:
@@ -63,16 +63,16 @@ def glance(fs: FileSystem, directory: str, log_start: int, *, ours: bool) -> Gla
 
 
 def is_still_so(fs: FileSystem, directory: str, seen: Glance) -> bool:
-    """Whether a partition is as an earlier glance found it: its header tells, or without one the `.log` files' names and sizes.
+    """Whether a partition is unchanged since an earlier glance, by its header, else by names and sizes of its `.log` files.
 
     Args:
         fs, directory: the partition.
         seen: the earlier glance.
 
     Raises:
-        StorageFailedError: it cannot be looked at; it may have been deleted.
+        StorageFailedError: it cannot be read; it may have been deleted.
 
-    Cost: a small file, or without it a listing.
+    Cost: one small read, or one directory listing.
     """
     if seen.slot is not None:
         return _slot_of(fs, directory) == seen.slot and _size_of(fs, directory, seen.outline.bases[-1]) == seen.outline.sizes[-1]
@@ -81,7 +81,7 @@ def is_still_so(fs: FileSystem, directory: str, seen: Glance) -> bool:
 
 
 def _slot_of(fs: FileSystem, directory: str) -> DurablePoint | None:
-    """What a partition's header says, if it has one and that is of this boot. Cost: 10 µs."""
+    """Returns the slot of a partition's header, if it was written under this boot. Cost: 10 µs."""
     header = open_header(fs, directory)
     if header is None:
         return None
@@ -93,7 +93,7 @@ def _slot_of(fs: FileSystem, directory: str) -> DurablePoint | None:
 
 
 def _size_of(fs: FileSystem, directory: str, base: int) -> int:
-    """Bytes in a segment's file: a broker that goes on with it says nothing in the header."""
+    """Returns the size of a segment's file: a broker that appends to it does not change the header."""
     file = fs.open(join(directory, file_name(base, LOG)))
     try:
         return file.size()
@@ -106,7 +106,7 @@ def _outline(fs: FileSystem, directory: str, slot: DurablePoint | None, log_star
     if found is None:
         return None
     bases, sizes, has_header = found
-    if has_header != (slot is not None):  # or it is of another boot
+    if has_header != (slot is not None):  # or the header is of another boot
         return None
     if slot is not None:
         log_start = slot.log_start_offset if ours else max(log_start, slot.log_start_offset)
@@ -117,7 +117,7 @@ def _outline(fs: FileSystem, directory: str, slot: DurablePoint | None, log_star
 
 
 def _segments(fs: FileSystem, directory: str) -> tuple[list[int], list[int], bool] | None:
-    """Base offsets and sizes of the `.log` files, and whether there is a header; None where something is left half done."""
+    """Returns base offsets and sizes of the `.log` files, and whether there is a header; None if a change is unfinished."""
     entries = fs.list(directory, sizes=LOG)
     names = [entry.name for entry in entries if entry.is_file]
     plan = plain_plan(names)
@@ -133,7 +133,7 @@ _Column = tuple[int, ...]  # a batch, as in a batch table
 
 
 def _end(fs: FileSystem, directory: str, base: int, size: int, slot: DurablePoint | None) -> int | None:
-    """The offset behind the last record, if the header, the indexes and the last batches agree that this is where it ends."""
+    """Returns the offset after the last record, if header, indexes and last batches agree on it."""
     file = fs.open(join(directory, file_name(base, LOG)))
     try:
         if slot is not None and (slot.flags or slot.epoch % 2 or _published(slot) != (base, file.identity()[1], size)):
@@ -160,7 +160,7 @@ def _end_of_segment(fs: FileSystem, directory: str, base: int, size: int, file: 
 
 
 def _batches(file: File, position: int, size: int) -> Iterator[_Column]:
-    """The batches of magic 2 from a position to the file's end, as far as they are whole."""
+    """Returns the whole batches of magic 2 from a position to the end of the file."""
     while position < size:
         column = header_column(memoryview(file.read(HEADER_SIZE, position)), position)
         if column is None or position + column[SIZE] > size:
@@ -170,7 +170,7 @@ def _batches(file: File, position: int, size: int) -> Iterator[_Column]:
 
 
 def _is_whole(tail: Sequence[_Column], offsets: OffsetIndex, size: int) -> bool:
-    """Whether the batches begin where the index says and go on to the segment's end, without a gap and under one epoch."""
+    """Whether the batches begin at the index entry and reach the segment's end, without a gap and in one epoch."""
     if not tail or len(tail) > _MOST or tail[-1][0] + tail[-1][SIZE] != size or not _fits(tail[0], offsets):
         return False
     following = tail[0][BASE_OFFSET]
@@ -182,25 +182,25 @@ def _is_whole(tail: Sequence[_Column], offsets: OffsetIndex, size: int) -> bool:
 
 
 def _fits(column: _Column, offsets: OffsetIndex) -> bool:
-    """Whether a batch is the one that the last entry of the index names; the segment's first one without any."""
+    """Whether a batch is that of the last index entry; without entries, the segment's first."""
     if not len(offsets):
         return column[BASE_OFFSET] == offsets.base_offset
     return offsets.base_offset <= column[BASE_OFFSET] and column[LAST_OFFSET] == offsets.last.offset
 
 
 def _is_named(tail: Sequence[_Column], entry: TimestampOffset, offsets: OffsetIndex, file: File) -> bool:
-    """Whether a time entry's offset lies in a batch whose largest timestamp is the entry's."""
+    """Whether the batch at a time index entry's offset has its timestamp."""
     if entry.offset < tail[0][BASE_OFFSET]:
         tail = list(islice(_batches(file, offsets.lower(entry.offset + 1).position, tail[0][0]), _MOST))
     found = next((column for column in tail if column[LAST_OFFSET] >= entry.offset), None)
     return found is not None and found[BASE_OFFSET] <= entry.offset and found[MAX_TIMESTAMP] == entry.timestamp
 
 
-# ---- where it can be cut -----------------------------------------------------------------------------------------------------
+# ---- splitting ---------------------------------------------------------------------------------------------------------------
 
 
 class _Segment:
-    """A segment that is cut: its index, looked up where that is as it should be, else the one that the engine makes again."""
+    """A segment to split: uses its index file if that is sound, else one rebuilt by the engine."""
 
     def __init__(self, fs: FileSystem, directory: str, base: int, size: int) -> None:
         self._fs = fs
@@ -231,7 +231,7 @@ class _Segment:
 
 
 def _offset_index(fs: FileSystem, directory: str, base: int, size: int) -> OffsetIndex | None:
-    """A segment's index, None when it is missing or damaged."""
+    """Returns a segment's index; None if it is missing or damaged."""
     data = read_derived(fs, join(directory, file_name(base, INDEX)), limits.LEAST_INDEX_LIMIT_BYTES).data
     index, damaged = OffsetIndex.from_bytes(base, b"" if data is None else data, size)
     return None if data is None or damaged else index

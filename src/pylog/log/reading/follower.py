@@ -1,7 +1,7 @@
-"""What a process that does not write sees of a log that others write: it refreshes, and takes no lock (reliability 11).
+"""`Follower`: keeps the state of a log up to date that other processes write. Takes no lock (reliability 11).
 
-The header says where the published end is and whether segments came or went. While its epoch stands still, new batches are taken
-from behind the old end; after any other change the partition is loaded again, read-only, under one epoch.
+The header has the published end, and an epoch that changes with the segments. While the epoch is the same, new batches after the
+old end are added. After any other change the partition is loaded again, read-only, under one epoch.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pylog.segment.log_file import Region
 from pylog.segment.names import LOG
 from pylog.segment.segment import vanished
 
-_ATTEMPTS: Final = 50  # while segments come and go: half of a second, then what two refreshes agree on is taken
+_ATTEMPTS: Final = 50  # while segments change: half a second, then the result of two equal refreshes is used
 _NAP: Final = 0.01
 
 
@@ -37,16 +37,16 @@ class Follower:
 
     Args:
         source: the partition.
-        clock: for waiting while segments come and go.
-        loaded: the partition as it was loaded.
-        publish: takes each new state.
+        clock: for waiting while segments change.
+        loaded: the result of loading the partition.
+        publish: receives each new state.
 
     Attributes:
-        loaded: as it was loaded last.
-        gone: another process has deleted the partition.
+        loaded: the result of the last load.
+        gone: true if another process has deleted the partition.
 
     Raises:
-        UnknownTopicOrPartitionError: from any refresh once it is deleted.
+        UnknownTopicOrPartitionError: from any refresh after the deletion.
     """
 
     def __init__(self, source: Source, clock: Clock, loaded: Loaded, publish: Callable[[LogState], None]) -> None:
@@ -59,25 +59,25 @@ class Follower:
         self._producers: ProducerStateManager | None = loaded.producers
         self.loaded = loaded
         self.gone = False
-        self._replacements = 0  # of segments, that the names and sizes of files have told of
+        self._replacements = 0  # of segments, detected by names and sizes of files
         self._is_refreshing = True  # until a refresh has succeeded
-        self._refreshed_at = 0.0  # the clock's seconds
-        self._judged_size = 0  # of the active segment's file, when it was longer than what is published
+        self._refreshed_at = 0.0  # in seconds of the clock
+        self._judged_size = 0  # of the active segment's file, if larger than its published part
         self._state = first_state(loaded)
         self._publish(self._state)
 
     @property
     def slot(self) -> DurablePoint | None:
-        """The header's slot that the state was taken from, None where the header does not count."""
+        """The header's slot of the current state; None if the header is not valid."""
         return self._slot if self.loaded.slot is not None and self.loaded.same_boot else None
 
     def refresh(self, *, wait: bool = False) -> None:
-        """Takes what is new.
+        """Adds the changes of other processes.
 
         Args:
-            wait: wait for the end of a change that is under way; without it the log may be seen as it was before.
+            wait: true to wait for the end of a running change; otherwise the state before it may be returned.
 
-        Cost: one pread when nothing is.
+        Cost: one read if nothing has changed.
         """
         self._is_refreshing = True
         try:
@@ -91,14 +91,14 @@ class Follower:
         self._is_refreshing = False
 
     def may_have_changed(self) -> bool:
-        """Whether another process may have changed the log since the last refresh. Any thread may ask. Cost: one pread.
+        """Whether another process may have changed the log since the last refresh. Any thread may call it. Cost: one read.
 
-        Where no header counts there is nothing to ask but the directory: the answer is yes every 50 ms.
+        Without a valid header only the directory shows changes, so it returns true every 50 ms.
         """
         header = self._header
         if self.slot is None:
             return self._is_refreshing or self._clock.monotonic() - self._refreshed_at >= limits.ASK_AGAIN_S
-        return header is None or header.changed() or self._is_refreshing  # in this order: the state is published before
+        return header is None or header.changed() or self._is_refreshing  # in this order: the state is published first
 
     def _take_changes(self, wait: bool) -> None:
         header = self._opened_header()
@@ -114,7 +114,7 @@ class Follower:
             self._check_past_end()
 
     def _compare_files(self) -> None:
-        """Where no header counts the names and sizes of the files tell: a broker writes here, or did."""
+        """Detects changes by names and sizes of files, if no header is valid: a broker writes here, or did."""
         files = self._listed()
         if files != self._files:
             self._replacements += not _has_only_grown(self._files, files)
@@ -122,8 +122,9 @@ class Follower:
             self._files = files
 
     def _compare_sealed_files(self) -> bool:
-        """Loads the log again if a broker has removed or replaced segments, and appended nothing since: the header counts still.
-        Whoever met one that is gone asks.
+        """Loads the log again if a broker has deleted or replaced segments without an append, so that the header is still valid.
+
+        Called after a missing file was found.
         """
         sealed = [(segment.log_name, segment.size) for segment in self.loaded.segments][:-1]
         if not _were_replaced(sealed, self._listed()):
@@ -133,30 +134,30 @@ class Follower:
         return True
 
     def _listed(self) -> list[tuple[str, int]]:
-        """The segments in the directory now, by name and size."""
+        """Returns the current segments in the directory, by name and size."""
         return [(entry.name, entry.size) for entry in listing(self._source) if entry.name.endswith(LOG)]
 
     def _check_past_end(self) -> None:
-        """Loads the log again if a broker goes on with it, which says nothing in the header."""
+        """Loads the log again if a broker has appended to it, which does not change the header."""
         active = self._state.active
         try:
             size = 0 if active is None else active.file().size()
         except StorageFailedError as error:
             if vanished(error):
-                return  # whoever reads it is told
+                return  # a read of it raises
             raise
         if size > self._state.active_size and size != self._judged_size:
-            self._judged_size = size  # what a writer is about to publish, or was when it died, is not looked into twice
+            self._judged_size = size  # unpublished bytes are checked only once
             if has_written_since(self._source.fs, self._source.directory):
                 self.reload()
 
-    # ---- more of the same ----------------------------------------------------------------------------------------------------
+    # ---- appends -------------------------------------------------------------------------------------------------------------
 
     def _extend(self, slot: DurablePoint, *, same_boot: bool) -> bool:
-        """Takes the batches behind the known end, if that is all that has happened.
+        """Adds the batches after the known end, if nothing else has changed.
 
-        While segments are made or go nothing has happened yet to what is published: until that is over, or a file is found to be
-        gone, the log is read as it was. A roll syncs a whole segment, and nobody waits for it here.
+        During a change of segments, published records are not affected yet. The old state is used until the change is complete,
+        or a file is missing. So readers do not wait for a roll, which syncs a whole segment.
         """
         old, active = self._slot, self._state.active
         if old is None or active is None or not same_boot or not self.loaded.same_boot or active.builder is None:
@@ -165,7 +166,7 @@ class Follower:
         if not same or old.epoch % 2 or old.flags or slot.flags or slot.published_position < self._state.active_size:
             return False
         end, offset = self._state.active_size, self._state.end_offset
-        walk = active.file().tables if self._producers is None else active.file().regions  # a marker is in a record
+        walk = active.file().tables if self._producers is None else active.file().regions  # markers are records
         for region in walk(end, slot.published_position):
             if not self._follows(region, offset):
                 return False
@@ -183,7 +184,7 @@ class Follower:
 
     @staticmethod
     def _follows(region: Region, offset: int) -> bool:
-        """Whether a region holds whole batches that go on from an offset."""
+        """Whether a region has whole batches that continue from an offset."""
         table = region.table
         if region.status not in (kernels.OK, kernels.FULL):
             return False
@@ -195,11 +196,11 @@ class Follower:
         self._state = replace(state, first_unstable_offset=unstable)
         self._publish(self._state)
 
-    # ---- anything else -------------------------------------------------------------------------------------------------------
+    # ---- other changes -------------------------------------------------------------------------------------------------------
 
     def reload(self) -> None:
         """Loads the partition again."""
-        self.close()  # the header's name may be another file's by now (reliability 13)
+        self.close()  # the header may have been replaced by another file (reliability 13)
         loaded = load_live(self._source, self._clock)
         if not loaded.follows(self.loaded):
             raise deleted(self._source)
@@ -207,7 +208,7 @@ class Follower:
         self._set_state(replace(first_state(loaded), replacements=self._replacements))
 
     def know_transactions(self) -> None:
-        """Finds the open transactions: a log opened for reading does so when it is first asked."""
+        """Finds the open transactions, which a log opened for reading does on first use."""
         while self._producers is None:
             try:
                 self._producers, _ = producers_at_end(self._source.fs, self._source.directory, self.loaded, ONLY_OPEN)
@@ -218,10 +219,10 @@ class Follower:
                 if not self._has_other_segments():
                     self._set_state(self._state)
                     return
-                self._producers = None  # read from files that were replaced meanwhile
+                self._producers = None  # it was read from files that have been replaced
 
     def _has_other_segments(self) -> bool:
-        """Refreshes after a read of several files. Returns whether segments were added, deleted or replaced meanwhile."""
+        """Refreshes after a read of several files. Returns whether segments were added, deleted or replaced during the read."""
         before = self._state.version
         self.refresh(wait=True)
         return self._state.version != before
@@ -232,12 +233,12 @@ class Follower:
         self._header = None
 
     def release(self) -> bool:
-        """Lets go of the header; the next refresh opens it again."""
+        """Closes the header; the next refresh opens it again."""
         self._header = None
         return True
 
     def forget(self) -> None:
-        """Loads the partition again at the next refresh, because this process has written it meanwhile."""
+        """Makes the next refresh load the partition again, because this process has written to it."""
         self._slot = None
         self._is_refreshing = True
 
@@ -251,12 +252,12 @@ class Follower:
 
 
 def _lasting(slot: DurablePoint) -> tuple[int, int, int, int]:
-    """What appends leave as it is, and a roll as long as it is under way."""
+    """Returns the facts that appends, and a roll in progress, do not change."""
     return slot.active_base, slot.active_inode, slot.log_start_offset, slot.truncation_count
 
 
 def _has_only_grown(before: list[tuple[str, int]], now: list[tuple[str, int]]) -> bool:
-    """Whether all that has happened to a log's segments, by name and size, is that the last one grew, and more were made."""
+    """Whether, by names and sizes, only the last segment has grown and new ones were added."""
     if not before:
         return True
     *sealed, (last, size) = before
@@ -264,17 +265,17 @@ def _has_only_grown(before: list[tuple[str, int]], now: list[tuple[str, int]]) -
 
 
 def _were_replaced(sealed: list[tuple[str, int]], now: list[tuple[str, int]]) -> bool:
-    """Whether sealed segments went at the log's front, or became others, as a broker's do; not whether some are missing."""
+    """Whether sealed segments were deleted at the log start or replaced, as by a broker. Ignores other missing ones."""
     sizes = dict(now)
     return any(name not in sizes for name, _ in sealed[:1]) or any(sizes.get(name, size) != size for name, size in sealed)
 
 
 def load_live(source: Source, clock: Clock) -> Loaded:
-    """A partition that others may be changing: under one even epoch, or as it is when a process died in a change.
+    """Loads a partition that other processes may change: under one even epoch, or as a process left it that died in a change.
 
     Raises:
-        UnknownTopicOrPartitionError: it is not there.
-        StorageFailedError: it cannot be read.
+        UnknownTopicOrPartitionError: the partition does not exist.
+        StorageFailedError: its files cannot be read.
     """
     for _ in range(_ATTEMPTS):
         try:
@@ -290,7 +291,7 @@ def load_live(source: Source, clock: Clock) -> Loaded:
 
 
 def _is_of_one_epoch(before: DurablePoint | None, after: DurablePoint | None) -> bool:
-    """Whether no segments came or went between two looks at the header, nor were about to."""
+    """Whether no segments changed between two reads of the header, and no change was in progress."""
     if before is None or after is None:
         return before is after
     return before.epoch == after.epoch and after.epoch % 2 == 0

@@ -1,4 +1,4 @@
-"""Waiting for what comes, and handing it out: reading a log for ever while any process appends to it (reliability 11)."""
+"""Follows a log: waits for appends of any process, and yields their records (reliability 11)."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from pylog.record.format import CRC, LAST_OFFSET
 
 
 class Ends(NamedTuple):
-    """Which end of a log counts: only what is durable, only what is committed."""
+    """Selects the end of a log for a reader: only durable records, only committed ones."""
 
     durable: bool = False
     committed: bool = False
 
     def of(self, state: LogState) -> int:
-        """The offset that counts as the end."""
+        """Returns the end offset for the reader."""
         end = state.durable_offset if self.durable else state.end_offset
         return min(end, state.stable_offset) if self.committed else end
 
@@ -38,9 +38,9 @@ def wait(
     *,
     since: LogState | None = None,
 ) -> LogState:
-    """Waits until the end is above `offset`, the log was truncated (since a known state), or the time is over.
+    """Waits until the end is above `offset`, the log was truncated (since a known state), or the timeout expires.
 
-    Cost: a refresh each 0.1 ms at first, a millisecond later on, and ten of them after a hundred seconds.
+    Cost: a refresh every 0.1 ms at first, later every millisecond, after a hundred seconds every 10 ms.
     """
     deadline = math.inf if timeout_ms is None else clock.monotonic() + timeout_ms / 1000
     state = refresh()
@@ -54,13 +54,13 @@ def wait(
 
 
 class Naps:
-    """Waiting for what others append: shortly at first, and longer the longer nothing has come.
+    """Pauses between two checks for new records, which grow with the time since the last record.
 
-    Who waits for a stream of records sees each within a millisecond; whose log is silent for minutes takes hardly any time of a
-    processor, and is late by a ten-thousandth of the silence.
+    In a steady stream each record is noticed within a millisecond. After minutes of silence the checks cost almost no processor
+    time, and the delay is a ten-thousandth of the silence.
 
     Args:
-        clock: to wait with.
+        clock: for waiting.
 
     >>> from pylog.clock import ManualClock
     >>> clock = ManualClock()
@@ -72,10 +72,10 @@ class Naps:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._count = 0
-        self._slept = 0.0  # seconds
+        self._slept = 0.0  # in seconds
 
     def take(self, deadline: float) -> bool:
-        """Waits a little, up to a moment of the clock at most; false if that is over."""
+        """Waits a little, at most until a deadline. Returns False if the deadline has passed."""
         left = deadline - self._clock.monotonic()
         if left <= 0:
             return False
@@ -87,15 +87,15 @@ class Naps:
         return True
 
     def end(self) -> None:
-        """Something has come."""
+        """Resets the pauses, after a new record."""
         self._count, self._slept = 0, 0.0
 
 
 def refreshed_after(refresh: Callable[[], LogState], state: LogState, error: PylogError) -> LogState:
-    """The log as it is now, for reading that met an error: segments may have been replaced meanwhile (reliability 11e, 11f).
+    """Returns the current state after a read error, because segments may have been replaced (reliability 11e, 11f).
 
     Raises:
-        The error: nothing has changed, so it is what it says.
+        The error, if nothing has changed.
         OffsetOutOfRangeError: the log was truncated.
     """
     if not isinstance(error, CorruptionError | OffsetOutOfRangeError):
@@ -104,31 +104,31 @@ def refreshed_after(refresh: Callable[[], LogState], state: LogState, error: Pyl
     if now.version == state.version:
         raise error
     if now.truncation_count != state.truncation_count:
-        told = "the log was changed while it was read; read on from what there is now"
+        told = "the log was changed while it was read; read again from the current state"
         raise OffsetOutOfRangeError(told, path=error.path, offset=error.offset) from error
     return now
 
 
 class Continuity:
-    """Whether a log that is being read still holds what was read: a truncation may have replaced it meanwhile.
+    """Checks that a log still has the batches that were read: a truncation may have replaced them.
 
     Args:
-        current: gives the state now.
-        state: the state that is read.
+        current: returns the current state.
+        state: the state being read.
     """
 
     def __init__(self, current: Callable[[], LogState], state: LogState) -> None:
         self._current = current
         self._count = state.truncation_count
-        self._before: tuple[int, int] | None = None  # the offset after the last batch of the tables before, and its CRC
+        self._before: tuple[int, int] | None = None  # the offset after the last batch of the previous tables, and its CRC
 
     def check(self, table: Table) -> None:
-        """Raises OffsetOutOfRangeError if the last of these batches, or of those before, is not in the log any more.
+        """Raises OffsetOutOfRangeError if the last of these batches, or of the previous ones, is no longer in the log.
 
         Args:
-            table: batches in the order of their offsets, all read before this call.
+            table: batches in offset order, all read before this call.
 
-        Cost: one pread; after a truncation the search for two batches.
+        Cost: one read; after a truncation, a search for two batches.
         """
         state = self._current()
         last = (int(table[LAST_OFFSET, -1]) + 1, int(table[CRC, -1])) if table.shape[1] else None
@@ -148,15 +148,15 @@ def follow(
     ends: Ends,
     timeout_ms: int | None,
 ) -> Iterator[pa.RecordBatch]:
-    """Arrow batches from `offset` on, until nothing new has come for `timeout_ms`.
+    """Yields Arrow batches from `offset` on, until no record has arrived for `timeout_ms`.
 
     Args:
-        refresh: gives the state now.
-        scan: reads from an offset to before another one.
+        refresh: returns the current state.
+        scan: reads from one offset up to, but not including, another one.
         clock, offset, ends, timeout_ms: as for `wait`.
 
     Raises:
-        OffsetOutOfRangeError: the log was truncated below what was handed out, or retention was faster.
+        OffsetOutOfRangeError: the log was truncated below the returned records, or retention has overtaken the reader.
     """
     before = refresh()
     seen = reader.crc_before(before, offset)
@@ -166,7 +166,7 @@ def follow(
             raise truncated(state, offset)
         end = ends.of(state)
         if end > offset:
-            following = reader.crc_before(state, end)  # before it is handed out: what lies there later may be another record
+            following = reader.crc_before(state, end)  # before it is returned: later another record may be there
             yield from scan(offset, end)
             offset, seen = end, following
         elif state.truncation_count == before.truncation_count:
@@ -175,14 +175,14 @@ def follow(
 
 
 def goes_on(state: LogState, offset: int, seen: int | None) -> bool:
-    """Whether the record before `offset` is in a log that was truncated still the one that was handed out."""
+    """Whether a truncated log still has the returned record before `offset`."""
     return offset <= state.end_offset and reader.crc_before(state, offset) == seen
 
 
 def truncated(state: LogState, offset: int) -> OffsetOutOfRangeError:
-    """The error of a reader whose log was truncated below what it has handed out."""
+    """Returns the error for a reader whose log was truncated below the returned records."""
     return OffsetOutOfRangeError(
-        f"the log was truncated while it was read: it ends at offset {state.end_offset} now, and what lay before offset {offset} "
-        "is not what was handed out; seek to where reading should go on",
+        f"the log was truncated while it was read: it now ends at offset {state.end_offset}, and records before offset {offset} "
+        "are no longer those that were read; seek to where reading should continue",
         offset=offset,
     )

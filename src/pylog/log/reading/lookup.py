@@ -1,4 +1,4 @@
-"""Finding one record: at an offset, or by time (storage-format 5.8, 6.4)."""
+"""Finds one record, by offset or by time (storage-format 5.8, 6.4)."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from pylog.record.types import OffsetAndTimestamp, Record, TopicPartition
 from pylog.segment.segment import LogSegment
 
 Answer = TypeVar("Answer")
-MAY_PASS: Final = (CorruptionError, OffsetOutOfRangeError, StorageFailedError)  # of a log that was changed while it was read
+MAY_PASS: Final = (CorruptionError, OffsetOutOfRangeError, StorageFailedError)  # if the log was changed during the read
 
 
 def read_one(state: LogState, partition: TopicPartition, offset: int) -> Record:
-    """The record at an offset, or in a log with gaps the first one behind it.
+    """Returns the record at an offset, or in a gap the next one.
 
     Raises:
-        OffsetOutOfRangeError: before the log's start, at or beyond its end, or nothing but control records follows.
-        CorruptionError: the record's batch is not what was written.
+        OffsetOutOfRangeError: the offset is before the log start or past the last record, or only control records follow.
+        CorruptionError: the record's batch is damaged.
 
     Cost: O(log n) and one batch; about 6 µs from a mapped segment.
     """
@@ -51,14 +51,12 @@ def read_one(state: LogState, partition: TopicPartition, offset: int) -> Record:
     ):
         return records_of(frame, *partition)[0]
     raise OffsetOutOfRangeError(
-        f"{name(partition)} has no record at or behind offset {offset}, only control records", offset=offset
+        f"{name(partition)} has no record at or after offset {offset}, only control records", offset=offset
     )
 
 
 def of_live(refresh: Callable[..., LogState], state: LogState, question: Callable[[LogState], Answer]) -> Answer:
-    """The answer to a question about a log that others change. A question that fails is asked again while they change the log
-    (reliability 11e).
-    """
+    """Returns the result of a search. A search that fails is repeated while other processes change the log (reliability 11e)."""
     while True:
         try:
             return question(state)
@@ -70,7 +68,7 @@ def of_live(refresh: Callable[..., LogState], state: LogState, question: Callabl
 
 
 class _Question(msgspec.Struct, frozen=True, gc=False):
-    """What record is looked for: from which offset on the index leads, at or above which offset and timestamp."""
+    """The search condition: the offset for the index, and the least offset and timestamp of the record."""
 
     from_offset: int
     offset: int
@@ -79,14 +77,14 @@ class _Question(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Hit(msgspec.Struct, frozen=True, gc=False):
-    """A record found by the kernel, in the bytes it was found in."""
+    """A record found by the kernel, with its bytes."""
 
     buffer: Bytes
     fields: list[int]
 
 
 def _find(state: LogState, segment: LogSegment, question: _Question) -> _Hit | None:
-    """The record, where it lies in an uncompressed batch and nothing is wrong; else None, and the slow way finds out."""
+    """Returns the record if it is in a sound, uncompressed batch; else None, and the general search decides."""
     index = segment.offset_index()
     end = state.size_of(segment)
     buffer = segment.file().mapping
@@ -110,14 +108,14 @@ def _find(state: LogState, segment: LogSegment, question: _Question) -> _Hit | N
 
 
 def _fitting(hit: _Hit, state: LogState, segment: LogSegment, end: int) -> _Hit | None:
-    """The hit, unless its batch is a segment's last and reaches into the next segment: its offset is not to be trusted then."""
+    """Returns the hit, unless its batch is a segment's last one and reaches into the next segment: its offset may be wrong."""
     if hit.fields[finding.F_NEXT_AT] < end:
         return hit
     return hit if hit.fields[finding.F_LAST_OFFSET] < state.end_of(segment) else None
 
 
 def _find_reading(segment: LogSegment, position: int, end: int, question: _Question) -> _Hit | None:
-    """The same in a segment that is not mapped: reads on from the index's position until the record is there."""
+    """Searches a segment that is not mapped: reads from the index's position until it has the record."""
     file = segment.file()
     size = limits.LOOKUP_CHUNK_BYTES
     result = np.empty(finding.F_SIZE, np.int64)
@@ -125,15 +123,15 @@ def _find_reading(segment: LogSegment, position: int, end: int, question: _Quest
     while position < end:
         chunk = file.read(position, min(size, end - position))
         if hinted and int.from_bytes(chunk.data[:8], "big", signed=True) > question.from_offset:
-            return None  # the index led behind the record
+            return None  # the index entry is after the record
         hinted = False
         status = finding.find_record(
             chunk, NO_BYTES, 0, segment.base_offset, 0, len(chunk), question.offset, question.timestamp, question.controls, result
         )
-        more = len(chunk) == size and position + len(chunk) < end  # a file that another process cut ends before
+        more = len(chunk) == size and position + len(chunk) < end  # a file truncated by another process ends earlier
         if status == kernels.OK and len(chunk) - int(result[finding.F_NEXT_AT]) < FRAME_SIZE and more:
             position, size = position + int(result[finding.F_BATCH_AT]), size + limits.LOOKUP_CHUNK_BYTES
-            continue  # once more with what follows the batch, which vouches for its offsets
+            continue  # read the next batch too, which confirms the offsets
         if status == kernels.OK:
             result[finding.F_NEXT_AT] += position
             return _Hit(chunk, result.tolist())
@@ -146,7 +144,7 @@ def _find_reading(segment: LogSegment, position: int, end: int, question: _Quest
 
 
 def _record_of(hit: _Hit, partition: TopicPartition) -> Record | None:
-    """The record as an object; None when it has headers, which the slow way reads."""
+    """Returns the record as an object; None if it has headers, which the general search reads."""
     offset, timestamp, key_at, key_size, value_at, value_size, headers_at, *_ = hit.fields
     data = hit.buffer.data
     if data[headers_at]:
@@ -157,22 +155,22 @@ def _record_of(hit: _Hit, partition: TopicPartition) -> Record | None:
 
 
 def name(partition: TopicPartition) -> str:
-    """A partition as messages call it."""
+    """Returns the name of a partition for messages."""
     return f"{partition.topic}-{partition.partition}"
 
 
 def out_of_range(state: LogState, partition: TopicPartition, offset: int) -> OffsetOutOfRangeError:
-    """The error for an offset that the log does not have."""
+    """Returns the error for an offset that is not in the log."""
     if offset in state.remote_offsets:
         return in_tier(name(partition), state.remote_offsets, offset)
     return OffsetOutOfRangeError(
-        f"offset {offset} is not in {name(partition)}, which has those from {state.start_offset} to before {state.end_offset}",
+        f"offset {offset} is not in {name(partition)}, which starts at {state.start_offset} and ends before {state.end_offset}",
         offset=offset,
     )
 
 
 def wanted(state: LogState, partition: TopicPartition, start: int | None, end: int | None, last: int) -> OffsetRange:
-    """A range of offsets as given, checked; the log's start and `last` where nothing is."""
+    """Returns a checked range of offsets; the defaults are the log start and `last`."""
     first = state.earliest(partition) if start is None else offset_given("start", start)
     stop = last if end is None else offset_given("end", end)
     if not state.start_offset <= first <= state.end_offset:
@@ -186,7 +184,7 @@ def wanted(state: LogState, partition: TopicPartition, start: int | None, end: i
 
 
 class _Sealed(NamedTuple):
-    """The sealed segments of a log, the largest timestamp of each, and the running maximum of these."""
+    """The sealed segments of a log, their largest timestamps, and the running maximum."""
 
     of: object
     active: LogSegment | None
@@ -196,7 +194,7 @@ class _Sealed(NamedTuple):
 
 
 def _has_earlier(state: LogState, found: OffsetAndTimestamp | None) -> bool:
-    """Whether a record that is here is before the answer: then those in a remote tier, which come before that, are too old."""
+    """Whether a local record is before the result; then the remote records, which are older, are before it too."""
     end = state.end_offset if found is None else found.offset
     wanted = OffsetRange(state.start_offset, end)
     return any(True for _ in reader.scan(state, wanted, ("offset",), committed=False, max_rows=1, verify=False))
@@ -209,18 +207,18 @@ class TimeSearch:
         self._known = _Sealed(None, None, [], [], [])
 
     def find(self, state: LogState, timestamp: int, *, committed: bool) -> OffsetAndTimestamp | None:
-        """Returns the first record at or after a timestamp, if it is below the log's end (`committed`: its stable end).
+        """Returns the first record at or after a timestamp, if it is below the log end (`committed`: the last stable offset).
 
         Args:
             state: the log.
-            timestamp: milliseconds, 0 or more. A record without a timestamp is never the answer.
-            committed: answer below the stable end only.
+            timestamp: milliseconds since 1970. A record without a timestamp is never returned.
+            committed: true to return only records below the last stable offset.
 
         Raises:
-            OffsetOutOfRangeError: all records that are here are at or after the timestamp, and earlier ones are in a remote tier.
+            OffsetOutOfRangeError: all local records are at or after the timestamp, and earlier ones are in remote storage.
 
-        Kafka searches only the first segment whose largest timestamp allows an answer (storage-format 5.8.2). That record may be
-        deleted, compacted away or below the log's start; so the search goes on with each later segment that allows one.
+        Kafka searches only the first segment whose largest timestamp is late enough (storage-format 5.8.2). Its record may have
+        been deleted or compacted, or be below the log start. So this search continues with each later segment.
         """
         found = self._find(state, timestamp, committed=committed)
         if state.remote_start is not None and state.remote_offsets and not _has_earlier(state, found):
@@ -229,7 +227,7 @@ class TimeSearch:
         return found
 
     def _find(self, state: LogState, timestamp: int, *, committed: bool) -> OffsetAndTimestamp | None:
-        """The same among the records that are here."""
+        """Returns the first local record at or after a timestamp."""
         last = state.stable_offset if committed else state.end_offset
         found, sealed, active = None, self._sealed(state), state.active
         for at in range(bisect_left(sealed.maxima, timestamp), len(sealed.segments)):
@@ -251,13 +249,13 @@ class TimeSearch:
 
 
 def _largest(segment: LogSegment) -> int:
-    """The largest timestamp that a record of a segment may have."""
+    """Returns an upper bound of the timestamps in a segment."""
     largest = segment.largest_timestamp()
     return limits.INT64_MAX if segment.index_ends_early else largest
 
 
 def _in_segment(state: LogState, segment: LogSegment, timestamp: int) -> OffsetAndTimestamp | None:
-    """The first record of a segment with that timestamp or a later one (5.8.1)."""
+    """Returns the first record of a segment at or after the timestamp (5.8.1)."""
     status, hit = _find_by_time(state, segment, timestamp)
     if hit is not None or status == kernels.NOT_FOUND:
         return None if hit is None else _answer(hit)
@@ -273,9 +271,9 @@ def _in_segment(state: LogState, segment: LogSegment, timestamp: int) -> OffsetA
 
 
 def _find_by_time(state: LogState, segment: LogSegment, timestamp: int) -> tuple[int, _Hit | None]:
-    """The same from a mapped segment, where nothing is wrong with its time index either; with the kernel's status.
+    """Searches a mapped segment with a sound time index. Returns the hit and the kernel's status.
 
-    NOT_FOUND says that the segment has no such record; any other status without a hit says nothing.
+    NOT_FOUND means that the segment has no such record; any other status without a hit is inconclusive.
     """
     buffer = segment.file().mapping
     if buffer is None:
@@ -305,7 +303,7 @@ def _answer(hit: _Hit) -> OffsetAndTimestamp:
 
 
 def _first_at_or_after(state: LogState, wanted: OffsetRange, timestamp: int) -> OffsetAndTimestamp | None:
-    """The first record wanted whose timestamp is not below, control records included; opens only batches that can have one."""
+    """Returns the first record at or after a timestamp, control records included. Opens only batches that may have one."""
     for _, buffer, table, _ in reader.good_batches(state, wanted):
         for batch in np.flatnonzero(table[MAX_TIMESTAMP] >= timestamp).tolist():
             single = np.ascontiguousarray(table[:, batch : batch + 1])

@@ -1,4 +1,4 @@
-"""`Queries`: reads of one partition that take a range of offsets or a time, and reads that wait for records to come."""
+"""`Queries`: scans, searches by time, following and planning of one partition."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Queries:
     Args:
         partition: the partition, for records and messages.
         clock: for waiting.
-        gate: the log's; a call that comes after `close` raises.
+        gate: the log's; a call after `close` raises.
         snapshot: refreshes the log's state and returns it.
         current: the same, with a refresh only if another process may have changed the log.
     """
@@ -59,7 +59,7 @@ class Queries:
         max_rows: int = limits.SCAN_ROWS,
         verify: bool = True,
     ) -> Iterator[pa.RecordBatch]:
-        """Arrow batches of the records in a range. Arguments and errors as of `Log.scan`."""
+        """Yields the records of a range as Arrow batches. Arguments and errors as for `Log.scan`."""
         self._gate.check()
         committed = check_scan(columns, isolation_level, max_rows)
         state = self._snapshot(committed=committed)
@@ -75,12 +75,12 @@ class Queries:
     def records(
         self, start: int | None = None, end: int | None = None, *, isolation_level: str = "read_uncommitted", verify: bool = True
     ) -> Iterator[Record]:
-        """The same as `Record` objects, in offset order."""
+        """Yields the records of a range as `Record` objects."""
         frames = self.scan(start, end, columns=RECORD_COLUMNS, isolation_level=isolation_level, verify=verify)
         return chain.from_iterable(self._gate.chunks(record_chunks(frames, *self._partition)))
 
     def offset_for_timestamp(self, timestamp: int, *, isolation_level: str = "read_uncommitted") -> OffsetAndTimestamp | None:
-        """The first record with `timestamp` or a later one. Arguments and errors as of `Log.offset_for_timestamp`."""
+        """Returns the first record at or after a timestamp. Arguments and errors as for `Log.offset_for_timestamp`."""
         wanted, committed = offset_given("timestamp", timestamp), is_committed(isolation_level)
         with self._gate:
             state = self._snapshot(committed=committed)
@@ -91,7 +91,7 @@ class Queries:
                 return lookup.of_live(partial(self._snapshot, committed=committed), state, find)
 
     def wait_for(self, offset: int, timeout_ms: int | None = None, *, durable: bool = False) -> int:
-        """Waits until the log has a record at `offset`, and returns the log's end. As `Log.wait_for`."""
+        """Waits until the log has a record at `offset`, and returns the log end. As `Log.wait_for`."""
         self._gate.check()
         ends = Ends(durable=durable)
         return ends.of(following.wait(self._snapshot, self._clock, offset_given("offset", offset), ends, timeout_ms))
@@ -106,9 +106,9 @@ class Queries:
         timeout_ms: int | None = None,
         durable: bool = False,
     ) -> Iterator[pa.RecordBatch]:
-        """Arrow batches from `start` on, and of records that are appended later. As `Log.follow`."""
+        """Yields Arrow batches from `start` on, including later appends. As `Log.follow`."""
         self._gate.check()
-        check_scan(columns, isolation_level, max_rows)  # without reading: another thread or process may truncate meanwhile
+        check_scan(columns, isolation_level, max_rows)  # without reading: another thread or process may truncate in between
         ends = Ends(durable, isolation_level == "read_committed")
         offset = self._snapshot().end_offset if start is None else self._offset_within(offset_given("start", start))
         scan = partial(self.scan, columns=columns, isolation_level=isolation_level, max_rows=max_rows)
@@ -122,11 +122,11 @@ class Queries:
         return lookup.wanted(state, self._partition, offset, None, state.end_offset).start
 
     def size_between(self, start: int, end: int) -> int:
-        """About how many bytes the records from `start` to before `end` take."""
+        """Returns the approximate size of the records from `start` up to `end`, in bytes."""
         return self._planned(lambda state: planning.size_between(outline_of(state), start, end))
 
     def split_offsets(self, start: int, end: int, max_bytes: int) -> list[int]:
-        """Offsets that cut a range of records into parts of about `max_bytes`."""
+        """Returns offsets that split a range of records into parts of about `max_bytes`."""
         return self._planned(lambda state: planning.split_offsets(outline_of(state), start, end, max_bytes))
 
     def _planned(self, plan: Callable[[LogState], Answer]) -> Answer:

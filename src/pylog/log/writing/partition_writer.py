@@ -1,7 +1,7 @@
-"""What changes a log, and in which order its locks are taken: the log's own first (threads), then the partition's (processes).
+"""`PartitionWriter`: serialises the changes of a partition. Locks the log first (threads), then the partition (processes).
 
-Every change begins with the same question: is the log as this process left it? Then the writer goes on; what others appended it
-takes over; after anything else the log is loaded again.
+Each change first checks whether the log is as this process left it. If so, the writer continues. It adds batches appended by
+other processes. After any other change it loads the log again.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ from pylog.segment.segment import vanished
 
 
 class LogContext(NamedTuple):
-    """What a log asks of its store.
+    """The callbacks from a log to its owner.
 
     Attributes:
-        exclusive: nobody else writes, so nobody needs to be looked after.
+        exclusive: true if no other process can write, which saves the checks.
         before_first_write: called before anything is written.
-        found: takes what loading finds.
-        flush_every: (milliseconds, task): runs a flush that often.
+        found: receives the findings of loading.
+        flush_every: (milliseconds, task): runs a flush at that interval.
         writers: counts the logs that are ready for writing, and limits them.
     """
 
@@ -66,13 +66,13 @@ class LogContext(NamedTuple):
 
 
 class PartitionWriter:
-    """The changing side of one log.
+    """The writing side of one log.
 
     Args:
         source: the partition, with its locks.
-        clock: for time stamps, and for segments without any.
-        publish: takes each new state.
-        context: what it needs of its owner.
+        clock: for timestamps, and the age of segments without them.
+        publish: receives each new state.
+        context: the callbacks to its owner.
         counters: of the log.
 
     Attributes:
@@ -80,13 +80,13 @@ class PartitionWriter:
         pending_deletions: files of deleted segments that readers still use.
         awaited_group: the group for which retention keeps segments, as the last log line has it.
         lock: the log's, taken before the partition's.
-        loaded: the partition as it was loaded last.
-        requests: appends that wait.
-        writer: made for the first write, None before.
-        gone: another process has deleted the partition.
-        close_count: how often the writer was closed: then what was loaded is older than the log.
-        appending: requests are being settled, by the thread that has the lock. If that asks again, it is a signal's handler or a
-            handler of log messages, amid the work.
+        loaded: the result of the last load.
+        requests: waiting append requests.
+        writer: created at the first write, None before.
+        gone: true if another process has deleted the partition.
+        close_count: the number of times the writer was closed; `loaded` is then older than the log.
+        appending: true while the thread that holds the lock commits requests. If the same thread appends again, it does so in a
+            signal handler or a logging handler.
     """
 
     def __init__(
@@ -111,9 +111,9 @@ class PartitionWriter:
         self.requests = Requests(clock)
         self.writer: LogWriter | None = None
         self.gone = False
-        self._failure: str | None = None  # why no writer can be made
-        self._inside: int | None = None  # the thread that keeps all others out
-        self._unclean = False  # a writer was closed that could not write all it should
+        self._failure: str | None = None  # why no writer can be created
+        self._inside: int | None = None  # the thread in `exclusively`
+        self._unclean = False  # a writer was closed without writing all derived files
         self.appending = False
         self.close_count = 0
         self.loaded = Loaded(FoundSegments.known([]))
@@ -122,16 +122,16 @@ class PartitionWriter:
             self._load()
             under_way = self.loaded.slot is not None and self.loaded.slot.epoch % 2 == 1
             if (under_way or self._hides_records()) and self.loaded.corrupt is None:
-                with contextlib.suppress(StorageFailedError):  # a full disk must not keep anybody from reading
-                    self._current()  # what a dead process left is shown when it is durable
+                with contextlib.suppress(StorageFailedError):  # a full disk must not prevent reads
+                    self._current()  # records left by a dead process are shown once they are durable
 
     @contextmanager
     def _both_locks(self) -> Iterator[None]:
-        """The log's lock, then the partition's; when it ends both are as before, even if an interrupt comes as it ends."""
+        """Holds the log's lock, then the partition's. Restores both at the end, even after an interrupt."""
         with trace.TELLING, trace.holding(), self.lock, self._partition_lock.entered():
             yield
 
-    # ---- is it still what it was? --------------------------------------------------------------------------------------------
+    # ---- is the log unchanged? -----------------------------------------------------------------------------------------------
 
     def _load(self) -> None:
         if self.writer is not None:
@@ -160,16 +160,16 @@ class PartitionWriter:
                 self._held.check()
             except StorageFailedError as error:
                 if isinstance(error, DirectoryReplacedError) or not vanished(error):
-                    raise  # else another process has deleted it, or its segments: loading finds that out
+                    raise  # otherwise it or its segments were deleted, which loading detects
 
     def check_names(self) -> None:
-        """The same for a caller without the locks."""
+        """Runs the check for a caller without the locks."""
         with self._both_locks():
             self._check_names()
 
     @contextmanager
     def noticing(self) -> Iterator[None]:
-        """Gives the writer up if it turns out that the log's directory was replaced: reading goes on with what is there now."""
+        """Closes the writer if the log's directory was replaced: reads then use the new directory."""
         try:
             yield
         finally:
@@ -185,7 +185,7 @@ class PartitionWriter:
         self.close_count += 1
 
     def _hides_records(self) -> bool:
-        """Whether loading has found more than may be shown: what a dead process wrote last, or all since a sync failed."""
+        """Whether the loaded log has records that readers may not see yet: those after a crash, or since a failed sync."""
         return self.writer is None and self._state.end_offset < self.loaded.next_offset
 
     def _set_state(self, state: LogState) -> None:
@@ -193,11 +193,11 @@ class PartitionWriter:
         self._publish(state)
 
     def _current(self) -> LogWriter:
-        """The writer of the log as it is now. Under both locks."""
+        """Returns a current writer. Under both locks."""
         self._held.check_alive()
         self.take_changes()
         if self.writer is None:
-            self._agree()  # the header speaks to writers only
+            self._agree()  # only writers read the options' mark in the header
         self.check_sound()
         if self.writer is None:
             self._context.before_first_write()
@@ -206,9 +206,11 @@ class PartitionWriter:
         return self.writer
 
     def _agree(self) -> bool:
-        """Takes the topic's options as they stand, for what acts by them next; returns whether they are others. Under both locks.
+        """Applies the current options of the topic. Returns whether they have changed. Under both locks.
 
-        The writer goes: the next one marks the header, so that no other process goes on by older options. Cost: one small read.
+        A change closes the writer: the next one marks the header, so that no other process continues with older options.
+
+        Cost: one small read.
         """
         self._check_names()
         if self.writer is not None:
@@ -219,14 +221,14 @@ class PartitionWriter:
         return True
 
     def agree(self) -> bool:
-        """The same for a caller without the locks. In the middle of an append nothing changes."""
+        """Applies the current options, for a caller without the locks. Does nothing during an append."""
         if self.appending and is_owned(self.lock):
             return False
         with self._both_locks():
             return self._agree()
 
     def _new_writer(self) -> LogWriter:
-        """A writer; a sync that fails while it makes the log ready is never tried again. Want of room or of descriptors is."""
+        """Creates a writer. A failed sync is never retried; lack of space or descriptors is."""
         if self._failure is not None:
             raise ClosedError(self._failure, path=self.source.directory)
         try:
@@ -234,12 +236,12 @@ class PartitionWriter:
         except StorageFailedError as error:
             if not error.passes:
                 self._failure = f"{error}; close the store and open it again, which checks the end of the log"
-                with contextlib.suppress(StorageFailedError):  # the first failure is the one that is reported
+                with contextlib.suppress(StorageFailedError):  # the first failure is reported
                     mark_failed(self.source.fs, self.source.directory)
             raise
 
     def take_changes(self) -> None:
-        """Takes what other processes did. Under both locks; writes nothing."""
+        """Applies the changes of other processes. Under both locks; writes nothing."""
         if self.writer is not None:
             self.writer.check_alive()
             if not self.writer.is_current() and not self.writer.catch_up():
@@ -248,10 +250,10 @@ class PartitionWriter:
             self._load()
 
     def take_changes_of_others(self, *, wait: bool) -> None:
-        """The same for a reader of this process. Under the log's lock.
+        """Applies the changes of other processes for a reader. Under the log's lock.
 
-        Who does not wait takes what others append while they keep the partition's lock all the same, and what they do to segments
-        when they are done. Who met files that are gone waits, or would take that for damage.
+        Without `wait`, it adds published appends even while another process holds the partition's lock, and changes of segments
+        once they are complete. A reader that found a file missing must wait, or it would report that as damage.
         """
         if wait:
             with self._both_locks():
@@ -264,13 +266,13 @@ class PartitionWriter:
                 self.writer.catch_up(published=True)
 
     def _is_as_loaded(self) -> bool:
-        """Whether nobody has written since the log was loaded: header, length and zeros of the last file are what they were."""
+        """Whether no process has written since the log was loaded: header, length and zeros of the last file are unchanged."""
         header = open_header(self.source.fs, self.source.directory)
         if header is not None:
             slot, same_boot = header.refresh(), header.same_boot
             header.close()
             if slot != self.loaded.found or same_boot != self.loaded.same_boot:
-                return False  # written, or another file with the same content
+                return False  # it was written, or replaced by a copy
         elif self.loaded.found is not None:
             return False
         if not self.loaded.segments:
@@ -281,11 +283,11 @@ class PartitionWriter:
         return same and (not self.loaded.preallocated or last.file().is_blank(end, size))
 
     def check_sound(self) -> None:
-        """Raises CorruptionError when what was found forbids writing."""
+        """Raises CorruptionError if a finding prevents writing."""
         found = self.loaded.corrupt
         if found is not None:
             raise CorruptionError(
-                f"{found.message}; the partition is open for reading only until that is repaired",
+                f"{found.message}; the partition is open only for reading until it is repaired",
                 path=found.path,
                 position=found.position,
                 offset=found.offset,
@@ -293,7 +295,7 @@ class PartitionWriter:
             )
 
     def release(self) -> bool:
-        """Closes the writer, if the log is at rest: other logs need its descriptors. The next write makes another one.
+        """Closes the writer of an idle log, because other logs need its descriptors. The next write creates another one.
 
         Returns:
             Whether the writer is closed, or there is none.
@@ -315,9 +317,9 @@ class PartitionWriter:
                 self._close_writer(writer)
         except StorageFailedError:
             if writer.failure is not None:
-                return  # it says so to the next caller
-            self._unclean = True  # no room for its derived files: they are made again
-        finally:  # also when it was interrupted: its files are closed
+                return  # the next caller gets the error
+            self._unclean = True  # no space for its derived files, which will be rebuilt
+        finally:  # even after an interrupt: close the files
             if writer.failure is None:
                 writer.abandon()
                 self.writer = None
@@ -327,7 +329,7 @@ class PartitionWriter:
 
     @contextmanager
     def exclusively(self) -> Iterator[None]:
-        """Both locks, for a thread that looks, decides and appends."""
+        """Holds both locks, for a thread that reads, decides and appends."""
         with self._both_locks():
             outer, self._inside = self._inside, threading.get_ident()
             try:
@@ -336,22 +338,22 @@ class PartitionWriter:
                 self._inside = outer
 
     def append(self, request: Request) -> Acknowledgement:
-        """Appends in turn with other threads; at once for the one that keeps them out, because they wait for it."""
+        """Appends by group commit. Inside `exclusively`, commits at once, because all other threads wait."""
         if (self.appending and is_owned(self.lock)) or self.requests.has_called():
-            told = f"this thread is appending to {self.source.directory}: what interrupts it, as a handler of signals or of log "
-            raise IllegalStateError(told + "messages does, cannot append to the same log", path=self.source.directory)
+            told = f"this thread is appending to {self.source.directory}; a signal handler or logging handler that interrupts it "
+            raise IllegalStateError(told + "cannot append to the same log: append after that call", path=self.source.directory)
         if self._inside != threading.get_ident():
             return append_in_turn(self.requests, request, self.lock, self.commit)
         self.commit([request])
         return request.result()
 
     def next_sequence(self, producer_id: int, epoch: int) -> int | None:
-        """The sequence that follows a producer's last batch of an epoch; None when the log remembers none."""
+        """Returns a producer's next sequence in an epoch; None if the log has no batch of it."""
         with self.current() as writer:
             return writer.producers.next_sequence(producer_id, epoch)
 
     def commit(self, requests: list[Request]) -> None:
-        """Settles some requests: one lock, one look, one write, one sync. Under the log's lock."""
+        """Commits some requests with one lock, one check, one write and one sync. Under the log's lock."""
         lock = self._partition_lock
         before = lock.depth
         try:
@@ -359,7 +361,7 @@ class PartitionWriter:
             with lock:
                 writer = self._current()
                 if len(requests) == 1 and requests[0].producer is None and requests[0].options is self.source.options.now:
-                    self._commit_group(grouped(requests, writer.state.end_offset), writer)  # as most are
+                    self._commit_group(grouped(requests, writer.state.end_offset), writer)  # the usual case
                 else:
                     for group in self._groups(self._fitting(requests), writer):
                         self._commit_group(group, writer)
@@ -376,19 +378,19 @@ class PartitionWriter:
             self.appending = False
 
     def _fitting(self, requests: list[Request]) -> Iterator[Request]:
-        """The requests, by the options that count now: one that was made under others is checked again, and may be refused."""
+        """Returns the requests that fit the current options. Older requests are checked again, and may be refused."""
         options = self.source.options.now
         for request in requests:
             if request.options is not options:
                 try:
                     refit(request, options)
-                except PylogError as error:  # raised by the thread that asked
+                except PylogError as error:  # raised by the requesting thread
                     request.refuse(error)
                     continue
             yield request
 
     def _groups(self, requests: Iterable[Request], writer: LogWriter) -> Iterator[Group]:
-        """Plain requests together; one of a producer alone, because its number is checked against what is in the log by then."""
+        """Groups plain requests. A producer's request is alone, because its sequence is checked against the log before it."""
         plain: list[Request] = []
         for request in requests:
             if request.producer is None:
@@ -404,23 +406,23 @@ class PartitionWriter:
 
     @staticmethod
     def _is_settled(request: Request, writer: LogWriter) -> bool:
-        """Whether a producer's batch needs no write: it is there already, or may not follow what is."""
+        """Whether a producer's batch needs no write: it is a duplicate, or is refused."""
         assert request.producer is not None
-        writer.check_alive()  # else what the group before failed to write would pass for written
+        writer.check_alive()  # otherwise records that the previous group failed to write would count as duplicates
         try:
             known = writer.producers.check(request.producer, request.count)
-        except (ProducerError, InvalidTransactionStateError) as error:  # raised by the thread that asked
+        except (ProducerError, InvalidTransactionStateError) as error:  # raised by the requesting thread
             request.refuse(error)
             return True
         if known is not None:
             if request.level == Durability.SYNC:
-                writer.flush()  # it may have been acknowledged at a lower level, or not at all
+                writer.flush()  # it may have a lower durability, or no acknowledgement yet
             request.acknowledge(range(known.first_offset, known.last_offset + 1), request.level, duplicate=True)
         return known is not None
 
     def _commit_group(self, group: Group, writer: LogWriter) -> None:
         error = self._append(group, writer)
-        if isinstance(error, RecordTooLargeError) and len(group.requests) > 1:  # one of them is: the others need not suffer
+        if isinstance(error, RecordTooLargeError) and len(group.requests) > 1:  # commit one by one: only one of them fails
             for request, _ in group.requests:
                 self._commit_group(grouped([request], writer.state.end_offset), writer)
             return
@@ -439,14 +441,14 @@ class PartitionWriter:
                 with one_ahead(iter(encoded)) as ahead:
                     writer.append(ahead, group.level, group.size)
             self._counters.wrote(writer.state.end_offset - first)
-        except BaseException as error:  # noqa: BLE001 - settled with the requests, and raised by the threads that asked
+        except BaseException as error:  # noqa: BLE001 - raised by the requesting threads
             return error
         return None
 
     # ---- flush ---------------------------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Makes everything published durable, whoever wrote it; what is hidden since a sync failed is written again for that."""
+        """Makes all published records durable, including those of other processes. Rewrites those hidden by a failed sync."""
         with self._both_locks():
             self._check_names()
             self.take_changes()
@@ -454,16 +456,16 @@ class PartitionWriter:
                 self._current().flush()
 
     def flush_in_background(self) -> None:
-        """The same for a background thread: appends go on while the disk works.
+        """Flushes in a background thread, while appends continue.
 
         Raises:
-            StorageFailedError: the sync failed; the log takes no more writes.
+            StorageFailedError: the sync failed; the log accepts no more writes.
         """
         with self.lock:
             if self.gone or (self.writer is not None and self.writer.failure is not None):
                 return
             self._check_names()
-            self.take_changes_of_others(wait=False)  # what a process that died since has left is this one's to flush
+            self.take_changes_of_others(wait=False)  # includes records of a process that has died
             writer = self.writer
             if writer is None:
                 self.flush()
@@ -476,26 +478,26 @@ class PartitionWriter:
         except StorageFailedError as error:
             with self._both_locks():
                 if self.writer is not writer:
-                    return  # it was given up meanwhile and its file closed: the log was loaded again
-                writer.fail(f"a sync failed ({error}), so what is on the disk is not known")
+                    return  # the writer was closed in between, and the log loaded again
+                writer.fail(f"a sync failed ({error}), so the state of the disk is unknown")
                 writer.unreported = error
             raise
         with self._both_locks():
             if self.writer is writer and writer.failure is None and (writer.is_current() or writer.catch_up()):
-                writer.note_durable(point)  # else what was synced is another's to say
+                writer.note_durable(point)  # otherwise another writer has taken over
 
     # ---- changes of segments ---------------------------------------------------------------------------------------------------
 
     @contextmanager
     def current(self) -> Iterator[LogWriter]:
-        """The writer of the log as it is now, by the options as they stand, under both locks."""
+        """Yields a current writer with the current options. Holds both locks."""
         with self._both_locks():
             self._agree()
             yield self._current()
 
     @contextmanager
     def changing(self) -> Iterator[LogWriter]:
-        """The same for a change of segments: one that fails in the middle ends writing, as a failed sync does."""
+        """Yields a writer for a change of segments. A failure during the change ends all writing, as a failed sync does."""
         with self.current() as writer:
             try:
                 with self.noticing():
@@ -503,25 +505,25 @@ class PartitionWriter:
             except StorageFailedError as error:
                 writer.break_off(error, "a change of its segments failed")
                 raise
-            self.loaded.segments = FoundSegments.known(self._state.segments.values())  # what is gone can be closed
+            self.loaded.segments = FoundSegments.known(self._state.segments.values())  # removed segments can be closed
 
     @contextmanager
     def inspecting(self) -> Iterator[LogState]:
-        """The log as it is now, by the options as they stand, under both locks. Makes no writer."""
+        """Yields the current log with the current options. Holds both locks; creates no writer."""
         with self._both_locks():
             self._agree()
             self.take_changes()
             yield self._state
 
     def reload(self) -> None:
-        """Loads the log again after its end was cut, and makes it ready for the next write. Under both locks."""
+        """Loads the log again after a truncation, and prepares it for the next write. Under both locks."""
         self._load()
         self._current()
 
     # ---- the end -------------------------------------------------------------------------------------------------------------
 
     def close(self) -> bool:
-        """Flushes and closes. Returns whether the partition is left as after a clean shutdown, as far as this process knows."""
+        """Flushes and closes. Returns whether this process leaves the partition as after a clean shutdown."""
         with self.lock:
             try:
                 if self.writer is None:
@@ -539,4 +541,4 @@ class PartitionWriter:
             return False
         if writer.is_current() or writer.catch_up():
             return writer.close()
-        return True  # another process goes on with it: its header says how it stands
+        return True  # another process continues: the header has the state

@@ -1,11 +1,12 @@
-"""Appending to a partition: one mutator, in the order that a crash can stand anywhere in (reliability 4).
+"""`LogWriter`: appends to one partition. The steps are ordered so that a crash between any two is recoverable (reliability 4).
 
-append: write the batches → sync → slot → publish → acknowledge. roll: slot with an odd epoch → sync the old segment → write and
-sync its indexes and the producer snapshot → make the new file, sync the directory → slot with the new segment and an even epoch.
-A failed write is cut off again; a failed sync ends writing for good, because nothing proves what it left on the disk.
+An append writes the batches, syncs them, writes a slot of the header, publishes the state, and acknowledges. A roll writes a slot
+with an odd epoch, syncs the old segment, writes and syncs its indexes and the producer snapshot, creates the new file, syncs the
+directory, and writes a slot with the new segment and an even epoch. A failed write is cut off again. A failed sync ends writing,
+because the state of the disk is unknown.
 
-Between two calls another process may have written. `is_current` tells, `catch_up` takes what was appended; after any other change
-the log is loaded again and gets a new writer. All of that, and every change, happens under the partition's lock.
+Another process may write between two calls. `is_current` detects that, and `catch_up` adds its appends. After any other change
+the log is loaded again and gets a new writer. All of this happens under the partition's lock.
 """
 
 from __future__ import annotations
@@ -46,30 +47,30 @@ from pylog.segment.segment import LogSegment
 
 
 class LogWriter:
-    """The mutator of one log, made for a write. Not thread-safe: its log calls it under the partition's lock.
+    """The writer of one log. Not thread-safe: the log calls it under the partition's lock.
 
-    Making it makes the partition ready for its next byte: a torn tail is set aside and cut, what a dead process left is written
-    again and synced, the header says what is true.
+    Its construction prepares the partition for an append: a torn tail is copied and cut off, records left by a dead process are
+    written again and synced, and the header is brought up to date.
 
     Args:
-        source, loaded: the partition, as it was loaded under the same lock.
-        state: as published so far.
-        publish: takes each new state.
+        source, loaded: the partition, as loaded under the same lock.
+        state: the last published state.
+        publish: receives each new state.
         clock, counters: the log's.
 
     Raises:
-        StorageFailedError: the partition could not be made ready; nothing acknowledged was touched.
+        StorageFailedError: the preparation failed; acknowledged records are unchanged.
 
     Attributes:
-        state: as published last.
+        state: the last published state.
         header: the shared header.
-        active, file: the segment that is appended to.
-        producers: what producers did, up to the end.
-        epochs, leader_epoch: the leader epochs, and the one that new batches carry.
-        failure: why nothing can be written any more, or None.
-        unreported: the error of a flush in the background, for the next call to raise.
-        checked_offset: the records before it were acknowledged while the names of the log's files led to them.
-        is_catching_up: it has seen a change of another process and not published it yet.
+        active, file: the active segment.
+        producers: the producer state at the log end.
+        epochs, leader_epoch: the leader epochs, and that of new batches.
+        failure: why no more writes are possible, or None.
+        unreported: the error of a background flush, which the next call raises.
+        checked_offset: records before it were acknowledged while the log's names led to its files.
+        is_catching_up: true while a change of another process is not yet published.
     """
 
     def __init__(
@@ -83,18 +84,18 @@ class LogWriter:
     ) -> None:
         self._source, self._loaded = source, loaded
         self._fs, self._directory, self._config = source.fs, source.directory, source.config
-        self._held, self._put_ms = source.held, 0  # when it last wrote
+        self._held, self._put_ms = source.held, 0  # time of the last write
         self._publish, self._clock, self._counters = publish, clock, counters
         self.failure: str | None = None
-        self._stale = self.is_catching_up = False  # `_stale`: what it knows may not be what is there
+        self._stale = self.is_catching_up = False  # `_stale`: its data may not match the files
         self.unreported: StorageFailedError | None = None
         self.producers = ProducerStateManager() if loaded.producers is None else loaded.producers
         self.epochs = epochs_of(loaded)
         self.leader_epoch = max(loaded.leader_epoch, self.epochs[-1].epoch if self.epochs else 0, 0)
-        self._producers_before: dict[int, Producer | None] = {}  # those of what is written and not published
+        self._producers_before: dict[int, Producer | None] = {}  # saved for records that are not published yet
         self.state = state
-        self._unsynced_bytes = min(limits.APPEND_CHUNK_BYTES, self._config.segment_bytes)  # of the call under way
-        self._syncs = self._rolls = self._amid_roll = False  # the call will sync; a segment was filled; one is being sealed
+        self._unsynced_bytes = min(limits.APPEND_CHUNK_BYTES, self._config.segment_bytes)  # of the current call
+        self._syncs = self._rolls = self._amid_roll = False  # the call syncs; a segment was filled; a roll is in progress
         self._open_active()
         stale = drop_snapshots(self._fs, self._directory, loaded.snapshots, self._next_offset)
         if stale:
@@ -103,7 +104,7 @@ class LogWriter:
         self.header = self._take_header()
         header, is_changed = self.header, lambda: self.is_catching_up or self.header.changed()
         self._held.hold_files(header.file, self.file.raw, is_deleted=header.says_deleted, is_changed=is_changed)
-        self.checked_offset = self._next_offset  # as far as the names are known to have led to what is acknowledged
+        self.checked_offset = self._next_offset  # acknowledged records before it have had the right names
         self.set_state(
             active_size=self._written,
             end_offset=self._next_offset,
@@ -114,7 +115,7 @@ class LogWriter:
     # ---- before the first write ----------------------------------------------------------------------------------------------
 
     def _open_active(self) -> None:
-        """Opens the segment to append to, or makes the log's first one."""
+        """Opens the active segment, or creates the log's first one."""
         loaded = self._loaded
         active, builder = self.state.active, loaded.builder
         if active is None or builder is None:
@@ -122,17 +123,17 @@ class LogWriter:
             return
         self.active, self._builder = active, builder
         note_begun(loaded.segments[-2:], self._clock.now_ms())
-        self._written, self._next_offset = loaded.end, loaded.next_offset  # with what is not published yet
+        self._written, self._next_offset = loaded.end, loaded.next_offset  # including unpublished records
         self.file = ActiveFile(self._fs.open(active.path, write=True), self._written)
         cut_tail(self._source, loaded, active, self.file, self._written)
-        if not loaded.clean or not self._source.clean:  # who died may have cut it, and not synced that
+        if not loaded.clean or not self._source.clean:  # a dead process may have truncated it without a sync
             make_durable(self._source, loaded, active, self.file, self._written)
         known = loaded.digest if loaded.digest is not None and loaded.digest.position == self._written else None
         self._digest = known or digest_of(active, self._written, self._config.index_interval_bytes)
         self._first_timestamp = active.first_timestamp()
 
     def _take_header(self) -> DurablePointFile:
-        """The header, as it is when it says just what is true, else with a new slot before the first byte (reliability 12)."""
+        """Opens the header. Writes a new slot before the first append, unless the current one is exact (reliability 12)."""
         wanted = self._slot()
         found = self._loaded.slot
         if found is not None and self._loaded.same_boot and wanted.says_the_same(found):
@@ -143,7 +144,7 @@ class LogWriter:
         return make_header(self._fs, self._directory, wanted, self._clock.now_ms())
 
     def _slot(self) -> DurablePoint:
-        """The slot to write before the first append, its epoch new unless nothing has changed, the topic's options included."""
+        """Returns the slot for the first append. Its epoch is new unless log and options are unchanged."""
         old = self._loaded.found or DurablePoint()
         same = self._loaded.slot is not None and old.log_start_offset == self.state.start_offset
         return replace(
@@ -168,27 +169,27 @@ class LogWriter:
         checkpoints.write_epochs(self._fs, self._directory, epochs)
         self.epochs = epochs
 
-    # ---- others' writes ------------------------------------------------------------------------------------------------------
+    # ---- writes of other processes -------------------------------------------------------------------------------------------
 
     def is_current(self) -> bool:
         """Whether the log is as this writer left it. Cost: two or three system calls.
 
-        The header alone is not enough: who dies in mid-append leaves it as it was.
+        The header alone is not sufficient: a process that dies during an append does not change it.
         """
         slot = self.header.slot
         even = slot is not None and slot.epoch == self.state.epoch and slot.epoch % 2 == 0 and not slot.flags
         return even and not self._stale and not self.header.changed() and self.file.is_as_left(self._written)
 
     def catch_up(self, *, published: bool = False) -> bool:
-        """Takes what another process appended; False when something else happened, or it is not what it should be.
+        """Adds the appends of another process. Returns False after any other change, or if the batches are not as expected.
 
         Args:
-            published: only what it has published, while it may be appending more: for reading, without the partition's lock.
+            published: true to add only published records, for reads without the partition's lock.
 
-        Cost: one pass over the new bytes. After False this writer is of no use, and stays so: load the log again.
+        Cost: one pass over the new bytes. After False this writer cannot be used again: load the log again.
         """
         if not self._stale:
-            self._stale = self.is_catching_up = True  # whatever is raised meanwhile leaves both so
+            self._stale = self.is_catching_up = True  # stay set if anything raises
             self._stale = self.is_catching_up = not self._caught_up(published=published)
         return not self._stale
 
@@ -212,7 +213,7 @@ class LogWriter:
         return True
 
     def _take(self, region: Region) -> bool:
-        """Notes the batches of a region as if they had been written here."""
+        """Applies the batches of a region as if this process had written them."""
         table = region.table
         if region.status not in (kernels.OK, kernels.FULL) or np.any(table[CRC_STATE] != CRC_GOOD):
             return False
@@ -228,23 +229,23 @@ class LogWriter:
     # ---- append --------------------------------------------------------------------------------------------------------------
 
     def append(self, encoded: Iterable[Encoded | EncodedBatch], level: Durability, size: int) -> None:
-        """Appends finished batches with consecutive offsets from the log's end on; acknowledged when it returns.
+        """Appends finished batches with consecutive offsets from the log end on. They are acknowledged when it returns.
 
-        A segment that fills up meanwhile is sealed, and what it holds is published and durable from then on.
+        A segment that fills up is sealed; its records are then published and durable.
 
         Args:
             encoded: the batches.
             level: of the acknowledgement.
-            size: at least the bytes of all batches together.
+            size: a lower bound of the bytes of all batches.
 
         Raises:
             StorageFailedError: a write or sync failed. The records from the error's `offset` on are not in the log.
-            RecordTooLargeError: a batch is larger than a segment may be.
+            RecordTooLargeError: a batch exceeds `segment_bytes`.
         """
         self.check_alive()
         self._raise_bound(level, size)
         self._syncs = level.name == "SYNC"
-        self._stale = True  # until all is done, or undone: after an interrupt in between the log is loaded again
+        self._stale = True  # until the append is complete or undone: after an interrupt the log is loaded again
         try:
             for piece in encoded:
                 batch = piece if isinstance(piece, EncodedBatch) else piece.only_batch()
@@ -253,8 +254,8 @@ class LogWriter:
                 elif isinstance(piece, Encoded):
                     self._append_piece(piece)
             self._commit(level)
-        except BaseException as error:  # an interrupt too: nothing half written may stand before the next append
-            if self.failure is None and not self._amid_roll:  # between two segments there is nothing to go back to
+        except BaseException as error:  # also for interrupts: no partial batch may precede the next append
+            if self.failure is None and not self._amid_roll:  # during a roll it cannot be undone
                 self._settle()
             if isinstance(error, StorageFailedError):
                 error.offset = self.state.end_offset
@@ -262,7 +263,7 @@ class LogWriter:
         self._stale = False
 
     def _settle(self) -> None:
-        """After a failure: what the header says already, others may have read; all else is cut off again."""
+        """Cleans up after a failure: keeps records in the published header, which others may have read; cuts off all others."""
         slot = self.header.refresh()
         if slot is not None and self.state.end_offset < self._next_offset == slot.published_offset:
             self._show(self._with_written(slot, slot.durable_offset))
@@ -271,7 +272,7 @@ class LogWriter:
             self._undo()
 
     def check_alive(self) -> None:
-        """Raises after a failed sync: first what a flush in the background met, then ClosedError."""
+        """Raises after a failed sync: first the error of a background flush, then ClosedError."""
         error, self.unreported = self.unreported, None
         if error is not None:
             raise error
@@ -279,9 +280,9 @@ class LogWriter:
             raise ClosedError(self.failure, path=self._directory)
 
     def _raise_bound(self, level: Durability, size: int) -> None:
-        """Says how far apart two unsynced batches can be from now on, before the first of them is written (reliability 3.1).
+        """Writes the largest distance of two unsynced batches to the header, before the first of them (reliability 3.1).
 
-        The bound belongs to the segment: the largest in use, lowered by a roll.
+        The bound applies to the segment; a roll lowers it.
         """
         if level.name == "INTERVAL" and self._written - self._slot_now.durable_position + size > limits.FLUSH_BYTES:
             self._commit(Durability.SYNC)
@@ -299,7 +300,7 @@ class LogWriter:
         return self.header.slot
 
     def _append_piece(self, piece: Encoded) -> None:
-        """Writes the batches of a piece, rolling wherever a segment is full."""
+        """Writes the batches of a piece, and rolls when the segment is full."""
         first, count = 0, piece.table.shape[1]
         check_fits_at_all(max(piece.table[SIZE].tolist()), self._config, self._directory)
         while first < count:
@@ -312,7 +313,7 @@ class LogWriter:
             first += room
 
     def _append_one(self, batch: EncodedBatch) -> None:
-        """The same for a single batch: in plain Python, which takes a fraction of the time."""
+        """Writes a single batch, in plain Python, which is much faster for one."""
         column = batch.column
         check_fits_at_all(column[SIZE], self._config, self._directory)
         now_ms = self._clock.now_ms()
@@ -333,7 +334,7 @@ class LogWriter:
         return SegmentUse(self.active.base_offset, self._written, self._first_timestamp, self.active.appends.begun_ms or 0, left)
 
     def _write(self, piece: Encoded, first: int, end: int, now_ms: int) -> None:
-        """Writes some batches of a piece behind what is written, and indexes them."""
+        """Writes some batches of a piece at the end, and indexes them."""
         table = piece.table
         start = table.item(POSITION, first)
         stop = table.item(POSITION, end - 1) + table.item(SIZE, end - 1)
@@ -343,7 +344,7 @@ class LogWriter:
             self._note_producers(piece.data, np.ascontiguousarray(table[:, first:end]))
 
     def _put(self, data: memoryview, now_ms: int) -> None:
-        """Writes behind what is written. What will be synced is sent to the disk early: by this call, or by a roll to come."""
+        """Writes at the end. If a sync follows, in this call or in a roll, starts the write-back early."""
         later = limits.WRITE_BACK_BYTES if self._rolls else limits.INT64_MAX
         self.file.put(data, self._written, send_from=0 if self._syncs else later)
         self._put_ms = now_ms
@@ -351,7 +352,7 @@ class LogWriter:
         self.active.appends.note(now_ms)
 
     def _note(self, data: memoryview | Bytes, table: Table, first: int, end: int, shift: int) -> None:
-        """Takes batches that are in the file into the indexes, the digest and the counts."""
+        """Adds batches in the file to the indexes, the digest and the counts."""
         if self._written == 0:
             self._first_timestamp = table.item(MAX_TIMESTAMP, first)
         self._digest.add(data, table, first, end, shift)
@@ -360,15 +361,15 @@ class LogWriter:
         self._next_offset = table.item(LAST_OFFSET, end - 1) + 1
 
     def _note_producers(self, data: memoryview, table: Table) -> None:
-        """Takes what batches in the file say of their producers."""
+        """Replays batches in the file into the producer state."""
         self.producers.keep(table[PRODUCER_ID], self._producers_before)
         self.producers.replay(np.frombuffer(data, np.uint8), table)
 
     def _undo(self) -> None:
-        """Cuts off what was written and not published, so that the next append begins where this one did.
+        """Cuts off unpublished records, so that the next append begins where this one did.
 
-        Between an odd and an even epoch: who takes over meanwhile must not take the cut for durable. A header that cannot be told
-        so is no reason to stop: what is cut is cut, and the log is loaded again before the next write.
+        It happens between an odd and an even epoch, because another process must not assume that the truncation is durable. If
+        the header cannot be written, it still continues: the log is loaded again before the next write.
         """
         self._written, self._next_offset = self.state.active_size, self.state.end_offset
         with contextlib.suppress(StorageFailedError):
@@ -376,7 +377,7 @@ class LogWriter:
                 self.begin_change()
         try:
             self.file.cut(self._written)
-        except StorageFailedError as error:  # for want of room, too: loading the log again would take what stands there
+        except StorageFailedError as error:  # also if the disk is full: a reload would include the failed records
             self.fail(f"a failed append could not be cut off again ({error})")
             return
         try:
@@ -390,7 +391,7 @@ class LogWriter:
         self._stale = False
 
     def _commit(self, level: Durability) -> None:
-        """Syncs if the level asks for it, then publishes what is written. All that can be is made ready before the sync."""
+        """Syncs if the level requires it, then publishes the written records. Prepares all it can before the sync."""
         durable = level.name == "SYNC"
         position, offset = self._written, self._next_offset
         changes = {"durable_position": position, "durable_offset": offset} if durable else {}
@@ -406,13 +407,13 @@ class LogWriter:
             if self._held.check_at(self._put_ms, always=durable):
                 self.checked_offset = offset
         except StorageFailedError as error:
-            self.break_off(error, "what was written could not be made durable and published")
+            self.break_off(error, "the written records could not be made durable and published")
             raise
         self.file.after_commit(position, position - self.state.active_size, self._config.segment_bytes, synced=durable)
         self._show(state)
 
     def _with_written(self, slot: DurablePoint, durable_offset: int) -> LogState:
-        """The state with everything that is written, under a slot that says so."""
+        """Returns the state with all written records, and its slot."""
         return self._changed(
             slot,
             active_size=self._written,
@@ -437,16 +438,16 @@ class LogWriter:
         self._publish(state)
 
     def fail(self, reason: str) -> None:
-        """Ends writing for good: nothing is tried again on pages that the system may have marked clean (fsyncgate)."""
+        """Ends all writing. A sync is never retried, because the system may have marked the pages clean (fsyncgate)."""
         self.failure = f"{self._directory}: {reason}; close the store and open it again, which checks the end of the log"
         trace.later(trace.WRITING_FAILED, self._source.partition, reason=self.failure)
-        with contextlib.suppress(StorageFailedError):  # the first failure is the one that is reported
+        with contextlib.suppress(StorageFailedError):  # the first failure is reported
             self.header.write(flags=FAILED)
 
     def break_off(self, error: StorageFailedError, what: str) -> None:
-        """Ends writing after a failure amid a change; for want of room or of descriptors the log is only loaded again."""
+        """Ends writing after a failure during a change. After a lack of space or descriptors, the log is only loaded again."""
         if isinstance(error, DirectoryReplacedError):
-            self.failure = str(error)  # and nothing is written: the header may be in the directory that is there now
+            self.failure = str(error)  # and nothing is written: the header may belong to the new directory
         elif error.passes:
             self._stale = True
         else:
@@ -455,7 +456,7 @@ class LogWriter:
     # ---- roll ----------------------------------------------------------------------------------------------------------------
 
     def _begin_segment(self, base_offset: int) -> LogState:
-        """Makes a new, empty active segment, its name durable, and returns the state with it, for the caller to publish."""
+        """Creates an empty active segment with a durable name. Returns the state with it, which the caller must publish."""
         path = join(self._directory, file_name(base_offset, LOG))
         file = ActiveFile(self._fs.create(path), 0)
         self._fs.sync_directory(self._directory)
@@ -468,11 +469,11 @@ class LogWriter:
         return replace(self.state, segments=segments, active=segment, active_size=0, end_offset=base_offset)
 
     def roll(self) -> None:
-        """Seals the active segment and begins the next one at the log's end (storage-format 6.3.7).
+        """Seals the active segment and starts the next one at the log end (storage-format 6.3.7).
 
         Raises:
-            StorageFailedError: there was no room: the log stays as it was, unless only the header could not be told of its new
-                segment: then what was written before is in it. Any other one ends writing.
+            StorageFailedError: the disk is full. The log is unchanged, unless only the header could not be written for the new
+                segment; then the earlier records are in the log. Any other failure ends writing.
         """
         full, size, can_undo, self._rolls, self._amid_roll = self.active, self._written, True, True, True
         try:
@@ -489,7 +490,7 @@ class LogWriter:
             self._amid_roll = False
         except StorageFailedError as error:
             if can_undo and error.passes:
-                self._amid_roll = False  # so the append does, whose records may be there already
+                self._amid_roll = False  # so that the append also ends, whose records may be in the log
             else:
                 self.break_off(error, "a segment could not be sealed")
             raise
@@ -497,17 +498,17 @@ class LogWriter:
             raise begun
 
     def _turn_to(self, begun: LogState, sealed: LogSegment, size: int) -> None:
-        """Publishes the new segment. It is there, and what lies before it durable, whether the header can be told or not."""
+        """Publishes the new segment. It and all earlier records are durable, even if the header cannot be written."""
         self.state = begun
         self._held.hold_active(self.file.raw)
         try:
             self.end_change(unsynced_bytes=self._unsynced_bytes, **self._ends())
         finally:
-            sealed.seal(size)  # the file closes itself: a flusher may be syncing it
+            sealed.seal(size)  # the file closes itself: a background flush may be using it
             self.set_state(durable_offset=self._next_offset)
 
     def _next_segment(self) -> LogState | StorageFailedError:
-        """Makes the files that seal the active segment, and the next one; returns why when the disk does not take them."""
+        """Writes the files that seal the active segment, and creates the next one. Returns the error if the disk is full."""
         try:
             seal = make_seal(self.active.base_offset, self._next_offset, self._digest, inode=self._slot_now.active_inode)
             write_seal(self._fs, self._directory, seal)
@@ -521,22 +522,22 @@ class LogWriter:
         try:
             take_back(self._fs, self._directory, self._next_offset)
         except StorageFailedError as error:
-            if error.errno in NO_ROOM:  # the append cannot be undone before it is gone
-                self.fail(f"a segment that could not be begun could not be removed again ({error})")
+            if error.errno in NO_ROOM:  # the append cannot be undone while it exists
+                self.fail(f"an incomplete new segment could not be removed ({error})")
             raise
 
     def begin_change(self, *, durably: bool = False, **fields: Any) -> None:
-        """Says that segments are made, go or are replaced: others look again when it is over."""
+        """Marks the start of a change of segments: other processes refresh when it is complete."""
         self._held.check()
         write = self.header.write_both if durably else self.header.write
         write(epoch=self._slot_now.epoch + 1, **fields)
 
     def end_change(self, **fields: Any) -> None:
-        """Says that the change is over."""
+        """Marks the end of the change."""
         self.header.write_both(epoch=self._slot_now.epoch + 1, **fields)
 
     def _ends(self) -> dict[str, int]:
-        """The slot's fields of a log whose active segment is synced."""
+        """Returns the slot's fields for a log whose active segment is synced."""
         base, position, offset = self.active.base_offset, self._written, self._next_offset
         return {
             "active_base": base,
@@ -550,7 +551,7 @@ class LogWriter:
         }
 
     def _write_derived(self) -> None:
-        """The index files of a full or closing segment, its file's time, and the producer snapshot behind it."""
+        """Writes the index files of a full or closing segment, its file time, and the producer snapshot after it."""
         self.file.set_time(self.active.appends.last(self._clock.now_ms()))
         self._builder.finish()
         self.active.write_indexes(self._builder)
@@ -563,17 +564,17 @@ class LogWriter:
         """Makes everything published durable.
 
         Raises:
-            StorageFailedError: the sync failed; the log takes no more writes.
+            StorageFailedError: the sync failed; the log accepts no more writes.
         """
         if self.failure is None and self.state.durable_offset < self.state.end_offset:
             self._commit(Durability.SYNC)
 
     def sync_point(self) -> SyncPoint:
-        """What a sync of the active segment would make durable now."""
+        """Returns the point that a sync of the active segment would make durable now."""
         return SyncPoint(self.file.raw, self._slot_now.epoch, self._written, self._next_offset)
 
     def note_durable(self, point: SyncPoint) -> None:
-        """Says that a sync of that point succeeded, unless segments have come or gone since."""
+        """Notes a successful sync of a point, unless segments have changed since."""
         if point.epoch == self._slot_now.epoch and point.offset > self.state.durable_offset:
             self.header.write(durable_position=point.position, durable_offset=point.offset)
             self.set_state(durable_offset=point.offset)
@@ -586,13 +587,13 @@ class LogWriter:
                 self.flush()
                 self.file.trim(self._written)
                 self._write_derived()
-                self.header.write()  # once more, in the other place: a flipped bit in one of them then takes nothing back
+                self.header.write()  # also the other slot, so that one flipped bit loses nothing
         finally:
             self.abandon()
         return self.failure is None
 
     def abandon(self) -> None:
-        """Closes the files and writes nothing: the log is loaded again, or another process goes on with it."""
+        """Closes the files without writing: the log is loaded again, or another process continues."""
         self._held.release()
         self.file.close()
         self.header.close()
