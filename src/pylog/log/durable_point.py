@@ -1,10 +1,10 @@
-"""The `durable-point` file: what of a partition is known to be on the disk, and what is published (reliability 3.1, 12).
+"""The `durable-point` file, a partition's header: the durable end and the published end (reliability 3.1, 12).
 
-Two slots of 128 bytes are written in turn, so that a torn write leaves the other one. The one with the higher counter counts.
-The file is synced when it is made, and when something in it that is harmful when old changes; otherwise never on its own
-account: a slot that lags understates.
+Two slots of 128 bytes are written alternately, so that a torn write leaves the other one. The slot with the higher counter is
+valid. The file is synced when it is created, and when a field changes whose old value would be harmful. Otherwise a lost write is
+safe, because an old slot understates.
 
-It is pylog's own, and derived: a directory without one is loaded as Kafka's.
+Only pylog uses this file, and it is derived: a directory without one is loaded like Kafka's.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _VERSION: Final = 1
 _SLOT = struct.Struct("<4sHHQQ16sqQqqqqqIIqIiI")  # all but the CRC
 assert _SLOT.size == SLOT_SIZE - 4
 
-_LAST_COUNTER: Final = 1 << 62  # counting from 0 no process gets there
+_LAST_COUNTER: Final = 1 << 62  # unreachable when counting from 0
 
-FAILED: Final = 1  # a sync failed: what lies above the durable end proves nothing
-DELETED: Final = 2  # the partition is being deleted: nothing may be written any more
+FAILED: Final = 1  # a sync failed: bytes after the durable end are unproven
+DELETED: Final = 2  # the partition is being deleted: no more writes
 
 # Marks of topic options, in the upper bits of an epoch number: see `options`.
 EPOCH_BITS: Final = 44  # of a header's epoch number; the bits above hold the mark
@@ -71,19 +71,19 @@ class DurablePoint(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         flags: a sum of FAILED and DELETED.
-        counter: grows with every write.
-        epoch: odd while segments are made, go or are replaced. Its bits from 44 on are the mark of the topic's options that its
-            writer appends by (`pylog.log.options`).
-        boot_mark: hash of the kernel's boot id and of this file's device and inode: a copy is another boot.
+        counter: increases with every write.
+        epoch: odd while segments are created, deleted or replaced. Its bits from 44 on are the mark of the topic's options that
+            the writer applies (`pylog.log.options`).
+        boot_mark: hash of the kernel's boot id and of this file's device and inode, so that a copy counts as another boot.
         active_base, active_inode: the active segment.
         published_position, published_offset: the end that readers may see.
-        durable_base, durable_position, durable_offset: everything below is synced.
-        unsynced_bytes: how far apart two unsynced batches of this segment can be.
+        durable_base, durable_position, durable_offset: the synced end.
+        unsynced_bytes: the largest distance of two unsynced batches of this segment.
         header_digest: of the active segment's batches below the published position (6.3).
-        log_start_offset: the smallest offset that may be read.
-        truncation_count: how often the log was truncated.
-        leader_epoch: stamped on new batches.
-        pid: the writer's.
+        log_start_offset: the log start offset.
+        truncation_count: the number of truncations.
+        leader_epoch: of new batches.
+        pid: the writer's process id.
     """
 
     flags: int = 0
@@ -105,23 +105,23 @@ class DurablePoint(msgspec.Struct, frozen=True, gc=False):
     pid: int = 0
 
     def encoded(self) -> bytes:
-        """The slot's 128 bytes."""
+        """Returns the slot's 128 bytes."""
         body = _SLOT.pack(_MAGIC, _VERSION, *astuple(self))
         return body + struct.pack("<I", crc32c(body))
 
     def says_the_same(self, other: DurablePoint) -> bool:
-        """Whether a slot of another writer states the same facts: its bound may be its own."""
+        """Whether a slot of another writer has the same facts; `unsynced_bytes` may differ."""
         return replace(self, boot_mark=other.boot_mark, pid=other.pid, unsynced_bytes=other.unsynced_bytes) == other
 
     @property
     def idle(self) -> bool:
-        """Whether everything published is durable and no change of segments was under way."""
+        """Whether all published records are durable and no change of segments was unfinished."""
         same = self.durable_base == self.active_base and self.durable_position == self.published_position
         return same and self.epoch % 2 == 0 and not self.flags
 
 
 class Prepared(msgspec.Struct, frozen=True, gc=False):
-    """A slot and its bytes, before they are written; and what the file will hold then."""
+    """A slot and its bytes before the write, with the content of the file after it."""
 
     slot: DurablePoint
     data: bytes
@@ -129,7 +129,7 @@ class Prepared(msgspec.Struct, frozen=True, gc=False):
 
 
 class SyncPoint(NamedTuple):
-    """The end of what a sync of `file` makes durable: position and next offset, under an epoch of the header."""
+    """The position and offset that a sync of `file` makes durable, under an epoch of the header."""
 
     file: File
     epoch: int
@@ -138,10 +138,10 @@ class SyncPoint(NamedTuple):
 
 
 def unsynced_bound(level: Durability, size: int, segment_bytes: int) -> int:
-    """How far apart two unsynced batches of a segment can be, in bytes, when a call of so many bytes appends at a level.
+    """Returns the largest distance of two unsynced batches, in bytes, for an append of `size` bytes at a durability.
 
-    At SYNC one call's bytes, at INTERVAL what is flushed before it grows further, at OS all of a segment. One bound for all
-    small calls: raising it costs a sync.
+    At SYNC it is the size of one call, at INTERVAL the limit that triggers a flush, at OS a whole segment. All small calls
+    share one bound, because raising it costs a sync.
 
     >>> unsynced_bound(Durability.OS, 100, 1 << 30) == 1 << 30
     True
@@ -153,10 +153,10 @@ def unsynced_bound(level: Durability, size: int, segment_bytes: int) -> int:
 
 
 def parse_slot(data: bytes, path: str = DURABLE_POINT) -> DurablePoint | None:
-    """A slot from its bytes, None when they are not a whole valid one.
+    """Parses a slot; None if the bytes are not a valid one.
 
     Raises:
-        UnsupportedFormatError: a later pylog wrote it.
+        UnsupportedFormatError: a later version of pylog wrote it.
 
     >>> parse_slot(DurablePoint(counter=7).encoded()).counter
     7
@@ -165,15 +165,15 @@ def parse_slot(data: bytes, path: str = DURABLE_POINT) -> DurablePoint | None:
         return None
     magic, version, *fields = _SLOT.unpack(data[:-4])
     if magic == _MAGIC and version != _VERSION:
-        raise UnsupportedFormatError(f"{path} has version {version}; this pylog knows version {_VERSION}", path=path)
+        raise UnsupportedFormatError(f"{path} has version {version}; this pylog reads version {_VERSION}", path=path)
     slot = DurablePoint(*fields) if magic == _MAGIC else None
     return slot if slot is not None and _is_possible(slot) else None
 
 
 def _is_possible(slot: DurablePoint) -> bool:
-    """Whether a slot's numbers can be those of a log, and leave room for the next ones.
+    """Whether a slot's numbers are possible in a log, and leave room for the next ones.
 
-    A slot of another kind counts as none, whatever its checksum: the header is derived.
+    Other slots are ignored, even with a good checksum, because the header is derived.
     """
     number = slot.epoch % (1 << EPOCH_BITS)
     counters = slot.counter < _LAST_COUNTER and number < 1 << (EPOCH_BITS - 1) and slot.truncation_count < limits.INT32_MAX
@@ -185,31 +185,31 @@ def _is_possible(slot: DurablePoint) -> bool:
 
 
 class DurablePointFile:
-    """The open `durable-point` file of a partition, for reading and for writing. Not thread-safe.
+    """The open `durable-point` file of a partition, for reading and writing. Not thread-safe.
 
     Args:
         fs, directory: the partition.
-        write: whether slots will be written; only under the partition's lock.
+        write: true to write slots, which requires the partition's lock.
 
     Raises:
-        StorageFailedError: there is none, or it cannot be opened.
-        UnsupportedFormatError: from any refresh: a later pylog wrote it.
+        StorageFailedError: the file does not exist or cannot be opened.
+        UnsupportedFormatError: from any refresh, if a later version of pylog wrote it.
 
     Attributes:
-        slot: the newest one seen, None while there is no valid one. It never goes back: while a slot is being written it reads
-            torn, and the older one would take back what was said (reliability 11b).
-        boot_mark: what a slot of now has.
+        slot: the newest valid slot read, or None. It never goes back to an older slot, which is the only valid one while
+            another is being written (reliability 11b).
+        boot_mark: the mark of new slots.
     """
 
     def __init__(self, fs: FileSystem, directory: str, *, write: bool = False) -> None:
         self._file = fs.open(join(directory, DURABLE_POINT), write=write)
         self.boot_mark = _boot_mark(fs, self._file)
         self.slot: DurablePoint | None = None
-        self._place = 0  # where the next slot goes
+        self._place = 0  # index of the next slot
         self._seen = b""
 
     def refresh(self) -> DurablePoint | None:
-        """The newest slot. Cost: one pread, 2 µs when nothing changed."""
+        """Returns the newest slot. Cost: one read, 2 µs if nothing has changed."""
         data = self._read()
         if data != self._seen:
             self._take(data)
@@ -219,7 +219,7 @@ class DurablePointFile:
         return self._file.read(2 * SLOT_SIZE, 0)
 
     def _take(self, data: bytes) -> None:
-        """Notes the newest valid slot. Two invalid ones mean: look again; only when they stay so the header is lost."""
+        """Updates the newest valid slot. If both are invalid, reads again; only if they stay invalid is the header lost."""
         slots = [parse_slot(data[start : start + SLOT_SIZE], self._file.path) for start in (0, SLOT_SIZE)]
         counters = [-1 if slot is None else slot.counter for slot in slots]
         self._seen, self._place = data, 1 if counters[0] > counters[1] else 0
@@ -234,7 +234,7 @@ class DurablePointFile:
                 self._take(again)
 
     def changed(self) -> bool:
-        """Whether somebody else has written since the last refresh or write of this object. Cost: one pread."""
+        """Whether another process has written since the last refresh or write of this object. Cost: one read."""
         return self._file.read(2 * SLOT_SIZE, 0) != self._seen
 
     @property
@@ -243,18 +243,18 @@ class DurablePointFile:
         return self._file
 
     def says_deleted(self) -> bool:
-        """Whether the file now says that the partition is being deleted. Any thread may ask. Cost: one pread."""
+        """Whether the file now marks the partition as deleted. Any thread may call it. Cost: one read."""
         data = self._read()
         slots = [parse_slot(data[start : start + SLOT_SIZE], self._file.path) for start in (0, SLOT_SIZE)]
         return any(slot is not None and slot.flags & DELETED for slot in slots)
 
     @property
     def same_boot(self) -> bool:
-        """Whether the newest slot is of this boot of the operating system, and of this very file."""
+        """Whether the newest slot was written under this boot, in this very file."""
         return self.slot is not None and self.slot.boot_mark == self.boot_mark and any(self.boot_mark)
 
     def prepared(self, **changes: Any) -> Prepared:
-        """The next slot, for `put`; nothing else may be written meanwhile. Cost: some 4 µs."""
+        """Prepares the next slot for `put`, with no other write in between. Cost: about 4 µs."""
         assert self.slot is not None
         slot = replace(self.slot, counter=self.slot.counter + 1, **changes)
         data, start = slot.encoded(), self._place * SLOT_SIZE
@@ -267,7 +267,7 @@ class DurablePointFile:
         self._place = 1 - self._place
 
     def write(self, **changes: Any) -> None:
-        """Both at once."""
+        """Prepares and writes the next slot."""
         self.put(self.prepared(**changes))
 
     def set_mtime(self, mtime_ms: int) -> None:
@@ -275,13 +275,13 @@ class DurablePointFile:
         self._file.set_mtime(mtime_ms)
 
     def write_both(self, **changes: Any) -> None:
-        """Writes both slots and syncs: for what must not come back when one slot tears (reliability 3.1)."""
+        """Writes both slots and syncs, for facts that a torn slot must not revert (reliability 3.1)."""
         self.write(**changes)
         self.write()
         self._file.sync()
 
     def begin(self, slot: DurablePoint) -> None:
-        """Starts anew with what is true now, and a counter above any that can be read: nobody takes an older word for this."""
+        """Writes the current facts, with a counter above all readable ones, so that no process uses an older slot."""
         known = self.refresh()
         counter = slot.counter if known is None else max(known.counter, slot.counter)
         self.slot = replace(slot, counter=counter, boot_mark=self.boot_mark, pid=process_id())
@@ -293,7 +293,7 @@ class DurablePointFile:
 
 
 def open_header(fs: FileSystem, directory: str) -> DurablePointFile | None:
-    """A partition's header for reading, None when it has none: something else than a file with its name counts as none."""
+    """Opens a partition's header for reading; None if it has none, or the name is not a regular file."""
     try:
         return DurablePointFile(fs, directory)
     except StorageFailedError as error:
@@ -303,7 +303,7 @@ def open_header(fs: FileSystem, directory: str) -> DurablePointFile | None:
 
 
 def newest_slot(fs: FileSystem, directory: str) -> DurablePoint | None:
-    """The valid slot of a partition's header with the highest counter, whatever it is worth; None when there is none."""
+    """Returns the valid slot of a partition's header with the highest counter, even if stale; None if there is none."""
     path = join(directory, DURABLE_POINT)
     data = read_start(fs, path, 2 * SLOT_SIZE).data or b""
     slots = [parse_slot(data[start : start + SLOT_SIZE], path) for start in (0, SLOT_SIZE)]
@@ -311,12 +311,12 @@ def newest_slot(fs: FileSystem, directory: str) -> DurablePoint | None:
 
 
 def epoch_after(old: DurablePoint, config: TopicConfig, *, same: bool) -> int:
-    """The epoch for a writer that begins: a new one, unless nothing has changed.
+    """Returns the epoch for a new writer: a new one, unless nothing has changed.
 
     Args:
         old: the newest slot.
         config: the topic's options.
-        same: the slot says what is true of the log.
+        same: true if the slot matches the log.
     """
     mark = mark_of(config)
     same = same and old.epoch % 2 == 0 and mark_in(old.epoch) == mark
@@ -324,12 +324,12 @@ def epoch_after(old: DurablePoint, config: TopicConfig, *, same: bool) -> int:
 
 
 def make_header(fs: FileSystem, directory: str, slot: DurablePoint, seed: int) -> DurablePointFile:
-    """A partition's header for writing, with a slot that says what is true now; made when there is none.
+    """Opens a partition's header for writing, with an exact slot. Creates the file if it is missing.
 
     Args:
         fs, directory: the partition, under its lock.
-        slot: what is true.
-        seed: makes a new file's counter and epoch numbers that no process remembers.
+        slot: the current facts.
+        seed: for the counter and epoch of a new file, which no process must have cached.
     """
     path = join(directory, DURABLE_POINT)
     new = not fs.exists(path)
@@ -343,7 +343,7 @@ def make_header(fs: FileSystem, directory: str, slot: DurablePoint, seed: int) -
         set_aside(fs, path)
         return make_header(fs, directory, slot, seed)
     if header.refresh() is None:
-        new = True  # made by a process that died before its name was durable, or that had no room for more
+        new = True  # created by a process that died before its name was durable, or by a full disk
         mixed = hashlib.blake2b(header.boot_mark + b"%d" % seed, digest_size=5).digest()
         start = int.from_bytes(mixed, "little")
         slot = replace(slot, counter=start, epoch=marked(2 * start, mark_in(slot.epoch)))
@@ -354,17 +354,17 @@ def make_header(fs: FileSystem, directory: str, slot: DurablePoint, seed: int) -
 
 
 def mark_failed(fs: FileSystem, directory: str) -> None:
-    """Says that a sync failed before there was a writer: what lies above the durable end proves nothing. Under the lock."""
+    """Marks in the header that a sync failed before there was a writer. Under the partition's lock."""
     with _marking(fs, directory) as header:
         if header is not None and header.same_boot:
             header.write(flags=FAILED)
 
 
 def mark_options(fs: FileSystem, directory: str, mark: int) -> None:
-    """Has every writer of a partition load it again with the topic's options as they stand. Under the partition's lock.
+    """Makes every writer of a partition load it again with the topic's current options. Under the partition's lock.
 
-    A partition without a header has no writer. The file keeps its modification time, which tells whether a broker has written
-    since: nothing else in the header has changed.
+    A partition without a header has no writer. The file keeps its modification time, which shows whether a broker has written
+    since.
     """
     with _marking(fs, directory) as header:
         if header is not None and header.slot is not None and header.slot.epoch % 2 == 0 and not header.slot.flags:
@@ -374,7 +374,7 @@ def mark_options(fs: FileSystem, directory: str, mark: int) -> None:
 
 
 def mark_deleted(fs: FileSystem, directory: str) -> None:
-    """Says in a partition's header, if it has one, that nothing may be written any more. Under the partition's lock."""
+    """Marks a partition as deleted in its header, if it has one, which prevents writes. Under the partition's lock."""
     with _marking(fs, directory) as header:
         if header is not None:
             header.write_both(flags=DELETED)
@@ -382,7 +382,7 @@ def mark_deleted(fs: FileSystem, directory: str) -> None:
 
 @contextmanager
 def _marking(fs: FileSystem, directory: str) -> Iterator[DurablePointFile | None]:
-    """A partition's header for writing, if it has one with a valid slot."""
+    """Opens a partition's header for writing, if it has one with a valid slot."""
     try:
         header = DurablePointFile(fs, directory, write=True)
     except StorageFailedError as error:
@@ -397,6 +397,6 @@ def _marking(fs: FileSystem, directory: str) -> Iterator[DurablePointFile | None
 
 
 def _boot_mark(fs: FileSystem, file: File) -> bytes:
-    """16 bytes that are the same only for this file under this boot; zeros where the system does not tell its boots apart."""
+    """Returns 16 bytes that identify this file under this boot; zeros if the system has no boot id."""
     boot = fs.boot_id()
     return hashlib.blake2b(boot + b"%d %d" % file.identity(), digest_size=16).digest() if boot else bytes(16)

@@ -1,4 +1,4 @@
-"""How partitions stand when the last process leaves a log directory: from their headers, without opening them (reliability 4)."""
+"""Writes the checkpoints of a clean shutdown from the partitions' headers, without opening them (reliability 4)."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from pylog.segment.names import LOG, file_name, parse
 
 
 class Ending(NamedTuple):
-    """How a partition stands, as its header says.
+    """The state of a partition, from its header.
 
     Attributes:
-        durable_offset: everything below is synced: Kafka's recovery point.
-        start_offset: of the log.
+        durable_offset: records below it are synced: Kafka's recovery point.
+        start_offset: the log start offset.
         first_base_offset: of its first segment.
-        settled: nothing was under way, and the last file has the published size.
-        same_boot: the header was written since the system started.
-        preallocated: zeros follow the published end: a broker that trusts the marker does not start on them.
+        settled: true if no operation was unfinished, and the last file has the published size.
+        same_boot: true if the header was written under this boot.
+        preallocated: true if zeros follow the published end, on which a broker that trusts the marker fails.
     """
 
     durable_offset: int
@@ -35,7 +35,7 @@ class Ending(NamedTuple):
 
 
 def endings(fs: FileSystem, directories: Mapping[TopicPartition, str]) -> dict[TopicPartition, Ending]:
-    """The partitions that have a header, by name."""
+    """Returns the partitions with a header, by name."""
     found = {partition: _ending(fs, directory) for partition, directory in directories.items()}
     return {partition: ending for partition, ending in found.items() if ending is not None}
 
@@ -43,7 +43,7 @@ def endings(fs: FileSystem, directories: Mapping[TopicPartition, str]) -> dict[T
 def _ending(fs: FileSystem, directory: str) -> Ending | None:
     try:
         header = open_header(fs, directory)
-    except StorageFailedError:  # what cannot be opened is not settled
+    except StorageFailedError:  # a partition that cannot be opened is not settled
         return None
     if header is None:
         return None
@@ -68,10 +68,10 @@ def _is_blank(fs: FileSystem, path: str, position: int, end: int) -> bool:
 
 
 def is_empty(fs: FileSystem, directory: str) -> bool:
-    """Whether a partition has no bytes: then nothing of it can have been left under way."""
+    """Whether a partition has no bytes, so that no operation can be unfinished."""
     try:
         return not any(entry.name.endswith(LOG) and entry.size for entry in fs.list(directory))
-    except StorageFailedError:  # such as a link that leads nowhere
+    except StorageFailedError:  # a broken link, for example
         return False
 
 
@@ -83,18 +83,18 @@ def note_ends(
     recovery_points: Checkpoint,
     log_starts: Checkpoint,
 ) -> bool:
-    """Writes the checkpoints of a log directory that nobody else has open; whether all of it is as after a clean shutdown.
+    """Writes the checkpoints of a log directory that no other process has open. Returns whether the shutdown is clean.
 
-    Where a broker was last, its checkpoint may know a start above that in a header: there records were deleted by the broker.
-    Without a marker that stays so: what pylog writes next would let the headers count.
+    If a broker was the last writer, its checkpoint may have a higher start than a header, because the broker deleted records.
+    Without a marker the checkpoint is kept: a marker of pylog's would give the headers precedence.
 
-    No line is removed or raised to the first segment: a start below that tells a broker that its remote tier has the rest.
+    No entry is removed, or raised to the first segment: a lower start shows a broker that remote storage has the other records.
 
     Args:
         fs: the file system.
         names: the directories of all partitions.
-        opened: those that were opened meanwhile. Without a marker only they are known to need no recovery.
-        marker: what stood in the clean-shutdown marker when the directory was opened, None without one.
+        opened: those that were opened in this session. Without a marker only they are known to need no recovery.
+        marker: the content of the clean-shutdown marker when the directory was opened; None without one.
         recovery_points, log_starts: Kafka's checkpoints.
     """
     found = endings(fs, names)
@@ -103,7 +103,7 @@ def note_ends(
     starts = {key: ending.start_offset if ours else max(ending.start_offset, told.get(key, 0)) for key, ending in settled.items()}
     raised = {key: start for key, start in starts.items() if start > settled[key].first_base_offset}
     behind = any(start > settled[key].start_offset for key, start in raised.items())
-    lowered = {key: start for key, start in starts.items() if told.get(key, 0) > start}  # a header of pylog's own knows better
+    lowered = {key: start for key, start in starts.items() if told.get(key, 0) > start}  # a header of pylog takes precedence
     noted = recovery_points.note({partition: ending.durable_offset for partition, ending in settled.items()})
     noted &= log_starts.note(raised | lowered)
     known = names if marker is not None else opened

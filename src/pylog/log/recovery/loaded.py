@@ -1,4 +1,4 @@
-"""What loading a partition is given, and what it finds."""
+"""`Source` and `Loaded`: the input and the result of loading a partition."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from pylog.segment.seal import HeaderDigest
 
 @dataclass(frozen=True)
 class Source:
-    """Where a partition is and what its log directory says of it.
+    """A partition to load, with the facts from its log directory.
 
     Attributes:
         fs, directory, partition: the partition.
-        options: its topic's options, as its log acts by them.
+        options: its topic's options that its log applies.
         open_files: limits the files that this process keeps open for reading.
-        writable: open for writing.
-        clean: the log directory was shut down cleanly (its marker was there); a partition with a header knows better.
-        ours: the marker is pylog's own: no broker was here since, so a partition's header knows better than the checkpoints.
-        foreign: another program has the directory open now; nothing of it is judged.
-        recovery_points, log_starts, cleaned: Kafka's checkpoints; the last says how far partitions are compacted.
-        lock: the partition's, None for a reader.
-        root_lock: guards the checkpoint files, None for a reader.
-        cleaning_lock: of whoever compacts the partition, None for a reader.
-        clock: tells which producers have expired.
+        writable: true if open for writing.
+        clean: true if the log directory had a clean-shutdown marker; a partition's header takes precedence.
+        ours: true if pylog wrote the marker and no broker has run since, so that headers take precedence over checkpoints.
+        foreign: true if another program has the directory open now; it is then not checked.
+        recovery_points, log_starts, cleaned: Kafka's checkpoints; the last one has the ends of the clean sections.
+        lock: the partition's; None for a reader.
+        root_lock: protects the checkpoint files; None for a reader.
+        cleaning_lock: held during compaction of the partition; None for a reader.
+        clock: decides which producers have expired.
     """
 
     fs: FileSystem
@@ -59,66 +59,66 @@ class Source:
 
     @property
     def held(self) -> HeldDirectory:
-        """The file system of a partition that is open for writing: it refuses changes once the directory was replaced."""
+        """The file system of a partition open for writing, which refuses changes once the directory was replaced."""
         assert isinstance(self.fs, HeldDirectory)
         return self.fs
 
     @property
     def config(self) -> TopicConfig:
-        """The topic's options that count now: in one change of the log they are the same throughout."""
+        """The topic's current options, which stay the same during one change of the log."""
         return self.options.now.config
 
     @property
     def recovery_point(self) -> int:
-        """Kafka's word: offsets below it are synced."""
+        """Kafka's recovery point: offsets below it are synced."""
         return self.recovery_points.offsets().get(self.partition, 0)
 
     @property
     def log_start(self) -> int:
-        """Kafka's checkpointed log start, 0 when it has none."""
+        """Kafka's checkpointed log start; 0 if there is none."""
         return self.log_start_line or 0
 
     @property
     def log_start_line(self) -> int | None:
-        """The same, None when it has none."""
+        """Kafka's checkpointed log start; None if there is none."""
         return self.log_starts.offsets().get(self.partition)
 
     @property
     def compacted_to(self) -> int:
-        """How far a compaction may have got: anywhere in a topic that is compacted, as one that was killed has noted nothing."""
+        """The possible end of the clean section: anywhere in a compacted topic, as a killed compaction writes no checkpoint."""
         return limits.INT64_MAX if self.options.read().is_compacted else self.cleaned.offsets().get(self.partition, 0)
 
 
 @dataclass
 class Loaded:
-    """A partition as it was found.
+    """A loaded partition.
 
     Attributes:
         segments: in order; the last one is the active one.
-        end: bytes of whole batches in the active segment.
-        next_offset: the log's end.
-        start_offset: the log's start.
-        remote_start: where the log starts in a broker's remote tier; None of a log that is all here.
-        leader_epoch: of the last batch, -1 when nothing says.
-        epochs: the leader epoch checkpoint; None when it is missing or damaged.
+        end: the size of the whole batches in the active segment, in bytes.
+        next_offset: the log end offset.
+        start_offset: the log start offset.
+        remote_start: the log start offset in remote storage; None if the log is complete here.
+        leader_epoch: of the last batch; -1 if unknown.
+        epochs: the leader epoch checkpoint; None if it is missing or damaged.
         builder: the active segment's indexes.
-        producers: the producer state up to the end; None when the log is read-only (made when it is asked for).
+        producers: the producer state at the end; None in a read-only log, which computes it on first use.
         snapshots: offsets of the producer snapshots.
         unindexed: bases of sealed segments that have no `.index` file.
-        digest: of the active segment's batch headers, all of them; None when they were not all looked at.
-        plain: all of the active segment was looked at, and no batch of it has a producer.
-        file_size: bytes of the last file, whatever they are.
-        found: the header's newest slot, whatever it is worth; None when there is none.
-        slot: the same, None when another program has written since: its word is stale then.
-        same_boot: whether the slot is of this boot of the operating system: all that is published is there.
-        known_position: bytes of the active segment that are not to be doubted: published under this boot, or synced.
-        torn: the torn tail to be cut, if any.
-        preallocated: zeros behind the end, in bytes.
-        corrupt: why the partition may not be written, or None.
-        findings: what its owner should know.
-        durable_offset: everything below is known to be synced.
-        clean: nothing had to be scanned.
-        topic_id: of the topic that the directory belongs to, None when nothing says.
+        digest: of all batch headers in the active segment; None if not all were read.
+        plain: true if the whole active segment was read, and no batch has a producer.
+        file_size: of the last file, in bytes.
+        found: the header's newest slot, even if stale; None if there is none.
+        slot: the same; None if it is stale because another program has written since.
+        same_boot: true if the slot was written under this boot of the operating system, so that all published bytes exist.
+        known_position: the position below which the active segment is trusted: published under this boot, or synced.
+        torn: the torn tail to cut off, or None.
+        preallocated: zeros after the end, in bytes.
+        corrupt: why the partition must not be written, or None.
+        findings: for the owner of the partition.
+        durable_offset: records below it are known to be synced.
+        clean: true if no segment had to be scanned.
+        topic_id: of the directory's topic; None if unknown.
     """
 
     segments: FoundSegments
@@ -149,13 +149,13 @@ class Loaded:
 
     @property
     def sound(self) -> bool:
-        """Whether the partition may stand under a clean-shutdown marker as it is.
+        """Whether a clean-shutdown marker may be written for the partition as it is.
 
-        Zeros behind the end are fatal there to a broker (interop 6). Under this boot they may be those of a process at work.
+        A broker that trusts the marker fails on zeros after the end (interop 6). Under this boot a running process may own them.
         """
         return self.clean and self.torn is None and self.corrupt is None and (self.same_boot or not self.preallocated)
 
     def follows(self, before: Loaded) -> bool:
-        """Whether this is still the partition that was loaded before, not one that was made in its place, nor about to go."""
+        """Whether this is still the same partition, not one created in its place, and not about to be deleted."""
         flags = 0 if self.slot is None else self.slot.flags
         return not flags & DELETED and (None in (self.topic_id, before.topic_id) or self.topic_id == before.topic_id)

@@ -1,8 +1,8 @@
-"""Opening a partition: from a directory to segments, ends and findings, in small steps.
+"""Loads a partition: turns a directory into segments, ends and findings, in small steps.
 
-Nothing trusted is read again: a partition that was closed cleanly costs its directory listing, the batch headers behind the
-last index entry, and a few small files. Otherwise the segments from the durable point (or Kafka's recovery point) on are
-scanned, their checksums with them. Opening read-only writes nothing and repairs only in memory.
+After a clean shutdown, loading costs a directory listing, the batch headers after the last index entry, and a few small files.
+Otherwise the segments from the durable point (or Kafka's recovery point) on are scanned, with their checksums. A read-only load
+writes nothing and repairs only in memory.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ _NONE_PENDING: Final = frozenset[str]()
 
 
 def load(source: Source) -> Loaded:
-    """Opens a partition's directory. Nothing is changed in its `.log` files, whatever is found.
+    """Loads a partition from its directory. Never changes its `.log` files.
 
     Raises:
-        UnknownTopicOrPartitionError: it is not there.
+        UnknownTopicOrPartitionError: the directory does not exist.
     """
-    header = open_header(source.fs, source.directory)  # before the files are listed: what it publishes is among them (11a)
+    header = open_header(source.fs, source.directory)  # first, so that all published segments are listed (11a)
     slot, same_boot = (None, False) if header is None else (header.refresh(), header.same_boot)
     if header is not None:
         header.close()
@@ -84,7 +84,7 @@ def load(source: Source) -> Loaded:
     loaded.next_offset = loaded.start_offset
     _read_epochs(source, loaded)
     loaded.remote_start = remote_start(source.fs, parent_of(source.directory), source.log_start_line, loaded.epochs, first)
-    with contextlib.suppress(CorruptionError):  # nothing is decided by an id that cannot be read
+    with contextlib.suppress(CorruptionError):  # an unreadable id decides nothing
         loaded.topic_id = checkpoints.read_topic_id(source.fs, source.directory)
     if loaded.segments:
         _load_tail(source, loaded)
@@ -99,7 +99,7 @@ def load(source: Source) -> Loaded:
 
 
 def listing(source: Source) -> list[DirectoryEntry]:
-    """The files of a partition, `.log` files with their sizes.
+    """Lists the files of a partition, `.log` files with their sizes.
 
     Raises:
         UnknownTopicOrPartitionError: it is not there.
@@ -111,13 +111,13 @@ def listing(source: Source) -> list[DirectoryEntry]:
 
 
 def deleted(source: Source) -> UnknownTopicOrPartitionError:
-    """The error for a partition that another process has deleted."""
+    """Returns the error for a partition that another process has deleted."""
     told = f"{source.directory} was deleted by another process; get the log from its store again"
     return UnknownTopicOrPartitionError(told, path=source.directory)
 
 
 def _end_of_swap(source: Source, entry: DirectoryEntry) -> int:
-    """The next offset of a segment that a compaction finished but did not get to rename."""
+    """Returns the next offset of a segment that a compaction has finished but not renamed."""
     found = parse(entry.name)
     assert found is not None
     segment = _segment(source, found.offset, entry.name, entry, source.config.index_interval_bytes, _NONE_PENDING)
@@ -125,7 +125,7 @@ def _end_of_swap(source: Source, entry: DirectoryEntry) -> int:
 
 
 def _carry_out(source: Source, plan: LoadPlan) -> None:
-    """Finishes what a deletion or compaction left half done (storage-format 6.9.1 to 6.9.3)."""
+    """Completes an unfinished deletion or compaction (storage-format 6.9.1 to 6.9.3)."""
     for name in plan.removals:
         _remove_if_there(source.fs, join(source.directory, name))
     if plan.removals:
@@ -137,10 +137,10 @@ def _carry_out(source: Source, plan: LoadPlan) -> None:
     if plan.renames:
         files = [old for old, _ in plan.renames]
         trace.later(trace.CHANGE_FINISHED, source.partition, files=files, reason="a compaction was not finished")
-    if plan.renames:  # a compaction that began before they were durable would make whoever opens it next drop the old names
+    if plan.renames:  # sync first: a compaction could otherwise cause the next load to delete the old names
         source.fs.sync_directory(source.directory)
     if plan.cleaned and source.cleaning_lock is not None:
-        with source.cleaning_lock.if_free() as free:  # else it is somebody's work
+        with source.cleaning_lock.if_free() as free:  # otherwise another process is working on it
             for name in plan.cleaned if free else ():
                 source.fs.remove(join(source.directory, name))
             if free:
@@ -151,14 +151,14 @@ def _remove_if_there(fs: FileSystem, path: str) -> None:
     try:
         remove_derived(fs, path)
     except StorageFailedError as error:
-        if not vanished(error):  # else a reader has finished the index that it was making
+        if not vanished(error):  # otherwise a reader has completed its index
             raise
 
 
 def _finish_truncation(source: Source, slot: DurablePoint, entries: dict[str, DirectoryEntry]) -> bool:
-    """Renames the copy that a truncation made of its last segment, if that was to be done next; whether it was.
+    """Renames the copy of the last segment from an unfinished truncation. Returns whether there was one.
 
-    Else that segment would be appended to, and one day cut, which readers may have mapped while it was a sealed one.
+    Otherwise a file that readers may have mapped as a sealed segment would be appended to, and truncated one day.
     """
     name = file_name(slot.active_base, LOG)
     path = join(source.directory, name)
@@ -170,14 +170,14 @@ def _finish_truncation(source: Source, slot: DurablePoint, entries: dict[str, Di
     known = inode_of(source.fs, path + TEMPORARY) == slot.active_inode
     if known:
         trace.later(trace.CHANGE_FINISHED, source.partition, files=[name], reason="a truncation was not finished")
-        source.fs.rename(path + TEMPORARY, path)  # durable before the first write, like all that is found under an odd epoch
+        source.fs.rename(path + TEMPORARY, path)  # made durable before the first write, like everything under an odd epoch
     return known
 
 
 def _check_regular(source: Source, entries: dict[str, DirectoryEntry]) -> None:
-    """A link or pipe with a segment's name is never followed, nor passed over: the records behind it would be missed.
+    """Refuses a link or pipe with a segment's name: following it is unsafe, and skipping it would hide records.
 
-    A directory is left alone, as a broker does (interop 1.1.7).
+    A directory is ignored, as by a broker (interop 1.1.7).
     """
     for name, entry in entries.items():
         found = None if entry.is_file or (entry.is_directory and not entry.is_link) else parse(name)
@@ -188,7 +188,7 @@ def _check_regular(source: Source, entries: dict[str, DirectoryEntry]) -> None:
 
 
 def _open_segments(source: Source, plan: LoadPlan, entries: dict[str, DirectoryEntry]) -> FoundSegments:
-    """All segments; the last one is the active one from the start on: a file that will grow must never be mapped."""
+    """Returns all segments. The last one is the active one from the start: a file that will grow must never be mapped."""
     renamed = dict(plan.renames) if source.writable else {}
     bases, found = list(plan.segments), [entries[name] for name in plan.segments.values()]
 
@@ -224,11 +224,11 @@ def _segment(
 
 
 def _own_slot(source: Source, loaded: Loaded, same_boot: bool) -> None:
-    """Takes the header, unless another program has written since (reliability 12): then its word is stale.
+    """Uses the header, unless it is stale because another program has written since (reliability 12).
 
-    The signs: its segment is gone or another file; one above it, which no roll of this boot explains; a batch of another leader
-    epoch behind what it published, or for who only reads anything there if a broker was here. (Who writes walks it all anyway.)
-    A segment that is the same file keeps its durable end all the same: nobody cuts there.
+    The signs of that: its segment is missing or another file; a later segment that no roll of this boot explains; a batch of
+    another leader epoch after the published end, or for a reader, if a broker was here, any batch there. (A writer walks all
+    batches anyway.) If the segment is the same file, its durable end stays valid: no program truncates below it.
     """
     slot = loaded.found
     named = None if slot is None else loaded.segments.find(slot.active_base)
@@ -247,14 +247,14 @@ def _own_slot(source: Source, loaded: Loaded, same_boot: bool) -> None:
 
 
 def _log_start(source: Source, slot: DurablePoint | None) -> int:
-    """Where the log was told to begin. A broker raises it in its checkpoint only, where a flipped bit would delete segments."""
+    """Returns the log start offset, from the header or Kafka's checkpoint, where a flipped bit could delete segments."""
     if slot is None:
         return source.log_start
     return slot.log_start_offset if source.ours else max(source.log_start, slot.log_start_offset)
 
 
 def _end_at_published(loaded: Loaded) -> None:
-    """A reader sees what the header publishes; a segment above the one it names is a roll under way (reliability 11a)."""
+    """Limits a reader to the published records: a segment above the header's is a roll in progress (reliability 11a)."""
     if loaded.slot is None or not loaded.same_boot:
         return
     loaded.segments = loaded.segments.up_to(loaded.slot.active_base)
@@ -264,7 +264,7 @@ def _end_at_published(loaded: Loaded) -> None:
 
 
 def _leave_out_zeros(loaded: Loaded) -> None:
-    """Has the active segment end where the header says, if only zeros follow (`active_file`)."""
+    """Ends the active segment at the header's end, if only zeros follow (`active_file`)."""
     slot, active = loaded.slot, loaded.segments[-1] if loaded.segments else None
     if slot is None or active is None or slot.active_base != active.base_offset or active.size <= slot.published_position:
         return
@@ -278,7 +278,7 @@ def _read_epochs(source: Source, loaded: Loaded) -> None:
         loaded.epochs = checkpoints.read_epochs(source.fs, source.directory)
     except CorruptionError as error:
         path = join(source.directory, LEADER_EPOCH_CHECKPOINT)
-        loaded.findings.append(Finding("rebuilt", path, 0, 0, 0, None, f"{error}; it is made again from the batches"))
+        loaded.findings.append(Finding("rebuilt", path, 0, 0, 0, None, f"{error}; it is rebuilt from the batches"))
 
 
 # ---- the end -----------------------------------------------------------------------------------------------------------------
@@ -292,34 +292,34 @@ def _load_tail(source: Source, loaded: Loaded) -> None:
         _scan_sealed(source, loaded)
     if (source.clean and loaded.clean) or (not source.writable and (loaded.slot is None or loaded.same_boot)):
         _trust_active(source, loaded)
-    else:  # the index files were not written, so all headers are needed, and the checksums cost little more
+    else:  # without index files all headers are needed, and the checksums cost little more
         _scan_active(source, loaded, verify=True)
         _check_digest(loaded)
     _note_missing_bytes(loaded)
 
 
 def _check_digest(loaded: Loaded) -> None:
-    """Compares the batch headers with the digest in the header: it covers what their checksums do not (reliability 6.3)."""
+    """Compares batch headers with the digest in the header, which covers fields outside their checksums (reliability 6.3)."""
     active, slot = loaded.segments[-1], loaded.slot
     if slot is None or slot.epoch % 2 or slot.flags or slot.active_base != active.base_offset or loaded.corrupt is not None:
         return
     end = slot.published_position
-    sure = loaded.same_boot or slot.durable_position == end  # else a power loss may have changed what lies above the durable end
+    sure = loaded.same_boot or slot.durable_position == end  # otherwise a power loss may have changed bytes after the durable end
     if sure and end <= loaded.end and _digest(loaded, end) != slot.header_digest:
-        message = f"{active.path}: a batch header below position {end} has an offset, length or leader epoch that was not written"
+        message = f"{active.path}: a batch header below position {end} has a changed offset, length or leader epoch"
         found = Finding("corrupt", active.path, 0, end, active.base_offset, slot.published_offset, message)
         loaded.findings.append(found)
         loaded.corrupt = found
 
 
 def _digest(loaded: Loaded, end: int) -> int:
-    """The digest of the active segment's headers below a position."""
+    """Returns the digest of the active segment's headers below a position."""
     known = loaded.digest
     return known.value if known is not None and known.position == end else digest_of(loaded.segments[-1], end).value
 
 
 def _note_missing_bytes(loaded: Loaded) -> None:
-    """A file shorter than what was synced of it has lost acknowledged records; neither pylog nor a broker cuts it so."""
+    """Reports a file that is shorter than its synced end: acknowledged records are lost. Neither pylog nor a broker does that."""
     active = loaded.segments[-1]
     missing = loaded.known_position - active.size
     if missing > 0:
@@ -330,14 +330,14 @@ def _note_missing_bytes(loaded: Loaded) -> None:
 
 
 def _settled(slot: DurablePoint | None, active: LogSegment) -> bool:
-    """Whether the header proves that nothing was left under way."""
+    """Whether the header proves that no operation was unfinished."""
     same = slot is not None and slot.active_base == active.base_offset
     return slot is not None and same and slot.idle and slot.published_position == active.size
 
 
 @dataclass
 class _Walked:
-    """What a walk found: the end of the last good batch, the offset behind it, the last epoch, and the damage on the way."""
+    """The result of a walk: the end of the last good batch, the offset after it, the last epoch, and the damage."""
 
     end: int
     next_offset: int
@@ -348,7 +348,7 @@ class _Walked:
 def _follow(
     segment: LogSegment, position: int, following: int | None, *, verify: bool, take: Callable[[WalkedRange], None] | None = None
 ) -> _Walked:
-    """Walks a segment to its end and says what is there; `take` is given each stretch."""
+    """Walks a segment to its end, and passes each stretch to `take`."""
     found = _Walked(position, start_offset_at(segment, position))
     for stretch in walk(segment, position, segment.size, following, verify=verify):
         table = stretch.table
@@ -364,7 +364,7 @@ def _follow(
 
 
 def _scan_sealed(source: Source, loaded: Loaded) -> None:
-    """Checks the sealed segments that may not have been synced. pylog syncs a segment before it makes the next one."""
+    """Checks sealed segments that may not have been synced. pylog syncs a segment before it creates the next one."""
     if loaded.slot is not None:
         return
     for segment, following in zip(loaded.segments[:-1], loaded.segments[1:], strict=True):
@@ -374,10 +374,10 @@ def _scan_sealed(source: Source, loaded: Loaded) -> None:
 
 
 def _trust_active(source: Source, loaded: Loaded) -> None:
-    """The end of a segment that was closed cleanly, or is only read: its index, and the headers behind the last entry."""
+    """Finds the end after a clean shutdown, or for a reader: from the index and the headers after its last entry."""
     active = loaded.segments[-1]
-    unindexed = not source.fs.exists(active.path_of(INDEX))  # its writer has it in memory; one made again vouches for nothing
-    if unindexed or (source.writable and active.times_lag()):  # what is appended would make an index with a hole of an empty one
+    unindexed = not source.fs.exists(active.path_of(INDEX))  # its writer has it in memory; a rebuilt index confirms nothing
+    if unindexed or (source.writable and active.times_lag()):  # appends would turn an empty index into one with a gap
         _scan_active(source, loaded, verify=False)
         return
     position = active.locate(limits.INT64_MAX)
@@ -395,14 +395,14 @@ def _trust_active(source: Source, loaded: Loaded) -> None:
         found = _Walked(last[POSITION] + last[SIZE], last[LAST_OFFSET] + 1, max(-1, last[LEADER_EPOCH]))
     else:
         found = _follow(active, position, _end_told(loaded), verify=False, take=lambda each: take(each.table, each.shift))
-    if found.damage and position and found.end == position:  # the index led into the damage: look at all of it
+    if found.damage and position and found.end == position:  # the index entry is inside the damage: walk all of it
         _scan_active(source, loaded, verify=False)
     else:
         _settle(source, loaded, found, builder)
 
 
 def _scan_active(source: Source, loaded: Loaded, *, verify: bool) -> None:
-    """Walks the whole active segment and makes its indexes again."""
+    """Walks the whole active segment and rebuilds its indexes."""
     active = loaded.segments[-1]
     builder = SegmentIndexBuilder(active.base_offset, source.config.index_interval_bytes)
 
@@ -422,24 +422,24 @@ def _scan_active(source: Source, loaded: Loaded, *, verify: bool) -> None:
 
 
 def _settle(source: Source, loaded: Loaded, found: _Walked, builder: SegmentIndexBuilder) -> None:
-    """Takes what a walk of the active segment found. What was synced is never a torn tail, however the log was closed."""
+    """Applies the result of a walk of the active segment. Synced bytes are never a torn tail."""
     active = loaded.segments[-1]
     loaded.builder = active.builder = builder
     loaded.leader_epoch = found.leader_epoch
     end = max(found.next_offset, active.base_offset, loaded.start_offset, _offset_told(loaded, found.end))
     loaded.end, loaded.next_offset = found.end, end
     _judge(source, loaded, active, found, durable_position=loaded.known_position, last=True)
-    if loaded.torn is not None and found.end > loaded.end:  # batches behind the hole go with it
+    if loaded.torn is not None and found.end > loaded.end:  # batches after the gap are cut off too
         loaded.builder = active.builder = active.indexed_to(loaded.end)
 
 
 def _end_told(loaded: Loaded) -> int | None:
-    """The offset behind the active segment's last batch, if the header knows it: no batch before it may reach beyond."""
+    """Returns the offset after the active segment's last batch, if the header has it, as a limit for earlier batches."""
     return _offset_told(loaded, loaded.segments[-1].size) or None
 
 
 def _offset_told(loaded: Loaded, position: int) -> int:
-    """The log's end as the header has it, if that is about this position: a truncation within a batch leaves a gap before it."""
+    """Returns the header's log end for a position, if it has one: a truncation inside a batch leaves a gap before it."""
     slot, active = loaded.slot, loaded.segments[-1]
     if slot is None or slot.active_base != active.base_offset:
         return 0
@@ -449,13 +449,13 @@ def _offset_told(loaded: Loaded, position: int) -> int:
 
 
 def _judge(source: Source, loaded: Loaded, segment: LogSegment, found: _Walked, *, durable_position: int, last: bool) -> None:
-    """Turns what a walk stumbled over into findings: at most one torn tail, everything else corruption."""
+    """Turns the damage of a walk into findings: at most one torn tail, everything else is corruption."""
     if source.foreign or not found.damage:
         return
     first = found.damage[0]
-    told = _offset_told(loaded, first.position)  # it stands behind a gap that a truncation left: the log does not go back
+    told = _offset_told(loaded, first.position)  # after a gap left by a truncation: the log end must not go back
     offset = max(first.offset, loaded.start_offset, told)
-    synced = offset < source.recovery_point  # a broker's word that these offsets were on the disk
+    synced = offset < source.recovery_point  # a broker has synced these offsets
     torn = is_torn(
         first,
         durable_position=segment.size if synced else durable_position,
@@ -476,7 +476,7 @@ def _judge(source: Source, loaded: Loaded, segment: LogSegment, found: _Walked, 
 
 
 def _note_torn(loaded: Loaded, segment: LogSegment, first: Damage) -> None:
-    """The bytes behind the end. Zeros are all that is left of a batch where pylog does not write, and where one was published."""
+    """Judges the bytes after the end. If pylog is not the writer, or a batch was published there, zeros are a lost batch."""
     behind = loaded.slot is not None and loaded.slot.published_position <= first.position
     if behind and segment.file().is_blank(first.position, segment.size):
         loaded.preallocated = segment.size - first.position
@@ -487,23 +487,23 @@ def _note_torn(loaded: Loaded, segment: LogSegment, first: Damage) -> None:
 
 
 def _unsynced_bytes(loaded: Loaded) -> int:
-    """How far apart unsynced batches can be: only a power loss leaves a hole before them, the death of a process never does."""
+    """Returns the largest distance of unsynced batches. Only a power loss leaves a gap before them, not a dying process."""
     return 0 if loaded.slot is None or loaded.same_boot else loaded.slot.unsynced_bytes
 
 
 def _finding(kind: str, segment: LogSegment, damage: Damage) -> Finding:
     size = damage.end - damage.position
     told = {
-        "torn": f"the write of offset {damage.offset} was cut off: {size} bytes from position {damage.position} on",
+        "torn": f"the write of offset {damage.offset} was incomplete: {size} bytes from position {damage.position} on",
         "corrupt": f"the batch at position {damage.position} (offset {damage.offset}) {damage.why}; {size} bytes are not served",
     }[kind]
     return Finding(kind, segment.path, damage.position, size, damage.offset, damage.next_offset, f"{segment.path}: {told}")
 
 
 def _durable_offset(source: Source, loaded: Loaded) -> int:
-    """What is known to be synced: what the durable point says; without one all of it after a clean shutdown, else Kafka's word.
+    """Returns the synced end: from the durable point, else all of it after a clean shutdown, else Kafka's recovery point.
 
-    The marker of a clean shutdown may have been there when the store was opened, and another process may have written since.
+    Another process may have written since the store was opened with a clean-shutdown marker.
     """
     known = loaded.next_offset if source.clean else source.recovery_point
     if loaded.slot is not None:
@@ -512,9 +512,9 @@ def _durable_offset(source: Source, loaded: Loaded) -> int:
 
 
 def _note_missing_tail(source: Source, loaded: Loaded) -> None:
-    """A snapshot is named by the log's end when it was made, a recovery point was synced: one beyond the end tells a loss."""
-    live = not source.writable and loaded.slot is not None and loaded.same_boot  # a roll under way makes one for its segment
-    if source.foreign or live or loaded.corrupt is not None:  # damage says it better
+    """Reports a loss if a snapshot, named by an earlier log end, or the synced recovery point is past the end."""
+    live = not source.writable and loaded.slot is not None and loaded.same_boot  # a roll in progress writes one for its segment
+    if source.foreign or live or loaded.corrupt is not None:  # the damage is reported instead
         return
     told = {offset: join(source.directory, file_name(offset, SNAPSHOT)) for offset in loaded.snapshots[-1:]}
     told[source.recovery_point] = "the recovery point checkpoint"
@@ -528,7 +528,7 @@ def _note_missing_tail(source: Source, loaded: Loaded) -> None:
 
 
 def _load_producers(source: Source, loaded: Loaded) -> None:
-    """The producer state at the end; a segment whose `.index` was missing gets its transaction index again too."""
+    """Returns the producer state at the end. Also rebuilds the transaction index of a segment whose `.index` was missing."""
     now_ms, expiration_ms = source.clock.now_ms(), source.config.producer_id_expiration_ms
     loaded.producers, complaints = producers_at_end(source.fs, source.directory, loaded, Idleness(now_ms, expiration_ms))
     loaded.producers.noted = lambda timestamp: _noted(now := source.clock.now_ms(), now, timestamp)
@@ -539,12 +539,13 @@ def _load_producers(source: Source, loaded: Loaded) -> None:
 
 
 def producers_at_end(fs: FileSystem, directory: str, loaded: Loaded, idle: Idleness) -> tuple[ProducerStateManager, list[str]]:
-    """The newest snapshot and a replay of the batch headers behind it. Cost: those headers; nothing after a clean close.
+    """Loads the newest snapshot and replays the batch headers after it. Cost: those headers; none after a clean shutdown.
 
-    A producer is idle from its last batch's largest timestamp on. Where there is none, or one in the future, it is idle from
-    when its segment was written last.
+    A producer has been idle since its last batch's largest timestamp. If that is missing or in the future, since its segment was
+    last written.
 
-    A segment without `.index` has lost its derived files, its transaction index with them: the replay begins there at the latest.
+    A segment without `.index` has lost its derived files, including the transaction index, so the replay begins there at the
+    latest.
     """
     start = loaded.segments.bases[0] if loaded.segments else 0
     end = min([loaded.next_offset, *loaded.unindexed])
@@ -552,7 +553,7 @@ def producers_at_end(fs: FileSystem, directory: str, loaded: Loaded, idle: Idlen
     for segment, size in _behind(loaded, state.end_offset):
         state.noted = partial(_noted, segment.appends.last(idle.now_ms), idle.now_ms)
         if loaded.plain and segment is loaded.segments[-1]:
-            continue  # it was walked already, and no batch of it has a producer
+            continue  # already walked, without a producer's batch
         aborted, complete = replay_segment(segment, size, state)
         segment.add_aborted(aborted, complete=complete)
     state.end_offset = loaded.next_offset
@@ -564,7 +565,7 @@ def _noted(written_ms: int, now_ms: int, timestamp: int) -> int:
 
 
 def _behind(loaded: Loaded, offset: int) -> list[tuple[LogSegment, int]]:
-    """The segments with records at or above an offset, with the bytes of each that count."""
+    """Yields the segments with records at or above an offset, with the valid bytes of each."""
     if offset >= loaded.next_offset or not loaded.segments:
         return []
     ends = [*loaded.segments.bases[1:], loaded.next_offset]
@@ -573,10 +574,10 @@ def _behind(loaded: Loaded, offset: int) -> list[tuple[LogSegment, int]]:
 
 
 def epochs_of(loaded: Loaded) -> list[EpochEntry]:
-    """The leader epochs that a writer goes on with. Cost: all headers where their checkpoint is missing or damaged.
+    """Returns the leader epochs for a writer. Cost: all headers if the checkpoint is missing or damaged.
 
-    Who raised the log's start may have died before he cut them: as long as the first segment lies below it. They are not cut to
-    where that segment begins: if one before it is missing and nobody said that it may go, they are what tells it.
+    A process that raised the log start may have died before it truncated them, while the first segment is below the start. They
+    are not truncated to the first segment's base: if an earlier segment is missing without a reason, they show it.
     """
     epochs = _epochs_from_batches(loaded) if loaded.epochs is None else loaded.epochs
     raised = bool(loaded.segments) and loaded.start_offset > loaded.segments.bases[0]
