@@ -69,7 +69,7 @@ class RootDirectory:
         self._fs.check_directory(self._path, write=True)
         exclusive, timeout_ms = options.exclusive, options.lock_timeout_ms
         self.locks = StoreLocks(self._fs, self._path, clock, exclusive=exclusive, timeout_ms=timeout_ms)
-        self._fs.hold()
+        self._fs.hold(self.locks.keep_brokers_out)
         self.changes = TopicChanges(self._fs, self._path, self.locks, self._checkpoints)
         try:
             self._report_checkpoints()

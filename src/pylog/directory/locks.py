@@ -20,7 +20,7 @@ from typing import Any, Final, Self
 from pylog import limits
 from pylog.clock import Clock
 from pylog.errors import PylogError, StorageFailedError, StoreLockedError
-from pylog.fs import FileSystem, LockByte, LockFile, join
+from pylog.fs import DirectoryLock, FileSystem, LockByte, LockFile, join
 
 KAFKA_LOCK: Final = ".lock"
 PYLOG_LOCK: Final = "pylog.lock"
@@ -28,6 +28,7 @@ _ROOT: Final = 0
 _PRESENCE: Final = 1
 _PARTITIONS: Final = 2
 _BYTES: Final = 1 << 40  # partition locks; two partitions with the same byte only wait for each other
+_OPENING_S: Final = 1.0  # the longest time between the locks that a process takes as it opens a store
 _NAPS: Final = (0.00002, 0.00005, 0.0001, 0.0002, 0.0005, 0.001)
 
 
@@ -212,16 +213,74 @@ class StoreLocks:
         self._exclusive = exclusive
         self._timeout = timeout_ms / 1000
         self.was_alone = False
-        self._kafka = self._lock_out_brokers()
-        self._file = fs.open_locks(join(root, PYLOG_LOCK))
-        start, size = (0, 0) if exclusive else (_PRESENCE, 1)
-        if not self._file.try_lock(start, size, exclusive=exclusive):
+        self._directory = fs.lock_directory(root)
+        self._file: LockFile | None = None
+        self._kafka: LockFile | None = None
+        try:
+            self._kafka = self._lock_out_brokers()
+            self._file = fs.open_locks(join(root, PYLOG_LOCK))
+            self._enter(self._kafka, self._file)
+        except BaseException:
             self.close()
-            other = "another pylog process or store" if exclusive else "a pylog process that opened it with exclusive=True"
-            raise StoreLockedError(
-                f"{other} has {root} open for writing; close it there, or open the store with mode='r'", path=root
-            )
+            raise
         self.root = self._lock_of(_ROOT, root)
+
+    # ---- pylog's lock --------------------------------------------------------------------------------------------------------
+
+    def _enter(self, kafka: LockFile, file: LockFile) -> None:
+        """Takes this store's place among the writers of the directory.
+
+        The bytes of `pylog.lock` exclude each other only if all writers have the same file open, and anybody can remove a file.
+        Nobody can remove the directory's own lock. So if that lock shows another writer, its presence must show in this file too.
+        """
+        deadline = self._clock.monotonic() + min(self._timeout, _OPENING_S)
+        while True:
+            alone = self._try_alone(kafka)
+            if (alone or (not self._exclusive and file.is_locked(_PRESENCE, 1))) and self._is_present(file):
+                if not self._exclusive and self._directory is not None:
+                    self._share(self._directory, deadline)
+                self.was_alone = self.was_alone and alone
+                return
+            if self._is_taken(file):
+                raise self._other_writer()
+            if self._clock.monotonic() > deadline:
+                raise StoreLockedError(
+                    f"a pylog process that has {self._root} open for writing holds a {PYLOG_LOCK} that was removed since; close "
+                    "it there, or open the store with mode='r'",
+                    path=self._root,
+                )
+            self._clock.sleep(_NAPS[-1])
+
+    def _try_alone(self, kafka: LockFile) -> bool:
+        """Returns whether no other writer holds the directory's own lock, or `.lock` where directories have none."""
+        if self._directory is not None:
+            return self._directory.try_lock(exclusive=True)
+        alone = kafka.try_lock(0, 0, exclusive=True)
+        kafka.try_lock(0, 0, exclusive=False)
+        return alone
+
+    def _is_present(self, file: LockFile) -> bool:
+        start, size = (0, 0) if self._exclusive else (_PRESENCE, 1)
+        return file.try_lock(start, size, exclusive=self._exclusive)
+
+    def _is_taken(self, file: LockFile) -> bool:
+        """Returns whether a lock in the file itself excludes this store."""
+        if self._is_present(file):
+            file.unlock(0, 0)
+            return False
+        return True
+
+    def _share(self, directory: DirectoryLock, deadline: float) -> None:
+        """Holds the directory's own lock together with others. An opening process holds it alone for a moment."""
+        while not directory.try_lock(exclusive=False):
+            if self._clock.monotonic() > deadline:
+                raise self._other_writer()
+            self._clock.sleep(_NAPS[-1])
+
+    def _other_writer(self) -> StoreLockedError:
+        other = "another pylog process or store" if self._exclusive else "a pylog process that opened it with exclusive=True"
+        told = f"{other} has {self._root} open for writing; close it there, or open the store with mode='r'"
+        return StoreLockedError(told, path=self._root)
 
     # ---- Kafka's lock --------------------------------------------------------------------------------------------------------
 
@@ -282,9 +341,29 @@ class StoreLocks:
                 path=self._root,
             )
 
+    def keep_brokers_out(self) -> None:
+        """Takes `.lock` again if the file was removed. Cost: two system calls.
+
+        Raises:
+            StoreLockedError: a broker has started meanwhile.
+        """
+        assert self._kafka is not None
+        if self._kafka.is_current():
+            return
+        file = self._fs.open_locks(join(self._root, KAFKA_LOCK))
+        if not file.try_lock(0, 0, exclusive=False):
+            owner = self._fs.lock_owner(join(self._root, KAFKA_LOCK))
+            file.close()
+            raise self._broker_is_there(owner)
+        self._kafka = file  # the other one is closed, and so unlocked, when nobody uses it any more
+
     def alone(self) -> bool:
         """Returns whether no other process has the directory open for writing. If so, none can open it until `close`."""
-        return self._kafka.try_lock(0, 0, exclusive=True)
+        assert self._kafka is not None
+        assert self._file is not None
+        shared_file = self._kafka.is_current() and self._file.is_current()  # else others may hold other files
+        alone = shared_file and self._kafka.try_lock(0, 0, exclusive=True)
+        return alone and (self._exclusive or not self._file.is_locked(_PRESENCE, 1))
 
     @contextlib.contextmanager
     def alone_meanwhile(self) -> Iterator[bool]:
@@ -293,6 +372,7 @@ class StoreLocks:
         try:
             yield alone
         finally:
+            assert self._kafka is not None
             self._kafka.try_lock(0, 0, exclusive=False)
 
     # ---- bytes ---------------------------------------------------------------------------------------------------------------
@@ -318,9 +398,11 @@ class StoreLocks:
             return self._bytes[start]
 
     def _lock_of(self, start: int, what: str) -> ByteLock:
+        assert self._file is not None
         return ByteLock(None if self._exclusive else self._file.byte(start), what, self._clock, self._timeout)
 
     def close(self) -> None:
         """Releases all locks, as the operating system does when the process ends."""
-        self._file.close()
-        self._kafka.close()
+        for lock in (self._file, self._kafka, self._directory):
+            if lock is not None:
+                lock.close()

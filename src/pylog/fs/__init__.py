@@ -15,7 +15,7 @@ from pylog.fs.open_files import FILES, WRITERS, OpenFiles
 from pylog.fs.outside import replace_file
 from pylog.fs.pages import ResidentPages
 from pylog.fs.processes import ProcessName, parent_process
-from pylog.fs.protocols import Bytes, DirectoryEntry, File, FileSystem, LockByte, LockFile
+from pylog.fs.protocols import Bytes, DirectoryEntry, DirectoryLock, File, FileSystem, LockByte, LockFile
 from pylog.fs.system import (
     OsFileSystem,
     absolute,
@@ -37,6 +37,7 @@ __all__ = [
     "Bytes",
     "DerivedFile",
     "DirectoryEntry",
+    "DirectoryLock",
     "Door",
     "File",
     "FileSystem",

@@ -9,7 +9,7 @@ from typing import Final, NoReturn, Protocol, TypeVar
 from weakref import WeakSet, ref
 
 from pylog.fs.gate import Gate
-from pylog.fs.protocols import Bytes, DirectoryEntry, File, FileSystem, LockFile
+from pylog.fs.protocols import Bytes, DirectoryEntry, DirectoryLock, File, FileSystem, LockFile
 
 T = TypeVar("T")
 _LONGEST_WAIT_S: Final = 0.1  # for reads under way: the gates of the logs have waited for theirs before, and longer
@@ -108,6 +108,9 @@ class Door:
 
     def open_locks(self, path: str) -> LockFile:
         return self._call(self.base.open_locks, path)
+
+    def lock_directory(self, path: str) -> DirectoryLock | None:
+        return self._call(self.base.lock_directory, path)
 
     def lock_owner(self, path: str) -> int | None:
         return self._call(self.base.lock_owner, path)

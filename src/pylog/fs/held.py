@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from pylog.errors import DirectoryReplacedError, StorageFailedError
-from pylog.fs.protocols import Bytes, DirectoryEntry, File, FileSystem, LockFile
+from pylog.fs.protocols import Bytes, DirectoryEntry, DirectoryLock, File, FileSystem, LockFile
 
 _ENOENT: Final = 2
 _LOG: Final = ".log"  # in the names of segments
@@ -47,13 +47,19 @@ class HeldDirectory:
         self._is_changed: Callable[[], bool] = _never
         self._inodes: dict[str, int] = {}  # of the segments that were loaded or created, by name
         self._is_loading = False
+        self._watch: Callable[[], None] | None = None
         self._checked_ms = -1
         self.failure: str | None = None
 
     # ---- what is held --------------------------------------------------------------------------------------------------------
 
-    def hold(self) -> None:
-        """Holds the directory that the path leads to now."""
+    def hold(self, watch: Callable[[], None] | None = None) -> None:
+        """Holds the directory that the path leads to now.
+
+        Args:
+            watch: is called by each check that succeeds, and may refuse by an error of its own.
+        """
+        self._watch = watch
         self._identity = self.below.identity(self._directory) or _NOTHING
 
     def hold_files(self, header: File, active: File, *, is_deleted: Callable[[], bool], is_changed: Callable[[], bool]) -> None:
@@ -129,6 +135,8 @@ class HeldDirectory:
                 self._refuse(held[0], found, self._is_deleted)
         if self._active is not None and (found := self.below.identity(self._active[0])) != self._active[1]:
             self._refuse(self._active[0], found, self._is_changed)
+        if self._watch is not None:
+            self._watch()
 
     def _check_with_above(self, check: Callable[[], None]) -> None:
         try:
@@ -236,6 +244,9 @@ class HeldDirectory:
 
     def open_locks(self, path: str) -> LockFile:
         return self.below.open_locks(path)
+
+    def lock_directory(self, path: str) -> DirectoryLock | None:
+        return self.below.lock_directory(path)
 
     def lock_owner(self, path: str) -> int | None:
         return self.below.lock_owner(path)

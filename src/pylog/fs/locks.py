@@ -48,7 +48,7 @@ else:
         return kind, pid
 
 
-_open: weakref.WeakSet[OsLockFile] = weakref.WeakSet()
+_open: weakref.WeakSet[OsLockFile | OsDirectoryLock] = weakref.WeakSet()
 
 
 def above_standard(descriptor: int) -> int:
@@ -144,6 +144,53 @@ class OsLockFile:
     def __del__(self) -> None:
         if getattr(self, "_descriptor", -1) >= 0:
             self.close()
+
+
+class OsDirectoryLock:
+    """A lock on a directory itself, which nobody can remove while the directory is in use.
+
+    Args:
+        descriptor: the open directory; closed with the lock.
+        path: the directory, for messages.
+    """
+
+    def __init__(self, descriptor: int, path: str) -> None:
+        self._descriptor = descriptor
+        self._path = path
+        _open.add(self)
+
+    def try_lock(self, *, exclusive: bool) -> bool:
+        """Locks the directory, or changes the mode of its lock, which is not atomic. Returns False if another lock conflicts."""
+        try:
+            fcntl.flock(self._descriptor, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.EAGAIN, errno.EACCES):
+                return False
+            raise StorageFailedError(f"cannot lock {self._path}: {error.strerror}", path=self._path, errno=error.errno) from error
+        return True
+
+    def close(self) -> None:
+        """Closes the directory, which releases the lock."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def directory_lock(path: str) -> OsDirectoryLock | None:
+    """Returns the lock of a directory; None if its file system has no such locks, as some network file systems."""
+    descriptor = above_standard(opening(os.open, path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+    lock = OsDirectoryLock(descriptor, path)
+    for exclusive in (False, True):  # NFS has none for a file that is open for reading only
+        try:
+            lock.try_lock(exclusive=exclusive)
+        except StorageFailedError:
+            lock.close()
+            return None
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    return lock
 
 
 class OsLockByte:

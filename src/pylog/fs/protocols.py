@@ -114,6 +114,10 @@ class FileSystem(Protocol):
 
     def open_locks(self, path: str) -> LockFile: ...
 
+    def lock_directory(self, path: str) -> DirectoryLock | None:
+        """Returns the lock of a directory itself, not taken yet; None if the file system has no such locks."""
+        ...
+
     def lock_owner(self, path: str) -> int | None: ...
 
     def boot_id(self) -> bytes:
@@ -140,6 +144,16 @@ class LockFile(Protocol):
 
     def is_current(self) -> bool:
         """Returns whether the name still leads to this file."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class DirectoryLock(Protocol):
+    """A lock on a directory itself, which nobody can remove under its holder. It ends with `close` or with the process."""
+
+    def try_lock(self, *, exclusive: bool) -> bool:
+        """Locks the directory, or changes the mode of its lock. Returns False if another lock conflicts; none is held then."""
         ...
 
     def close(self) -> None: ...

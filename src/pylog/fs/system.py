@@ -22,7 +22,7 @@ import numpy as np
 from pylog.errors import NotALogDirectoryError, StorageFailedError, SyncFailedError
 from pylog.fs import locks, ownership
 from pylog.fs.derived import is_no_file, remove_derived, set_aside
-from pylog.fs.locks import OsLockFile, above_standard
+from pylog.fs.locks import OsDirectoryLock, OsLockFile, above_standard
 from pylog.fs.mapping import Mapping
 from pylog.fs.open_files import advice, opening, system_file
 from pylog.fs.protocols import Bytes, DirectoryEntry, FileSystem
@@ -365,6 +365,11 @@ class OsFileSystem:
     def open_locks(self, path: str) -> OsLockFile:
         """Opens a file for locks on its bytes, and creates it if it is missing."""
         return OsLockFile(path)
+
+    def lock_directory(self, path: str) -> OsDirectoryLock | None:
+        """Returns the lock of a directory itself, not taken yet; None if the file system has no such locks."""
+        with reported("open", path):
+            return locks.directory_lock(path)
 
     def lock_owner(self, path: str) -> int | None:
         """Returns the process that holds a writer's lock on `path`; 0 if it is not reported, None if there is no lock."""

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from pylog.errors import InvalidArgumentError, StorageFailedError, SyncFailedError
-from pylog.fs import Bytes, DirectoryEntry, File, FileSystem, LockFile
+from pylog.fs import Bytes, DirectoryEntry, DirectoryLock, File, FileSystem, LockFile
 
 
 class FaultKind(NamedTuple):
@@ -271,6 +271,11 @@ class FaultyFileSystem:
         """Opens a lock file, or fails."""
         self.meet("open", path)
         return self._fs.open_locks(path)
+
+    def lock_directory(self, path: str) -> DirectoryLock | None:
+        """Opens a directory for its lock, or fails."""
+        self.meet("open", path)
+        return self._fs.lock_directory(path)
 
     def lock_owner(self, path: str) -> int | None:
         return self._fs.lock_owner(path)

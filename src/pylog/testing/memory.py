@@ -439,6 +439,9 @@ class MemoryFileSystem:
             self._lock_files.add(file)
             return file
 
+    def lock_directory(self, path: str) -> None:
+        """Returns None: this file system has no locks on directories."""
+
     def lock_owner(self, path: str) -> int | None:
         """Returns 0 if `path` is locked (these locks have no process id), None if it is not."""
         node = self.disk.find(path)

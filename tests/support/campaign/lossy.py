@@ -239,6 +239,9 @@ class View:
         self._point("open", path)
         return ViewedLocks(self.machine, self.fs.open_locks(path), path)
 
+    def lock_directory(self, path: str) -> None:
+        """As a file system without such locks."""
+
     def lock_owner(self, path: str) -> int | None:
         return self.fs.lock_owner(path)
 

@@ -363,4 +363,12 @@ DIRECTORY: Final[tuple[Mutant, ...]] = (
         tests=("tests/test_directory_replaced.py::test_a_sealed_segment_that_was_replaced_is_not_deleted_by_its_name",),
         why="Retention deletes a restored segment that has the name of the one that it knows.",
     ),
+    Mutant(
+        name="lock_files_alone_decide",
+        file="pylog/directory/locks.py",
+        text="            alone = self._try_alone(kafka)\n",
+        replacement="            alone = True\n",
+        tests=("tests/test_lock_file_removed.py::test_a_second_writer_that_could_not_take_turns_is_refused",),
+        why="After `pylog.lock` was removed, two processes write to a partition at the same time.",
+    ),
 )
